@@ -1,1 +1,1 @@
-"""Caches of object bytes."""
+"""Caches of object bytes and of values decoded from objects."""

@@ -1,4 +1,4 @@
-"""A gate that lets so many bytes through at once; who comes later waits in line."""
+"""A gate that bounds the bytes held at once; further callers wait in line."""
 
 import asyncio
 from collections import deque
@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 
 class ByteGate:
-    """Bounds the bytes that are held at once, first come, first served. Used from the event loop's thread only."""
+    """Bounds the bytes held at once, first come, first served. Use it from the event loop's thread only."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -16,12 +16,12 @@ class ByteGate:
 
     @property
     def is_full(self) -> bool:
-        """Whether somebody waits for room."""
+        """Whether a caller is waiting for room."""
         return bool(self._waiting)
 
     @asynccontextmanager
     async def hold(self, size: int) -> AsyncIterator[None]:
-        """Hold `size` bytes for the block, when there is room for them; more than the bound pass alone."""
+        """Wait for room and hold `size` bytes for the block; a request larger than the bound passes alone."""
         if self._waiting or not self._fits(size):
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append((size, turn))
@@ -46,7 +46,7 @@ class ByteGate:
     def _admit(self) -> None:
         while self._waiting:
             size, turn = self._waiting[0]
-            if not turn.cancelled():  # else its task has given up, and may not have run since
+            if not turn.cancelled():  # a cancelled task may not have run yet: skip its turn
                 if not self._fits(size):
                     return
                 self.held_bytes += size

@@ -1,12 +1,12 @@
 """The object cache: bytes of WAL objects, ready to be served, bounded in bytes.
 
-- What this server wrote goes in when it is committed; what others wrote is read once (single flight: any number of readers
+- The cache takes this server's own objects when they are committed. It reads objects of other servers once (single flight: all readers
   of one extent wait for one request).
-- Stored batches carry meaningless base offsets; a cached slice is *rebased* in place on its first use (`kernel.rebase`), so that a
-  reader is served one view per run of batches, without a copy. Rebasing is deterministic, hence safe to repeat.
-- Least recently used extents go first. Views that readers still hold keep their bytes alive a little longer; the budget counts
-  what the cache itself holds. A reader of a small part of what had to be read gets a copy, which keeps nothing else alive.
-- Reads of the store are bounded in bytes at once: the memory beside the cache stays bounded however many readers lag.
+- Stored batches have base offset 0. The cache *rebases* a slice in place on first use (`kernel.rebase`), so that it can serve one view per
+  run of batches without a copy. Rebasing is deterministic, so it is safe to repeat.
+- The cache evicts the least recently used extents. Views that readers still hold keep evicted bytes alive a little longer; `size_bytes`
+  counts only cached extents. A reader that needs a small part of a large read gets a copy, so that its view does not keep the rest alive.
+- The bytes being read from the store at once are bounded, so memory outside the cache stays bounded however many readers lag.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ class CacheSettings:
 
 
 class Extent:
-    """Bytes `[start, end)` of one object, with the slices in it that were rebased already (None: all of them)."""
+    """Bytes of one object from position `start` on, and the positions of the slices already rebased (None: all)."""
 
     __slots__ = ("buffer", "rebased", "start")
 
@@ -46,7 +46,7 @@ class Extent:
         self.rebased = rebased
 
     def view(self, piece: Slice) -> memoryview:
-        """The slice's bytes with its offsets in place.
+        """Return the slice's bytes with its offsets written in.
 
         Raises:
             Corrupt: the bytes are not the batches that were committed.
@@ -63,12 +63,12 @@ ExtentKey = tuple[str, int, int]
 
 
 class ObjectCache:
-    """Byte-bounded, single-flight cache in front of an object store. Used from the event loop's thread only."""
+    """Byte-bounded, single-flight cache in front of an object store. Use it from the event loop's thread only."""
 
     def __init__(
         self, store: ObjectStore, settings: CacheSettings, on_lookup: Callable[[bool], None] = lambda is_hit: None
     ) -> None:
-        """`on_lookup` is told of every look-up: True for a hit."""
+        """`on_lookup` is called for every look-up, with True for a hit."""
         self._store = store
         self._settings = settings
         self._on_lookup = on_lookup
@@ -78,12 +78,12 @@ class ObjectCache:
         self.size_bytes = 0
 
     def add(self, ref: ObjectRef, buffer: bytearray, slices: Sequence[Slice]) -> None:
-        """Take over a whole object that was just committed; its `slices` are rebased now. The buffer belongs to the cache then."""
+        """Cache a whole object that was just committed, and rebase its `slices`. The cache owns the buffer from then on."""
         kernel.rebase(buffer, slices, NO_LEADER_EPOCH)
         self._insert((ref.key, 0, ref.size), Extent(0, memoryview(buffer), None))
 
     def peek(self, ref: ObjectRef, piece: Slice) -> memoryview | None:
-        """The slice's bytes if they are here, else None; no waiting."""
+        """Return the slice's bytes if they are cached, else None; never waits."""
         extents = self._extents
         key: ExtentKey = (ref.key, 0, ref.size)
         extent = extents.get(key)
@@ -97,13 +97,13 @@ class ObjectCache:
         return extent.view(piece)
 
     async def get(self, ref: ObjectRef, piece: Slice, *, is_tail: bool) -> memoryview:
-        """The slice's bytes, read from the store if they are not here.
+        """Return the slice's bytes; reads them from the store if they are not cached.
 
-        `is_tail`: others will soon want the object's neighbours, so the whole object is read. Else only what is worth it.
+        `is_tail`: read the whole object, because other readers will soon want its other slices. Otherwise `slice_fraction_min` decides.
 
         Raises:
-            NotFound: the object is gone (swept): resolve the offset again.
-            Corrupt: the object's bytes are not what was committed.
+            NotFound: the object was deleted (swept): resolve the offset again.
+            Corrupt: the object's bytes differ from what was committed.
             Unavailable: the store did not answer in time.
         """
         part = self.peek(ref, piece)
@@ -121,7 +121,7 @@ class ObjectCache:
         return part
 
     def extent_of(self, ref: ObjectRef, piece: Slice, *, is_tail: bool) -> ExtentKey:
-        """(object, start, end) of what `get` would read for the slice if it is not here."""
+        """Return (object, start, end) of the bytes that `get` would read for a slice that is not cached."""
         if is_tail or piece.length >= ref.size * self._settings.slice_fraction_min:
             return (ref.key, 0, ref.size)
         return (ref.key, piece.position, piece.position + piece.length)
@@ -129,14 +129,14 @@ class ObjectCache:
     def _loaded(self, key: ExtentKey, task: asyncio.Task[Extent]) -> None:
         self._loading.pop(key, None)
         if not task.cancelled():
-            task.exception()  # every waiter may have gone; its error is then nobody's
+            task.exception()  # mark the error as retrieved: all waiters may have been cancelled
 
     async def _load(self, key: ExtentKey) -> Extent:
         name, start, end = key
         try:
             async with self._gate.hold(end - start):
                 (part,) = await self._store.read(name, [ByteRange(start, end)])
-        except OutOfRange as error:  # of bytes: it must never look like an offset's
+        except OutOfRange as error:  # a byte range; readers must not mistake it for an offset out of range
             raise Corrupt(f"object {name} is shorter than what was committed: {error}") from error
         if len(part) != end - start:
             raise Corrupt(f"object {name}: {end - start} bytes expected at {start}, got {len(part)}")
@@ -156,7 +156,7 @@ class ObjectCache:
             metrics.CACHE_EVICTED_BYTES.value += len(oldest.buffer)
 
     async def close(self) -> None:
-        """Cancel reads under way and drop all bytes."""
+        """Cancel reads in progress and drop all bytes."""
         loading = list(self._loading.values())
         for task in loading:
             task.cancel()

@@ -1,7 +1,7 @@
-"""A cache of values that are made from objects (footers, decoded row groups): bounded in bytes, single flight.
+"""A cache of values decoded from objects (footers, row groups): bounded in bytes, single flight.
 
-Any number of readers of one key wait for one load; values used least recently go first. What is being loaded is bounded in bytes, too, so
-that the memory beside the cache stays bounded however many readers lag. A value that a reader still holds lives a little longer.
+All readers of one key wait for one load. The cache evicts the least recently used values; an evicted value stays alive while a reader
+holds it. The bytes being loaded at once are bounded, too, so memory outside the cache stays bounded however many readers lag.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ V = TypeVar("V")
 
 
 class ValueCache(Generic[K, V]):
-    """Values by key. Used from the event loop's thread only."""
+    """Values by key. Use it from the event loop's thread only."""
 
     def __init__(
         self,
@@ -28,9 +28,10 @@ class ValueCache(Generic[K, V]):
         on_lookup: Callable[[bool], None] = lambda is_hit: None,
         on_evicted: Callable[[int], None] = lambda size_bytes: None,
     ) -> None:
-        """Keep at most `bytes_max` bytes by `size_of` (one larger value excepted); loads hold what `get` says they need.
+        """Keep at most `bytes_max` bytes, measured by `size_of` (a single larger value is allowed).
 
-        `on_lookup` is told of every look-up (True for a hit), `on_evicted` of the bytes that went.
+        Loads in progress take at most `loading_bytes_max` bytes, as declared to `get`. `on_lookup` is called for every look-up (True for a
+        hit), `on_evicted` with the size of each evicted value.
         """
         self._bytes_max = bytes_max
         self._size_of = size_of
@@ -42,7 +43,7 @@ class ValueCache(Generic[K, V]):
         self.size_bytes = 0
 
     def peek(self, key: K) -> V | None:
-        """The value if it is here, else None; no waiting."""
+        """Return the value if it is cached, else None; never waits."""
         value = self._values.get(key)
         if value is not None:
             self._values.move_to_end(key)
@@ -50,13 +51,13 @@ class ValueCache(Generic[K, V]):
         return value
 
     def knows(self, key: K) -> bool:
-        """Whether the value is here or on its way; not a use of it."""
+        """Whether the value is cached or being loaded; does not count as a use."""
         return key in self._values or key in self._loading
 
     async def get(self, key: K, load_bytes: int, load: Callable[[], Coroutine[None, None, V]]) -> V:
-        """The value; `load` makes it if it is not here, which takes about `load_bytes` of memory meanwhile.
+        """Return the value; calls `load` if it is not cached. `load_bytes`: the memory that the load takes, about.
 
-        Raises what `load` raises; a failure is not remembered.
+        Raises what `load` raises; failures are not cached.
         """
         value = self.peek(key)
         if value is not None:
@@ -65,12 +66,12 @@ class ValueCache(Generic[K, V]):
         return await asyncio.shield(self._start(key, load_bytes, load))
 
     def read_ahead(self, key: K, load_bytes: int, load: Callable[[], Coroutine[None, None, V]]) -> None:
-        """Begin to load the value if it is not here; without effect while other loads wait for room."""
+        """Start to load the value if it is not cached; no-op while other loads wait for room."""
         if not self.knows(key) and not self._gate.is_full:
             self._start(key, load_bytes, load)
 
     def done_with(self, key: K) -> None:
-        """Somebody has read the value to its end and goes on behind it: it is the first to go when room is needed."""
+        """Make the value the next one to evict: a reader has read it to its end and moves on."""
         if key in self._values:
             self._values.move_to_end(key, last=False)
 
@@ -90,7 +91,7 @@ class ValueCache(Generic[K, V]):
     def _loaded(self, key: K, task: "asyncio.Task[V]") -> None:
         self._loading.pop(key, None)
         if not task.cancelled():
-            error = task.exception()  # every waiter may have gone; its error is then nobody's
+            error = task.exception()  # marks the error as retrieved: all waiters may have been cancelled
             if error is not None and not isinstance(error, BearlakeError):
                 asyncio.get_running_loop().call_exception_handler({"message": f"loading {key}", "exception": error})
 
@@ -107,7 +108,7 @@ class ValueCache(Generic[K, V]):
             self._on_evicted(size)
 
     async def close(self) -> None:
-        """Cancel loads under way and drop all values."""
+        """Cancel loads in progress and drop all values."""
         loading = list(self._loading.values())
         for task in loading:
             task.cancel()

@@ -1,4 +1,4 @@
-"""Python client of bearlake.stream.v1: write and read streams.
+"""Python client for bearlake.stream.v1: write and read streams.
 
     with Client("localhost:50051") as client:
         client.create_stream("greetings", partition_count=4)
@@ -10,7 +10,7 @@
             for record in consumer:
                 print(record.partition, record.offset, record.value)
 
-`AsyncClient` has the same methods for asyncio. Needs the extra `grpc-client`.
+`AsyncClient` offers the same methods for asyncio. Install the `grpc-client` extra to use this package.
 """
 
 from bearlake.client.asynchronous import AsyncClient

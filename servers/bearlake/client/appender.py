@@ -1,4 +1,4 @@
-"""Single batches, each with its own answer: Produce calls, repeated with the same sequence where that is needed."""
+"""Appends single batches with Produce calls; retries use the same sequence number."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ _SEQUENCE_END = 1 << 31
 
 @dataclass(slots=True)
 class _Lane:
-    """One partition: its appends come one after the other."""
+    """The state of one partition, whose appends run one at a time."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     producer: pb.InitProducerResponse | None = None
@@ -23,21 +23,20 @@ class _Lane:
 
 
 class Appender:
-    """Appends batches, each once, however often it has to be sent. Used from one event loop only."""
+    """Appends each batch exactly once, however often it is sent. Use from a single event loop."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
         self._lanes: dict[Place, _Lane] = {}
 
     async def append(self, request: pb.ProduceRequest) -> int:
-        """The offset of the batch's first record. Fills in the sequence. Raises `CallFailed`."""
+        """Append the batch and return the offset of its first record. Fills in `request.sequence`. Raises `CallFailed`."""
         lane = self._lanes.setdefault((request.stream, request.partition), _Lane())
         async with lane.lock:
             try:
                 return await self._append(lane, request)
-            except (
-                Refused
-            ) as refusal:  # the servers have forgotten the producer: surely not stored, and the lane has none now
+            except Refused as refusal:
+                # The servers have forgotten the producer, so the batch is not stored. `_append` has reset the producer.
                 if refusal.reason != UNKNOWN_PRODUCER:
                     raise
             return await self._append(lane, request)
@@ -58,6 +57,6 @@ class Appender:
             is_unknown = refusal.reason != UNEXPECTED_OFFSET
             raise
         finally:
-            if is_unknown:  # whether the sequence is used up: the next batch is a new producer's
+            if is_unknown:  # the sequence may be used up, so the next batch needs a new producer
                 lane.producer = None
         return answer.base_offset

@@ -1,4 +1,4 @@
-"""The client for asyncio. Used from one event loop only."""
+"""The asyncio client. Use each client from a single event loop."""
 
 import asyncio
 import random
@@ -19,10 +19,10 @@ from bearlake.records.partitioning import partition_of
 
 
 class AsyncClient:
-    """`async with AsyncClient("localhost:50051") as client: …`. Every method raises `CallFailed`."""
+    """Client for asyncio: `async with AsyncClient("localhost:50051") as client: …`. Every method may raise `CallFailed`."""
 
     def __init__(self, *addresses: str, tls: Tls | None = None, settings: ClientSettings | None = None) -> None:
-        """Addresses (`host:port`) of servers of one deployment; the next one is used when one fails."""
+        """`addresses` (`host:port`) name servers of one deployment; when a server fails, the client moves to the next address."""
         self._connections = Connections(addresses, tls, settings or ClientSettings())
         self._appender = Appender(self._connections)
 
@@ -35,19 +35,19 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections; producers are closed before."""
+        """Close the connections. Close all producers first."""
         await self._connections.close()
 
     async def create_stream(
         self, name: str, *, partition_count: int = 1, configs: Mapping[str, str] | None = None
     ) -> StreamDescription:
-        """Create a stream (`CallFailed` with code ALREADY_EXISTS if there is one)."""
+        """Create a stream and return its description. Raises `AlreadyExists` if the name is taken."""
         request = pb.CreateStreamRequest(name=name, partition_count=partition_count, configs=dict(configs or {}))
         await self._connections.call(methods.CREATE_STREAM, request)
         return await self.describe_stream(name)
 
     async def describe_stream(self, name: str) -> StreamDescription:
-        """A stream with the bounds of its partitions, as of now (`CallFailed` with code NOT_FOUND if there is none)."""
+        """Return a stream's description with the current bounds of its partitions. Raises `NotFound` if there is no such stream."""
         found = await self._connections.call(methods.DESCRIBE_STREAM, pb.DescribeStreamRequest(name=name))
         return StreamDescription(
             name=found.stream.name,
@@ -57,7 +57,7 @@ class AsyncClient:
         )
 
     async def list_streams(self, prefix: str = "") -> list[str]:
-        """Names of all streams that begin so, sorted."""
+        """Return the names of all streams that start with `prefix`, sorted."""
         names: list[str] = []
         token = ""
         while True:
@@ -73,7 +73,7 @@ class AsyncClient:
         await self._connections.call(methods.DELETE_STREAM, pb.DeleteStreamRequest(name=name))
 
     def producer(self) -> "AsyncProducer":
-        """A producer, which is closed by its `async with` or `close`."""
+        """Return a new producer. End it with `async with` or `close`."""
         return AsyncProducer(self._connections, self)
 
     async def append(
@@ -86,10 +86,11 @@ class AsyncClient:
         headers: Headers = (),
         expected_offset: int | None = None,
     ) -> int:
-        """Write records as one batch, all or none, once; returns the offset of the first when they are durable.
+        """Append `values` as one atomic batch, exactly once; return the offset of the first record once the batch is durable.
 
-        With `expected_offset` only if that is where the partition ends: otherwise others have written, and `Refused` is raised, with reason
-        UNEXPECTED_OFFSET and the `end` in its metadata. Appends to one partition come one after the other; a producer is faster.
+        With `expected_offset`, append only if the partition ends at that offset. If another writer has appended in the meantime, raise
+        `Refused` with reason UNEXPECTED_OFFSET and the current `end` in `metadata`. Appends to one partition run one at a time; use a
+        producer for higher throughput.
         """
         records = pb.Records(records=[to_message(value, key, headers, None) for value in values])
         request = pb.ProduceRequest(stream=stream, partition=partition, payload=pb.Payload(records=records))
@@ -104,8 +105,10 @@ class AsyncClient:
         partition: int = 0,
         expected_offset: int | None = None,
     ) -> int:
-        """`append` of columns: what `serialize()` of a pyarrow schema and record batch gives. `value` is needed; key, timestamp, headers
-        may be there (see stream.proto)."""
+        """Append columns, as `append` does. `schema` and `record_batch` are the results of pyarrow's `serialize()`.
+
+        The column `value` is required; key, timestamp and headers are optional (see stream.proto).
+        """
         content = pb.ArrowRecords(schema=bytes(schema), record_batch=bytes(record_batch))
         request = pb.ProduceRequest(stream=stream, partition=partition, payload=pb.Payload(arrow=content))
         return await self._append(request, expected_offset)
@@ -116,7 +119,7 @@ class AsyncClient:
         return await self._appender.append(request)
 
     def consumer(self, group: str, *streams: str, options: ConsumerOptions | None = None) -> AsyncConsumer:
-        """A member of a group that divides these streams among its members; it joins with its first poll."""
+        """Return a consumer in `group`, which divides `streams` among its members. The consumer joins the group on its first poll."""
         if not streams:
             raise ValueError("expected at least one stream")
         return AsyncConsumer(self._connections, group, streams, options or ConsumerOptions())
@@ -129,9 +132,9 @@ class AsyncClient:
         partitions: Sequence[int] | None = None,
         follow: bool = True,
     ) -> AsyncGenerator[Record, None]:
-        """Records of a stream, ordered in each partition; `start` may be given by partition.
+        """Yield the records of a stream, in order within each partition. `start` may be a mapping from partition to start.
 
-        Waits for new records at the end; with `follow=False` it ends at the records that are there now.
+        At the end of a partition, wait for new records; with `follow=False`, stop at the end offsets seen when reading began.
         """
         positions, ends = await self._places(name, start, partitions, follow=follow)
         async with aclosing(read(self._connections, positions, ends)) as found:
@@ -146,7 +149,10 @@ class AsyncClient:
         partitions: Sequence[int] | None = None,
         follow: bool = True,
     ) -> AsyncGenerator[ArrowRecords, None]:
-        """`read` by columns: many records at a time, at hardly a cost per record. The last ones may be newer than the call."""
+        """Read as `read` does, but yield batches of columns, which cost far less per record.
+
+        With `follow=False`, the last batches may include records newer than the call.
+        """
         positions, ends = await self._places(name, start, partitions, follow=follow)
         async with aclosing(read_arrow(self._connections, positions, ends)) as found:
             async for piece in found:
@@ -155,7 +161,7 @@ class AsyncClient:
     async def _places(
         self, name: str, start: Start | Mapping[int, Start], partitions: Sequence[int] | None, *, follow: bool
     ) -> tuple[list[pb.Position], Ends | None]:
-        """Where to read, and where to end."""
+        """Return the positions to start at and, unless following, the offsets to end at."""
         found = await self.describe_stream(name)
         chosen = list(range(found.partition_count) if partitions is None else partitions)
         starts = start if isinstance(start, Mapping) else dict.fromkeys(chosen, start)
@@ -178,14 +184,14 @@ def _has_more(item: pb.Position, bounds: tuple[int, int]) -> bool:
 
 
 class AsyncProducer:
-    """Writes records, each once. `async with client.producer() as producer: …` flushes at its end."""
+    """Writes each record exactly once. `async with client.producer() as producer: …` flushes on exit."""
 
     def __init__(self, connections: Connections, client: AsyncClient) -> None:
-        """Use `AsyncClient.producer`."""
+        """Do not call directly; use `AsyncClient.producer`."""
         self._sender = Sender(connections)
         self._client = client
         self._partition_counts: dict[str, int] = {}
-        self._sticky: dict[str, tuple[int, int]] = {}  # partition and bytes of records without keys
+        self._sticky: dict[str, tuple[int, int]] = {}  # current partition for records without keys, and its byte count
         self._batch_bytes = connections.settings.batch_bytes
 
     async def __aenter__(self) -> Self:
@@ -206,10 +212,11 @@ class AsyncProducer:
         timestamp_ms: int | None = None,
         partition: int | None = None,
     ) -> asyncio.Future[int]:
-        """Take a record; the future gives its offset when it is durable. Waits while `buffer_bytes` are under way.
+        """Buffer a record and return a future of its offset, which resolves once the record is durable.
 
-        Without a partition, the key chooses it as Kafka's clients do; records without a key go batch-wise to any. Without a time
-        it is the server's time of arrival.
+        Waits while `buffer_bytes` are unacknowledged. Without `partition`, the key selects the partition with Kafka's default
+        partitioner; records without a key go to a random partition, a batch at a time. Without `timestamp_ms`, the server uses
+        the time of arrival.
         """
         if partition is None:
             count = self._partition_counts.get(stream)
@@ -220,15 +227,15 @@ class AsyncProducer:
         return await self._sender.send(stream, partition, to_message(value, key, headers, timestamp_ms))
 
     async def send_and_wait(self, stream: str, value: bytes | None, *, key: bytes | None = None) -> int:
-        """Write one record; returns its offset when it is durable."""
+        """Write one record; return its offset once the record is durable."""
         return await (await self.send(stream, value, key=key))
 
     async def flush(self) -> None:
-        """Wait until everything sent so far is durable or has failed (see the futures)."""
+        """Wait until every record sent so far is durable or has failed; the futures report which."""
         await self._sender.flush()
 
     async def close(self) -> None:
-        """Flush and end."""
+        """Flush and stop the producer."""
         await self._sender.close()
 
     def _any(self, stream: str, count: int, size_bytes: int) -> int:

@@ -1,6 +1,6 @@
-"""Servers that a client may use, its settings, and how it tries again.
+"""Server addresses, client settings and retries.
 
-Any server takes any call, so a client uses one of its addresses until that one fails or says that it stops, and then the next one.
+Any server accepts any call. A client therefore uses one address until its server fails or announces a stop, then the next address.
 """
 
 import asyncio
@@ -21,53 +21,53 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tls:
-    """TLS, with PEM files. Without any the system's authorities are trusted."""
+    """TLS with PEM files. Without `ca_file`, the client trusts the system's certificate authorities."""
 
     ca_file: Path | None = None
-    """Authorities of the servers' certificates."""
+    """Certificate authorities that sign the servers' certificates."""
     certificate_file: Path | None = None
-    """The client's own certificate, where servers want one."""
+    """The client's own certificate, for servers that require one."""
     key_file: Path | None = None
-    """The key of `certificate_file`."""
+    """The private key of `certificate_file`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
-    """Limits and waits of a client."""
+    """Limits and timeouts of a client."""
 
     batch_bytes: int = 256 * 1024
-    """Bytes of records after which a producer's batch is full. Larger ones cost the server less."""
+    """Size (bytes of records) at which a producer sends a batch. Larger batches cost the server less."""
     linger_ms: float = 5.0
-    """Longest wait (ms) of a record for company."""
+    """Longest time (ms) that a record waits for others in its batch."""
     buffer_bytes: int = 32 * 1024 * 1024
-    """Bytes of records that are not acknowledged yet before `send` waits."""
+    """Unacknowledged bytes of records at which `send` waits."""
     delivery_timeout_s: float = 120.0
-    """Time (s) of failed attempts after which a producer gives its records up, and a reader or consumer ends."""
+    """Time (s) of failed attempts after which a producer fails its records, and a reader or consumer raises an error."""
     read_bytes: int = 8 * 1024 * 1024
-    """Bytes that a reader has asked for and not handed on yet."""
+    """Bytes that a reader requests ahead of what it has returned."""
     read_messages: int = 64
-    """Messages that a reader has asked for and not handed on yet."""
+    """Messages that a reader requests ahead of what it has returned."""
     auto_commit_ms: float = 5_000.0
-    """Time (ms) between two commits that a consumer makes by itself."""
+    """Time (ms) between two automatic commits of a consumer."""
     call_timeout_s: float = 30.0
-    """Time (s) for the answer to a call without streams, and for attempts after the first that failed."""
+    """Timeout (s) of one attempt of a unary call, and of all retries after its first failure."""
     retry_pause_ms: float = 50.0
-    """First pause (ms) before a call is tried again; doubles up to `retry_pause_max_ms`, with jitter."""
+    """First pause (ms) before a retry; doubles up to `retry_pause_max_ms`, with jitter."""
     retry_pause_max_ms: float = 1_000.0
-    """Longest pause (ms) between two attempts."""
+    """Longest pause (ms) before a retry."""
     keepalive_ms: int = 60_000
-    """A connection without traffic for this long (ms) is probed while it has calls. Servers may send away those who probe more often."""
+    """Idle time (ms) after which a connection with open calls is probed. Servers may disconnect clients that probe more often."""
     keepalive_timeout_ms: int = 20_000
-    """A probe without an answer for this long (ms) closes its connection; its calls are tried again elsewhere."""
+    """Time (ms) without an answer to a probe after which the connection is closed; its calls are retried on the next server."""
     message_bytes_max: int = 64 * 1024 * 1024
-    """Largest message (bytes) that is taken from a server."""
+    """Largest message (bytes) accepted from a server."""
 
 
 class Connections:
-    """One channel at a time. Used from one event loop only."""
+    """Keeps at most one channel per address and uses one address at a time. Use from a single event loop."""
 
     def __init__(self, addresses: Sequence[str], tls: Tls | None, settings: ClientSettings) -> None:
-        """Addresses are `host:port`, at least one. Connects when it is needed."""
+        """`addresses` are `host:port`, at least one. Connects on demand."""
         if not addresses:
             raise ValueError("expected at least one address")
         self.settings = settings
@@ -77,7 +77,7 @@ class Connections:
         self._channels: dict[str, grpc.aio.Channel] = {}
 
     def channel(self) -> grpc.aio.Channel:
-        """The channel to the server in use."""
+        """Return the channel to the current server."""
         address = self._addresses[self._at % len(self._addresses)]
         channel = self._channels.get(address)
         if channel is None:
@@ -99,12 +99,12 @@ class Connections:
         return channel
 
     def turn_away(self, channel: grpc.aio.Channel) -> None:
-        """Use the next address from now on, if `channel` is the one in use."""
+        """Move to the next address, if `channel` is the current channel."""
         if channel is self.channel():
             self._at += 1
 
     def open(self, channel: grpc.aio.Channel, method: Method[Any, Any]) -> Any:  # grpc's calls are not typed by message
-        """Begin a call with streams."""
+        """Start a streaming call."""
         return channel.stream_stream(
             method.path,
             request_serializer=method.request.SerializeToString,
@@ -112,7 +112,7 @@ class Connections:
         )()
 
     async def call(self, method: Method[Request, Response], request: Request) -> Response:
-        """A call without streams, tried again while that can help. Raises `CallFailed`."""
+        """Make a unary call, with retries while they can help. Raises `CallFailed`."""
 
         async def attempt(channel: grpc.aio.Channel) -> Response:
             invoke = channel.unary_unary(
@@ -126,7 +126,7 @@ class Connections:
         return await self.retrying(attempt, self.settings.call_timeout_s)
 
     async def retrying(self, attempt: Callable[[grpc.aio.Channel], Awaitable[T]], timeout_s: float) -> T:
-        """Run `attempt` on one server after the other until it succeeds or a retry cannot help. Raises `CallFailed`."""
+        """Run `attempt` on one server after another until it succeeds or a retry cannot help. Raises `CallFailed`."""
         pauses = Pauses(self.settings, timeout_s)
         while True:
             channel = self.channel()
@@ -145,7 +145,7 @@ class Connections:
 
 
 class Pauses:
-    """Growing pauses between attempts, until they have failed for `timeout_s`."""
+    """Growing pauses between attempts, until attempts have failed for `timeout_s`."""
 
     def __init__(self, settings: ClientSettings, timeout_s: float) -> None:
         self._settings = settings
@@ -154,12 +154,12 @@ class Pauses:
         self._pause_ms = settings.retry_pause_ms
 
     def reset(self) -> None:
-        """An attempt got on."""
+        """Start again from the first pause and the full timeout, after an attempt that made progress."""
         self._until = None
         self._pause_ms = self._settings.retry_pause_ms
 
     async def wait(self, failure: CallFailed) -> None:
-        """Wait before the next attempt; raises `failure` when there is no time for one."""
+        """Wait before the next attempt. Raises `failure` when no time is left."""
         now = asyncio.get_running_loop().time()
         if self._until is None:
             self._until = now + self._timeout_s

@@ -1,8 +1,8 @@
-"""The consumer: a member of a group, over one Consume call, opened again elsewhere when its server goes or fails.
+"""The consumer: a group member over one Consume call; the call is reopened on another server when its server stops or fails.
 
-The server keeps the membership alive, so there is nothing to do between two polls. News of the group are dealt with inside of `poll`,
-`commit` and iteration: what these have handed out before counts as done when they are called again, and only that is committed by
-itself. So every record is handed out at least once; again only after a member has failed, or left without a commit.
+The server keeps the membership alive, so the consumer needs no heartbeats between polls. `poll`, `commit` and iteration process
+group events. A call of one of them marks the records returned earlier as processed; automatic commits cover only processed
+records. Delivery is at least once: a record repeats only after a member fails or leaves without a commit.
 """
 
 import asyncio
@@ -32,30 +32,30 @@ class ConsumerOptions:
     """How a consumer takes part in its group."""
 
     start: Literal["earliest", "latest"] = "earliest"
-    """Where to begin in partitions without a committed offset, or whose committed offset is gone."""
+    """Where to start in partitions whose committed offset is missing or no longer available."""
     auto_commit: bool = True
-    """Commit by itself: every `ClientSettings.auto_commit_ms`, before partitions are given up, and at the end."""
+    """Commit automatically: every `ClientSettings.auto_commit_ms`, before partitions are revoked, and on close."""
     instance_id: str = ""
-    """A name that makes the member a static one: it keeps its partitions over a restart within the session timeout (KIP-345)."""
+    """Name of a static member (KIP-345), which keeps its partitions if it restarts within the session timeout. Empty: dynamic member."""
     client_id: str = ""
-    """A name for the servers' logs and group descriptions."""
+    """Name shown in the servers' logs and group descriptions."""
     session_timeout_ms: int = 45_000
-    """Time (ms) after which the group takes this member for gone when its server is."""
+    """Time (ms) after which the group considers this member dead when the member's server has failed."""
     rebalance_timeout_ms: int = 60_000
-    """Time (ms) that members have to join again when the group changes. `poll` has to be called within half of this, or of the session
-    timeout if that is shorter; who is later loses the partitions."""
+    """Time (ms) that members have to rejoin after the group changes. Call `poll` within half of this time, or of the session timeout
+    if that is shorter; otherwise the member loses its partitions."""
 
 
 class AsyncConsumer:
-    """`async with client.consumer("group", "stream") as consumer: async for record in consumer: …`. Used by one task at a time.
+    """`async with client.consumer("group", "stream") as consumer: async for record in consumer: …`. Use from one task at a time.
 
-    Every method raises `CallFailed`; what could be retried was, for `ClientSettings.delivery_timeout_s`.
+    Every method may raise `CallFailed`, after retries for `ClientSettings.delivery_timeout_s` where a retry can help.
     """
 
     def __init__(
         self, connections: Connections, group: str, streams: tuple[str, ...], options: ConsumerOptions
     ) -> None:
-        """Use `AsyncClient.consumer`."""
+        """Do not call directly; use `AsyncClient.consumer`."""
         self._connections = connections
         self._settings = connections.settings
         self._options = options
@@ -74,13 +74,13 @@ class AsyncConsumer:
         self._pauses = Pauses(self._settings, self._settings.delivery_timeout_s)
         self._pending: deque[Record] = deque()
         self._owed = pb.Credit()
-        """What was received, for which the server has no new credit yet."""
+        """Credit for received messages that is not yet returned to the server."""
         self._tags: dict[Place, int] = {}
-        """The partitions of this member, and what their records carry since the last seek."""
+        """The partitions of this member, each with the tag that its records carry since its last seek."""
         self._positions: dict[Place, int] = {}
-        """Next offsets to hand out, as far as they are known. They outlive a call that breaks, not a division of the group."""
+        """Next offsets to hand out, where known. They survive a broken call but not a rebalance."""
         self._sought: dict[Place, pb.Position] = {}
-        """Seeks that no record was handed out since."""
+        """Seeks after which no record has been handed out yet."""
         self._committed: dict[Place, int] = {}
         self._tag = 0
         self._writing = asyncio.Lock()
@@ -105,15 +105,15 @@ class AsyncConsumer:
 
     @property
     def assignment(self) -> list[Place]:
-        """(stream, partition) of all that this member has now; empty before the first poll."""
+        """Return the (stream, partition) pairs assigned to this member; empty before the first poll."""
         return sorted(self._tags)
 
     def position(self, stream: str, partition: int) -> int | None:
-        """The next offset to hand out, if it is known."""
+        """Return the next offset that the consumer will return, or None if unknown."""
         return self._positions.get((stream, partition))
 
     async def poll(self, timeout_s: float | None = None, records_max: int = 500) -> list[Record]:
-        """Records of this member's partitions, at most `records_max`; none when the time (s; None: no end) is over."""
+        """Return up to `records_max` records of this member's partitions; empty after `timeout_s` (None: wait without limit)."""
         if not self._pending:
             await self.more(timeout_s)
         found: list[Record] = []
@@ -122,11 +122,11 @@ class AsyncConsumer:
         return found
 
     async def commit(self, offsets: Mapping[Place, int] | None = None) -> None:
-        """Remember for the group what was handed out, or these offsets: next ones to read, by (stream, partition).
+        """Commit the positions after the returned records, or `offsets`: the next offset to read by (stream, partition).
 
         Raises:
-            Refused: the partitions are not this member's any more: others may have handed the same records out.
-            Unavailable, TimedOut: the server has gone, or did not answer; commit again.
+            Refused: another member may own the partitions now, so the same records may be delivered again.
+            Unavailable, TimedOut: the server stopped or did not answer; commit again.
         """
         wanted = dict(self._positions if offsets is None else offsets)
         if not wanted:
@@ -149,7 +149,7 @@ class AsyncConsumer:
         raise Unavailable("UNAVAILABLE", "the server went before it answered a commit", is_retriable=True)
 
     async def seek(self, stream: str, partition: int, start: Start) -> None:
-        """Go on elsewhere in a partition of this member. Raises `ValueError` if it is none."""
+        """Continue at `start` in a partition of this member. Raises `ValueError` if the partition is not assigned to this member."""
         place = (stream, partition)
         if place not in self._tags:
             raise ValueError(f"partition {partition} of {stream!r} is not assigned")
@@ -161,7 +161,7 @@ class AsyncConsumer:
         await self._seek([self._sought[place]])
 
     async def close(self, *, commit: bool = True) -> None:
-        """Commit, if that is automatic and wanted, and leave the group."""
+        """Leave the group, after a final commit if `commit` is set and automatic commits are on. Logs a failed commit."""
         self._is_closing = True
         try:
             if commit and self._options.auto_commit and self._call is not None:
@@ -180,10 +180,10 @@ class AsyncConsumer:
             if self._call is not None:
                 self._call.cancel()
 
-    # -- for iteration, also without asyncio ---------------------------------------------------------------------------
+    # -- iteration, also used by the blocking client -------------------------------------------------------------------
 
     async def more(self, timeout_s: float | None) -> None:
-        """Wait until there are records, or the time (s) is over."""
+        """Wait until records are available or `timeout_s` is over."""
         loop = asyncio.get_running_loop()
         until = None if timeout_s is None else loop.time() + timeout_s
         if self._options.auto_commit and loop.time() >= self._commit_at and self._call is not None:
@@ -201,7 +201,7 @@ class AsyncConsumer:
             await self._hear(news)
 
     def take(self) -> Record | None:
-        """Hand one record out, if there is one."""
+        """Return the next buffered record, or None."""
         if not self._pending:
             return None
         record = self._pending.popleft()
@@ -211,10 +211,10 @@ class AsyncConsumer:
             self._sought.pop(place, None)
         return record
 
-    # -- news ----------------------------------------------------------------------------------------------------------
+    # -- group events --------------------------------------------------------------------------------------------------
 
     async def _next(self, until: float | None) -> pb.ConsumeResponse | None:
-        """What the server says next; None when the time is over, or when it has ended our call for us. Raises `CallFailed`."""
+        """Return the server's next message; None on timeout or when the server has closed our call. Raises `CallFailed`."""
         if self._reading is None:
             self._reading = asyncio.create_task(self._read())
         left_s = None if until is None else max(0.0, until - asyncio.get_running_loop().time())
@@ -225,7 +225,7 @@ class AsyncConsumer:
         return reading.result()
 
     async def _read(self) -> pb.ConsumeResponse | None:
-        """What the server says next, or another one when it goes; None behind our own end. Raises `CallFailed`."""
+        """Return the next message of this server, or of another server if this one stops; None after our own close. Raises `CallFailed`."""
         while True:
             try:
                 if self._call is None:
@@ -300,17 +300,17 @@ class AsyncConsumer:
         if not self._is_leaving and self._tags.get(place) == answer.tag:
             self._pending.extend(from_message(item, *place) for item in answer.payload.records.records)
 
-    # -- what is said --------------------------------------------------------------------------------------------------
+    # -- sending -------------------------------------------------------------------------------------------------------
 
     async def _tell(self, message: pb.ConsumeRequest | None) -> None:
-        """Send a message, or None to close our side. When that fails, reading says why.
+        """Send a message, or None to close our side. A failed send is reported by the next read.
 
-        It goes out also when the caller is cancelled: a write that is cancelled would take its whole call with it.
+        The write is shielded from the caller's cancellation, because gRPC cancels the whole call when a write is cancelled.
         """
         await asyncio.shield(self._write(self._call, message))
 
     async def _write(self, call: Any, message: pb.ConsumeRequest | None) -> None:
-        async with self._writing:  # gRPC takes one at a time
+        async with self._writing:  # gRPC allows one write at a time
             with contextlib.suppress(grpc.aio.AioRpcError):
                 await tell(call, message)
 
@@ -329,7 +329,7 @@ class AsyncConsumer:
         return pb.Commit(tag=self._next_tag(), offsets=offsets)
 
     def _last_commit(self) -> pb.Commit | None:
-        """What is to be committed before partitions are given up."""
+        """Return the commit to send before partitions are revoked, if any."""
         wanted = self._uncommitted() if self._options.auto_commit else {}
         return self._commit(wanted) if wanted else None
 
@@ -341,6 +341,6 @@ class AsyncConsumer:
         return {place: at for place, at in self._positions.items() if self._committed.get(place) != at}
 
     def _forget(self) -> None:
-        """What is not handed out yet comes again, here or elsewhere."""
+        """Drop records that are not handed out yet; they are delivered again, here or to another member."""
         self._pending.clear()
         self._tags = {}

@@ -1,6 +1,6 @@
-"""What a failed call tells its caller: the status, and the google.rpc details of the server. Source: AIP-193.
+"""Client errors, built from the gRPC status and the server's google.rpc details. Source: AIP-193.
 
-The class says what the caller can do about it; `reason` says it exactly (docs/grpc.md has the table).
+The class says what the caller can do; `reason` identifies the exact cause (docs/grpc.md has the table).
 """
 
 from collections.abc import Mapping
@@ -12,19 +12,19 @@ from google.rpc.status_pb2 import Status
 
 _DETAILS_KEY = "grpc-status-details-bin"
 _NOT_HANDLED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
-"""Without details: not reached, or reached in the moment in which it stopped to accept calls."""
+"""Codes that, without details, mean the server was not reached or had just stopped accepting calls."""
 _BROKEN = "Internal error from Core"
-"""What grpc.aio itself says, as INTERNAL, of a call whose connection broke while a message was being sent."""
+"""Message of grpc.aio itself, with code INTERNAL, when the connection breaks while a message is being sent."""
 
 UNKNOWN_PRODUCER = "UNKNOWN_PRODUCER"
-"""Reason of a refusal: the servers have forgotten the producer, nothing was stored; it goes on in a new epoch."""
+"""Reason of a refusal: the servers have forgotten the producer and stored nothing. The producer continues in a new epoch."""
 
 
 class CallFailed(Exception):
-    """A call failed, for good: what could be retried was.
+    """A call failed; retries did not or cannot help.
 
-    `code` is gRPC's name of the status (`NOT_FOUND`), `reason` the server's (`OUT_OF_ORDER`; empty when the server was not reached),
-    `metadata` what belongs to it, `fields` the wrong fields of the request with what was expected.
+    `code` is the gRPC status name (`NOT_FOUND`), `reason` the server's reason (`OUT_OF_ORDER`; empty if no server was reached), `metadata`
+    the data of that reason, `fields` the invalid request fields, each with what was expected.
     """
 
     def __init__(
@@ -41,46 +41,46 @@ class CallFailed(Exception):
         self.code = code
         self.reason = reason
         self.is_retriable = is_retriable
-        """Whether the same call can succeed later."""
+        """Whether the same call may succeed later."""
         self.metadata = dict(metadata or {})
         self.fields = dict(fields or {})
 
 
 class Unavailable(CallFailed):
-    """No server was reached, or none that could, within the time for retries."""
+    """No server could serve the call within the time for retries."""
 
 
 class TimedOut(CallFailed):
-    """There was no answer in time; what was asked for may happen all the same."""
+    """No answer arrived in time; the operation may still take effect."""
 
 
 class InvalidArgument(CallFailed):
-    """The request is wrong; `fields` says where."""
+    """The request is invalid; `fields` names the invalid fields."""
 
 
 class NotFound(CallFailed):
-    """There is no such stream, partition or group."""
+    """The stream, partition or group does not exist."""
 
 
 class AlreadyExists(CallFailed):
-    """There is a stream of this name."""
+    """A stream of this name already exists."""
 
 
 class Denied(CallFailed):
-    """The caller may not do this, or the server does not know who calls."""
+    """The caller lacks permission, or is not authenticated."""
 
 
 class OutOfRange(CallFailed):
-    """There are no records at this offset (any more): `metadata` has the partition's `start` and `end`."""
+    """The offset is outside the partition, for example after a trim; `metadata` has the partition's `start` and `end`."""
 
 
 class Refused(CallFailed):
-    """The stream's or the group's state stands against it: a batch before this one is missing, the end is not where it was expected,
-    a newer producer or member has taken over, the group has been divided anew."""
+    """The state of the stream or group does not allow the call: an earlier batch is missing, the partition ends elsewhere, a newer
+    producer or member has taken over, or the group has rebalanced."""
 
 
 class Overloaded(CallFailed):
-    """More than a limit of the server allows."""
+    """The call exceeds a limit of the server."""
 
 
 _KINDS: Mapping[str, type[CallFailed]] = {
@@ -99,7 +99,7 @@ _KINDS: Mapping[str, type[CallFailed]] = {
 
 
 def call_failed(error: grpc.aio.AioRpcError) -> CallFailed:
-    """What gRPC raised, with its details unpacked."""
+    """Translate a gRPC error and its details."""
     details = dict(error.trailing_metadata() or ()).get(_DETAILS_KEY)
     status = Status.FromString(details) if isinstance(details, bytes) else Status(message=error.details() or "")
     code = grpc.StatusCode.UNAVAILABLE if details is None and error.details() == _BROKEN else error.code()
@@ -107,7 +107,7 @@ def call_failed(error: grpc.aio.AioRpcError) -> CallFailed:
 
 
 def failure_of_status(status: Status) -> CallFailed:
-    """A failure that came inside of a message."""
+    """Translate a failure that arrived inside a message."""
     names = {code.value[0]: code.name for code in grpc.StatusCode}
     return _of_status(status, names.get(status.code, "UNKNOWN"), is_retriable=False)
 

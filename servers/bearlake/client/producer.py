@@ -1,8 +1,8 @@
-"""The producer: records become batches, batches go out over one ProduceStream call, and again where that is needed.
+"""The producer: groups records into batches, and sends and resends batches over ProduceStream calls, one call at a time.
 
-Exactly once: every batch has a sequence number, and what was not acknowledged is sent again, with it, in the same order, on the
-next server. The server stores each sequence once. When a batch is refused for good, its records fail, and the numbers of those
-behind it in its partition (which the server cannot have stored, for want of this one) move down.
+Exactly once: every batch has a sequence number. After a failure, the producer resends unacknowledged batches in the same order and
+with the same numbers to the next server; servers store each sequence once. When a server rejects a batch for good, its records fail
+and later batches of the partition move down to close the gap (the server cannot have stored them without the rejected batch).
 """
 
 import asyncio
@@ -37,7 +37,7 @@ class _Batch:
         for future in self.futures:
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # whoever does not look has said so
+                future.exception()  # mark as retrieved, so that asyncio does not log futures that the caller ignores
 
     def done(self, base_offset: int) -> None:
         for at, future in enumerate(self.futures):
@@ -46,18 +46,18 @@ class _Batch:
 
 
 class Sender:
-    """Batches and sends records; `send` in the order of the calls, per partition. Used from one event loop only."""
+    """Batches and sends records; keeps the order of `send` calls per partition. Use from a single event loop."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
         self._settings = connections.settings
         self._open: dict[tuple[str, int], _Batch] = {}
         self._sealed: deque[_Batch] = deque()
-        """Full or old batches, with their sequence; the first `_sent_count` of them are under way."""
+        """Full or expired batches, numbered; the first `_sent_count` are sent but not acknowledged."""
         self._sent_count = 0
         self._sequences: dict[tuple[str, int], int] = {}
         self._epochs: dict[tuple[str, int], int] = {}
-        """How often the servers had forgotten this producer in a partition: it started a new epoch there each time."""
+        """Epochs that this producer has started per partition: one each time the servers had forgotten the producer there."""
         self._bytes = 0
         self._work = asyncio.Event()
         self._less = asyncio.Event()
@@ -68,7 +68,7 @@ class Sender:
         self._task = asyncio.create_task(self._run())
 
     async def send(self, stream: str, partition: int, record: pb.Record) -> asyncio.Future[int]:
-        """Take a record; the future gives its offset when it is durable. Waits while the buffer is full. Raises `CallFailed`."""
+        """Buffer a record; the future gives its offset once it is durable. Waits while the buffer is full. Raises `CallFailed`."""
         size = len(record.key) + len(record.value) + _OVERHEAD_BYTES
         while self._bytes + size > self._settings.buffer_bytes and self._bytes and self._failure is None:
             self._less.clear()
@@ -101,7 +101,7 @@ class Sender:
         self._work.set()
 
     async def flush(self) -> None:
-        """Wait until everything that was sent so far is durable or has failed."""
+        """Wait until every record sent so far is durable or has failed."""
         for batch in list(self._open.values()):
             self._seal(batch)
         waiting = [future for batch in self._sealed for future in batch.futures]
@@ -109,7 +109,7 @@ class Sender:
             await asyncio.wait(waiting)
 
     async def close(self) -> None:
-        """Flush and end."""
+        """Flush and stop."""
         await self.flush()
         self._is_closing = True
         self._work.set()
@@ -143,7 +143,7 @@ class Sender:
                     return
 
     async def _after(self, failure: CallFailed, channel: grpc.aio.Channel, pauses: Pauses) -> None:
-        """Go on after a failed call: elsewhere, or without the batch that was refused. Raises `CallFailed` if neither helps."""
+        """Continue after a failed call, on the next server or without the rejected batch. Raises `CallFailed` if neither can help."""
         if failure.is_retriable:
             self._connections.turn_away(channel)
             await pauses.wait(failure)
@@ -155,7 +155,7 @@ class Sender:
             raise failure
 
     def _start_epoch(self, refused: _Batch) -> None:
-        """Number the waiting batches of the refused one's partition from 0, in a new epoch: none of them was stored."""
+        """Renumber the waiting batches of the rejected batch's partition from 0, in a new epoch. None of them was stored."""
         place = (refused.stream, refused.partition)
         self._epochs[place] = self._epochs.get(place, 0) + 1
         sequence = 0
@@ -185,7 +185,7 @@ class Sender:
         self._less.set()
 
     async def _one_call(self, channel: grpc.aio.Channel) -> None:
-        """One ProduceStream call, until the server asks to go elsewhere, or this producer closes."""
+        """Run one ProduceStream call, until the server drains or this producer closes."""
         call = self._connections.open(channel, methods.PRODUCE_STREAM)
         self._sent_count = 0
         self._is_leaving = False
@@ -194,9 +194,8 @@ class Sender:
             while (answer := await call.read()) is not grpc.aio.EOF:
                 for base_offset in answer.base_offsets:
                     self._acknowledge(base_offset)
-                if answer.HasField(
-                    "drain"
-                ):  # not by cancelling: that would cancel the call if it is just being written to
+                if answer.HasField("drain"):
+                    # Let the call finish: a cancel during a write would cancel the whole call.
                     self._is_leaving = True
                     self._work.set()
         finally:

@@ -1,4 +1,4 @@
-"""The reader: one Fetch call, opened again where it stopped when its server goes or fails. Every record comes once, in order."""
+"""The reader: one Fetch call, reopened at its position when its server stops or fails. Each record is returned once, in order."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ Ends = Mapping[Place, int]
 async def read(
     connections: Connections, positions: Sequence[pb.Position], ends: Ends | None
 ) -> AsyncGenerator[Record, None]:
-    """Records from the positions on; ends when all `ends` (offsets) are reached, else never. Raises as `answers`."""
+    """Yield records from `positions` on; stop when all `ends` (offsets) are reached (None: never). Raises as `answers` does."""
     async with contextlib.aclosing(answers(connections, positions, ends, pb.FORM_RECORDS)) as found:
         async for answer in found:
             place = (answer.stream, answer.partition)
@@ -36,8 +36,8 @@ async def read(
 async def read_arrow(
     connections: Connections, positions: Sequence[pb.Position], ends: Ends | None
 ) -> AsyncGenerator[ArrowRecords, None]:
-    """The same as columns, in pieces; the last ones may go on behind `ends`. Raises as `answers`."""
-    schema = b""  # the same for all, and told first
+    """Yield records as columns; the last batches may extend past `ends`. Raises as `answers` does."""
+    schema = b""  # common to all batches; only the first answer carries the schema
     async with contextlib.aclosing(answers(connections, positions, ends, pb.FORM_ARROW)) as found:
         async for answer in found:
             schema = answer.payload.arrow.schema or schema
@@ -52,10 +52,10 @@ async def read_arrow(
 async def answers(
     connections: Connections, positions: Sequence[pb.Position], ends: Ends | None, form: pb.Form
 ) -> AsyncGenerator[pb.FetchResponse, None]:
-    """Payloads from the positions on; ends when all `ends` are reached, else never.
+    """Yield answers from `positions` on; stop when all `ends` are reached (None: never).
 
     Raises:
-        CallFailed: a partition cannot be read (any more), or no server is reached in time.
+        CallFailed: a partition is not, or no longer, readable, or no server was reached in time.
     """
     settings = connections.settings
     places = {(item.stream, item.partition): item for item in positions}
@@ -86,7 +86,7 @@ async def answers(
 
 
 def _note(answer: pb.FetchResponse, places: dict[Place, pb.Position], ends: Ends | None) -> None:
-    """Where to go on, if there is more to read. Raises the failure that the answer tells."""
+    """Advance the position of the answer's partition, or drop the partition at its end. Raises the failure in the answer, if any."""
     place = (answer.stream, answer.partition)
     if answer.HasField("error"):
         raise failure_of_status(answer.error)
@@ -97,6 +97,6 @@ def _note(answer: pb.FetchResponse, places: dict[Place, pb.Position], ends: Ends
 
 
 async def tell(call: Any, message: Message | None) -> None:  # grpc's calls are not typed by message
-    """Send a message, or None to close our side. When the call is over, reading from it says why."""
+    """Send a message, or None to close our side. If the call is over, the next read reports why."""
     with contextlib.suppress(asyncio.InvalidStateError):
         await (call.done_writing() if message is None else call.write(message))

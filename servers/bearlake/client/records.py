@@ -1,4 +1,4 @@
-"""Values of the client: records, where to begin to read, what a stream is."""
+"""Value types of the client: records, start positions and stream descriptions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,16 +8,16 @@ from typing import Literal
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
 
 Start = Literal["earliest", "latest"] | int | datetime
-"""Where reading begins: at the oldest record, behind the newest one, at an offset, or at the first record from a time on."""
+"""Where reading starts: the oldest record, after the newest record, an offset, or the first record at or after a time."""
 
 Headers = Sequence[tuple[str, bytes | None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One record that was read. None and empty are different keys and values.
+    """One record read from a stream. None and empty are distinct keys and values.
 
-    Header keys that are not UTF-8 have surrogate escapes (PEP 383). `timestamp_ms` is None if the record has none.
+    Header keys that are not valid UTF-8 contain surrogate escapes (PEP 383). `timestamp_ms` is None if the record has no timestamp.
     """
 
     stream: str
@@ -36,14 +36,14 @@ class ArrowRecords:
     stream: str
     partition: int
     next_offset: int
-    """The offset behind the last of them."""
+    """The offset after the last record."""
     content: bytes
-    """An Arrow IPC stream of one record batch: `pyarrow.ipc.open_stream(content).read_all()`."""
+    """An Arrow IPC stream with one record batch: `pyarrow.ipc.open_stream(content).read_all()`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamDescription:
-    """A stream, and the offsets [start, end) of its partitions, by index."""
+    """A stream, with the offsets [start, end) of each partition by index."""
 
     name: str
     partition_count: int
@@ -52,7 +52,7 @@ class StreamDescription:
 
 
 def to_message(value: bytes | None, key: bytes | None, headers: Headers, timestamp_ms: int | None) -> pb.Record:
-    """The message of a record to write."""
+    """Build the message for a record to write."""
     message = pb.Record(key=key, value=value, timestamp_ms=timestamp_ms)
     for name, content in headers:
         message.headers.add(key=name.encode("utf-8", "surrogateescape"), value=content)
@@ -60,7 +60,7 @@ def to_message(value: bytes | None, key: bytes | None, headers: Headers, timesta
 
 
 def from_message(message: pb.Record, stream: str, partition: int) -> Record:
-    """The record of a message that was read."""
+    """Build the record from a received message."""
     return Record(
         stream=stream,
         partition=partition,
@@ -76,7 +76,7 @@ def from_message(message: pb.Record, stream: str, partition: int) -> Record:
 
 
 def position(stream: str, partition: int, start: Start) -> pb.Position:
-    """The message of a place to begin to read."""
+    """Build the message for a start position."""
     place = pb.Position(stream=stream, partition=partition)
     if isinstance(start, datetime):
         place.timestamp_ms = int(start.timestamp() * 1000)

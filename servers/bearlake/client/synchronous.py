@@ -1,4 +1,4 @@
-"""The client for programs without asyncio: the same calls, run by an event loop on a thread of its own. Safe for many threads."""
+"""The client for programs without asyncio: the same calls, run on an event loop in a background thread. Thread-safe."""
 
 import asyncio
 import threading
@@ -16,10 +16,10 @@ T = TypeVar("T")
 
 
 class Client:
-    """`with Client("localhost:50051") as client: …`. See `AsyncClient`; every method raises `CallFailed`."""
+    """Blocking client: `with Client("localhost:50051") as client: …`. See `AsyncClient`; every method may raise `CallFailed`."""
 
     def __init__(self, *addresses: str, tls: Tls | None = None, settings: ClientSettings | None = None) -> None:
-        """Addresses (`host:port`) of servers of one deployment; the next one is used when one fails."""
+        """`addresses` (`host:port`) name servers of one deployment; when a server fails, the client moves to the next address."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="bearlake client", daemon=True)
         self._thread.start()
@@ -34,7 +34,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close the connections and end the thread."""
+        """Close the connections and stop the background thread. Close all producers first."""
         if self._loop.is_closed():
             return
         self._run(self._client.close())
@@ -53,7 +53,7 @@ class Client:
         return self._run(self._client.describe_stream(name))
 
     def list_streams(self, prefix: str = "") -> list[str]:
-        """The names of all streams, as `AsyncClient.list_streams` returns them."""
+        """List stream names, as `AsyncClient.list_streams` does."""
         return self._run(self._client.list_streams(prefix))
 
     def delete_stream(self, name: str) -> None:
@@ -61,7 +61,7 @@ class Client:
         self._run(self._client.delete_stream(name))
 
     def producer(self) -> "Producer":
-        """A producer, which is closed by its `with` or `close`."""
+        """Return a new producer. End it with `with` or `close`."""
 
         async def make() -> AsyncProducer:
             return self._client.producer()
@@ -102,7 +102,7 @@ class Client:
         )
 
     def consumer(self, group: str, *streams: str, options: ConsumerOptions | None = None) -> "Consumer":
-        """Open a consumer of a group, as `AsyncClient.consumer` does."""
+        """Return a consumer of a group, as `AsyncClient.consumer` does."""
 
         async def make() -> AsyncConsumer:
             return self._client.consumer(group, *streams, options=options)
@@ -117,7 +117,7 @@ class Client:
         partitions: Sequence[int] | None = None,
         follow: bool = True,
     ) -> Iterator[Record]:
-        """Read records in offset order, as `AsyncClient.read` does."""
+        """Read records in order within each partition, as `AsyncClient.read` does."""
         return self._iterate(self._client.read(name, start=start, partitions=partitions, follow=follow))
 
     def read_arrow(
@@ -128,7 +128,7 @@ class Client:
         partitions: Sequence[int] | None = None,
         follow: bool = True,
     ) -> Iterator[ArrowRecords]:
-        """Read Arrow records in offset order, as `AsyncClient.read_arrow` does."""
+        """Read Arrow records in order within each partition, as `AsyncClient.read_arrow` does."""
         return self._iterate(self._client.read_arrow(name, start=start, partitions=partitions, follow=follow))
 
     def _iterate(self, items: AsyncGenerator[T, None]) -> Iterator[T]:
@@ -150,10 +150,10 @@ class Client:
 
 
 class Producer:
-    """Writes records, each once. `with client.producer() as producer: …` flushes at its end. See `AsyncProducer`."""
+    """Writes each record exactly once. `with client.producer() as producer: …` flushes on exit. See `AsyncProducer`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, producer: AsyncProducer) -> None:
-        """Use `Client.producer`."""
+        """Do not call directly; use `Client.producer`."""
         self._loop = loop
         self._producer = producer
 
@@ -175,7 +175,7 @@ class Producer:
         timestamp_ms: int | None = None,
         partition: int | None = None,
     ) -> Future[int]:
-        """Take a record; the future gives its offset when it is durable. Waits while `buffer_bytes` are under way."""
+        """Buffer a record, as `AsyncProducer.send` does; the future gives its offset once it is durable."""
         result: Future[int] = Future()
 
         async def take() -> None:
@@ -188,26 +188,27 @@ class Producer:
         return result
 
     def send_and_wait(self, stream: str, value: bytes | None, *, key: bytes | None = None) -> int:
-        """Write one record; returns its offset when it is durable."""
+        """Write one record; return its offset once the record is durable."""
         return self.send(stream, value, key=key).result()
 
     def flush(self) -> None:
-        """Wait until everything sent so far is durable or has failed (see the futures)."""
+        """Wait until every record sent so far is durable or has failed; the futures report which."""
         _run(self._loop, self._producer.flush())
 
     def close(self) -> None:
-        """Flush and end."""
+        """Flush and stop the producer."""
         _run(self._loop, self._producer.close())
 
 
 class Consumer:
     """`with client.consumer("group", "stream") as consumer: for record in consumer: …`. See `AsyncConsumer`.
 
-    Used by one thread at a time: what is here is handed out without a word to the event loop, which does nothing with it unless asked.
+    Use from one thread at a time: iteration takes buffered records directly from the asyncio consumer, without a call to the
+    event loop. This is safe because the loop touches the consumer only during a call.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, consumer: AsyncConsumer) -> None:
-        """Use `Client.consumer`."""
+        """Do not call directly; use `Client.consumer`."""
         self._loop = loop
         self._consumer = consumer
 
@@ -229,11 +230,11 @@ class Consumer:
 
     @property
     def assignment(self) -> list[tuple[str, int]]:
-        """(stream, partition) of all that this member has now; empty before the first poll."""
+        """Return the (stream, partition) pairs assigned to this member; empty before the first poll."""
         return self._consumer.assignment
 
     def position(self, stream: str, partition: int) -> int | None:
-        """The next offset to hand out, if it is known."""
+        """Return the next offset that the consumer will return, or None if unknown."""
         return self._consumer.position(stream, partition)
 
     def poll(self, timeout_s: float | None = None, records_max: int = 500) -> list[Record]:
@@ -257,7 +258,7 @@ class Consumer:
 
 
 def _run(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
-    """The result of the work; it is cancelled when the waiting for it is interrupted (Ctrl-C)."""
+    """Run `work` on the loop and return its result; an interrupt of the wait (Ctrl-C) cancels `work`."""
     future = asyncio.run_coroutine_threadsafe(work, loop)
     try:
         return future.result()

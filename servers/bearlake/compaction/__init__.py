@@ -1,1 +1,1 @@
-"""Compaction: WAL slices become Parquet data files of the stream's table, and the index is swapped to them."""
+"""Compaction: converts WAL slices into Parquet data files of the stream's table, and swaps the index to these files."""

@@ -1,4 +1,4 @@
-"""All streams, page by page, for jobs that look at each of them."""
+"""Iterates over all streams, page by page, for jobs that process every stream."""
 
 from collections.abc import AsyncIterator
 
@@ -7,7 +7,7 @@ from bearlake.metadata.model import Stream
 
 
 async def all_streams(streams: StreamCatalog, page_count: int) -> AsyncIterator[Stream]:
-    """All incarnations of all streams, deleted ones too, by number; numbers have gaps of any size."""
+    """Yield all incarnations of all streams, including deleted ones, by number. Numbers have gaps of any size."""
     after = 0
     while page := await streams.incarnations(after=after, limit=page_count):
         for stream in page:

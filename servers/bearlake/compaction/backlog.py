@@ -1,12 +1,12 @@
-"""What waits for compaction, as the planner keeps it: per partition the offsets that are in no task yet. Pure: no store, no clock.
+"""The planner's view of what waits for compaction: per partition, the offsets that are in no task yet. Pure: no store, no clock.
 
     compacted       start                end
         │  in a task  │      waiting       │         `start` moves when a task is offered, `end` when records are committed
         └─────────────┴────────────────────┘
 
-Only partitions with waiting records or an open task are remembered, at most `partition_count_max`; beyond that new ones are
-passed over and `is_partial` says that the store knows more. Partitions of quarantined tasks (`quarantined`) take no room, so that they do
-not crowd out others, however many they are (I11). Times are those of the caller's clock, in seconds.
+Holds only partitions with waiting records or an open task, at most `partition_count_max`. Further partitions are skipped, and
+`is_partial` shows that the store has more. Partitions of quarantined tasks (`quarantined`) do not count towards the limit, so that they
+cannot displace others, however many they are (I11). Times are those of the caller's clock, in seconds.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ from bearlake.metadata.model import PartitionKey, Slice, stream_number
 
 @dataclass(slots=True)
 class Waiting:
-    """A partition's waiting records `[start, end)`: bytes, an upper bound of its slices, since when. `task_end`: of its task, or -1."""
+    """A partition's waiting records `[start, end)`: bytes, upper bound of slices, waiting since. `task_end`: end of its task, or -1."""
 
     start: int
     end: int
@@ -32,8 +32,8 @@ class Waiting:
 
 @dataclass(slots=True)
 class StreamBacklog:
-    """A stream's partitions, how long (s) its records may wait, how much older (s) they count than they are when streams take turns, and
-    its open tasks (those quarantined do not count)."""
+    """A stream's partitions, how long (s) its records may wait, its head start (s) when streams take turns, and its open tasks
+    (without quarantined tasks)."""
 
     due_after_s: float
     head_start_s: float = 0.0
@@ -41,36 +41,36 @@ class StreamBacklog:
     tasks: set[int] = field(default_factory=set)
 
     def ready(self) -> list[tuple[PartitionKey, Waiting]]:
-        """Partitions with waiting records and no task, oldest first."""
+        """Return partitions with waiting records and no task, oldest first."""
         found = [item for item in self.partitions.items() if item[1].task_end < 0 and item[1].end > item[1].start]
         found.sort(key=lambda item: (item[1].since_s, item[0]))
         return found
 
 
 class Backlog:
-    """See the module."""
+    """The backlog of all streams; see the module docstring."""
 
     def __init__(self, settings: PlannerSettings, left_out: Collection[int] = ()) -> None:
-        """`left_out`: streams that are known to be for other workers."""
+        """`left_out`: streams known to belong to other workers."""
         self._settings = settings
         self.streams: dict[int, StreamBacklog] = {}
         self._rules: dict[int, tuple[float, float]] = {}
         self.left_out = set(left_out)
         self.quarantined: set[PartitionKey] = set()
-        """Partitions of quarantined tasks; nothing else about them is remembered."""
+        """Partitions of quarantined tasks; nothing else is stored about them."""
         self.partition_count = 0
         self.is_partial = False
 
-    # -- what is told --------------------------------------------------------------------------------------------
+    # -- updates -------------------------------------------------------------------------------------------------
 
     def load(self, told: PartitionBacklog, now_s: float) -> None:
-        """Learn of a partition from the store."""
+        """Add a partition's backlog from the store."""
         records = told.end - told.compacted
         waiting = Waiting(told.compacted, told.end, told.size_bytes, records, now_s - told.age_ms / 1000)
         self._put(told.partition, waiting)
 
     def committed(self, piece: Slice, now_s: float) -> bool:
-        """A slice was committed. False: it does not follow what is known, so the store must be asked."""
+        """Add a committed slice. Returns False if the slice does not follow the known records; the caller must then ask the store."""
         waiting = self.get(piece.partition)
         if waiting is None:
             if not self.is_partial:
@@ -87,7 +87,7 @@ class Backlog:
         return is_dense
 
     def trimmed(self, partition: PartitionKey, start: int) -> None:
-        """A partition's start offset moved."""
+        """Apply a trim of the partition to `start`."""
         waiting = self.get(partition)
         if waiting is not None and start > waiting.start:
             _advance(waiting, min(start, waiting.end))
@@ -95,7 +95,7 @@ class Backlog:
             self._drop_if_done(partition, waiting)
 
     def busy(self, task: Task) -> None:
-        """A task is open: its partitions wait for it."""
+        """Add an open task: its partitions offer nothing until it ends."""
         if task.kind is TaskKind.COMPACT and task.state is TaskState.QUARANTINED:
             for partition, _, _ in task.ranges:
                 self.quarantined.add(partition)
@@ -116,12 +116,12 @@ class Backlog:
                 stream.tasks.add(task.id)
 
     def recount(self) -> None:
-        """All open tasks are told anew (`busy`)."""
+        """Reset the task counts; the caller passes all open tasks again (`busy`)."""
         for stream in self.streams.values():
             stream.tasks.clear()
 
     def compacted(self, partition: PartitionKey, offset: int) -> None:
-        """The store says what is compacted; if it is what the partition's task covers, the task is done."""
+        """Note how far the partition is compacted; if that covers the partition's task, the task is done."""
         waiting = self.get(partition)
         if waiting is not None and 0 <= waiting.task_end <= offset:
             self.streams[stream_number(partition)].tasks.discard(waiting.task_id)
@@ -129,7 +129,7 @@ class Backlog:
             self._drop_if_done(partition, waiting)
 
     def forget(self, partition: PartitionKey) -> None:
-        """Nothing waits here, as far as is known."""
+        """Remove a partition: nothing known waits in it."""
         stream = self.streams.get(stream_number(partition))
         if stream is not None and stream.partitions.pop(partition, None) is not None:
             self.partition_count -= 1
@@ -137,22 +137,22 @@ class Backlog:
                 del self.streams[stream_number(partition)]
 
     def forget_stream(self, number: int) -> None:
-        """The stream was deleted, or is none of ours."""
+        """Remove a stream that was deleted or belongs to other workers."""
         self._rules.pop(number, None)
         stream = self.streams.pop(number, None)
         if stream is not None:
             self.partition_count -= len(stream.partitions)
 
     def leave_out(self, number: int) -> None:
-        """The stream is for other workers: nothing of it is kept from now on."""
+        """Leave the stream to other workers and ignore its records from now on."""
         self.forget_stream(number)
         if len(self.left_out) > self._settings.partition_count_max:
-            self.left_out.clear()  # they are asked for again
+            self.left_out.clear()  # over the limit: the streams are looked up again
         self.left_out.add(number)
 
     def set_freshness(self, number: int, freshness_ms: int, head_start_ms: int = 0) -> None:
-        """How long from commit to table: `table.freshness_ms`; and the stream's head start. Kept also while nothing waits, for the
-        streams seen last."""
+        """Set the stream's longest time from commit to table (`table.freshness_ms`), and its head start. Kept even without a backlog, up
+        to a limit of streams."""
         if len(self._rules) > self._settings.partition_count_max:
             self._rules.clear()
         rules = freshness_ms * self._settings.due_fraction / 1000, head_start_ms / 1000
@@ -162,36 +162,36 @@ class Backlog:
             stream.due_after_s, stream.head_start_s = rules
 
     def unknown_streams(self) -> list[int]:
-        """Streams with a backlog whose freshness was not told yet; they are not due before it is."""
+        """Return streams with a backlog but unknown freshness; they are not due until it is known."""
         return [number for number in self.streams if number not in self._rules]
 
     def is_known(self, number: int) -> bool:
-        """Whether it was told whose the stream is."""
+        """Return whether the stream's owner is known."""
         return number in self._rules or number in self.left_out
 
-    # -- what is asked -------------------------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------------------------
 
     def get(self, partition: PartitionKey) -> Waiting | None:
-        """The partition, if something waits or is under way."""
+        """Return the partition's state, if it has waiting records or a task."""
         stream = self.streams.get(stream_number(partition))
         return None if stream is None else stream.partitions.get(partition)
 
     def open_partitions(self) -> Iterator[PartitionKey]:
-        """Partitions with a task."""
+        """Yield partitions with a task."""
         for stream in self.streams.values():
             for partition, waiting in stream.partitions.items():
                 if waiting.task_end >= 0:
                     yield partition
 
     def task_count(self, number: int | None = None) -> int:
-        """Open tasks of one stream, or of all."""
+        """Return the number of open tasks, of one stream or of all."""
         if number is None:
             return sum(len(stream.tasks) for stream in self.streams.values())
         stream = self.streams.get(number)
         return 0 if stream is None else len(stream.tasks)
 
     def due(self, now_s: float) -> tuple[list[int], float]:
-        """Streams that are due, the longest waiting first, head starts counted; and when (s) the next one will be (perhaps never)."""
+        """Return the due streams, longest waiting first (with head starts), and when (s) the next becomes due (may be infinity)."""
         found: list[tuple[float, int]] = []
         next_s = float("inf")
         for number, stream in self.streams.items():
@@ -226,7 +226,7 @@ class Backlog:
 
 
 def _advance(waiting: Waiting, start: int) -> None:
-    """Take `[waiting.start, start)` away; bytes and slices in proportion, which is exact when nothing is left."""
+    """Remove `[waiting.start, start)`. Bytes and slices shrink in proportion, which is exact when nothing is left."""
     left = waiting.end - start
     total = waiting.end - waiting.start
     if total > 0:
@@ -244,9 +244,9 @@ def pack(
     task_count_max: int,
     now_s: float,
 ) -> list[TaskOffer]:
-    """Offers for the partitions, in their order, each within the bounds of a task; at most `task_count_max`.
+    """Build offers for the partitions, in order, each within the limits of a task; at most `task_count_max`.
 
-    `cuts` are for partitions that are too large for one task: a slice of what to take now, `(_, start, count, _, length, _)`.
+    `cuts` are for partitions too large for one task: a slice with the part to take now, `(_, start, count, _, length, _)`.
     """
     groups: list[list[tuple[OffsetRange, int, int, float]]] = []
     room_bytes = room_slices = 0
@@ -280,14 +280,14 @@ def pack(
 
 
 def is_too_large(waiting: Waiting, settings: PlannerSettings) -> bool:
-    """Whether the partition's waiting records may be more than a task holds."""
+    """Return whether the partition's waiting records may exceed one task."""
     return waiting.size_bytes > settings.task_bytes_max or waiting.slice_count > settings.task_slice_count_max
 
 
 def cut(
     partition: PartitionKey, start: int, slices: Collection[Slice], settings: PlannerSettings, end: int
 ) -> Slice | None:
-    """As many of the slices from `start` on, up to `end`, as a task holds, as one slice; at least one. None: there are none."""
+    """Combine as many slices from `start` up to `end` as a task holds, at least one, into one slice. None: there are none."""
     size, last = 0, None
     for count, piece in enumerate(slices):
         is_over = size + piece.length > settings.task_bytes_max or count >= settings.task_slice_count_max

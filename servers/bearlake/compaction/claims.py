@@ -1,11 +1,11 @@
-"""The tasks that a worker holds, and those that it has to give back: nobody else can claim them while it lives.
+"""The tasks that a worker holds, and those that it must give back: no other worker can claim them while it lives.
 
-A task is given back until the store has answered. A claim without an answer may have taken tasks that the worker never heard of. Its
-outcome is final as soon as the process's next write begins (I12): so one write, one look-up of all tasks behind it, and what is found is
-given back.
+The worker keeps giving a task back until the store has answered. A claim without an answer may have taken tasks unknown to the worker.
+The claim's outcome is final as soon as the process's next write begins (I12): the worker therefore makes one write, then looks up all
+tasks, and gives back the unknown ones.
 
-A claim is held until the store has answered its last step (`done`), so a look-up never mistakes a task that is being ended for one that
-the worker never heard of.
+A claim is held until the store has answered its last step (`done`), so that a look-up cannot mistake a task that is being ended for
+an unknown task.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from bearlake.metadata.model import ServerRef
 
 
 class Claims:
-    """See the module. Used by one worker."""
+    """The claims of one worker; see the module docstring."""
 
     def __init__(self, tasks: TaskQueue, server: ServerRef) -> None:
         self._tasks = tasks
@@ -26,38 +26,38 @@ class Claims:
 
     @property
     def held_count(self) -> int:
-        """Tasks that are held."""
+        """Number of held tasks."""
         return len(self._held)
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is held or owed, and no claim is in doubt."""
+        """Whether no claim is held, owed or in doubt."""
         return not (self._held or self._owed or self._is_in_doubt)
 
     def take(self, tasks: Iterable[Task]) -> dict[int, TaskClaim]:
-        """These were claimed; the claims by task id."""
+        """Add claimed tasks; return the claims by task id."""
         claims = {task.id: TaskClaim(task_id=task.id, epoch=task.epoch, worker=self._server) for task in tasks}
         self._held.update(claims)
         return claims
 
     def done(self, claim: TaskClaim) -> None:
-        """The store has answered: the task is not ours any more, because it is done, failed, dropped, or another's."""
-        if self._held.get(claim.task_id) == claim:  # a newer claim of the same task stays
+        """Remove a claim after the store has answered: the task is done, failed, dropped, or claimed by another worker."""
+        if self._held.get(claim.task_id) == claim:  # keep a newer claim of the same task
             del self._held[claim.task_id]
 
     def owe(self, claims: Iterable[TaskClaim], wait_ms: int = 0) -> None:
-        """Give these back as soon as the store answers, not to be claimed for `wait_ms`; without effect for those that another holds
-        by then."""
+        """Give these back as soon as the store answers; the store offers them again after `wait_ms`. No effect on tasks that another
+        worker holds by then."""
         for claim in claims:
             self.done(claim)
             self._owed[claim.task_id] = claim, wait_ms
 
     def doubt(self) -> None:
-        """A claim had no answer."""
+        """Note that a claim had no answer."""
         self._is_in_doubt = True
 
     def drop(self) -> list[TaskClaim]:
-        """Forget everything; returns what was held or owed."""
+        """Forget all claims; return those held or owed."""
         claims = [*self._held.values(), *(claim for claim, _ in self._owed.values())]
         self._held.clear()
         self._owed.clear()
@@ -65,9 +65,9 @@ class Claims:
         return claims
 
     async def settle(self) -> None:
-        """Give back what is to be given back. Raises `Unavailable`, `Overloaded`: it stays owed."""
+        """Give back the owed claims. Raises `Unavailable`, `Overloaded`; the claims then stay owed."""
         if self._is_in_doubt:
-            await self._tasks.release([])  # a write: what the claim has not taken by now, it will not take
+            await self._tasks.release([])  # a write: from now on, the claim in doubt can take no more tasks
             await self._find_unheard()
             self._is_in_doubt = False
         owed = list(self._owed.values())
@@ -82,7 +82,7 @@ class Claims:
         heard = {
             *self._held.values(),
             *(claim for claim, _ in self._owed.values()),
-        }  # before the look: what ends meanwhile was heard of
+        }  # read before the look-up, so that tasks ending in the meantime count as known
         after = 0
         while page := await self._tasks.list(after=after):
             after = page[-1].id

@@ -1,14 +1,14 @@
 """The commit protocol of a task: prepare → table commit → swap; each step may be repeated (DESIGN.md, section 5).
 
-`Committer.recover` looks at what earlier epochs left behind; `commit` does the three steps for tasks of one stream together, with one
-table commit for all. Whoever's commit the table has (the marks say) is swapped in, also when that is an earlier epoch of the task.
-The data files of all other epochs have lost then, for ever: exactly those keys are deleted.
+`Committer.recover` looks for commits of earlier epochs; `commit` runs the three steps for tasks of one stream together, with one table
+commit for all of them. The marks show which epoch's commit the table has; that epoch's objects are swapped in, even if it is an earlier
+epoch of the task. The data files of all other epochs can never be used: exactly those keys are deleted.
 
-A task's mark goes into the table even when it brings no file, because it tells the next epoch whose files the table has.
+A task's mark goes into the table even if the task adds no file, because the mark tells the next epoch whose files the table has.
 
-What keeps out an epoch that was overtaken and wakes up late (decision 79): each try of a table commit loads the table, asks the metadata
-store whether the claim is still the newest, and replaces exactly the version that it has loaded. So every commit that an earlier epoch can
-still send replaces a version from before the present claim, and nothing of it can happen once the present epoch has replaced the table's
+How a late commit of a fenced epoch is excluded (decision 79): each attempt of a table commit loads the table, asks the metadata store
+whether its claim is still the newest, and replaces exactly the version that it has loaded. Every commit that an earlier epoch can still
+send therefore replaces a version older than the current claim. Such a commit fails once the current epoch has replaced the table's
 version: by its own commit, or by a `fence` before a merge is dropped.
 """
 
@@ -42,14 +42,14 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 TABLE_COUNT_MAX = 1_000
-"""Tables whose last state is remembered."""
+"""Number of tables whose last state is cached."""
 MARKS_KEPT_MAX = 32
-"""Marks in a table from which on those of closed tasks are dropped."""
+"""Number of marks in a table above which marks of closed tasks are dropped."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Work:
-    """A claimed task on its way. `winner`: the epoch whose files are in the table, -1 while none is known to be."""
+    """A claimed task in progress. `winner`: the epoch whose files are in the table; -1 while unknown."""
 
     task: Task
     stream: Stream
@@ -60,25 +60,25 @@ class Work:
     result: TaskResult = field(default_factory=lambda: TaskResult(items=()))
     winner: int = -1
     is_prepared: bool = False
-    """Whether the store may remember `result`, so that a table commit of this epoch may have been sent."""
+    """Whether the store may have `result`, so that this epoch may have sent a table commit."""
     kept: Sequence[SwapObject] | None = None
-    """Kept objects of an earlier epoch that won, as they are now; None: as in the winner's result."""
+    """Current kept objects of an earlier epoch that won; None: those of the winner's result."""
 
     def winning(self) -> TaskResult:
-        """The result of the winning epoch."""
+        """Return the winning epoch's result."""
         if self.winner == self.claim.epoch:
             return self.result
         return encoding.decode_result(self.task.results[self.winner])
 
     def objects(self) -> list[SwapObject]:
-        """What the index shall name, of the winning epoch."""
+        """Return the winning epoch's objects for the index."""
         items = self.winning().items
         kept = [one for item in items for one in item.kept] if self.kept is None else self.kept
         return [*(one.swap for item in items for one in item.files), *kept]
 
 
 class Committer:
-    """See the module. Used by one worker, for several streams at once."""
+    """Commits the tasks of one worker, for several streams at once; see the module docstring."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Committer:
         patience: Patience,
         next_key: Callable[[], str],
     ) -> None:
-        """`next_key` makes keys of kept objects."""
+        """`next_key` generates keys for kept objects."""
         self._next_key = next_key
         self._metadata = metadata
         self._store = store
@@ -102,11 +102,11 @@ class Committer:
     # -- before the run ------------------------------------------------------------------------------------------
 
     async def location(self, stream: Stream) -> str:
-        """Key prefix of the stream's data files, without a slash at the end; its table is created if it has none yet.
+        """Return the key prefix of the stream's data files, without a trailing slash; create its table if it has none.
 
         Raises:
-            StreamDeleted: the stream was deleted, and has no table.
-            Conflict: its table belongs to somebody else.
+            StreamDeleted: the stream was deleted and has no table.
+            Conflict: its table belongs to another owner.
             Unavailable: the catalog did not answer.
         """
         rules = stream_configs.table_rules(stream.name, stream.configs)
@@ -121,10 +121,10 @@ class Committer:
         return state.location_key
 
     async def recover(self, work: Work) -> None:
-        """Set `work.winner` if an earlier epoch's commit is in the table already; its objects are there and the task's (I10) then.
+        """Set `work.winner` if the table has an earlier epoch's commit. The epoch's objects then exist and belong to the task (I10).
 
         Raises:
-            Conflict: somebody has committed the task, and the table does not say who; or a data file was forbidden.
+            Conflict: the task is committed but the table does not show by which epoch, or a data file was forbidden.
             NotFound: a data file was lost.
             Unavailable: a store did not answer.
         """
@@ -132,7 +132,7 @@ class Committer:
             await self._find_winner(work, await self._tables.state(work.stream))
 
     async def fence(self, work: Work) -> None:
-        """Before a task is dropped: see that no epoch of it can commit to the table any more. Sets `work.winner` if one has.
+        """Ensure that no epoch of a task can commit to the table any more, before the task is dropped. Sets `work.winner` if one has.
 
         Raises as `recover` does.
         """
@@ -152,7 +152,7 @@ class Committer:
             raise Conflict(f"the table has task {task.id} of epoch {winner}, of which nothing was prepared")
 
     async def _take_over(self, work: Work) -> None:
-        """See that the winner's objects are the task's and that their bytes are there. Lost kept objects are written anew."""
+        """Ensure that the winner's objects exist and belong to the task. Rewrites lost kept objects."""
         items = work.winning().items
         files = [one.swap.object.key for item in items for one in item.files]
         await self._ask(lambda: self._metadata.tasks.prepare(work.claim, None, files))
@@ -181,10 +181,10 @@ class Committer:
         log.warning("a kept object of a task was lost and is written anew from the WAL", extra=details)
         return found
 
-    # -- behind the run ------------------------------------------------------------------------------------------
+    # -- after the run -------------------------------------------------------------------------------------------
 
     async def commit(self, stream: Stream, works: Sequence[Work]) -> dict[int, BearlakeError]:
-        """Do all steps for tasks of one stream; returns what went wrong, by task id. Those that are left out are done."""
+        """Run all steps for tasks of one stream; return errors by task id. Tasks without an error are done."""
         errors: dict[int, BearlakeError] = {}
         fresh = [work for work in works if work.winner < 0]
         await self._each(fresh, self._prepare, errors)
@@ -213,10 +213,10 @@ class Committer:
         result = encoding.encode_result(work.result)
         keys = sorted(keys_of([work.result]))
         work.is_prepared = True
-        await self._ask(lambda: self._metadata.tasks.prepare(work.claim, result, keys))  # I10: now they are the task's
+        await self._ask(lambda: self._metadata.tasks.prepare(work.claim, result, keys))  # I10: now the task owns them
 
     async def _list(self, stream: Stream, works: Sequence[Work], errors: dict[int, BearlakeError]) -> None:
-        """Let the table list the files, all together if it can be."""
+        """Commit the files to the table, together if possible."""
         try:
             if not await self._has_table(stream, works):
                 for work in works:
@@ -235,9 +235,9 @@ class Committer:
                 errors.setdefault(work.task.id, error)
 
     async def _list_alone(self, stream: Stream, work: Work, errors: dict[int, BearlakeError]) -> None:
-        """One task, so that it fails alone; a table that was dropped meanwhile is made anew, if its stream shall have one still."""
+        """Commit one task alone, so that it fails alone. Creates a dropped table again if its stream should still have a table."""
         try:
-            await self._ask(lambda: self._metadata.tasks.check([work.claim]))  # who was overtaken makes no tables
+            await self._ask(lambda: self._metadata.tasks.check([work.claim]))  # a fenced worker creates no tables
             state = await self._ask(lambda: ensure_table(stream, self._metadata.streams, self._tables))
             if state is None:
                 work.winner = work.claim.epoch
@@ -264,7 +264,7 @@ class Committer:
     async def _commit_once(
         self, stream: Stream, commit: TableCommit, claims: Sequence[TaskClaim], closed: Collection[int]
     ) -> TableState:
-        """One call of the tables. When it is over, however it ended, its thread cannot begin another try (I12)."""
+        """Make one table commit. Once the call has ended, in any way, its thread cannot start another attempt (I12)."""
         is_over = False
 
         async def check() -> None:
@@ -282,11 +282,11 @@ class Committer:
             return True
         if not any(work.task.results for work in works):
             return False
-        # An earlier epoch may still believe in the table: only a mark keeps it out.
+        # An earlier epoch may still write to the table: only a mark excludes it.
         return await self._ask(lambda: self._tables.state(stream)) is not None
 
     async def _closed(self, stream: Stream) -> set[int]:
-        """Tasks whose marks may go. Those that are in a state we saw, and not among the tasks now, are closed for ever."""
+        """Return tasks whose marks can be dropped. A task with a mark in a known state that is no longer queued is closed permanently."""
         state = self._states.get(stream.number)
         if state is None or len(state.applied) <= MARKS_KEPT_MAX:
             return set()
@@ -311,7 +311,7 @@ class Committer:
         await self.delete_files(work, keep=work.winner)
 
     async def delete_files(self, work: Work, *, keep: int | None = None) -> None:
-        """Delete what all epochs of the task but `keep` wrote, which can never be in the table any more. The task is closed (I10)."""
+        """Delete the files of all epochs of a closed task except `keep`; they can never be in the table (I10)."""
         results = {work.claim.epoch: work.result}
         for epoch, text in work.task.results.items():
             results[epoch] = encoding.decode_result(text)
@@ -322,11 +322,11 @@ class Committer:
         metrics.SWEEP_OBJECTS.labels("lost").inc(len(keys))
         try:
             await self._store.delete(sorted(keys))
-        except BearlakeError as error:  # the orphan sweep finds them
+        except BearlakeError as error:  # the orphan sweep will find them
             log.info("files that lost are still there", extra={"count": len(keys), "error": repr(error)})
 
     def state(self, number: int) -> TableState | None:
-        """The last known state of a stream's table."""
+        """Return the last known state of a stream's table."""
         return self._states.get(number)
 
     def _remember(self, stream: Stream, state: TableState) -> None:
@@ -341,7 +341,7 @@ class Committer:
 
 
 def keys_of(results: Iterable[TaskResult]) -> set[str]:
-    """Keys of all objects that the results name."""
+    """Return the keys of all objects in the results."""
     return {
         swap.object.key
         for result in results
@@ -351,7 +351,7 @@ def keys_of(results: Iterable[TaskResult]) -> set[str]:
 
 
 def check_cover(work: Work) -> None:
-    """I4, before anything is committed: what was written covers exactly the offsets that were read. Raises `Corrupt`."""
+    """Check I4 before any commit: the written objects cover exactly the offsets that were read. Raises `Corrupt`."""
     read = _runs(found.slice for found in work.slices)
     written = _runs(
         piece
@@ -364,7 +364,7 @@ def check_cover(work: Work) -> None:
 
 
 def _runs(slices: Iterable[Slice]) -> dict[PartitionKey, list[list[int]]]:
-    """Offsets by partition, as runs without gaps."""
+    """Return the offsets by partition, as contiguous runs."""
     runs: dict[PartitionKey, list[list[int]]] = {}
     for piece in sorted(slices):
         found = runs.setdefault(piece.partition, [])
@@ -382,7 +382,7 @@ def _is_reached(task: Task, state: TableState) -> bool:
 
 
 def _change(work: Work) -> TableChange:
-    """The task's part of a table commit."""
+    """Build the task's part of a table commit."""
     ranges = {partition_index(partition): (start, end) for partition, start, end in work.task.ranges}
     return TableChange(
         mark=TaskMark(task_id=work.task.id, epoch=work.claim.epoch, ranges=ranges),

@@ -1,8 +1,8 @@
-"""WAL slices become row groups, data files and segments: the computation of a COMPACT item, without I/O.
+"""Converts WAL slices into row groups, data files and segments: the computation of a COMPACT item, without I/O.
 
-Slices come in order of (partition, offset); their batches are checked against their CRCs, decompressed, decoded into columns, and
-written in row groups that end where a batch ends. What comes out, file by file and object by object, is for the caller to put.
-What rows cannot hold exactly goes to `compaction/kept.py`. Every offset of the slices ends up in a segment or a kept slice.
+Slices arrive in order of (partition, offset). Their batches are checked against their CRCs, decompressed, decoded into columns, and
+written in row groups that end at batch boundaries. The caller stores the output, file by file and object by object. Batches that rows
+cannot represent exactly go to `compaction/kept.py`. Every offset of the slices ends up in a segment or a kept slice.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ _CRC = Struct(">I")
 _CRC_AT = 17
 _CRC_START = 21
 _ROW_BYTES = 60
-"""What a row adds to its record's bytes in the columns (`kernel.Columns`)."""
+"""Bytes that a row adds to its record in the columns (`kernel.Columns`)."""
 
 
 class Loaded(NamedTuple):
@@ -40,7 +40,7 @@ class Loaded(NamedTuple):
 
 
 class _Frame(NamedTuple):
-    """One batch of a run: where it is, and which offsets it takes."""
+    """One batch of a run: its position and its offsets."""
 
     position: int
     span: BatchSpan
@@ -49,7 +49,7 @@ class _Frame(NamedTuple):
 
 @dataclass(slots=True)
 class _Run:
-    """Batches back to back in one slice, decoded by one call."""
+    """Consecutive batches of one slice, decoded in one call."""
 
     view: memoryview
     frames: list[_Frame] = field(default_factory=list)
@@ -63,7 +63,7 @@ class _Run:
 
 
 class Compactor:
-    """Takes slices, gives files and objects; one item's worth. Not for two threads at once."""
+    """Converts the slices of one item into files and objects. Not thread-safe."""
 
     def __init__(
         self, output: Output, kept: Kept, *, row_group_bytes: int, file_bytes_max: int, batch_bytes_max: int
@@ -77,30 +77,30 @@ class Compactor:
         self._segments = Segments()
         self._controls: dict[
             tuple[int, int], bytes
-        ] = {}  # by (partition, offset): those that may turn out to be lonely
+        ] = {}  # by (partition, offset): control batches that may end up without a record beside them
         self._given: list[Slice] = []
         self._files: list[WrittenFile] = []
         self._kept_swaps: list[SwapObject] = []
         self._row_count = self._record_bytes = self._read_bytes = self._written_bytes = 0
 
     def feed(self, slices: Sequence[Loaded]) -> Iterator[Upload]:
-        """Work on `slices`; yields what is complete and waits to be put, at most one at a time in memory.
+        """Process `slices`; yield each completed object to store. At most one is in memory at a time.
 
         Raises:
-            Corrupt: an object's bytes contradict their checksums or the index; the message names it.
+            Corrupt: an object's bytes contradict their checksums or the index; the message names the object.
         """
         for loaded in slices:
             yield from self._add_slice(*loaded)
             yield from self._seal(is_end=False)
 
     def finish(self) -> Iterator[Upload]:
-        """What is left to put, when all slices were fed."""
+        """Yield the remaining objects, after all slices were fed."""
         yield from self._write_group()
         yield from self._finish_file()
         yield from self._seal(is_end=True)
 
     def result(self) -> ItemResult:
-        """The result, after `finish`; asserts that it names exactly the offsets that were fed."""
+        """Return the result, after `finish`. Asserts that it names exactly the offsets that were fed."""
         made = [swap.slices for swap in chain((file.swap for file in self._files), self._kept_swaps)]
         check_cover(self._given, [piece for slices in made for piece in slices])
         return ItemResult(
@@ -133,7 +133,7 @@ class Compactor:
         yield from self._decode(run)
 
     def _open(self, frame: _Frame, view: memoryview, attributes: int) -> tuple[Buffer | None, int]:
-        """The uncompressed records section (None: damaged, or stored uncompressed), and its size."""
+        """Return the uncompressed records section (None: damaged, or stored uncompressed), and its size."""
         stored = frame.span.length - HEADER_BYTES
         if not frame.is_compressed:
             return None, stored
@@ -141,12 +141,12 @@ class Compactor:
         try:
             codec = Compression(attributes & COMPRESSION_MASK)
             body = decompress(codec, view[start : start + stored], self._batch_bytes_max)
-        except (Corrupt, TooLarge, ValueError):  # ValueError: there is no such codec
+        except (Corrupt, TooLarge, ValueError):  # ValueError: unknown codec
             return None, stored
         return body, len(body)
 
     def _decode(self, run: _Run) -> Iterator[Upload]:
-        """Rows of the run's batches; a batch that cannot become rows is quarantined, and the work goes on behind it."""
+        """Decode the run's batches into rows. Keeps a batch that cannot become rows, and continues after it."""
         at = body_at = 0
         while at < len(run.frames):
             first = run.frames[at]
@@ -229,7 +229,7 @@ class Compactor:
 
 
 def _frames(located: LocatedSlice, view: memoryview) -> Iterator[tuple[_Frame, BatchHeader]]:
-    """The slice's batches with the offsets they have; each checked against its CRC, and all of them against the slice's offsets."""
+    """Yield the slice's batches with their offsets. Checks each batch's CRC, and that all batches match the slice's offsets."""
     piece, key = located.slice, located.object_key
     try:
         found = kernel.batches(view, 0, len(view))

@@ -1,7 +1,7 @@
-"""`compaction/model.py` as JSON, version 1: what travels to executors and back, and what `TaskQueue.prepare` keeps.
+"""Encodes `compaction/model.py` as JSON, version 1: for messages to and from executors, and for `TaskQueue.prepare`.
 
-Slices are arrays in the order of their fields, bounds are hexadecimal; everything else is an object with the fields' names. Readers
-refuse a version that they do not know; old versions stay readable as long as tasks may hold them.
+Slices are arrays in the order of their fields; bounds are hexadecimal; everything else is an object with the fields' names. Readers
+reject unknown versions. Old versions stay readable as long as tasks may contain them.
 """
 
 import json
@@ -17,11 +17,11 @@ from bearlake.table.model import DataFile
 
 VERSION = 1
 
-_Json = Mapping[str, Any]  # as `json.loads` gives it
+_Json = Mapping[str, Any]  # as returned by `json.loads`
 
 
 def encode_item(item: WorkItem) -> bytes:
-    """The item as JSON."""
+    """Encode an item as JSON."""
     keys = sorted({located.object_key for located in item.slices})
     number = {key: at for at, key in enumerate(keys)}
     objects = {located.object_key: located.object for located in item.slices}
@@ -41,11 +41,11 @@ def encode_item(item: WorkItem) -> bytes:
 
 
 def decode_item(encoded: bytes | str) -> WorkItem:
-    """The item.
+    """Decode an item.
 
     Raises:
-        Corrupt: this is not an encoded item.
-        Unsupported: it has a newer version.
+        Corrupt: not an encoded item.
+        Unsupported: a newer version.
     """
     with _Reading("work item"):
         fields = _load(encoded)
@@ -63,32 +63,32 @@ def decode_item(encoded: bytes | str) -> WorkItem:
 
 
 def encode_item_result(result: ItemResult) -> bytes:
-    """The result of one item as JSON."""
+    """Encode the result of one item as JSON."""
     return _dump(_item_result_fields(result))
 
 
 def decode_item_result(encoded: bytes | str) -> ItemResult:
-    """The result of one item.
+    """Decode the result of one item.
 
     Raises:
-        Corrupt: this is not an encoded result.
-        Unsupported: it has a newer version.
+        Corrupt: not an encoded result.
+        Unsupported: a newer version.
     """
     with _Reading("result of a work item"):
         return _item_result(_load(encoded))
 
 
 def encode_result(result: TaskResult) -> bytes:
-    """The result of a task as JSON."""
+    """Encode the result of a task as JSON."""
     return _dump({"items": [_item_result_fields(item) for item in result.items]})
 
 
 def decode_result(encoded: bytes | str) -> TaskResult:
-    """The result of a task.
+    """Decode the result of a task.
 
     Raises:
-        Corrupt: this is not an encoded result.
-        Unsupported: it has a newer version.
+        Corrupt: not an encoded result.
+        Unsupported: a newer version.
     """
     with _Reading("result of a task"):
         return TaskResult(items=[_item_result(item) for item in _load(encoded)["items"]])
@@ -181,7 +181,7 @@ def _load(encoded: bytes | str) -> _Json:
 
 
 class _Reading:
-    """Whatever is wrong with the JSON becomes `Corrupt`."""
+    """Turns any error in the JSON into `Corrupt`."""
 
     def __init__(self, what: str) -> None:
         self._what = what

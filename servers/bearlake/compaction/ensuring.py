@@ -1,7 +1,7 @@
-"""Making the table of a stream, unless the stream was deleted or shall have none.
+"""Creates the table of a stream, unless the stream was deleted or should have none.
 
-A catalog cannot make a table on a condition of the metadata store. So the stream is looked at again after its table was made: a worker
-that stood still between look and creation drops what it has made. One that never comes back leaves an empty table, which upkeep drops.
+A catalog cannot create a table on a condition of the metadata store. The worker therefore reads the stream again after it has created
+the table, and drops the table if the stream was deleted in between. If the worker dies first, upkeep drops the empty table.
 """
 
 from bearlake.compaction.all_streams import all_streams
@@ -14,19 +14,19 @@ from bearlake.table.model import TableState
 from bearlake.table.naming import table_identifiers
 
 PAGE_COUNT = 1_000
-"""Streams that are read at once."""
+"""Number of streams per read."""
 
 
 class StreamDeleted(NotFound):
-    """The stream was deleted: its tasks go with it, nobody is blamed."""
+    """The stream was deleted. Its tasks are dropped, without counting a failed attempt."""
 
 
 async def ensure_table(stream: Stream, streams: StreamCatalog, tables: Tables) -> TableState | None:
-    """The stream's table, made if it is absent and the stream's configs, as they are now, ask for it; else None.
+    """Return the stream's table, created if absent and if the stream's current configs ask for a table; else None.
 
     Raises:
-        StreamDeleted: there is no table, and none was made that stays.
-        Conflict: its table belongs to somebody else.
+        StreamDeleted: the stream was deleted and has no table.
+        Conflict: its table belongs to another owner.
         Unavailable: a store did not answer.
     """
     state = await tables.state(stream)
@@ -50,7 +50,7 @@ async def ensure_table(stream: Stream, streams: StreamCatalog, tables: Tables) -
 
 
 async def _has_predecessor(stream: Stream, streams: StreamCatalog) -> bool:
-    """Whether an older stream, deleted or not, may have had a table of the name that this stream's has first."""
+    """Return whether an older stream, deleted or not, may have had a table of this stream's preferred name."""
     name = table_identifiers(stream)[0]
     async for older in all_streams(streams, PAGE_COUNT):
         if older.number >= stream.number:
@@ -61,7 +61,7 @@ async def _has_predecessor(stream: Stream, streams: StreamCatalog) -> bool:
 
 
 async def _living(stream: Stream, streams: StreamCatalog) -> Stream:
-    """The stream as it is now. Raises `StreamDeleted`."""
+    """Return the stream's current state. Raises `StreamDeleted`."""
     found = await streams.by_numbers([stream.number])
     if not found or found[0].is_deleted:
         raise StreamDeleted(f"stream {stream.name} was deleted")

@@ -1,4 +1,4 @@
-"""From tasks to work items and back. Pure."""
+"""Splits tasks into work items and collects their results. Pure."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from bearlake.metadata.model import LocatedSlice
 
 
 def cut(slices: Sequence[LocatedSlice], bytes_max: int) -> list[list[LocatedSlice]]:
-    """Runs of the slices of at most `bytes_max` bytes, but at least one slice."""
+    """Split the slices into runs of at most `bytes_max` bytes, but at least one slice."""
     groups: list[list[LocatedSlice]] = []
     room = 0
     for found in slices:

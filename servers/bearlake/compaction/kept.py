@@ -1,6 +1,6 @@
-"""Batches that rows cannot hold exactly: copied as they came into WAL-format objects, which the index names for their offsets.
+"""Copies batches that rows cannot represent exactly, unchanged, into WAL-format objects, to which the index then points.
 
-So a consumer gets the producer's bytes, whatever is wrong with them. They are few: each is counted, by reason.
+A consumer therefore gets the producer's bytes, even if they are invalid. Such batches are rare; each is counted by reason.
 """
 
 from collections import Counter
@@ -19,15 +19,15 @@ class KeepReason(Enum):
     """Why a batch is kept."""
 
     UNDECODABLE = "undecodable"
-    """Its records contradict its header or cannot be decompressed: it has no rows."""
+    """The records contradict the header or cannot be decompressed, so the batch has no rows."""
     INEXACT = "inexact"
-    """It has rows, in which text was replaced or a time clamped."""
+    """The batch has rows in which text was replaced or a time was clamped."""
     LONELY_CONTROL = "lonely_control"
-    """A control batch with no record beside it, whose segment would have no row."""
+    """A control batch without a record beside it: a segment for it would have no row."""
 
 
 class Kept:
-    """Collects kept batches of one stream, in order of (partition, offset), and seals objects of at least `bytes_max` (the last: less)."""
+    """Collects a stream's kept batches in order of (partition, offset), and seals objects of at least `bytes_max` (the last is smaller)."""
 
     def __init__(self, stream_id: bytes, keys: KeySource, bytes_max: int) -> None:
         self._stream_id = stream_id
@@ -37,10 +37,10 @@ class Kept:
         self._batches: list[list[bytes]] = []
         self._size = 0
         self.counts: Counter[str] = Counter()
-        """Batches by reason."""
+        """Number of batches by reason."""
 
     def add(self, span: BatchSpan, batch: bytes, reason: KeepReason) -> None:
-        """Keep `batch`, a copy of one whole batch's bytes."""
+        """Keep one batch; `batch` is a copy of all its bytes."""
         self.counts[reason.value] += 1
         self._size += len(batch)
         if self._spans and self._spans[-1].partition == span.partition and self._spans[-1].end == span.start:
@@ -53,7 +53,7 @@ class Kept:
         self._batches.append([batch])
 
     def seal(self, *, is_end: bool) -> tuple[SwapObject, Upload] | None:
-        """The object that is due, if one is."""
+        """Return the next full object (with `is_end` also a partial one), or None."""
         if self._size == 0 or (self._size < self._bytes_max and not is_end):
             return None
         parts = [

@@ -1,7 +1,7 @@
-"""Kept objects that were lost are written anew, for a task whose table commit took place in an earlier epoch.
+"""Rewrites lost kept objects of a task whose table commit succeeded in an earlier epoch.
 
-The rows are in the table then, so the task cannot be done anew; but the batches that rows cannot hold exactly are still where the index
-has them, in the WAL. They are copied under new keys. (Programs before 0.1.0 let the orphan sweep delete such objects.)
+The rows are already in the table, so the task cannot run again. The batches that rows cannot represent exactly are still in the WAL, where
+the index finds them, and are copied under new keys. (Versions before 0.1.0 let the orphan sweep delete such objects.)
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,11 +19,11 @@ from bearlake.wal.format import Buffer, Part
 async def written_anew(
     lost: SwapObject, stream: Stream, log: CommitLog, store: ObjectStore, next_key: Callable[[], str]
 ) -> SwapObject | None:
-    """Copy the batches of a lost kept object from the WAL; the new object is durable. None: all of them were trimmed meanwhile.
+    """Copy the batches of a lost kept object from the WAL; the new object is durable. None: all batches were trimmed.
 
     Raises:
-        Conflict: the index has the offsets elsewhere than in the WAL: somebody else has swapped them.
-        NotFound, Corrupt: the WAL object is lost or damaged too.
+        Conflict: the index has the offsets outside the WAL, so another worker has swapped them.
+        NotFound, Corrupt: the WAL object is lost or damaged, too.
         Unavailable: a store did not answer.
     """
     spans: list[Slice] = []
@@ -48,7 +48,7 @@ async def written_anew(
 
 
 async def _batches(located: LocatedSlice, piece: Slice, store: ObjectStore) -> Sequence[tuple[int, Buffer]]:
-    """The batches of `piece` that lie in the slice, with their offsets."""
+    """Return the slice's batches that lie in `piece`, with their offsets."""
     if located.kind is not ObjectKind.WAL:
         raise Conflict(
             f"offsets {piece.base_offset} to {piece.end_offset} of {piece.partition} are not in the WAL any more"

@@ -1,9 +1,9 @@
-"""MERGE items: the rows of small data files become large ones, sorted by (partition, offset), with the same batches.
+"""MERGE items: combine small data files into large ones, sorted by (partition, offset), with the same batches.
 
-All rows of the inputs move, also those that the index does not name (any more): the table keeps them. Memory is bounded: the keys
-of the inputs are read first (two columns, delta-coded), then the rows in passes, each of which holds the rows of a range of keys
-from all inputs. One pass is enough for what fits into `merge_bytes`; otherwise a row group that lies in several ranges is read
-once for each.
+All rows of the inputs are moved, including rows that the index no longer names, because the table keeps them. Memory is bounded: the
+merge first reads the keys of the inputs (two columns, delta-coded), then the rows in passes. Each pass holds the rows of one key range
+from all inputs. A single pass is enough for inputs that fit into `merge_bytes`. With several passes, a row group that spans several
+ranges is read once per range.
 """
 
 from collections.abc import Iterator, Sequence
@@ -43,7 +43,7 @@ class _Group(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """The rows of one partition in a row group: their first and last key, about how many bytes they are, and the row group."""
+    """The rows of one partition in a row group: first and last key, approximate size in bytes, and the row group."""
 
     first: Key
     last: Key
@@ -53,7 +53,7 @@ class _Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """Keys `[low, high)` and the row groups that have some of them."""
+    """Keys `[low, high)` and the row groups that contain some of them."""
 
     low: Key
     high: Key | None
@@ -61,7 +61,7 @@ class _Pass:
 
 
 async def merge(item: WorkItem, store: ObjectStore, workbench: Workbench) -> ItemResult:
-    """Merge the task's data files into larger ones; the contract is that of `compaction.task.run`."""
+    """Merge the task's data files into larger ones, with the contract of `compaction.task.run`."""
     reader = DataFileReader(store, DataFileSettings(thread_count=0))
     footers = await together([reader.footer(reference) for reference in item.inputs])
     groups = [
@@ -94,7 +94,7 @@ async def _parts_of(at: int, group: _Group, store: ObjectStore, workbench: Workb
 
 
 def _passes(groups: Sequence[_Group], parts: Sequence[_Part], bytes_max: int) -> Iterator[_Pass]:
-    """Cut the keys where parts begin, so that a pass has about `bytes_max` bytes of rows, and at least one part."""
+    """Split the keys where parts begin, so that a pass has about `bytes_max` bytes of rows, and at least one part."""
     cuts: list[Key] = []
     size = 0
     for part in sorted(parts):
@@ -109,7 +109,7 @@ def _passes(groups: Sequence[_Group], parts: Sequence[_Part], bytes_max: int) ->
 
 
 async def _read_pass(one: _Pass, store: ObjectStore, workbench: Workbench) -> list[tuple[Key, Rows]]:
-    """The rows of the pass, in pieces; row groups are read a few at a time."""
+    """Read the rows of the pass, in pieces; reads a few row groups at a time."""
     pieces: list[tuple[Key, Rows]] = []
     for start in range(0, len(one.groups), workbench.limits.read_concurrent_count):
         groups = one.groups[start : start + workbench.limits.read_concurrent_count]
@@ -134,7 +134,7 @@ async def _load(group: _Group, ranges: Sequence[ByteRange], store: ObjectStore) 
 
 
 class _Merger:
-    """Takes the rows of one pass after the other, gives files."""
+    """Writes the rows of successive passes into files."""
 
     def __init__(self, item: WorkItem, output: Output) -> None:
         self._item = item
@@ -145,7 +145,7 @@ class _Merger:
         self._record_bytes = 0
 
     def feed(self, pieces: Sequence[tuple[Key, Rows]]) -> Iterator[Upload]:
-        """Rows behind all that were fed before."""
+        """Add rows whose keys are after all rows fed before."""
         rows = table_rows.in_order(pieces)
         self._record_bytes += rows.nbytes
         *full, rest = table_rows.groups([*self._carried, rows], self._item.row_group_bytes)
@@ -154,14 +154,14 @@ class _Merger:
         self._carried = [table_rows.compact(rest)]
 
     def finish(self) -> Iterator[Upload]:
-        """What is left."""
+        """Yield the remaining objects."""
         for group in self._carried:
             yield from self._write(group)
         if self._output.row_count:
             yield self._finish_file(None)
 
     def result(self, row_count: int) -> ItemResult:
-        """The result; asserts that it has `row_count` rows and names exactly the offsets that the inputs did."""
+        """Return the result. Asserts that it has `row_count` rows and names exactly the offsets that the inputs did."""
         written = sum(file.file.row_count for file in self._files)
         assert written == row_count, f"{written} rows of {row_count}"
         made = [piece for file in self._files for piece in file.swap.slices]

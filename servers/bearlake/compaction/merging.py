@@ -1,10 +1,10 @@
-"""Which small data files become a large one: size tiers, so that a row is rewritten once per tier at most.
+"""Chooses small data files to merge into a large one: size tiers, so that a row is rewritten at most once per tier.
 
-Tier t holds files of `fan_in ** t` to `fan_in ** (t + 1)` bytes; half of the target size and more is final. When a tier has
-`fan_in` files, or as many bytes as the target, its oldest files and those of lower tiers become one, of the target's size at most.
-With a fan-in of 8, 2 MB files reach 128 MB in two rewrites, and a table has at most 7 small files per tier that wait for company.
+Tier t holds files of `fan_in ** t` to `fan_in ** (t + 1)` bytes; a file of half the target size or more is final. When a tier has `fan_in`
+files, or as many bytes as the target, its oldest files and those of lower tiers are merged into one file, at most of the target size.
+With a fan-in of 8, 2 MB files reach 128 MB in two rewrites, and a table has at most 7 small files per tier that wait for a merge.
 
-`choose` is the policy, pure; `Merges` keeps the small files of the streams whose index changed, looked up behind what it knows.
+`choose` is the policy, pure. `Merges` keeps the small files of streams whose index has changed, and looks up only newer ones.
 Source: size-tiered compaction of LSM trees (Apache Cassandra, `SizeTieredCompactionStrategy`).
 """
 
@@ -18,15 +18,15 @@ from bearlake.metadata.compaction import ObjectRegister, Task, TaskKind, TaskOff
 from bearlake.telemetry.isolation import Isolation
 
 STREAM_COUNT_MAX = 1_000
-"""Streams whose small files are remembered; those that changed last."""
+"""Number of streams whose small files are cached: those that changed last."""
 PAGE_COUNT = 200
-"""Data files of one look-up."""
+"""Data files per look-up."""
 TRY_COUNT_MAX = 3
-"""Merges that may fail for a file until it is left as it is (another engine may have taken it out of the table)."""
+"""Failed merges after which a file is left as it is (another engine may have removed the file from the table)."""
 
 
 class SmallFile(NamedTuple):
-    """A data file that may be merged: its key, bytes, the log position of its swap, and its records by the index."""
+    """A data file that may be merged: its key, size in bytes, the log position of its swap, and its record count in the index."""
 
     key: str
     size: int
@@ -35,7 +35,7 @@ class SmallFile(NamedTuple):
 
 
 def choose(files: Collection[SmallFile], settings: MergeSettings) -> list[SmallFile]:
-    """Files that shall become one now, oldest first; none when the table is healthy."""
+    """Return the files to merge now, oldest first; empty if the table needs no merge."""
     tiers: dict[int, list[SmallFile]] = {}
     for file in files:
         if file.size * 2 < settings.file_bytes:
@@ -77,7 +77,7 @@ class _Files:
 
 
 class Merges:
-    """Offers merges for streams that `swapped`. Used by the planner."""
+    """Offers merges for streams passed to `swapped`. Used by the planner."""
 
     def __init__(self, objects: ObjectRegister, settings: MergeSettings, isolation: Isolation) -> None:
         self._isolation = isolation
@@ -88,13 +88,13 @@ class Merges:
         self._tries: OrderedDict[str, int] = OrderedDict()
 
     def reset(self) -> None:
-        """Forget everything: somebody else has planned."""
+        """Forget everything, because another planner was active."""
         self._files.clear()
         self._open.clear()
         self._tries.clear()
 
     def swapped(self, number: int) -> bool:
-        """The index of a stream names new data files; returns whether a merge of it is open, and perhaps done now."""
+        """Note new data files in a stream's index. Returns whether the stream has an open merge, which may be done now."""
         files = self._files.pop(number, None) or _Files()
         files.swap_count += 1
         self._files[number] = files
@@ -104,7 +104,7 @@ class Merges:
         return any(task.stream_number == number for task in self._open.values())
 
     def opened(self, task: Task) -> None:
-        """A merge is open: its inputs are taken."""
+        """Note an open merge, whose inputs are taken."""
         if task.kind is TaskKind.MERGE:
             self._open[task.id] = task
             files = self._files.get(task.stream_number)
@@ -113,14 +113,14 @@ class Merges:
                     files.small.pop(key, None)
 
     def open_ids(self) -> list[int]:
-        """Merges that were open when last looked at."""
+        """Return the merges that were open at the last look-up."""
         return sorted(self._open)
 
     def closed(self, task_id: int) -> None:
-        """A merge is done or was dropped; in either case its stream is looked at again."""
+        """Note that a merge is done or dropped; its stream is looked up again in both cases."""
         task = self._open.pop(task_id, None)
         if task is not None:
-            for key in task.inputs:  # those that are seen again were not merged: refused by the table, perhaps for ever
+            for key in task.inputs:  # inputs that reappear were not merged: the table refused them, perhaps permanently
                 self._tries[key] = self._tries.pop(key, 0) + 1
             while len(self._tries) > self._settings.file_count_remembered:
                 self._tries.popitem(last=False)
@@ -128,12 +128,12 @@ class Merges:
             self.swapped(task.stream_number)
 
     def forget(self, number: int) -> None:
-        """Look the stream's files up anew when it is its turn again."""
+        """Look the stream's files up again at its next turn."""
         self._files.pop(number, None)
         self._isolation.forget(_subject(number))
 
     async def offers(self) -> list[TaskOffer]:
-        """At most one merge per stream without an open one, as many as may be open in all. Raises `Unavailable`."""
+        """Return at most one merge per stream without an open merge, up to the total limit of open merges. Raises `Unavailable`."""
         settings = self._settings
         room = settings.open_task_count_max - len(self._open)
         if not settings.is_enabled or room <= 0:
@@ -149,7 +149,7 @@ class Merges:
             inputs = choose(files.small.values(), settings)
             if inputs:
                 found.append(_offer(number, inputs))
-                files.swap_count = settings.fan_in  # there may be more to merge
+                files.swap_count = settings.fan_in  # there may be more files to merge
             if len(found) >= room:
                 break
         return found
@@ -169,7 +169,7 @@ class Merges:
             if len(page) < PAGE_COUNT:
                 files.is_known = True
                 return
-        files.swap_count = swap_count  # the rest comes when these are merged
+        files.swap_count = swap_count  # the remaining files follow after this merge
 
 
 def _subject(number: int) -> str:

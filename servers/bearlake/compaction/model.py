@@ -1,7 +1,7 @@
-"""What travels between the worker and its Spark executors, and what is remembered of a task: JSON, version 1.
+"""Values exchanged between the worker and its Spark executors, and stored with a task: JSON, version 1.
 
-A task is split into work items; an executor runs one (`compaction/task.py`) and returns an `ItemResult`. The results of a task's
-items together are its `TaskResult`, which is kept in the metadata store before the table is committed (`TaskQueue.prepare`).
+A task is split into work items; an executor runs one item (`compaction/task.py`) and returns an `ItemResult`. The results of all items
+form the task's `TaskResult`, which is stored in the metadata store before the table commit (`TaskQueue.prepare`).
 """
 
 import uuid
@@ -15,13 +15,13 @@ from bearlake.table.model import DataFile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkItem:
-    """One executor's work: read `slices` (by partition and offset), write data files under `output_prefix`.
+    """One executor's work: read `slices` (by partition and offset), and write data files under `output_prefix`.
 
-    `output_prefix` is `<location>/data/<task id as 16 hex>-<epoch>-<item>`; data files are `<output_prefix>-<attempt>.parquet`, where
-    `attempt` (12 hex: 8 random ones and the number of the file) is never the same for two attempts, so they cannot meet.
-    COMPACT reads WAL slices. MERGE reads data files whole; `slices` are all segments that the index has in them, and `inputs` names the
-    files (also those without a segment left). `kept_prefix` (`kept/`) is where batches go that rows cannot hold exactly:
-    `<kept_prefix><yyyymmddhh>/<uuid7>`. `row_group_bytes` are uncompressed, `file_bytes_max` is a target.
+    `output_prefix` is `<location>/data/<task id as 16 hex>-<epoch>-<item>`. Data files are `<output_prefix>-<attempt>.parquet`; `attempt`
+    (12 hex digits: 8 random ones and the file number) differs between attempts, so their keys cannot collide.
+    COMPACT reads WAL slices. MERGE reads whole data files: `slices` are all segments that the index has in them, and `inputs` names the
+    files (including files without segments). Batches that rows cannot represent exactly go under `kept_prefix` (`kept/`):
+    `<kept_prefix><yyyymmddhh>/<uuid7>`. `row_group_bytes` is the uncompressed size; `file_bytes_max` is a target.
     """
 
     kind: TaskKind
@@ -36,7 +36,7 @@ class WorkItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenFile:
-    """A data file and what the index shall name of it (segments, see `SwapObject`)."""
+    """A data file and its segments for the index (see `SwapObject`)."""
 
     file: DataFile
     swap: SwapObject
@@ -44,20 +44,20 @@ class WrittenFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemResult:
-    """What an executor did. `kept`: WAL-format objects with batches that rows cannot hold exactly; counts by reason in `kept_counts`."""
+    """An executor's result. `kept`: WAL-format objects with batches that rows cannot represent exactly; `kept_counts`: counts by reason."""
 
     files: Sequence[WrittenFile]
     kept: Sequence[SwapObject]
     row_count: int
     read_bytes: int
     record_bytes: int
-    """Uncompressed bytes of the records sections that were read."""
+    """Uncompressed bytes of the records sections read."""
     written_bytes: int
     kept_counts: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResult:
-    """The results of a task's items, as `prepare` keeps them."""
+    """The results of a task's items, as `prepare` stores them."""
 
     items: Sequence[ItemResult]

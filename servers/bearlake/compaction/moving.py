@@ -1,7 +1,7 @@
-"""Where segments go when their rows move into other files.
+"""Maps segments to new files when their rows move.
 
-Segments come in order of (partition, offset), and so do the rows that are written. A segment begins at the first row at or behind
-its base offset; a file that ends inside one cuts it in two; segments that follow each other in one file become one.
+Segments and written rows are both in order of (partition, offset). A segment begins at the first row at or after its base offset. A file
+that ends inside a segment splits it; consecutive segments in one file are joined.
 """
 
 from collections.abc import Sequence
@@ -13,15 +13,15 @@ from bearlake.table.rows import Key, Keys
 
 
 class Moving:
-    """Follows the rows of a merge through its files."""
+    """Tracks the rows of a merge through its files."""
 
     def __init__(self, segments: Sequence[Slice]) -> None:
-        """`segments` are sorted, all those whose rows will come."""
+        """`segments` are sorted, and all of their rows will be written."""
         self._rest = list(reversed(segments))
         self._placed: list[Slice] = []
 
     def add_group(self, keys: Keys, position: int) -> None:
-        """Rows with these keys were written; the first has the number `position` in the file.
+        """Note written rows with these keys; the first row has index `position` in the file.
 
         Raises:
             Corrupt: a segment has no row.
@@ -35,10 +35,10 @@ class Moving:
             self._place(segment._replace(position=position + row))
 
     def end_file(self, next_key: Key | None) -> list[Slice]:
-        """The segments of the file; `next_key` is of the row that will be written next, None if there is none.
+        """Return the segments of the finished file; `next_key` is the key of the next row to write, or None.
 
         Raises:
-            Corrupt: a segment has no row, since `next_key` is None.
+            Corrupt: a segment has no row, because `next_key` is None.
         """
         placed, self._placed = self._placed, []
         if next_key is None:
@@ -66,7 +66,7 @@ def _end(segment: Slice) -> Key:
 
 
 def _split(segment: Slice, offset: int) -> tuple[Slice, Slice]:
-    """Both parts; the committed bytes are shared out by offsets, since nobody knows them by batch any more."""
+    """Split a segment. Committed bytes are divided in proportion to offsets, because their sizes per batch are no longer known."""
     count = offset - segment.base_offset
     length = segment.length * count // segment.record_count
     behind = segment._replace(

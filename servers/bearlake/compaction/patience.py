@@ -1,4 +1,4 @@
-"""Asking a store again that did not answer: pauses that double, with jitter, until a deadline."""
+"""Repeats calls to a store that does not answer: pauses double, with jitter, until a deadline."""
 
 import asyncio
 import random
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Patience:
-    """Repeats calls that are safe to repeat. `randomness` is injected, so that a seed replays."""
+    """Repeats calls that are safe to repeat. `randomness` is injected, so that a seed can be replayed."""
 
     def __init__(self, randomness: random.Random, *, pause_ms: int, pause_max_ms: int) -> None:
         self._random = randomness
@@ -20,16 +20,16 @@ class Patience:
         self._pause_max_ms = pause_max_ms
 
     def pause_s(self, attempt: int, first_ms: int | None = None) -> float:
-        """How long to wait after attempt number `attempt` (0 is the first one): doubling, half of it random."""
+        """Return the pause after attempt number `attempt` (0 is the first): doubling, half of it random."""
         longest_ms: int = min(self._pause_max_ms, (first_ms or self._pause_ms) * 2 ** min(attempt, 30))
         return longest_ms * (0.5 + 0.5 * self._random.random()) / 1000
 
     async def ask(self, call: Callable[[], Awaitable[T]], *, until_s: float) -> T:
-        """The answer of `call`, asked again while it is `Unavailable` or `Overloaded`, until the loop's time `until_s`.
+        """Return the result of `call`; repeat it while it raises `Unavailable` or `Overloaded`, until the loop's time `until_s`.
 
         Raises:
             Unavailable: no answer in time; the effect may or may not have taken place.
-            Overloaded: the store was full for all that time.
+            Overloaded: the store was overloaded the whole time.
         """
         loop = asyncio.get_running_loop()
         attempt = 0

@@ -1,12 +1,14 @@
-"""The planner: turns what is committed into tasks, so that every stream is in its table in time. One at a time, by a lease; workers
-that have only some of the streams (`compaction.streams`) have a lease of their own, and one of them plans for these.
+"""The planner: turns committed records into tasks, so that every stream reaches its table in time.
 
-It starts from the store's backlog (`TaskQueue.uncompacted`) and open tasks, then follows the commit log: idle streams cost nothing.
-A stream is due by bytes or by age (`backlog.py`); due streams take turns, the longest waiting first, and a huge one has a bounded
-number of open tasks, so that it cannot starve a thousand small ones. When the log was truncated behind it, or its lease is lost,
-everything in memory is thrown away and it starts from scratch: nothing here is the truth.
+A lease ensures that one planner is active. Workers with only some of the streams (`compaction.streams`) share a separate lease, and one
+of them plans these streams.
 
-What is offered twice is left out by the store, so a reply that was lost needs no care; the planner then looks again.
+The planner starts from the store's backlog (`TaskQueue.uncompacted`) and open tasks, then follows the commit log: idle streams cost
+nothing. A stream is due by bytes or by age (`backlog.py`). Due streams take turns, the longest waiting first. A large stream has a bounded
+number of open tasks, so that it cannot starve a thousand small streams. If the log is truncated past the planner's position, or the lease
+is lost, the planner discards its memory and starts again: the store is the only source of truth.
+
+The store ignores repeated offers, so a lost reply is harmless; the planner then reads the store again.
 """
 
 import asyncio
@@ -38,20 +40,20 @@ from bearlake.telemetry.outage import Outage
 log = logging.getLogger(__name__)
 
 LEASE = "compaction/planner"
-"""Of the planner of all streams; that of some has a digest of their patterns behind it."""
+"""Lease of the planner of all streams; a planner of some streams appends a digest of their patterns."""
 FIRST = PartitionKey(0)
 LOAD_SHARE = 5
-"""A round of planning is followed by a pause of at least so many times its own duration."""
+"""After a round of planning, the planner pauses for at least this many times the round's duration."""
 MERGE_PAUSE_S = 0.5
-"""After a change of a stream that has an open merge, tasks are looked up again so much later."""
+"""Delay of the task look-up after a change of a stream with an open merge."""
 
 
 class _Lost(Exception):
-    """What is in memory is not to be trusted any more."""
+    """The state in memory is no longer reliable."""
 
 
 class Planner:
-    """See the module. `run` is owned by the service's task group; `is_planning` says whether this one is it."""
+    """Plans while it holds the lease; see the module docstring. The service's task group owns `run`. `is_planning`: the lease is held."""
 
     def __init__(
         self,
@@ -62,7 +64,7 @@ class Planner:
         on_offered: Callable[[], None] = lambda: None,
         on_fenced: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_offered` is called after tasks were queued, `on_fenced` when `server` is not its name's newest registration any more."""
+        """Calls `on_offered` after tasks were queued, and `on_fenced` when a newer registration has replaced `server`."""
         self._metadata = metadata
         self._server = server
         self._settings = settings.planner
@@ -79,7 +81,7 @@ class Planner:
         self.is_planning = False
 
     async def run(self) -> None:
-        """Plan for ever, or wait for the turn; ends only by cancellation."""
+        """Plan whenever this worker holds the lease. Ends only by cancellation."""
         pause_s = self._settings.retry_pause_ms / 1000
         while True:
             try:
@@ -104,14 +106,14 @@ class Planner:
             await asyncio.sleep(pause_s)
 
     async def _lease(self) -> Lease | None:
-        """The right to plan; None: it is another's turn."""
+        """Acquire the lease; None if another worker holds it."""
         try:
             return await self._metadata.leases.acquire(self._lease_name, self._server)
         except Conflict:
             return None
 
     async def _may_go_on(self) -> bool:
-        """After a write was fenced: whether it was only the lease that another took."""
+        """Return, after a write was fenced, whether only the lease was lost."""
         try:
             await self._metadata.servers.heartbeat(self._server)
         except Fenced:
@@ -139,10 +141,10 @@ class Planner:
             await self._follow(round(wait_s * 1000))
             self._outage.over()
 
-    # -- what is known -------------------------------------------------------------------------------------------
+    # -- following -----------------------------------------------------------------------------------------------
 
     async def _load(self) -> None:
-        """Start from scratch: the log's position first, so that what comes later is followed."""
+        """Start from scratch. Reads the log's position first, so that later changes are followed."""
         self._backlog = Backlog(self._settings, self._backlog.left_out)
         self._merges.reset()
         self._position = await self._metadata.log.head()
@@ -161,7 +163,7 @@ class Planner:
         await self._reconcile()
 
     async def _name_streams(self) -> None:
-        """Learn the freshness of streams that are new here; those that are gone are forgotten."""
+        """Look up the freshness of unknown streams, and forget deleted streams."""
         numbers = self._backlog.unknown_streams()
         for at in range(0, len(numbers), self._settings.page_count):
             await self._read_streams(numbers[at : at + self._settings.page_count])
@@ -182,7 +184,7 @@ class Planner:
                 self._backlog.set_freshness(number, rules.freshness_ms, head_start_ms)
 
     def _forget(self, number: int) -> None:
-        """A stream is gone, or not ours to plan."""
+        """Forget a stream that is gone or belongs to other workers."""
         self._merges.forget(number)
         self._isolation.forget(f"stream {number}", f"offers of stream {number}")
 
@@ -219,11 +221,11 @@ class Planner:
             for number in {stream_number(partition) for partition, _, _ in entry.ranges}:
                 if number in self._backlog.left_out:
                     continue
-                if self._merges.swapped(number):  # a merge of it may be done
+                if self._merges.swapped(number):  # its open merge may be done
                     self._reconcile_at_s = min(self._reconcile_at_s, now_s + MERGE_PAUSE_S)
 
     async def _refresh(self, partitions: Collection[PartitionKey]) -> None:
-        """See which of the partitions' tasks are done."""
+        """Find out which of the partitions' tasks are done."""
         keys = sorted(partitions)
         size = self._settings.page_count
         for at in range(0, len(keys), size):
@@ -236,7 +238,7 @@ class Planner:
                     self._backlog.compacted(partition, found[partition])
 
     async def _reconcile(self) -> None:
-        """Look all open tasks up: whose partitions are taken, and which are done without our having seen it."""
+        """Read all open tasks: update the taken partitions, and find tasks that ended unnoticed."""
         taken: set[PartitionKey] = set()
         merges: set[int] = set()
         self._backlog.recount()
@@ -261,7 +263,7 @@ class Planner:
         self._reconcile_at_s = asyncio.get_running_loop().time() + self._settings.reconcile_ms / 1000
 
     async def _tasks(self) -> AsyncIterator[Task]:
-        """All open tasks, page by page."""
+        """Yield all open tasks, page by page."""
         after = 0
         while page := await self._metadata.tasks.list(after=after, limit=self._settings.page_count):
             for task in page:
@@ -269,7 +271,7 @@ class Planner:
             after = page[-1].id
 
     async def _look_again(self, partition: PartitionKey) -> None:
-        """Forget what is known of a partition, and ask the store."""
+        """Forget a partition's state and read it from the store."""
         self._backlog.forget(partition)
         for told in await self._metadata.tasks.uncompacted(after=PartitionKey(partition - 1), limit=1):
             if told.partition == partition:
@@ -278,7 +280,7 @@ class Planner:
     # -- offers --------------------------------------------------------------------------------------------------
 
     async def _offer_due(self, lease: Lease, now_s: float) -> float:
-        """Offer what is due, one task of each stream in turn; returns when (s) something will be due next."""
+        """Offer what is due, one task per stream in turn; return when (s) the next stream becomes due."""
         due, next_s = self._backlog.due(now_s)
         room = self._settings.open_task_count_max - self._backlog.task_count()
         queues: list[list[TaskOffer]] = []
@@ -294,7 +296,7 @@ class Planner:
         return next_s
 
     async def _merge_offers(self) -> list[TaskOffer]:
-        """Merges that are due, of our streams."""
+        """Return the due merges of our streams."""
         offers = await self._merges.offers()
         unknown = {offer.stream_number for offer in offers if not self._backlog.is_known(offer.stream_number)}
         if unknown and self._choice.streams:
@@ -339,7 +341,7 @@ class Planner:
             await self._look_at_left_out(page, tasks)
 
     async def _offer_page(self, page: Sequence[TaskOffer], lease: Lease) -> Sequence[Task]:
-        """Offer them together; if the store refuses one of them, each alone."""
+        """Offer the tasks together; if the store refuses one of them, offer each alone."""
         try:
             return await self._metadata.tasks.offer(page, lease)
         except (Fenced, Unavailable, Overloaded):
@@ -356,7 +358,7 @@ class Planner:
         self._merges.opened(task)
 
     async def _look_at_left_out(self, offers: Sequence[TaskOffer], tasks: Sequence[Task]) -> None:
-        """What we believed of these was wrong: a task has them already, or they were trimmed or compacted meanwhile."""
+        """Reload what the store did not accept: another task has it, or it was trimmed or compacted in the meantime."""
         made = {partition for task in tasks for partition, _, _ in task.ranges}
         made_inputs = {key for task in tasks for key in task.inputs}
         is_left_out = False
@@ -373,7 +375,7 @@ class Planner:
 
 
 def lease_name(streams: Sequence[str]) -> str:
-    """The lease of the planner for these patterns of streams; the same for the same patterns in any order."""
+    """Return the planner's lease name for these stream patterns, independent of their order."""
     if not streams:
         return LEASE
     return f"{LEASE}/{hashlib.sha256(' '.join(sorted(set(streams))).encode()).hexdigest()[:16]}"

@@ -1,8 +1,8 @@
-"""A quarantined task pins no other stream's bytes: its partitions' slices are copied out of the WAL objects that streams share.
+"""Copies the slices of a quarantined task out of shared WAL objects, so that the task pins no other stream's bytes.
 
-The bytes move as they are, whole slices, into WAL-format objects of the stream's own (`kept/…`); the index is swapped to them and
-readers do not notice. Not only the task's own slices move but all behind them, since nothing of these partitions is compacted before
-somebody has looked. The sweep lets the task be tried again every now and then (`sweep.quarantine_retry_ms`), which moves what came since.
+Whole slices are copied unchanged into WAL-format objects of the stream's own (`kept/…`). The index is swapped to these objects, which
+readers do not notice. All later slices of the partitions move as well, because they are not compacted until someone has examined the task.
+The sweep retries the task from time to time (`sweep.quarantine_retry_ms`), which also moves newer slices.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,7 +18,7 @@ from bearlake.wal import writer as wal_writer
 from bearlake.wal.format import Buffer, Part
 
 KEPT_PREFIX = "kept/"
-"""Keys of WAL-format objects that hold batches of one stream only."""
+"""Key prefix of WAL-format objects with batches of a single stream."""
 
 
 async def move_to_quarantine(
@@ -30,12 +30,12 @@ async def move_to_quarantine(
     next_key: Callable[[], str],
     settings: WorkerSettings,
 ) -> int:
-    """Give the slices of the task's partitions objects of their own; returns the bytes moved.
+    """Move the slices of the task's partitions into their own objects; return the number of bytes moved.
 
     Raises:
-        NotFound: an object is gone: the index has changed meanwhile, or bytes were lost.
-        Fenced: the claim was overtaken.
-        Conflict: the index has changed meanwhile, or the sweep has forbidden one of the copies.
+        NotFound: an object is gone: the index has changed in the meantime, or bytes were lost.
+        Fenced: the claim was fenced.
+        Conflict: the index has changed in the meantime, or the sweep has forbidden a copy.
         Unavailable: a store did not answer.
     """
     if task.kind is not TaskKind.COMPACT:
@@ -88,7 +88,7 @@ async def _copy(
 
 
 def _batches(view: memoryview) -> Sequence[Buffer]:
-    """The batches of a slice, or all as one when its bytes were damaged: they are moved, not judged."""
+    """Return the batches of a slice, or all bytes as one if they are damaged: they are moved, not validated."""
     try:
         return [view[at : at + header.length] for at, _, header in kernel.batches(view, 0, len(view))]
     except Corrupt:

@@ -1,4 +1,4 @@
-"""What a worker tells of its tasks: metrics per stream (their number bounded by the metrics' families), and how tasks ended."""
+"""A worker's reports on its tasks: metrics per stream (the metric families limit their number), and how claims ended."""
 
 from collections import OrderedDict
 from enum import StrEnum
@@ -8,7 +8,7 @@ from bearlake.metadata.compaction import Task, TaskKind
 from bearlake.telemetry import metrics
 
 RECENT_COUNT_MAX = 100
-"""Streams whose offsets are measured although they have no large backlog."""
+"""Number of recent streams whose offsets are measured even without a large backlog."""
 
 
 class Outcome(StrEnum):
@@ -16,7 +16,7 @@ class Outcome(StrEnum):
 
     DONE = "done"
     RECOVERED = "recovered"
-    """Done with what an earlier epoch had committed to the table."""
+    """Completed with the table commit of an earlier epoch."""
     FAILED = "failed"
     QUARANTINED = "quarantined"
     FENCED = "fenced"
@@ -25,27 +25,27 @@ class Outcome(StrEnum):
 
 
 class Reporter:
-    """Counts what one worker did."""
+    """Counts the results of one worker."""
 
     def __init__(self, committer: Committer) -> None:
         self._committer = committer
         self._recent: OrderedDict[int, None] = OrderedDict()
 
     def recent(self) -> list[int]:
-        """Numbers of the streams that this worker compacted last."""
+        """Return the numbers of the streams that this worker compacted most recently."""
         return list(self._recent)
 
     def table_records(self, number: int) -> int | None:
-        """Sum of the ends that the stream's table had when it was last committed to; None if it was not."""
+        """Return the sum of the stream's table ends at the last commit, or None if there was none."""
         state = self._committer.state(number)
         return None if state is None else sum(state.ends.values())
 
     def ended(self, task: Task, outcome: Outcome) -> None:
-        """A claim ended."""
+        """Count the end of a claim."""
         metrics.COMPACTION_TASKS.labels(task.kind.name.lower(), outcome).inc()
 
     def done(self, work: Work, now_s: float) -> None:
-        """A task is done, at the loop's time `now_s`."""
+        """Report a completed task, at the loop's time `now_s`."""
         is_own = work.winner == work.claim.epoch
         self.ended(work.task, Outcome.DONE if is_own else Outcome.RECOVERED)
         name = work.stream.name

@@ -1,6 +1,6 @@
-"""Retention: `retention.ms` and `retention.bytes` move start offsets (whole slices or segments), stream by stream, in pages.
+"""Retention: moves start offsets by `retention.ms` and `retention.bytes` (whole slices or segments), stream by stream, in pages.
 
-The bytes go later, by reference counts (`sweeper.py`), and the table keeps its rows: its own retention is `table.retention_ms`.
+Reference counts free the bytes later (`sweeper.py`). The table keeps its rows: its own retention is `table.retention_ms`.
 Source: Apache Kafka documentation, "Topic Configs": retention.ms, retention.bytes, cleanup.policy.
 """
 
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class Retention:
-    """See the module."""
+    """Applies retention; see the module docstring."""
 
     def __init__(self, metadata: Metadata, settings: SweepSettings) -> None:
         self._metadata = metadata
@@ -26,7 +26,7 @@ class Retention:
         self._isolation = Isolation(log, "retention", metadata.log.head)
 
     async def run_once(self) -> None:
-        """One round over all streams. Raises `Unavailable`; what else fails stops one stream (I11)."""
+        """Run one round over all streams. Raises `Unavailable`; any other error affects only its stream (I11)."""
         after = ""
         while True:
             page = await self._metadata.streams.list(after=after, limit=self._settings.page_count)
@@ -47,13 +47,13 @@ class Retention:
             indexes = range(first, min(first + size, stream.partition_count))
             try:
                 moved = await self._metadata.log.retain(stream, indexes, before_ms=before_ms, size_max=size_max)
-            except (Conflict, NotFound):  # its configs may have changed: the next round decides anew
+            except (Conflict, NotFound):  # the configs may have changed: the next round decides again
                 return
             metrics.SWEEP_TRIMMED.inc(len(moved))
 
 
 def rules(stream: Stream) -> tuple[int | None, int | None]:
-    """Age (ms) and bytes per partition from which on records may go; None: they stay."""
+    """Return the age (ms) and the bytes per partition beyond which records may be trimmed; None: no limit."""
     configs = stream.configs
     if "delete" not in stream_configs.value(configs, "cleanup.policy"):
         return None, None

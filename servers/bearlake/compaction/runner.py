@@ -1,4 +1,4 @@
-"""Who runs work items: Spark (`compaction/spark`), or this process (`InProcess`: tests, simulation, the smallest deployments)."""
+"""Runs work items: on Spark (`compaction/spark`), or in this process (`InProcess`: tests, simulation, smallest deployments)."""
 
 import asyncio
 from collections.abc import Sequence
@@ -14,28 +14,28 @@ from bearlake.objects import ObjectStore
 
 
 class Runner(Protocol):
-    """Runs work items somewhere."""
+    """Runs work items."""
 
     async def run(self, items: Sequence[WorkItem]) -> list[ItemResult]:
-        """The items' results, in order. Items run side by side; an item may run more than once, under different keys.
+        """Run the items concurrently; return their results in order. An item may run more than once, under different keys.
 
-        Cancelling it stops the items; what they wrote so far are orphans.
+        A cancellation stops the items; their objects become orphans.
 
         Raises:
-            NotFound: an object that an item reads does not exist (any more): look up again where its offsets are.
-            Corrupt: an object contradicts its checksums; the message names it.
-            Unavailable: a store, or whoever runs the items, did not answer in time. Nothing is known of the results: run again.
+            NotFound: an object that an item reads does not exist (any more); look up its offsets again.
+            Corrupt: an object contradicts its checksums; the message names the object.
+            Unavailable: a store or the runner did not answer in time. The results are unknown: run again.
         """
 
     async def close(self) -> None:
-        """End what runs the items; the runner is not used afterwards."""
+        """Shut down. The runner cannot be used afterwards."""
 
 
 class InProcess(Runner):
-    """A `Runner` in this process: at most `concurrent_count` items at once."""
+    """A `Runner` in this process, with at most `concurrent_count` items at a time."""
 
     def __init__(self, store: ObjectStore, workbench: Workbench, *, concurrent_count: int = 1) -> None:
-        """`store` stays the caller's."""
+        """The caller keeps ownership of `store`."""
         self._store = store
         self._workbench = workbench
         self._slots = asyncio.Semaphore(concurrent_count)

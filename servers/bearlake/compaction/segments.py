@@ -1,7 +1,7 @@
-"""Which offsets of a partition lie in which data file: segments while they grow, and proof that nothing was lost on the way.
+"""Tracks which offsets of a partition are in which data file: builds segments, and proves that no offset is lost.
 
-A segment is a run of offsets without holes in the index: rows that follow each other in one file, and between or behind them
-offsets without rows (control batches), which readers answer with an empty batch. No segment is without a row.
+A segment is a contiguous run of offsets in the index: consecutive rows of one file, and offsets without rows (control batches) between
+or after them, which readers answer with an empty batch. Every segment has at least one row.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from bearlake.metadata.model import PartitionKey, Slice
 
 
 class BatchSpan(NamedTuple):
-    """A record batch (or several in a row): offsets `[start, end)`, its committed bytes, its largest timestamp (ms)."""
+    """A record batch (or several consecutive ones): offsets `[start, end)`, committed bytes, largest timestamp (ms)."""
 
     partition: PartitionKey
     start: int
@@ -23,17 +23,17 @@ class BatchSpan(NamedTuple):
 
 
 class Segments:
-    """The segments of one data file, in the order in which rows are added: by partition and offset."""
+    """Builds the segments of one data file, from rows in order of partition and offset."""
 
     def __init__(self) -> None:
         self._done: list[Slice] = []
         self._open: Slice | None = None
-        self._gaps: list[BatchSpan] = []  # before the first row of a segment; never together with `_open`
+        self._gaps: list[BatchSpan] = []  # before the first row of a segment; always empty while `_open` is set
 
     def add_rows(self, span: BatchSpan, position: int) -> list[BatchSpan]:
-        """`span` has rows, the first of them has the number `position` in the file.
+        """Add a span with rows; its first row has index `position` in the file.
 
-        Returns the spans given to `add_gap` that no segment takes in, since no row came before or behind them.
+        Returns the spans given to `add_gap` that no segment covers, because no row precedes or follows them.
         """
         homeless: list[BatchSpan] = []
         if self._open is not None and _follows(self._open, span):
@@ -51,7 +51,7 @@ class Segments:
         return homeless
 
     def add_gap(self, span: BatchSpan) -> list[BatchSpan]:
-        """`span` has offsets but no rows. Returns what `add_rows` does."""
+        """Add a span with offsets but no rows. Returns spans as `add_rows` does."""
         if self._open is not None and _follows(self._open, span):
             self._open = _join(self._open, span)
             return []
@@ -62,7 +62,7 @@ class Segments:
         return homeless
 
     def cut(self) -> list[BatchSpan]:
-        """End the segment: what comes next begins one of its own. Returns what `add_rows` does."""
+        """End the segment; the next span starts a new one. Returns spans as `add_rows` does."""
         if self._open is not None:
             self._done.append(self._open)
             self._open = None
@@ -70,7 +70,7 @@ class Segments:
         return homeless
 
     def take(self) -> list[Slice]:
-        """The segments of the file that ends here; call `cut` before."""
+        """Return the segments of the finished file; call `cut` first."""
         assert self._open is None
         assert not self._gaps
         done, self._done = self._done, []
@@ -78,7 +78,7 @@ class Segments:
 
 
 def join(left: Slice, right: Slice) -> Slice | None:
-    """Both segments as one, if `right` follows `left` in the partition; None if it does not."""
+    """Join two segments if `right` follows `left` in the partition; else None."""
     if left.partition != right.partition or left.end_offset != right.base_offset:
         return None
     return Slice(
@@ -92,7 +92,7 @@ def join(left: Slice, right: Slice) -> Slice | None:
 
 
 def ranges_of(slices: Iterable[Slice]) -> list[tuple[PartitionKey, int, int]]:
-    """The offsets of `slices` (any order, not overlapping) as few (partition, start, end), sorted."""
+    """Return the offsets of `slices` (any order, not overlapping) as the fewest (partition, start, end), sorted."""
     ranges: list[tuple[PartitionKey, int, int]] = []
     for partition, pieces in groupby(sorted(slices), key=attrgetter("partition")):
         for piece in pieces:

@@ -1,7 +1,7 @@
-"""A compaction worker, whole: planner, worker, sweeper, retention, upkeep of tables; owned by the process that serves it.
+"""A complete compaction worker: planner, worker, sweeper, retention and table upkeep. Its process owns it.
 
-Every worker runs all parts; leases decide who plans and sweeps. The process registers it (`serving/membership.py`) and keeps its
-heartbeat: claims and leases live as long as that registration.
+Every worker runs all parts; leases decide which worker plans and sweeps. The process registers the worker (`serving/membership.py`) and
+sends its heartbeats: claims and leases live as long as that registration.
 """
 
 import asyncio
@@ -31,14 +31,14 @@ from bearlake.telemetry.isolation import Isolation
 log = logging.getLogger(__name__)
 
 MEASURE_MS = 10_000
-"""Time between two looks at backlogs and offsets for the metrics."""
+"""Time (ms) between two measurements of backlogs and offsets for the metrics."""
 MEASURED_STREAM_COUNT_MAX = 200
 MEASURED_PARTITION_COUNT_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactorStatus:
-    """What one worker is doing. `is_planning`: it plans for all at present."""
+    """What one worker is doing. `is_planning`: it holds the planner's lease."""
 
     is_planning: bool
     is_draining: bool
@@ -46,7 +46,7 @@ class CompactorStatus:
 
 
 class Compactor:
-    """One worker of compaction. Used from the event loop's thread only; stores, tables and runner belong to the caller."""
+    """One compaction worker. Use from the event loop's thread only. The caller owns the stores, tables and runner."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Compactor:
         random_source: random.Random | None = None,
         on_fenced: Callable[[], None] = lambda: None,
     ) -> None:
-        """`server` is the registration that fences what this process does; `on_fenced` is called when it was overtaken."""
+        """`server` is the registration that fences this process's writes; `on_fenced` is called when a newer registration replaces it."""
         settings = settings or CompactionSettings()
         clock = clock or SystemClock()
         self.settings = settings
@@ -89,7 +89,7 @@ class Compactor:
         metrics.COMPACTION_PLANNING.set_function(lambda: float(self.planner.is_planning))
 
     async def run(self) -> None:
-        """Do all parts; ends only by cancellation. The process owns this task and stops when it dies."""
+        """Run all parts. Ends only by cancellation. The process owns this task and stops when the task fails."""
         sweep = self.settings.sweep
         jobs = [
             ("sweep wal", self._sweeper.sweep_wal, sweep.pause_ms),
@@ -115,16 +115,16 @@ class Compactor:
                 group.create_task(turns, name=name)
 
     async def drain(self) -> None:
-        """Claim nothing more; returns when what was claimed is done or given back."""
+        """Claim no more tasks; return once all claimed tasks are done or given back."""
         self._is_draining = True
         await self.worker.drain()
 
     async def close(self) -> None:
-        """Give back what is still held. `run` was cancelled before."""
+        """Give back the held tasks, after `run` was cancelled."""
         await self.worker.close()
 
     def status(self) -> CompactorStatus:
-        """What this worker does now."""
+        """Return the worker's current status."""
         return CompactorStatus(
             is_planning=self.planner.is_planning,
             is_draining=self._is_draining,
@@ -134,7 +134,7 @@ class Compactor:
     # -- metrics -------------------------------------------------------------------------------------------------
 
     async def measure(self) -> None:
-        """Look at what waits, and how far the streams with the largest backlogs are. Raises `Unavailable`."""
+        """Measure the backlogs, and the offsets of the streams with the largest backlogs. Raises `Unavailable`."""
         backlogs = await self._metadata.tasks.backlog()
         metrics.COMPACTION_BACKLOG_BYTES.set(sum(one.size_bytes for one in backlogs))
         metrics.COMPACTION_BACKLOG_RECORDS.set(sum(one.record_count for one in backlogs))

@@ -1,15 +1,15 @@
-"""Deletion of what nothing needs any more (I7), from worklists of the metadata store, page by page.
+"""Deletes what is no longer needed (I7), from worklists of the metadata store, page by page.
 
-- *WAL objects* that the index has not named for a grace period. A reader that still knew the name resolves its offsets again.
-- *Data files* that the index does not name and that no live snapshot of their table names.
-- *Orphans*: objects that a crash left behind before their commit. Listed by prefix, a page at a time; old ones are forbidden
-  first, so that they can never be committed later, and deleted then. The store forbids no object that an open task has prepared (I10),
-  since the table may have it without the index knowing (between the second and the third step of a commit). One that a live snapshot
-  names stays, too; the table is fenced before the last look, so that no commit under way can name it later. The grace period only
-  keeps the sweep from work that is under way; nothing is lost if it is too short.
+- *WAL objects* that the index has not named for a grace period. A reader with an old name resolves its offsets again.
+- *Data files* that neither the index nor a live snapshot of their table names.
+- *Orphans*: objects left by a crash before their commit. The sweep lists a page per prefix, and forbids old objects before it deletes
+  them, so that they can never be committed later. The store does not forbid an object that an open task has prepared (I10), because the
+  table may have it before the index does (between the second and third step of a commit). An object that a live snapshot names stays,
+  too; the table is fenced before the last check, so that no running commit can name the object later. The grace period only keeps the
+  sweep away from running work; a short grace period loses nothing.
 
-Every step may be repeated, and done by two workers at once. What fails for one stream, page or prefix stops nothing else (I11): objects
-whose table cannot be read stay.
+Every step may be repeated, and two workers may run it at once. A failure for one stream, page or prefix does not block others (I11). If a
+table cannot be read, its objects stay.
 """
 
 import logging
@@ -35,13 +35,13 @@ log = logging.getLogger(__name__)
 
 TABLE_PREFIX = "table/"
 _DATA_FILE = re.compile(r"table/[^/]+/[^/]+-([0-9a-f]{8})/data/[0-9a-f]{16}-[^/]+\.parquet")
-"""A data file that compaction wrote; other engines may have files of their own beside them. The group begins its stream's id."""
+"""A data file written by compaction; other engines may have files beside it. The group is the start of its stream's id."""
 _METADATA_FILE = re.compile(r"table/[^/]+/[^/]+-([0-9a-f]{8})/metadata/(?!00000-)[^/]+(\.avro|\.metadata\.json)")
-"""A metadata file of a table, but for its first one: a catalog may execute a table's creation at any later time."""
+"""A metadata file of a table, except the first: a catalog may execute a late creation of the table at any time."""
 
 
 class Sweeper:
-    """See the module. `clock` is compared with the object store's times only, over the long grace period of orphans."""
+    """Deletes unused objects; see the module docstring. `clock` is compared only with store times, over the orphans' grace period."""
 
     def __init__(
         self, metadata: Metadata, store: ObjectStore, tables: Tables, settings: SweepSettings, clock: Clock
@@ -57,10 +57,10 @@ class Sweeper:
         self._orphan_isolation = Isolation(log, "sweep-orphans", metadata.log.head)
         self._orphan_table_isolation = Isolation(log, "sweep-orphans-of-tables", metadata.log.head)
 
-    # -- objects that lost their references -----------------------------------------------------------------------
+    # -- unreferenced objects -------------------------------------------------------------------------------------
 
     async def sweep_wal(self) -> None:
-        """One round over unused WAL objects."""
+        """Run one round over unused WAL objects."""
         number = 0
         async for page in self._unused(ObjectKind.WAL):
             number += 1
@@ -69,7 +69,7 @@ class Sweeper:
         self._unused_isolation.end_round()
 
     async def sweep_files(self) -> None:
-        """One round over unused data files; those in live snapshots stay in the list."""
+        """Run one round over unused data files; files in live snapshots stay in the list."""
         async for page in self._unused(ObjectKind.PARQUET):
             streams: dict[int, list[str]] = {}
             for found in page:
@@ -96,15 +96,15 @@ class Sweeper:
                 return
 
     async def _dead(self, stream: Stream, keys: Collection[str]) -> list[str]:
-        """Those of the stream's data files that no table names, nor will."""
+        """Return the data files that no table of the stream names or will name."""
         live = await self._tables.live_files(stream, keys)
         if live is not None:
             return sorted(set(keys) - live)
-        # Somebody else dropped the table of a stream that should have one: its files may be wanted for its return.
+        # Someone dropped the table of a stream that should have a table: keep the files for a restored table.
         return sorted(keys) if not _is_wanted(stream) and await self._is_absent(stream) else []
 
     async def _is_absent(self, stream: Stream) -> bool:
-        """Whether the stream has no table, also none that was renamed. Where the catalog cannot tell: whether it should have none."""
+        """Return whether the stream has no table, not even a renamed one. If the catalog cannot tell: whether it should have none."""
         is_absent = await self._tables.is_absent(stream)
         return not _is_wanted(stream) if is_absent is None else is_absent
 
@@ -117,21 +117,21 @@ class Sweeper:
     # -- orphans -------------------------------------------------------------------------------------------------
 
     async def sweep_orphans(self) -> None:
-        """Look at the next page of keys under each prefix; behind the last one, start over next time."""
+        """Check the next page of keys under each prefix; start over after the last page."""
         for prefix in (wal_keys.PREFIX, KEPT_PREFIX, TABLE_PREFIX):
             async with self._orphan_isolation.of(prefix):
                 await self.sweep_prefix(prefix)
         self._orphan_isolation.end_round()
 
     async def sweep_prefix(self, prefix: str) -> None:
-        """Look at the next page of keys under one of the three prefixes."""
+        """Check the next page of keys under one of the three prefixes."""
         sweeps = {
             wal_keys.PREFIX: self._sweep_tokens,
             KEPT_PREFIX: self._sweep_kept,
             TABLE_PREFIX: self._sweep_data_files,
         }
         await sweeps[prefix](await self._next_old(prefix))
-        if prefix == TABLE_PREFIX and prefix not in self._cursors:  # behind the last page: all tables had their turn
+        if prefix == TABLE_PREFIX and prefix not in self._cursors:  # after the last page: all tables had their turn
             self._orphan_table_isolation.end_round()
 
     async def _sweep_tokens(self, old: Collection[str]) -> None:
@@ -147,13 +147,13 @@ class Sweeper:
         await self._delete_orphans([*dead, *await self._dead_to_all(metadata_files, self._of_dropped)])
 
     async def _next_old(self, prefix: str) -> list[str]:
-        """Keys that are old enough, of the next page of a listing."""
+        """Return the keys of the next listed page that are old enough."""
         before_ms = self._clock.now_ms() - self._settings.orphan_grace_ms
         old: list[str] = []
         count = 0
         async for found in self._store.list(prefix, self._cursors.get(prefix, "")):
             if _is_newer_by_key(found.key, before_ms):
-                break  # keys of WAL objects sort by time
+                break  # WAL keys sort by time
             count += 1
             self._cursors[prefix] = found.key
             if _is_old(found, before_ms):
@@ -164,13 +164,13 @@ class Sweeper:
         return old
 
     async def _unlisted(self, keys: Collection[str]) -> list[str]:
-        """Without those that a live snapshot names: a stream may be deleted, and its task dropped, between table commit and swap."""
+        """Remove keys that a live snapshot names: a stream may be deleted, and its task dropped, between table commit and swap."""
         return await self._dead_to_all(keys, self._never_listed)
 
     async def _dead_to_all(
         self, keys: Collection[str], look: Callable[[Stream, Collection[str]], Awaitable[Collection[str]]]
     ) -> list[str]:
-        """Those of the keys that `look` finds dead for each stream whose table folder they may be in: two ids may begin alike."""
+        """Return the keys that `look` finds dead for every stream whose table folder may have them (two ids may share a prefix)."""
         known, kept = set[str](), set[str]()
         async for stream, some in self._by_stream(keys):
             dead: Collection[str] = ()
@@ -181,13 +181,13 @@ class Sweeper:
         return sorted(known - kept)
 
     async def _of_dropped(self, stream: Stream, keys: Collection[str]) -> Collection[str]:
-        """The metadata files if the table was dropped with its stream: no commit can bring it back, a table has another UUID."""
+        """Return the metadata files if the table was dropped with its stream: no commit can restore it, as a new table has a new UUID."""
         if not stream.is_deleted or _is_wanted(stream) or await self._tables.state(stream) is not None:
             return ()
         return keys if await self._is_absent(stream) else ()
 
     async def _by_stream(self, keys: Collection[str]) -> AsyncIterator[tuple[Stream, list[str]]]:
-        """The streams whose table folders the files may be in, and which files those are."""
+        """Yield the streams whose table folders may have the files, each with those files."""
         by_id: dict[str, list[str]] = {}
         for key in keys:
             by_id.setdefault(key.split("/")[2][-8:], []).append(key)
@@ -197,10 +197,10 @@ class Sweeper:
                     yield stream, some
 
     async def _never_listed(self, stream: Stream, forbidden: Collection[str]) -> list[str]:
-        """Those of the forbidden data files that no table names, nor will.
+        """Return the forbidden data files that no table of the stream names or will name.
 
-        The tasks that prepared one of them are closed. A table commit of theirs that is still under way replaces a version from before
-        that, so it cannot happen after the fence (decision 79).
+        The tasks that prepared these files are closed. Any of their table commits still in progress replaces an older version, so it
+        cannot succeed after the fence (decision 79).
         """
         live = await self._tables.live_files(stream, forbidden)
         if live is None:
@@ -210,7 +210,7 @@ class Sweeper:
             fenced = await self._tables.fence(stream)
             live = await self._tables.live_files(stream, dead)
             if fenced is None or live is None:
-                return []  # it was renamed or dropped meanwhile: the next look tells
+                return []  # renamed or dropped in the meantime: the next round checks again
             dead -= live
         return sorted(dead)
 
@@ -222,7 +222,7 @@ class Sweeper:
 
 
 def _is_wanted(stream: Stream) -> bool:
-    """Whether the stream should have a table, by its configs."""
+    """Return whether the stream should have a table, by its configs."""
     rules = stream_configs.table_rules(stream.name, stream.configs)
     return rules.is_enabled and not (stream.is_deleted and rules.is_dropped_on_delete)
 

@@ -1,7 +1,7 @@
-"""A work item from beginning to end: read, compute (`compaction/compactor.py`, `compaction/merge.py`), put; no state but objects.
+"""Runs a work item: read, compute (`compaction/compactor.py`, `compaction/merge.py`), store. The only state is in objects.
 
-This is what runs on Spark's executors, in tests and in the simulation alike. An item may be stopped anywhere and run again, also
-twice at once: every attempt writes under keys of its own, and only the result that reaches `TaskQueue.prepare` counts.
+Spark's executors, tests and the simulation all run this code. An item may be stopped at any point and run again, even concurrently: every
+attempt writes under its own keys, and only the result that reaches `TaskQueue.prepare` counts.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ from bearlake.wal.keys import KeySource
 
 
 async def run(item: WorkItem, store: ObjectStore, workbench: Workbench) -> ItemResult:
-    """Do the item's work; its objects are durable when this returns.
+    """Run the item; its objects are durable when this returns.
 
-    Memory is bounded by `workbench.limits` and `item.file_bytes_max`, whatever the size of the item (one larger slice excepted).
+    `workbench.limits` and `item.file_bytes_max` bound the memory, whatever the item's size (except for one larger slice).
 
     Raises:
         NotFound: an object that the item reads does not exist (any more).
-        Corrupt: an object contradicts its checksums or the index; the message names it.
+        Corrupt: an object contradicts its checksums or the index; the message names the object.
         Unavailable: the store did not answer in time.
     """
     if item.kind is TaskKind.MERGE:
@@ -56,7 +56,7 @@ async def _compact(item: WorkItem, store: ObjectStore, workbench: Workbench) -> 
 
 
 def windows(slices: Sequence[LocatedSlice], bytes_max: int) -> Iterator[Sequence[LocatedSlice]]:
-    """Cut `slices` into runs of at most `bytes_max` bytes, but at least one slice."""
+    """Split `slices` into runs of at most `bytes_max` bytes, but at least one slice."""
     start = size = 0
     for at, located in enumerate(slices):
         assert located.kind is ObjectKind.WAL
@@ -69,7 +69,7 @@ def windows(slices: Sequence[LocatedSlice], bytes_max: int) -> Iterator[Sequence
 
 
 async def read_window(window: Sequence[LocatedSlice], store: ObjectStore, concurrent_count: int) -> list[Loaded]:
-    """The slices' bytes, in order; each object is asked once for all its ranges, `concurrent_count` objects at a time."""
+    """Read the slices' bytes, in order, with one request per object for all its ranges; `concurrent_count` objects at a time."""
     slots = asyncio.Semaphore(concurrent_count)
     loaded: list[Loaded | None] = [None] * len(window)
 

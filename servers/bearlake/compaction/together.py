@@ -1,4 +1,4 @@
-"""Several coroutines at once, as one: all their results, or the first error."""
+"""Runs several coroutines at once and returns all results, or raises the first error."""
 
 import asyncio
 from collections.abc import Coroutine, Iterable
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """The results in order. When one fails, the others are cancelled and awaited, and its error is raised as it is."""
+    """Return the results in order. If one fails, cancel and await the others, and raise its error unwrapped."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one) for one in work]
@@ -19,7 +19,7 @@ async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 
 
 async def both(left: Coroutine[Any, Any, S], right: Coroutine[Any, Any, T]) -> tuple[S, T]:
-    """`together` for two of different types."""
+    """Run two coroutines with different result types, as `together` does."""
     try:
         async with asyncio.TaskGroup() as group:
             first, second = group.create_task(left), group.create_task(right)

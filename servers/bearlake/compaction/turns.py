@@ -1,6 +1,6 @@
-"""Upkeep that one worker at a time does for all: a job runs every now and then while its lease can be had.
+"""Periodic jobs; each runs on whichever worker holds its lease.
 
-The lease saves work, it guards nothing: every job is safe when two workers do it at once (a paused one that goes on).
+The lease only saves work: every job is safe to run on two workers at once (for example, after a pause of one of them).
 """
 
 import asyncio
@@ -25,9 +25,9 @@ async def take_turns(
     pause_ms: int,
     retry_pause_ms: int,
 ) -> None:
-    """Do `job` for ever, with `pause_ms` between two rounds, whenever this server has the lease of that name.
+    """Run `job` repeatedly, with `pause_ms` between two rounds, whenever this server holds the lease.
 
-    A job that fails is tried again after `retry_pause_ms`. Ends only by cancellation.
+    Retries a failed job after `retry_pause_ms`. Ends only by cancellation.
     """
     outage = Outage(log, "upkeep failed, trying again", "upkeep works again", job=name)
     while True:
@@ -46,7 +46,7 @@ async def take_turns(
 
 
 async def _has_turn(lease: str, leases: Leases, server: ServerRef) -> bool:
-    """False: another has it, or this registration was overtaken (the worker stops by itself then)."""
+    """Return whether this server holds the lease. False also if this registration was fenced; the worker then stops itself."""
     try:
         await leases.acquire(lease, server)
     except (Conflict, Fenced):

@@ -1,8 +1,8 @@
-"""Upkeep of tables, and of tasks that were quarantined: slow rounds over all streams, deleted ones too.
+"""Upkeep of tables and of quarantined tasks: slow rounds over all streams, including deleted ones.
 
-A table is created with its stream (at the next round, or by the first task), its old snapshots are expired, rows older than
-`table.retention_ms` leave it, and it is dropped with its stream if `table.on_delete` says so; the bytes go by `sweeper.py`. The kept
-table of a deleted stream is kept up, too: commits that were under way when the stream was deleted leave metadata files in its folder.
+Upkeep creates a stream's table (unless its first task does so earlier), expires old snapshots, removes rows older than
+`table.retention_ms`, and drops the table with its stream if `table.on_delete` says so; `sweeper.py` deletes the bytes. The kept table of a
+deleted stream also gets upkeep, because commits in progress at the deletion leave metadata files in its folder.
 """
 
 import logging
@@ -24,18 +24,18 @@ from bearlake.telemetry.isolation import Isolation
 
 log = logging.getLogger(__name__)
 LOOK_COUNT = 3
-"""Rounds in which nothing was to be done for a deleted stream's table, until it is looked at in turn only."""
+"""Rounds without work for a deleted stream's table, after which it is checked only in turn."""
 TURN_COUNT = 20
-"""Deleted streams per round that are looked at in turn: a catalog may execute a commit, or a table's creation, at any later time."""
+"""Deleted streams checked in turn per round: a catalog may execute a late commit or table creation at any time."""
 
 
 class TableUpkeep:
-    """See the module."""
+    """Maintains the tables; see the module docstring."""
 
     def __init__(
         self, metadata: Metadata, tables: Tables, settings: SweepSettings, table_settings: TableSettings, clock: Clock
     ) -> None:
-        """`clock` is compared with the rows' timestamps."""
+        """`clock` is compared with the timestamps of rows."""
         self._metadata = metadata
         self._tables = tables
         self._settings = settings
@@ -46,7 +46,7 @@ class TableUpkeep:
         self._isolation = Isolation(log, "tables", metadata.log.head)
 
     async def run_once(self) -> None:
-        """One round. Raises `Unavailable` of the metadata store; a table that cannot be read or written stops its stream alone (I11)."""
+        """Run one round. Raises `Unavailable` of the metadata store; a table that cannot be read or written stops only its stream (I11)."""
         self._turns_left = TURN_COUNT
         async for stream in all_streams(self._metadata.streams, self._settings.page_count):
             async with self._isolation.of(stream.name):
@@ -63,14 +63,14 @@ class TableUpkeep:
         try:
             if await ensure_table(stream, self._metadata.streams, self._tables) is None:
                 return
-        except StreamDeleted:  # since the page was read
+        except StreamDeleted:  # deleted since the page was read
             return
         if rules.retention_ms is not None:
             await self._tables.delete_before(stream, self._clock.now_ms() - rules.retention_ms)
         await self._expire(stream)
 
     async def _expire(self, stream: Stream) -> int:
-        """Expire snapshots, and delete metadata files; how many."""
+        """Expire snapshots and delete metadata files; return how many files."""
         expired = await self._tables.expire(
             stream,
             keep_ms=self._table_settings.snapshot_keep_ms,
@@ -80,7 +80,7 @@ class TableUpkeep:
         return expired
 
     async def _keep_up_deleted(self, stream: Stream, *, is_dropped: bool) -> None:
-        """Drop a deleted stream's table, or keep it up; more than once, since what a slow worker asked for may come late."""
+        """Drop or maintain a deleted stream's table. Runs more than once, because requests of a slow worker may execute late."""
         quiet_count = self._quiet_counts.get(stream.number, 0)
         if quiet_count >= LOOK_COUNT and not self._has_turn(stream.number):
             return
@@ -88,14 +88,14 @@ class TableUpkeep:
         self._quiet_counts[stream.number] = quiet_count + 1 if is_quiet else 0
 
     async def _drop(self, stream: Stream) -> bool:
-        """Drop a stream's table; returns whether it was gone already."""
+        """Drop a stream's table; return whether it was already gone."""
         if await self._tables.state(stream) is None:
             return True
         await self._tables.drop(stream)
         return False
 
     def _has_turn(self, number: int) -> bool:
-        """Whether it is this deleted stream's turn; streams come by number."""
+        """Return whether it is this deleted stream's turn; streams come in order of number."""
         if number <= self._looked_at or self._turns_left == 0:
             return False
         self._looked_at = number
@@ -104,7 +104,7 @@ class TableUpkeep:
 
 
 class QuarantineUpkeep:
-    """Lets tasks that were quarantined be tried again every now and then."""
+    """Retries quarantined tasks from time to time."""
 
     def __init__(self, metadata: Metadata, settings: SweepSettings) -> None:
         self._metadata = metadata
@@ -112,7 +112,7 @@ class QuarantineUpkeep:
         self._isolation = Isolation(log, "quarantine", metadata.log.head)
 
     async def run_once(self) -> None:
-        """One round. Raises `Unavailable`."""
+        """Run one round. Raises `Unavailable`."""
         after = open_count = quarantined_count = 0
         while page := await self._metadata.tasks.list(after=after, limit=self._settings.page_count):
             after = page[-1].id
@@ -122,7 +122,7 @@ class QuarantineUpkeep:
                 open_count += not is_quarantined
                 if is_quarantined and task.wait_ms == 0:
                     async with self._isolation.of(f"task {task.id}"):
-                        with suppress(NotFound):  # it was done meanwhile
+                        with suppress(NotFound):  # done in the meantime
                             await self._metadata.tasks.retry(task.id)
         self._isolation.end_round()
         metrics.COMPACTION_OPEN_TASKS.set(open_count)

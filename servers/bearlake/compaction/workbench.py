@@ -1,4 +1,4 @@
-"""What work items need beside the object store: limits, a clock, randomness, and a thread for computing."""
+"""What work items need besides the object store: limits, a clock, a random source, and a compute thread."""
 
 import asyncio
 import random
@@ -35,7 +35,7 @@ class TaskLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workbench:
-    """The surroundings of work items. `threads` None: compute in the event loop's own thread (executors of Spark, simulation)."""
+    """The environment of work items. `threads` None: compute in the event loop's own thread (Spark executors, simulation)."""
 
     limits: TaskLimits = field(default_factory=TaskLimits)
     clock: Clock = field(default_factory=SystemClock)
@@ -43,7 +43,7 @@ class Workbench:
     threads: Executor | None = None
 
     async def compute(self, step: Callable[[], T]) -> T:
-        """The result of `step`, which takes milliseconds to seconds of CPU."""
+        """Return the result of `step`, which takes milliseconds to seconds of CPU time."""
         if self.threads is None:
             await asyncio.sleep(0)
             return step()

@@ -1,12 +1,12 @@
-"""The worker: claims tasks, lets a runner do them, commits what came out. Any number of workers, each of them may die at any moment.
+"""The worker: claims tasks, passes them to a runner, and commits the results. Any number of workers; each may die at any moment.
 
-    claim → look what earlier epochs left (commit.py) → read the index, cut into items → run ─┬─► commit, at most a few rounds at a time
-      └──────────────────────────── next round, while the former ones commit ◄────────────────┘
+    claim → recover earlier epochs (commit.py) → read the index, split into items → run ─┬─► commit, at most a few rounds at a time
+      └──────────────────────────── next round, while earlier rounds commit ◄────────────┘
 
-Failures. A round that fails is given back, and as many tasks are then claimed one at a time, so that the guilty one fails alone (I11).
-If a store did not answer, nobody is blamed: the task waits, longer each time, and lets others pass. Any other failure is an attempt:
-the task waits, longer each time, and is quarantined after `attempts_max` attempts. The store counts it only if the claim is still ours, so
-a worker that was overtaken changes nothing, and no error can make a task fail again and again uncounted.
+Failures. The tasks of a failed round are given back, and as many tasks are then claimed one at a time, so that the faulty task fails
+alone (I11). If a store does not answer, no attempt is counted: the task waits, longer each time, and lets others pass. Any other failure
+counts as an attempt: the task waits, longer each time, and is quarantined after `attempts_max` attempts. The store counts an attempt only
+if the claim is still current, so a fenced worker changes nothing, and no error can make a task fail repeatedly without being counted.
 """
 
 import asyncio
@@ -41,11 +41,11 @@ log = logging.getLogger(__name__)
 
 ERROR_LENGTH_MAX = 1_000
 WAITS_REMEMBERED_MAX = 10_000
-"""Tasks whose waits for a store are counted."""
+"""Number of tasks whose waits for a store are counted."""
 
 
 class Worker:
-    """See the module. `run` is owned by the service's task group; `drain` ends it in good order."""
+    """One worker's task loop; see the module docstring. The service's task group owns `run`; `drain` ends it in good order."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Worker:
         random_source: random.Random,
         on_fenced: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_fenced` is called when `server` is not its name's newest registration any more."""
+        """`on_fenced` is called when a newer registration has replaced `server`."""
         self._metadata = metadata
         self._store = store
         self._runner = runner
@@ -88,16 +88,16 @@ class Worker:
         self.reports = Reporter(self._committer)
 
     def hint(self) -> None:
-        """There may be tasks: look now."""
+        """Look for tasks now: there may be new ones."""
         self._hint.set()
 
     @property
     def held_count(self) -> int:
-        """Tasks that this worker holds."""
+        """Number of tasks that this worker holds."""
         return self._claims.held_count
 
     async def run(self) -> None:
-        """Work for ever; ends only by cancellation."""
+        """Process tasks. Ends only by cancellation."""
         slots = asyncio.Semaphore(self._settings.commits_under_way_max)
         async with asyncio.TaskGroup() as group:
             while True:
@@ -115,13 +115,13 @@ class Worker:
                 committing.add_done_callback(lambda _: slots.release())
 
     async def drain(self) -> None:
-        """Claim nothing more, and return when everything that was claimed is done or given back."""
+        """Claim no more tasks; return once all claimed tasks are done or given back."""
         self._is_draining = True
         self._hint.set()
         await self._idle.wait()
 
     async def close(self) -> None:
-        """Give back what is held; `run` was cancelled before. Stores that do not answer find out by the registration's end."""
+        """Give back the held tasks, after `run` was cancelled. If the store does not answer, the end of the registration frees them."""
         claims = self._claims.drop()
         if claims:
             try:
@@ -134,7 +134,7 @@ class Worker:
             self._idle.set()
 
     async def _pause(self) -> None:
-        """Until there may be something to do."""
+        """Wait until there may be work."""
         pause_s = self._settings.claim_pause_ms / 1000
         if self._trouble.failure_count:
             await asyncio.sleep(self._patience.pause_s(self._trouble.failure_count))
@@ -149,7 +149,7 @@ class Worker:
     # -- claiming ------------------------------------------------------------------------------------------------
 
     async def _claim(self) -> list[Work]:
-        """Claim tasks and see what they are about; nothing when there are none, or a store does not answer."""
+        """Claim tasks and look up their streams; empty if there are none or a store does not answer."""
         limit = self._settings.claim_count_max if self._alone_count <= 0 else 1
         self._alone_count -= 1
         try:
@@ -190,7 +190,7 @@ class Worker:
     # -- running -------------------------------------------------------------------------------------------------
 
     async def _run_round(self, works: list[Work]) -> list[Work]:
-        """Run what has to be run; returns what is to be committed."""
+        """Run the tasks that need it; return the tasks to commit."""
         ready = []
         items: list[list[WorkItem]] = []
         for work in works:
@@ -215,7 +215,7 @@ class Worker:
         return ready
 
     async def _items(self, work: Work) -> list[WorkItem]:
-        """The work items of a task, by the index as it is now. Raises `Conflict` for a merge that cannot be done any more."""
+        """Build a task's work items from the current index. Raises `Conflict` for a merge that is no longer possible."""
         task = work.task
         prefix = f"{await self._committer.location(work.stream)}/data/{task.id:016x}-{task.epoch}"
         if task.kind is TaskKind.MERGE:
@@ -223,7 +223,7 @@ class Worker:
             groups: Sequence[Sequence[LocatedSlice]] = [work.slices]
         else:
             work.slices = await self._metadata.log.slices(task.ranges)
-            if any(found.kind is not ObjectKind.WAL for found in work.slices):  # we were paused for long
+            if any(found.kind is not ObjectKind.WAL for found in work.slices):  # this worker was paused for long
                 raise Conflict(f"task {task.id}: its offsets were swapped by somebody else")
             groups = cut(work.slices, self._settings.item_bytes_max)
         return [
@@ -241,7 +241,7 @@ class Worker:
         ]
 
     async def _read_inputs(self, work: Work) -> None:
-        """The segments that the index has in the files to merge."""
+        """Read the index's segments in the files to merge."""
         task = work.task
         wanted = set(task.inputs)
         slices: list[LocatedSlice] = []
@@ -258,8 +258,8 @@ class Worker:
                     inputs.append(entry.object)
                     slices += [LocatedSlice(piece, *entry.object) for piece in entry.segments]
         slices.sort()
-        # A file may be named by rows that were trimmed and not yet forgotten, while an earlier merge has taken all others: its rows
-        # are in another file by now.
+        # A file may still be listed for rows that are trimmed but not yet forgotten, after an earlier merge has
+        # moved all of its other rows to another file.
         ranges = [OffsetRange(piece.partition, piece.base_offset, piece.end_offset) for piece, *_ in slices]
         current = {found.object_key for found in await self._metadata.log.slices(ranges)}
         if not current.issuperset(task.inputs):
@@ -291,7 +291,7 @@ class Worker:
             else:
                 await self._failed(work, error)
 
-    # -- what went wrong -----------------------------------------------------------------------------------------
+    # -- failures ------------------------------------------------------------------------------------------------
 
     async def _round_failed(self, works: Sequence[Work], error: BaseException) -> None:
         if len(works) == 1:
@@ -302,8 +302,8 @@ class Worker:
         self._release([work.claim for work in works])
 
     async def _failed(self, work: Work, error: BaseException) -> None:
-        """One task failed."""
-        if isinstance(error, StreamDeleted):  # the orphan sweep fences its table, and deletes what was written
+        """Handle one task's failure."""
+        if isinstance(error, StreamDeleted):  # the orphan sweep fences its table and deletes the written files
             await self._cancel(work)
         elif isinstance(error, _Outdated | Unmergeable):
             await self._drop_merge(work)
@@ -314,7 +314,7 @@ class Worker:
             await self._blame(work, error)
 
     async def _drop_merge(self, work: Work) -> None:
-        """Drop a merge that cannot be done, and all that was written for it, unless an earlier epoch has done it after all."""
+        """Drop an impossible merge and its files, unless an earlier epoch has completed it after all."""
         try:
             await self._committer.fence(work)
         except BearlakeError as error:
@@ -334,7 +334,7 @@ class Worker:
         self._release([work.claim], round(1000 * self._patience.pause_s(count, self._settings.retry_first_ms)))
 
     async def _blame(self, work: Work, error: BaseException) -> None:
-        """Count an attempt, or quarantine the task after the last one; without effect if the claim was overtaken."""
+        """Count an attempt, or quarantine the task after the last attempt. No effect if the claim was fenced."""
         task, settings = work.task, self._settings
         details = {"task": task.id, "stream": work.stream.name, "attempt": task.attempt_count + 1, "error": repr(error)}
         is_last = task.attempt_count + 1 >= settings.attempts_max
@@ -354,20 +354,20 @@ class Worker:
             self.reports.ended(task, Outcome.FAILED)
 
     async def _is_moved_to_quarantine(self, work: Work, details: dict[str, object]) -> bool:
-        """Whether the task pins nobody else's objects any more, as far as that can be done."""
+        """Return whether the task no longer pins other streams' objects, as far as possible."""
         try:
             details["moved_bytes"] = await move_to_quarantine(
                 work.task, work.claim, work.stream, self._metadata, self._store, self._keys.next, self._settings
             )
         except (NotFound, Invalid) as problem:
-            details["damage"] = repr(problem)  # its objects are damaged: they stay where they are
-        except BearlakeError as problem:  # next time
+            details["damage"] = repr(problem)  # its objects are damaged and stay where they are
+        except BearlakeError as problem:  # the next attempt tries again
             log.warning("a task could not be quarantined yet", extra={**details, "problem": repr(problem)})
             return False
         return True
 
     async def _cancel(self, work: Work) -> bool:
-        """Drop a task that need not be done any more; whether that is sure."""
+        """Drop a task that is no longer needed; return whether the drop is certain."""
         self.reports.ended(work.task, Outcome.CANCELLED)
         return await self._let_go(work.claim, self._metadata.tasks.cancel(work.claim))
 
@@ -376,7 +376,7 @@ class Worker:
         metrics.COMPACTION_TASKS.labels("any", Outcome.RELEASED).inc(len(claims))
 
     async def _let_go(self, claim: TaskClaim, step: Coroutine[Any, Any, None]) -> bool:
-        """Do the last step for a claim; whether the store did it. Without an answer the task is given back. Held until then."""
+        """Run the last step of a claim; return whether the store did it. Without an answer, give the task back. Held until then."""
         try:
             await step
         except (Fenced, NotFound):
@@ -397,4 +397,4 @@ class Worker:
 
 
 class _Outdated(Conflict):
-    """A merge cannot be done any more; nothing was tried."""
+    """A merge is no longer possible; nothing was attempted."""

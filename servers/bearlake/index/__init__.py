@@ -1,1 +1,1 @@
-"""Indexes: from a partition's offsets to the slices that hold them."""
+"""Indexes: map a partition's offsets to the slices that hold them."""

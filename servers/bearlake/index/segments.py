@@ -1,11 +1,11 @@
-"""The segment index: where older offsets lie, as the store has told, for readers on their way through history.
+"""The segment index: caches the store's answers about where older offsets are, for readers of history.
 
-A reader that lags asks the metadata store once for a page of slices and segments, and then finds its next fetches here. One *run* of
-pieces without gaps is kept per partition; the partitions used least recently go when there are too many pieces in all.
+A lagging reader asks the metadata store once for a page of slices and segments; its next fetches use this cache. The index keeps one
+*run* of contiguous pieces per partition, and evicts the least recently used partitions when it holds too many pieces.
 
-Guarantees: what is here is as true as the commit log up to the follower's position. A swap takes away what it moved, and an answer of
-the store that is older than the last swap is not learned. This index says *where*, never *whether*: out of range and the earliest
-offset are the store's word, and the caller knows the partition's start before it asks here.
+Guarantees: the content matches the commit log up to the follower's position. A swap removes the pieces that it moved, and the index ignores
+an answer of the store that is older than the last swap. The index says *where* an offset is, never *whether* it exists: only the store
+decides out of range and the earliest offset, and the caller knows the partition's start before it looks here.
 """
 
 from bisect import bisect_right
@@ -16,7 +16,7 @@ from bearlake.metadata.model import Entry, EntryKind, Located, LocatedSlice, Par
 
 
 class _Run:
-    """Pieces of one partition without gaps, in offset order."""
+    """Contiguous pieces of one partition, in offset order."""
 
     __slots__ = ("bases", "end", "pieces")
 
@@ -36,7 +36,7 @@ class _Run:
 
 
 class SegmentIndex:
-    """Runs of located pieces, at most `piece_count_max` in all. Used from the event loop's thread only."""
+    """Runs of located pieces, at most `piece_count_max` in total. Use it from the event loop's thread only."""
 
     def __init__(self, piece_count_max: int) -> None:
         """A piece takes about 500 bytes."""
@@ -46,7 +46,7 @@ class SegmentIndex:
         self.piece_count = 0
 
     def find(self, partition: PartitionKey, offset: int, *, limit: int) -> Sequence[LocatedSlice]:
-        """At most `limit` pieces from the one that holds `offset` on; none when that is not known here."""
+        """Return at most `limit` pieces, starting with the piece that holds `offset`; none if the index does not know that piece."""
         run = self._runs.get(partition)
         if run is None or not run.pieces or not run.bases[0] <= offset < run.end:
             return ()
@@ -55,7 +55,7 @@ class SegmentIndex:
         return run.pieces[at : at + limit]
 
     def learn(self, partition: PartitionKey, located: Located) -> None:
-        """Take over what the store has told, unless a swap that was applied since may have moved it."""
+        """Add the store's answer, unless a swap applied since then may have moved its pieces."""
         pieces = located.slices
         if not pieces or located.position < self._swapped_at:
             return
@@ -74,14 +74,14 @@ class SegmentIndex:
             _, oldest = self._runs.popitem(last=False)
             self.piece_count -= len(oldest.pieces)
         excess = self.piece_count - self._piece_count_max
-        if excess > 0:  # one run is left: readers go forward, so its front is wanted least
+        if excess > 0:  # one run is left; readers move forward, so its front is the least useful
             (run,) = self._runs.values()
             count = min(max(excess, len(run.pieces) // 4), len(run.pieces) - 1)
             run.drop_first(count)
             self.piece_count -= count
 
     def apply(self, entry: Entry) -> None:
-        """Drop what a SWAP entry has moved and what a TRIM entry has put before the start; other kinds change nothing here."""
+        """Drop pieces that a SWAP entry moved or a TRIM entry removed; ignore entries of other kinds."""
         if entry.kind is EntryKind.SWAP:
             self._swapped_at = entry.position
             for partition, start, end in entry.ranges:
@@ -98,13 +98,13 @@ class SegmentIndex:
                 self.piece_count -= count
 
     def forget(self, partition: PartitionKey) -> None:
-        """Drop what is known of a partition (deleted, or in doubt)."""
+        """Drop the partition's run (it was deleted, or may be stale)."""
         run = self._runs.pop(partition, None)
         if run is not None:
             self.piece_count -= len(run.pieces)
 
     def reset(self, position: int) -> None:
-        """Forget everything: entries up to log position `position` were not followed."""
+        """Drop everything: this server skipped log entries up to `position`."""
         self._runs.clear()
         self.piece_count = 0
         self._swapped_at = position

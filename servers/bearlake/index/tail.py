@@ -1,12 +1,12 @@
-"""The tail index: where the newest committed slices lie, in memory, fed by the commit log.
+"""The tail index: an in-memory map of the newest committed slices, fed by the commit log.
 
-It makes a caught-up read free of the metadata store. Slices leave it when compaction has given their offsets a new home (a SWAP
-entry), and, since it is bounded by a number of slices, the oldest ones when compaction lags. `PartitionTail.known_from` moves
-forward then; offsets before that are history (`index/segments.py`, else the store).
+A caught-up reader needs no metadata store. A slice leaves the index when compaction moves its offsets to a new object (a SWAP entry).
+The number of slices is bounded: when compaction lags, the oldest slices are evicted. `PartitionTail.known_from` then moves forward;
+readers find earlier offsets in history (`index/segments.py`, else the store).
 
-Guarantees: per partition the slices are dense (I2: each starts where the one before ended). An entry that does not start at
-the known end means that something was missed: the partition is forgotten and counted, and its next reader asks the store.
-The index is a hint for *where*, never for *whether*: out of range and the earliest offset are answered by the store.
+Guarantees: the slices of a partition are dense (I2: each starts where the previous one ended). A new slice that does not start at the known
+end shows that this server missed an entry: the index forgets the partition and reports the gap, and the next reader asks the store.
+The index says *where* an offset is, never *whether* it exists: only the store decides out of range and the earliest offset.
 """
 
 from bisect import bisect_left, bisect_right
@@ -18,11 +18,11 @@ from bearlake.metadata.model import Entry, EntryKind, ObjectRef, PartitionBounds
 from bearlake.telemetry import metrics
 
 _DEAD_COUNT_MIN = 1_000
-"""Fewer dead slices (400 KB) are not worth a walk through all entries."""
+"""Fewer dead slices than this (400 KB) do not justify a scan of all entries."""
 
 
 class TailSlice(NamedTuple):
-    """A slice and the object that it lies in."""
+    """A slice and the object that holds it."""
 
     slice: Slice
     object: ObjectRef
@@ -37,7 +37,7 @@ class PartitionTail:
         self.known_from = known_from
         self.end = end
         self.start = -1
-        """Start offset of the partition, -1 while this server has not asked for it."""
+        """Start offset of the partition; -1 until this server has asked the store for it."""
         self.waiters: dict[Callable[[], None], None] = {}
         self._bases: list[int] = []
         self._slices: list[TailSlice] = []
@@ -50,7 +50,7 @@ class PartitionTail:
         self.end = item.slice.base_offset + item.slice.record_count
 
     def drop_first(self) -> None:
-        """Forget the oldest slice; amortized constant time."""
+        """Drop the oldest slice; amortized constant time."""
         self.known_from = self._slices[self._head].slice.end_offset
         self._head += 1
         if self._head > 64 and self._head * 2 > len(self._slices):
@@ -59,7 +59,7 @@ class PartitionTail:
             self._head = 0
 
     def drop_before(self, offset: int) -> int:
-        """Forget the slices that start before `offset`; returns how many."""
+        """Drop the slices that start before `offset`; returns how many."""
         count = bisect_left(self._bases, offset, lo=self._head) - self._head
         if count:
             self.known_from = self._slices[self._head + count - 1].slice.end_offset
@@ -76,15 +76,15 @@ class PartitionTail:
         return len(self._slices) - self._head
 
     def first_base(self) -> int:
-        """Base offset of the oldest slice that is kept, or `end` when there is none."""
+        """Base offset of the oldest slice in the index, or `end` if there is none."""
         return self._bases[self._head] if len(self) else self.end
 
     def find(self, offset: int) -> int:
-        """Handle of the slice that holds `offset` (known_from <= offset < end), for `at`."""
+        """Return a handle, for `at`, of the slice that holds `offset` (known_from <= offset < end)."""
         return bisect_right(self._bases, offset, lo=self._head) - 1
 
     def at(self, handle: int) -> TailSlice | None:
-        """The slice under a handle of `find`; the next handle is one larger; None behind the last slice."""
+        """Return the slice of a handle from `find`; handle + 1 is the next slice. None after the last slice."""
         return self._slices[handle] if handle < len(self._slices) else None
 
     def wake(self) -> None:
@@ -94,29 +94,29 @@ class PartitionTail:
 
 
 class TailIndex:
-    """All partitions' tails. One per server; used from the event loop's thread only."""
+    """The tails of all partitions. One per server; use it from the event loop's thread only."""
 
     def __init__(self, slice_count_max: int, on_gap: Callable[[PartitionKey], None]) -> None:
-        """Keep at most `slice_count_max` slices (about 400 bytes each); `on_gap` is told of every partition that missed an entry."""
+        """Keep at most `slice_count_max` slices (about 400 bytes each); calls `on_gap` for a partition when an entry is missing."""
         self._slice_count_max = slice_count_max
         self._on_gap = on_gap
         self._tails: dict[PartitionKey, PartitionTail] = {}
         self._entries: deque[Sequence[Slice]] = deque()
         self.slice_count = 0
-        """Slices of the entries that are kept, dead ones included: what takes memory."""
+        """Slices in memory, including dead slices."""
         self._dead_count = 0
-        """How many of them no tail holds any more: they were swapped, or their partition was forgotten."""
+        """Dead slices: no tail holds them any more, because they were swapped or their partition was forgotten."""
         self.generation = 0
-        """Grows whenever something is not kept: bounds that were asked for before may be older than what is not known any more."""
+        """Grows whenever the index forgets something: bounds requested before that may be older than the forgotten entries."""
         self.position = 0
-        """Log position up to which entries were applied."""
+        """Log position of the last applied entry."""
 
     def get(self, partition: PartitionKey) -> PartitionTail | None:
-        """The partition's tail, or None while nothing is known of it."""
+        """The partition's tail, or None if the index knows nothing of the partition."""
         return self._tails.get(partition)
 
     def reset(self, position: int) -> None:
-        """Forget all slices and go on behind log position `position`; waiters are woken to look again."""
+        """Forget all slices and continue after log position `position`; wakes all waiters to look again."""
         tails, self._tails = self._tails, {}
         self.generation += 1
         self._entries.clear()
@@ -126,10 +126,10 @@ class TailIndex:
             tail.wake()
 
     def learn(self, partition: PartitionKey, bounds: PartitionBounds, generation: int) -> PartitionTail | None:
-        """Take over bounds that the store has told; returns the partition's tail, whose start is known then.
+        """Record bounds that the store returned; returns the partition's tail, with its start set.
 
-        `generation` is what it was when the store was asked. If it has grown, entries behind these bounds may have been applied
-        and forgotten: nothing is learned, and None returned.
+        `generation` is the index's generation before the store was asked. If it has grown, the index may have applied and forgotten
+        entries after these bounds: it then ignores the bounds and returns None.
         """
         if generation != self.generation:
             return None
@@ -143,7 +143,7 @@ class TailIndex:
         return tail
 
     def forget(self, partition: PartitionKey) -> None:
-        """Drop what is known of a partition (deleted, or in doubt) and wake its waiters."""
+        """Drop a partition's tail (it was deleted, or may be stale) and wake its waiters."""
         self.generation += 1
         tail = self._tails.pop(partition, None)
         if tail is not None:
@@ -151,7 +151,7 @@ class TailIndex:
             tail.wake()
 
     def apply(self, entry: Entry) -> None:
-        """Apply the entry at `position + 1` … or later, and wake the readers that wait for it."""
+        """Apply an entry after `position` and wake the readers that wait for it; ignores entries up to `position`."""
         if entry.position <= self.position:
             return
         self.position = entry.position
@@ -200,7 +200,7 @@ class TailIndex:
                 self._dead_count -= 1
 
     def _died(self, count: int) -> None:
-        """Count slices that no tail holds any more; when they are most of what is kept, let them go."""
+        """Count `count` slices as dead; free all dead slices once they are at least half of the slices in memory."""
         self._dead_count += count
         if self._dead_count < _DEAD_COUNT_MIN or self._dead_count * 2 < self.slice_count:
             return

@@ -1,1 +1,1 @@
-"""Record batches as values: attribute bits, compression, records."""
+"""Record batches: attribute bits, compression, records, partitioning by key."""

@@ -1,6 +1,6 @@
-"""What the bits of a record batch mean.
+"""Names for the attribute bits and special values of a record batch's header.
 
-The header itself is read by the kernel (`bearlake.kernel`, with the byte layout); this module names its fields' values.
+The kernel parses the header (`bearlake.kernel` has the byte layout).
 Source: Apache Kafka, "Message format"; KIP-98 (transactional and control batches), KIP-110 (zstd).
 """
 
@@ -37,7 +37,7 @@ NO_LEADER_EPOCH = -1
 NO_PRODUCER = -1
 """Producer id, epoch and base sequence of a batch that is not idempotent."""
 NO_TIMESTAMP = -1
-"""A record whose producer gave it no timestamp."""
+"""Timestamp of a record for which the producer set none."""
 
 
 class Compression(IntEnum):
@@ -58,10 +58,10 @@ class TimestampType(IntEnum):
 
 
 def compression(attributes: int) -> Compression:
-    """The batch's codec.
+    """Return the batch's codec.
 
     Raises:
-        ValueError: there is no such codec (`kernel.inspect` refuses such batches).
+        ValueError: the codec is unknown (`kernel.inspect` refuses such batches).
     """
     return Compression(attributes & COMPRESSION_MASK)
 

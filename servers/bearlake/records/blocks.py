@@ -1,6 +1,6 @@
-"""Compressed blocks whose uncompressed size is told elsewhere, as Pulsar's clients write them: bare blocks, not Kafka's frames of them.
+"""Compressed blocks as Pulsar's clients write them: raw blocks without Kafka's framing; the message metadata carries the uncompressed size.
 
-The bytes and the size must agree: nothing more than the size is ever allocated or given back.
+The size and the content must agree: this module never allocates or returns more than the given size.
 Source: Apache Pulsar, CompressionCodecProvider: LZ4 and snappy are raw blocks, zlib as in RFC 1950, zstd as in RFC 8878; the Java client's
 CompressionCodecZLib does not finish its zlib streams, it flushes them.
 """
@@ -19,11 +19,11 @@ Buffer = bytes | bytearray | memoryview
 _ZSTD_LEVEL = 3
 _ZLIB_LEVEL = 6
 _ZLIB_FLUSHED = b"\x00\x00\xff\xff"
-"""How a zlib stream ends that was flushed (Z_SYNC_FLUSH): without its last block and checksum."""
+"""The last bytes of a flushed zlib stream (Z_SYNC_FLUSH), which lacks the final block and checksum."""
 
 
 class BlockCodec(IntEnum):
-    """How a block is compressed, by Pulsar's numbers."""
+    """Compression of a block, with Pulsar's numbers."""
 
     NONE = 0
     LZ4 = 1
@@ -51,10 +51,10 @@ _FAULTS = (cramjam.DecompressionError, zlib.error, OSError)
 
 
 def decompress(codec: BlockCodec, block: Buffer, size: int) -> Buffer:
-    """The `size` uncompressed bytes of a block; the block itself if the codec is NONE. The caller bounds the size.
+    """Decompress a block to exactly `size` bytes; returns the block itself if the codec is NONE. The caller bounds `size`.
 
     Raises:
-        Corrupt: these are not the codec's bytes, or they hold more or less than `size` bytes.
+        Corrupt: the block is not valid for the codec, or holds more or less than `size` bytes.
     """
     if codec is BlockCodec.NONE:
         if len(block) != size:
@@ -71,7 +71,7 @@ def decompress(codec: BlockCodec, block: Buffer, size: int) -> Buffer:
 
 
 def compress(codec: BlockCodec, content: Buffer) -> Buffer:
-    """The content as one block, at the codec's usual level; itself if the codec is NONE."""
+    """Compress the content into one block, at the codec's usual level; returns the content itself if the codec is NONE."""
     match codec:
         case BlockCodec.NONE:
             return content

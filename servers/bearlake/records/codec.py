@@ -1,8 +1,7 @@
-"""Record batches to records and back, and what needs the records of a batch.
+"""Decodes and encodes the records of a record batch, and searches, checks and stamps them.
 
-A batch here is the bytes of one whole record batch v2 that passed `kernel.inspect` or came out of a WAL object; its CRC is not
-checked again. `bytes_max` bounds the uncompressed records section. Layouts: `bearlake.kernel` for the header,
-`kernel/batch/records.py` for a record.
+A batch here is the bytes of one whole record batch v2 that passed `kernel.inspect` or came from a WAL object; this module does not check
+the CRC again. `bytes_max` bounds the uncompressed records section. Layouts: `bearlake.kernel` (header), `kernel/batch/records.py` (record).
 """
 
 from collections.abc import Sequence
@@ -39,15 +38,15 @@ _MAX_TIMESTAMP_AT = 35
 _INT32_MAX = 2**31 - 1
 _BATCH_BYTES_MAX = _INT32_MAX
 _TIMESTAMP_END = 2**63 - 1
-"""So that the difference of two timestamps is an int64."""
+"""Timestamps stay below this value, so that the difference of two timestamps fits an int64."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One record. None and empty are different keys and values; `timestamp` is in ms since 1970, -1 if there is none.
+    """One record. Keys and values distinguish None from empty; `timestamp` is in ms since 1970, -1 if there is none.
 
-    Header keys are UTF-8; bytes that are not come and go as surrogate escapes (PEP 383), so every key survives a round trip.
-    `offset_delta` is the distance to the batch's base offset; None, for `encode` only: one behind the record before.
+    Header keys are UTF-8; other bytes are kept as surrogate escapes (PEP 383), so every key survives a round trip.
+    `offset_delta` is the distance to the batch's base offset; None (for `encode` only) means one more than the previous record's.
     """
 
     key: bytes | None = None
@@ -72,7 +71,7 @@ NOBODY = Producer()
 
 
 def decode(batch: Buffer, bytes_max: int) -> list[Record]:
-    """The records of the batch; in a batch with log append time each has the batch's max timestamp.
+    """Decode the records of the batch; with log append time, each record gets the batch's max timestamp.
 
     Raises:
         Corrupt: the batch or a record is malformed.
@@ -85,7 +84,7 @@ def decode(batch: Buffer, bytes_max: int) -> list[Record]:
 
 
 def fields(batch: Buffer, bytes_max: int) -> list[RecordFields]:
-    """`decode`, with the records as plain tuples: a quarter of its cost."""
+    """`decode`, but with plain tuples: a quarter of the cost."""
     header, body = _open(batch, bytes_max)
     found = kernel.decode_records(body, header.record_count, header.base_timestamp)
     if not header.attributes & ATTRIBUTE_LOG_APPEND_TIME:
@@ -100,7 +99,7 @@ def encode(
     codec: Compression = Compression.NONE,
     producer: Producer = NOBODY,
 ) -> bytes:
-    """A record batch v2 of `records` (at least one), with base offset 0 and the producer's timestamps.
+    """Encode `records` (at least one) as a record batch v2, with base offset 0 and create timestamps.
 
     Raises:
         Invalid: there are no records, offset deltas do not ascend, a number does not fit its field, or a header key cannot be
@@ -133,7 +132,7 @@ def encode(
 def _pack_fields(
     codec: Compression, producer: Producer, delta: int, base_timestamp: int, max_timestamp: int, record_count: int
 ) -> bytes:
-    """The header behind its CRC."""
+    """Pack the header fields after the CRC."""
     attributes = codec | (ATTRIBUTE_TRANSACTIONAL if producer.is_transactional else 0)
     times = base_timestamp, max_timestamp
     try:
@@ -145,7 +144,7 @@ def _pack_fields(
 
 
 def stamp(batch: Buffer, now_ms: int) -> bytearray:
-    """A copy of the batch with log append time `now_ms`: every record then has that timestamp. Its CRC is made anew."""
+    """Return a copy of the batch with log append time `now_ms` for every record, and a new CRC."""
     stamped = bytearray(batch)
     (attributes,) = _ATTRIBUTES.unpack_from(stamped, _ATTRIBUTES_AT)
     _ATTRIBUTES.pack_into(stamped, _ATTRIBUTES_AT, attributes | ATTRIBUTE_LOG_APPEND_TIME)
@@ -155,10 +154,10 @@ def stamp(batch: Buffer, now_ms: int) -> bytearray:
 
 
 def first_bad_record(batch: Buffer, bytes_max: int) -> int:
-    """Index of the first record that contradicts the format or its place; -1 if all are good.
+    """Return the index of the first record that is malformed or out of sequence; -1 if all records are good.
 
     Raises:
-        Corrupt: the batch's frame or compression is damaged.
+        Corrupt: the batch's header or compressed section is damaged.
         TooLarge: the records have more than `bytes_max` bytes uncompressed.
     """
     header, body = _open(batch, bytes_max)
@@ -166,10 +165,10 @@ def first_bad_record(batch: Buffer, bytes_max: int) -> int:
 
 
 def first_at(batch: Buffer, timestamp: int, bytes_max: int) -> tuple[int, int] | None:
-    """(offset delta, timestamp) of the batch's first record whose timestamp is at least `timestamp` (ms), or None.
+    """Return (offset delta, timestamp) of the first record whose timestamp is at least `timestamp` (ms), or None.
 
     Raises:
-        Corrupt: the batch or a record up to the one found is malformed.
+        Corrupt: the batch is malformed, or a record up to and including the result.
         TooLarge: the records have more than `bytes_max` bytes uncompressed.
     """
     header = _header(batch)
@@ -226,7 +225,7 @@ def _write_bytes(out: bytearray, value: bytes | None) -> None:
 
 
 def _write_zigzag(out: bytearray, value: int) -> None:
-    """A zigzag varint of an int64."""
+    """Append an int64 as a zigzag varint."""
     value = value << 1 ^ value >> 63
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

@@ -1,8 +1,8 @@
-"""Compressed records sections: the one door to cramjam.
+"""Compresses and decompresses records sections with cramjam.
 
-Decompression never gives back, nor allocates for its output, more than the caller allows, whatever the bytes claim. Formats as
-Kafka's clients write and read them: gzip, LZ4 frames with independent blocks (the Java client reads no others), zstd frames, and
-snappy either raw (librdkafka) or in the framing of Xerial's library (Java), which is what `compress` writes.
+Decompression never returns, or allocates for its output, more than the caller allows, whatever the input claims. The formats are those of
+Kafka's clients: gzip; LZ4 frames with independent blocks (the Java client reads no others); zstd frames; snappy either raw (librdkafka)
+or in the Xerial framing (Java). `compress` writes the Xerial framing.
 Source: Apache Kafka, CompressionType and its streams; xerial/snappy-java, SnappyOutputStream.
 """
 
@@ -31,7 +31,7 @@ _ZSTD_LEVEL = 3
 
 _FIRST_RATIO = 4
 _FIRST_BYTES_MIN = 16 * 1024
-# Rust's standard io::Write::write_all says this when the output is full; nothing else tells it from damaged input.
+# Rust's io::Write::write_all fails with this text when the output is full; other texts mean damaged input.
 _IS_FULL = "failed to write whole buffer"
 _FAULTS = (cramjam.DecompressionError, OSError)
 
@@ -44,11 +44,11 @@ _INTO: dict[Compression, Callable[[Any, Any], int]] = {
 
 
 def decompress(codec: Compression, body: Buffer, bytes_max: int) -> Buffer:
-    """The uncompressed bytes of `body`; `body` itself if the codec is NONE.
+    """Decompress `body`; returns `body` itself if the codec is NONE.
 
     Raises:
-        Corrupt: these are not whole frames of the codec.
-        TooLarge: they hold more than `bytes_max` bytes.
+        Corrupt: `body` is not a sequence of whole frames of the codec.
+        TooLarge: the uncompressed size exceeds `bytes_max`.
     """
     if codec is Compression.NONE:
         if len(body) > bytes_max:
@@ -70,7 +70,7 @@ def decompress(codec: Compression, body: Buffer, bytes_max: int) -> Buffer:
 
 
 def compress(codec: Compression, body: Buffer) -> Buffer:
-    """`body` compressed at the codec's usual level; `body` itself if the codec is NONE."""
+    """Compress `body` at the codec's usual level; returns `body` itself if the codec is NONE."""
     match codec:
         case Compression.NONE:
             return body
@@ -80,7 +80,7 @@ def compress(codec: Compression, body: Buffer) -> Buffer:
             return _snap(memoryview(body))
         case Compression.LZ4:
             frame = cramjam.lz4.Compressor(level=_LZ4_LEVEL, content_checksum=False, block_linked=False)
-            frame.compress(bytes(body))  # takes nothing else
+            frame.compress(bytes(body))  # cramjam's compressor accepts only bytes
             return bytes(frame.finish())
         case Compression.ZSTD:
             return bytes(cramjam.zstd.compress(body, level=_ZSTD_LEVEL))
@@ -95,7 +95,7 @@ def _snap(body: memoryview) -> bytes:
 
 
 def _unsnap(body: memoryview, bytes_max: int) -> memoryview:
-    """Two passes over the blocks: their sizes are known before anything is allocated."""
+    """Decompress in two passes: sum the block sizes before allocating the output."""
     try:
         blocks = list(_xerial_blocks(body)) if body[: len(XERIAL_MAGIC)] == XERIAL_MAGIC else [body]
         sizes = [cramjam.snappy.decompress_raw_len(block) for block in blocks]

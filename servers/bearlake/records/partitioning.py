@@ -1,4 +1,4 @@
-"""Which partition a record without one goes to: by its key as Kafka's clients do, so that all protocols agree.
+"""Chooses the partition of a record from its key, as Kafka's clients do, so that all protocols agree.
 
 Source: Apache Kafka, `org.apache.kafka.common.utils.Utils.murmur2` and the default partitioner; the hash is Austin Appleby's MurmurHash2.
 """
@@ -9,7 +9,7 @@ _SEED = 0x9747B28C
 
 
 def partition_of(key: bytes, partition_count: int) -> int:
-    """The partition of a key."""
+    """Return the partition index for a key."""
     return (murmur2(key) & 0x7FFFFFFF) % partition_count
 
 

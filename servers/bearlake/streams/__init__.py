@@ -1,1 +1,1 @@
-"""The waist: streams as every protocol server sees them. `streams/service.py` is its interface."""
+"""The waist: the stream API that every protocol server uses. `streams/service.py` is its interface."""

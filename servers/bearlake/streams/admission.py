@@ -1,7 +1,7 @@
-"""May this batch enter this stream? The rules that look at a batch's header, and, where the stream asks for it, into its records.
+"""Admission: checks a batch's header, and if the stream requires it the records, against the stream's rules.
 
-The kernel has already checked the batch against itself (`kernel.inspect`). A batch is never changed here, except that a stream
-with `message.timestamp.type=LogAppendTime` gets a stamped copy.
+The kernel has already checked that the batch is consistent (`kernel.inspect`). This module never changes a batch; a stream with
+`message.timestamp.type=LogAppendTime` stores a stamped copy.
 
 Source: Apache Kafka, LogValidator (timestamps, sizes, KIP-467 record errors), KIP-937 (timestamp bounds).
 """
@@ -20,7 +20,7 @@ from bearlake.streams.configs import StreamRules, TimestampSource
 
 NO_TIMESTAMP = -1
 UNCOMPRESSED_BYTES_MAX = 256 * 1024 * 1024
-"""Bytes that one batch may decompress to when its records are looked at (a bomb is refused before it goes off)."""
+"""Largest decompressed size (bytes) of a batch whose records are checked; refuses decompression bombs."""
 
 
 class BadTimestamp(Invalid):
@@ -28,7 +28,7 @@ class BadTimestamp(Invalid):
 
 
 class BadRecord(Invalid):
-    """Records of the batch are malformed or lack what the stream requires; `indexes` says which, so that clients can tell them apart."""
+    """Records of the batch are malformed or break the stream's rules; `indexes` lists them for the client."""
 
     def __init__(self, indexes: Sequence[int], reason: str) -> None:
         super().__init__(reason)
@@ -36,7 +36,7 @@ class BadRecord(Invalid):
 
 
 class Header(NamedTuple):
-    """What the rules look at, from `kernel.inspect` or `kernel.parse_produce`."""
+    """The header fields that the rules check, from `kernel.inspect` or `kernel.parse_produce`."""
 
     attributes: int
     record_count: int
@@ -50,7 +50,7 @@ class Header(NamedTuple):
 def admit(
     view: StreamView, index: int, batch: Buffer, hold: Hold | None, header: Header, now_ms: int
 ) -> Append | BearlakeError:
-    """The batch as an `Append` to partition `index` (which exists), or the error to answer its producer with.
+    """Return the batch as an `Append` to partition `index` (which exists), or the error for its producer.
 
     Returned errors: `TooLarge`, `BadTimestamp`, `BadRecord`.
     """
@@ -91,10 +91,10 @@ def admit(
 
 
 def check_records(batch: Buffer, rules: StreamRules) -> None:
-    """Decompress and check every record (`record.validation=full`, and keys where key compaction needs them).
+    """Decompress the batch and check every record (`record.validation=full`), and that keys exist where key compaction needs them.
 
     Raises:
-        BadRecord: a record is malformed, or has no key though `cleanup.policy` contains `compact`.
+        BadRecord: a record is malformed, or has no key although `cleanup.policy` contains `compact`.
         TooLarge: the batch decompresses to more than `UNCOMPRESSED_BYTES_MAX`.
         Corrupt: the compressed bytes are damaged.
     """

@@ -1,7 +1,7 @@
-"""What goes into the log: one `Append` per record batch, one `AppendCall` per request.
+"""Append requests and their results: one `Append` per record batch, one `AppendCall` per request.
 
-The hot path has no future and no task per request (10-17 us each): a call collects the outcomes of its batches and runs a
-callback when the last one is known. `Streams.append` wraps that for callers who prefer `await`.
+The hot path creates no future and no task per request (10-17 us each): a call collects the outcomes of its batches and runs a
+callback when the last outcome is known. `Streams.append` wraps this for callers that prefer `await`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -14,7 +14,7 @@ from bearlake.metadata.model import BATCH_NAMED
 
 
 class Verdict(IntEnum):
-    """What became of a batch, in the words of the waist. The first nine are those of `metadata.model.OutcomeKind`."""
+    """The outcome of a batch, as the waist reports it. The first nine members have the numbers of `metadata.model.OutcomeKind`."""
 
     ACCEPTED = 0
     DUPLICATE = 1
@@ -25,19 +25,19 @@ class Verdict(IntEnum):
     TERMINATED = 6
     UNKNOWN_PRODUCER = 7
     UNAVAILABLE = 8
-    """The batch may or may not be stored: the stores did not answer in time, or the commit cannot tell (`OutcomeKind.UNSURE`).
+    """The batch may or may not be stored: the stores did not answer in time, or the commit cannot decide (`OutcomeKind.UNSURE`).
 
     Retry with the same sequence."""
     SERVER_FENCED = 9
-    """This server lost its registration and stops; nothing was stored. Ask another one."""
+    """This server lost its registration and is stopping; nothing was stored. Retry on another server."""
     NOT_STORED = 10
-    """The object store did not take the batch's object, or that of a batch before it: nothing was stored. Retry with the same sequence."""
+    """The put of the batch's object, or of an earlier batch's object, failed: the batch is not stored. Retry with the same sequence."""
 
 
 class Appended(NamedTuple):
-    """A batch's result: `base_offset` is as in `Outcome`; `start_offset` is the partition's, -1 if unknown.
+    """A batch's result: `base_offset` is as in `Outcome`; `start_offset` is the partition's start offset, -1 if unknown.
 
-    `verdict` is a `Verdict`; an `Outcome` of the store, whose kinds have the same numbers, is passed on as it is.
+    `verdict` is a `Verdict`. The store's `Outcome` is passed on unchanged, because its kinds have the same numbers.
     """
 
     verdict: int
@@ -56,29 +56,29 @@ NOT_STORED = Appended(Verdict.NOT_STORED, -1, -1)
 class AppendCall:
     """Batches appended together, and the callback that runs once, when the outcome of every batch is known.
 
-    `results[i]` belongs to `appends[i]`. After `expire` the call is answered and later outcomes are ignored (the batches may still
-    become durable: their producer was told "unknown", and a retry with the same sequence is answered as a duplicate).
+    `results[i]` belongs to `appends[i]`. `expire` answers the call; later outcomes are ignored. The batches may still become durable:
+    the producer was answered "unknown", and a retry with the same sequence is answered as a duplicate.
     """
 
     __slots__ = ("_on_done", "appends", "deadline", "results", "seen", "waiting")
 
     def __init__(self, appends: Sequence[Append], on_done: Callable[["AppendCall"], None], seen: int) -> None:
-        """`seen` is a log position that this server knew of before it received any of the batches (`outcomes.Seen`, decision 94)."""
+        """`seen` is a log position that this server knew before it received any of the batches (`outcomes.Seen`, decision 94)."""
         self.appends = appends
         self.seen = seen
         self.results: list[Result] = [UNAVAILABLE] * len(appends)
         self.deadline = 0.0
         """Loop time at which the writer gives up on this call; set by the writer."""
         self.waiting = len(appends)
-        """Batches without an outcome; 0 or less when the call is answered."""
+        """Batches without an outcome; 0 or less once the call is answered."""
         self._on_done = on_done
 
     def done(self) -> None:
-        """Run the callback: `resolve` has given this call its last outcome."""
+        """Run the callback; call this once `resolve` has set the last outcome."""
         self._on_done(self)
 
     def refuse(self, result: Result) -> None:
-        """Answer now, with this result for every batch; none was queued."""
+        """Answer now, with the same result for every batch; none of them was queued."""
         self.results = [result] * len(self.appends)
         self.waiting = 0
         self._on_done(self)
@@ -91,9 +91,9 @@ class AppendCall:
 
 
 def may_begin(appends: Iterable[Append]) -> bool:
-    """Whether any of the batches may be its producer's first one, which alone can be UNSURE (`metadata/producers.py`).
+    """Whether any of the batches may be its producer's first batch; only first batches can be UNSURE (`metadata/producers.py`).
 
-    Others have no say in what their commit has seen: a call that began long ago would make batches UNSURE that only share its object.
+    Other batches must not lower their commit's `seen`: one old call would make other calls' batches in the same object UNSURE.
     """
     for _, _, _, _, _, _, producer_id, _, sequence, flags, _, after in appends:
         if producer_id >= 0 and (sequence == 0 or (flags & BATCH_NAMED and after < 0)):
@@ -102,12 +102,12 @@ def may_begin(appends: Iterable[Append]) -> bool:
 
 
 def resolve(entries: Sequence[tuple[AppendCall, int, Append]], results: Sequence[Result]) -> list[AppendCall]:
-    """Give each batch's result to its call, unless that is answered; returns the calls that have all their results now, in order.
+    """Set each batch's result on its call, unless the call is answered; returns the calls that are now complete, in order.
 
-    An entry is a batch's call, its place in the call, and the batch.
+    An entry is (call, index of the batch in the call, batch).
 
     Raises:
-        ValueError: there are not as many results as entries; no call has got any.
+        ValueError: the numbers of results and entries differ; no call was changed.
     """
     if len(entries) != len(results):
         raise ValueError(f"{len(results)} results for {len(entries)} batches")

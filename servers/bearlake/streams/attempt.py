@@ -1,6 +1,7 @@
-"""A commit made right behind its put, on the thread of the put: two hops between threads less, which are most of a small flush.
+"""Commits an object on the thread that put it. This saves two thread switches, most of the cost of a small flush.
 
-Only for the oldest object in flight, so that commits stay in seal order. When it failed, the writer asks again with the same token.
+The writer uses it only for the oldest object in flight, so that commits stay in seal order. If the attempt fails, the writer retries with
+the same token.
 """
 
 import logging
@@ -14,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class Attempt:
-    """See the module. Whoever claims it first decides: the thread that it is made, or the loop that it never will be."""
+    """One attempt to commit. If the put's thread claims it first, the commit runs; if the event loop does, it never runs."""
 
     def __init__(self, commit_here: Callable[[ObjectCommit], ObjectCommitted], commit: ObjectCommit) -> None:
         self._commit_here = commit_here
@@ -24,7 +25,7 @@ class Attempt:
         self.seconds = 0.0
 
     def claim(self) -> bool:
-        """Whether the caller, on whatever thread, is the first."""
+        """Whether the caller is the first to claim; callable from any thread."""
         try:
             self._claims.pop()
         except IndexError:
@@ -32,7 +33,7 @@ class Attempt:
         return True
 
     def run(self) -> None:
-        """Commit, unless it is too late for it."""
+        """Commit, unless the event loop has claimed the attempt."""
         if not self.claim():
             return
         started = time.monotonic()

@@ -1,7 +1,7 @@
-"""What waits to become one WAL object, and how it becomes one.
+"""The write buffer: collects batches and seals them into one WAL object.
 
-Batches are grouped by partition as they come, so that sealing is one join. Those of one partition keep the order in which they came
-(I3). Sealing copies the bytes out of the receive slabs and gives the slabs back.
+The buffer groups batches by partition on arrival, so that sealing is one join. Batches of one partition keep their order of arrival
+(I3). Sealing copies the bytes out of the receive slabs and releases the slabs.
 """
 
 from itertools import chain, groupby
@@ -14,11 +14,11 @@ from bearlake.wal import writer as wal_writer
 from bearlake.wal.format import Part
 
 Entry: TypeAlias = tuple[AppendCall, int, Append]
-"""A batch on its way: its call, its place in the call, and itself."""
+"""A queued batch: its call, its index in the call, and the batch."""
 
 
 class WriteBuffer:
-    """Batches for one WAL object, by partition; those of one partition in the order they came (I3)."""
+    """Batches for one WAL object, by partition; each partition's batches are in order of arrival (I3)."""
 
     __slots__ = ("count", "partitions", "seen", "since", "size")
 
@@ -30,13 +30,13 @@ class WriteBuffer:
         self.since = since
         """Loop time of the first batch."""
         self.seen = 0
-        """Log position that this server knew of before it received any batch that may be its producer's first one."""
+        """Log position that this server knew before it received any batch that may be its producer's first."""
 
 
 class Sealed(NamedTuple):
-    """A WAL object's bytes, its batches as a commit wants them, and the entry of each, in the same order.
+    """A WAL object's bytes, its batches in the form of a commit, and their entries in the same order.
 
-    `size` and `seen` are those of the buffer.
+    `size` and `seen` come from the buffer.
     """
 
     entries: list[Entry]
@@ -47,7 +47,7 @@ class Sealed(NamedTuple):
 
 
 def seal(buffer: WriteBuffer, server: ServerRef) -> Sealed:
-    """Make one WAL object, written by `server`, of a buffer that is not empty; releases what its batches held."""
+    """Seal a non-empty buffer into one WAL object of `server`; releases the memory that its batches held."""
     groups = sorted(buffer.partitions.values(), key=_owner)
     parts = [
         Part(entries[0][2].stream_id, partition_index(entries[0][2].partition), [item.batch for _, _, item in entries])
@@ -63,12 +63,12 @@ def seal(buffer: WriteBuffer, server: ServerRef) -> Sealed:
 def _release(entries: list[Entry]) -> None:
     for hold, run in groupby(
         [item.hold for _, _, item in entries]
-    ):  # consecutive batches mostly lie in the same memory
+    ):  # consecutive batches usually share one receive slab
         if hold is not None:
             hold.release(len(list(run)))
 
 
 def _owner(entries: list[Entry]) -> tuple[bytes, PartitionKey]:
-    """What slices are sorted by in an object."""
+    """Sort key of slices in an object."""
     item = entries[0][2]
     return item[1], item[0]

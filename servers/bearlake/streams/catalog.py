@@ -1,9 +1,9 @@
-"""The stream catalog as one server sees it: every active stream in memory, kept up to date by the commit log.
+"""One server's view of the stream catalog: all active streams in memory, kept up to date by the commit log.
 
-Look-ups on the hot path are dictionary reads. A name that is not here is asked from the store once before it counts as unknown, so
-that a stream created a moment ago on another server is found; a deleted one is refused by the commit itself (I1), not by this view.
+Look-ups on the hot path are dictionary reads. If a name is missing, the catalog asks the store once before it reports NotFound, and so
+finds a stream that another server has just created. The commit itself refuses batches for a deleted stream (I1), not this view.
 
-A request that changes a stream by name resolves the name once, in the store (`resolve`); what follows names that incarnation (I12).
+A request that changes a stream by name resolves the name once, in the store (`resolve`); its later steps name that incarnation (I12).
 """
 
 import re
@@ -21,13 +21,13 @@ NAME_PATTERN = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
 PAGE_SIZE = 1000
 
 TRY_COUNT = 10
-"""How often a change is decided again after somebody else's was faster."""
+"""Attempts at a change before giving up because of concurrent changes."""
 
 ConfigChanges = tuple[Mapping[str, str], Collection[str]]
 """Configs to set, and those to unset."""
 
 ConfigDecision = Callable[[Mapping[str, str]], ConfigChanges]
-"""From the configs that a stream has now to those to set and those to unset."""
+"""Takes the stream's current configs; returns the configs to set and the names to unset."""
 
 
 def check_name(name: str) -> None:
@@ -39,7 +39,7 @@ def check_name(name: str) -> None:
 
 
 class StreamView:
-    """A stream with its parsed rules, as the hot path wants it."""
+    """A stream with its parsed rules, for the hot path."""
 
     __slots__ = ("_is_plain", "first_key", "id_bytes", "name", "partition_count", "rules", "stream")
 
@@ -53,8 +53,9 @@ class StreamView:
         self._is_plain = self.rules.is_plain
 
     def plain_rules(self, now_ms: int) -> PlainRules | None:
-        """What `kernel.admit_plain` asks of a batch that enters as it is: the quick half of `admission.admit`, which decides when that
-        says no. None when every batch has to be looked at.
+        """Rules for `kernel.admit_plain`, the fast path of `admission.admit`; batches that it does not admit go to `admit`.
+
+        None if `admit` must check every batch of the stream.
         """
         rules = self.rules
         if not self._is_plain:
@@ -63,7 +64,7 @@ class StreamView:
         return self.id_bytes, self.first_key, self.partition_count, rules.batch_bytes_max, earliest, latest
 
     def partition(self, index: int) -> PartitionKey:
-        """The key of partition `index`. Raises `NotFound` when there is none."""
+        """Return the key of partition `index`. Raises `NotFound` if there is no such partition."""
         if not 0 <= index < self.partition_count:
             raise NotFound(f"stream {self.name!r} has partitions 0 to {self.partition_count - 1}, not {index}")
         return PartitionKey(self.first_key | index)
@@ -74,10 +75,10 @@ class StreamView:
 
 
 class Catalog:
-    """All active streams of the deployment. Used from the event loop's thread only."""
+    """All active streams of the deployment. Use it from the event loop's thread only."""
 
     def __init__(self, store: StreamCatalog, stream_count_max: int) -> None:
-        """`stream_count_max` bounds how many streams this deployment may have."""
+        """`stream_count_max` is the largest number of streams in this deployment."""
         self._store = store
         self._stream_count_max = stream_count_max
         self._by_name: dict[str, StreamView] = {}
@@ -86,7 +87,7 @@ class Catalog:
         self.version = 0
         """Grows with every change of this view; for caches of rendered answers."""
         self.position = 0
-        """Log position up to which changes of streams are in this view; set by the follower."""
+        """Log position up to which this view includes changes of streams; the follower sets it."""
         self.on_change: set[Callable[[], None]] = set()
         """Called after every change of this view; must return at once."""
 
@@ -102,26 +103,26 @@ class Catalog:
         return self._by_name.values()
 
     def peek(self, name: str) -> StreamView | None:
-        """The stream of that name if this server knows it; no waiting."""
+        """Return the stream with this name if this server knows it; never waits."""
         return self._by_name.get(name)
 
     def peek_id(self, stream_id: bytes) -> StreamView | None:
-        """The active stream with that id (16 bytes) if this server knows it; no waiting."""
+        """Return the active stream with this id (16 bytes) if this server knows it; never waits."""
         return self._by_id.get(stream_id)
 
     def peek_number(self, number: int) -> StreamView | None:
-        """The active stream with that number if this server knows it; no waiting."""
+        """Return the active stream with this number if this server knows it; never waits."""
         return self._by_number.get(number)
 
     async def find(self, name: str) -> StreamView:
-        """The stream of that name, asked from the store if this server does not know it. Raises `NotFound`."""
+        """Return the stream with this name; asks the store if this server does not know it. Raises `NotFound`."""
         view = self._by_name.get(name)
         return view if view is not None else self._put(await self._store.get(name))
 
     async def load(self, position: int) -> None:
-        """Read all streams from the store, page by page, and replace this view when all are there.
+        """Read all streams from the store, page by page, then replace this view.
 
-        `position` is a log position that the store had reached before: later changes are followed.
+        `position` is a log position that the store had reached before the read; the follower applies later changes.
         """
         known = list(self._by_number.values())
         listed: dict[int, Stream] = {}
@@ -140,7 +141,7 @@ class Catalog:
         self.position = position
 
     async def refresh(self, numbers: Collection[int]) -> list[Stream]:
-        """Read these streams again after the log said that they changed; returns them as they are now."""
+        """Read these streams again after log entries reported changes; returns their current state."""
         streams = await self._store.by_numbers(numbers)
         for stream in streams:
             if stream.is_deleted:
@@ -150,7 +151,7 @@ class Catalog:
         return list(streams)
 
     async def resolve(self, name: str) -> StreamView:
-        """The stream that the name means now, read from the store, for a request that changes it. Raises `NotFound`."""
+        """Read the stream with this name from the store, for a request that changes it. Raises `NotFound`."""
         return self._put(await self._store.get(name))
 
     async def create(self, name: str, partition_count: int, configs: Mapping[str, str]) -> StreamView:
@@ -162,11 +163,11 @@ class Catalog:
             try:
                 return self._put(await self._store.create(spec))
             except Conflict:
-                continue  # refused, so without effect: created and deleted since the look
+                continue  # refused without effect: the stream was created and deleted since the look-up
         raise Overloaded(f"stream {name!r} is created and deleted all the time")
 
     def check_new(self, name: str, partition_count: int, configs: Mapping[str, str]) -> None:
-        """Raise `Invalid` with what is expected unless such a stream could be created."""
+        """Raise `Invalid`, naming the expected value, unless a stream with these properties may be created."""
         check_name(name)
         if not 1 <= partition_count <= PARTITION_COUNT_MAX:
             raise Invalid(f"partition count {partition_count}: expected 1 to {PARTITION_COUNT_MAX}")
@@ -175,7 +176,7 @@ class Catalog:
         stream_configs.check(configs)
 
     async def alter(self, stream: Stream, set_configs: Mapping[str, str], unset_configs: Collection[str]) -> StreamView:
-        """Set and unset configs, if nobody has changed the stream since it was read. Raises `Invalid`, `NotFound`, `Conflict`."""
+        """Set and unset configs, if `stream` is still the current version. Raises `Invalid`, `NotFound`, `Conflict`."""
         stream_configs.check(set_configs)
         stream_configs.check_fixed(stream.configs, set_configs, unset_configs)
         return self._put(
@@ -185,9 +186,9 @@ class Catalog:
         )
 
     async def change(self, stream: Stream, decide: ConfigDecision) -> StreamView:
-        """Set and unset the configs that `decide` names, whatever others change meanwhile: it decides again on what they wrote.
+        """Set and unset the configs that `decide` returns; after a concurrent change, calls `decide` again with the new configs.
 
-        Only this incarnation is changed. Raises `Invalid`, `NotFound`; `Overloaded` when others change it all the time.
+        Changes only this incarnation. Raises `Invalid`, `NotFound`; `Overloaded` after too many concurrent changes.
         """
         for _ in range(TRY_COUNT):
             set_configs, unset_configs = decide(stream.configs)
@@ -210,11 +211,11 @@ class Catalog:
         return self._put(await self._store.add_partitions(stream.number, partition_count))
 
     async def terminate(self, stream: Stream) -> StreamView:
-        """Let a stream take no more batches, ever; see `metadata.StreamCatalog.terminate`. Raises `NotFound`."""
+        """Make a stream refuse new batches permanently; see `metadata.StreamCatalog.terminate`. Raises `NotFound`."""
         return self._put(await self._store.terminate(stream.number))
 
     async def delete(self, stream: Stream, *, is_unchanged: bool = False) -> Stream:
-        """Delete this incarnation softly; with `is_unchanged`, only if nobody has changed it since it was read.
+        """Soft-delete this incarnation; with `is_unchanged`, only if `stream` is still the current version.
 
         Raises `NotFound`, `Conflict`.
         """
@@ -225,13 +226,13 @@ class Catalog:
     def _put(self, stream: Stream) -> StreamView:
         known = self._by_number.get(stream.number)
         if known is not None and known.stream.version >= stream.version:
-            return known  # as new as that, or newer
+            return known  # the known version is the same or newer
         view = StreamView(stream)
         if known is None and stream.version <= self.position:
-            return view  # an answer that was long under way: the stream is deleted since
+            return view  # a late answer: the stream was deleted since
         before = self._by_name.get(stream.name)
         if before is not None and before.stream.number > stream.number:
-            return before  # an older incarnation's news came late
+            return before  # a late answer about an older incarnation
         if before is not None and before.stream.number != stream.number:
             self._drop(before.stream)
         self._by_name[stream.name] = view

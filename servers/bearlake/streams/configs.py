@@ -1,8 +1,8 @@
-"""Stream configs: every Kafka topic config by name, type, default and meaning, and the few that the waist acts upon.
+"""Stream configs: every Kafka topic config with name, type, default and meaning, and the few that Bearlake acts on.
 
-Kafka tools create, echo and alter topics with these names, so all of Kafka 4.x are known, listed with their defaults and
-accepted back. `StreamRules` is the parsed form that the append path uses. A config that has no meaning without broker disks is
-kept and echoed, and says so.
+Kafka tools create, describe and alter topics with these names. So Bearlake knows all topic configs of Kafka 4.x, lists them with their
+defaults and accepts them. A config without meaning for a log without broker disks is stored and returned, and its documentation says so.
+`StreamRules` is the parsed form that the append path uses.
 
 Source: Apache Kafka documentation, "Topic Configs" (4.x).
 """
@@ -31,7 +31,7 @@ class ConfigType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """One config: its name, type, default (as text), meaning, smallest and largest number, and the words or pattern it allows."""
+    """One config: name, type, default (as text), meaning, smallest and largest number, and the allowed words or pattern."""
 
     name: str
     type: ConfigType
@@ -43,7 +43,7 @@ class Config:
     pattern: str = ""
 
     def check(self, value: str) -> None:
-        """Raise `Invalid` with what is expected unless `value` is a legal text for this config."""
+        """Raise `Invalid`, naming the expected value, unless `value` is legal for this config."""
         if self.type in _NUMBERS:
             self._check_number(value)
         elif self.type is ConfigType.BOOLEAN and value.lower() not in ("true", "false"):
@@ -237,7 +237,7 @@ BY_NAME: dict[str, Config] = {config.name: config for config in ALL}
 
 
 def check(configs: Mapping[str, str]) -> None:
-    """Raise `Invalid`, naming the config, unless every name is known and every value legal."""
+    """Raise `Invalid`, naming the config, unless every name is known and every value is legal."""
     for name, value in configs.items():
         config = BY_NAME.get(name)
         if config is None:
@@ -246,11 +246,11 @@ def check(configs: Mapping[str, str]) -> None:
 
 
 FIXED = ("table.name", "table.namespace")
-"""Chosen when the stream is created: whoever looks for its table, however late, must find the same one (decision 79)."""
+"""Configs fixed at creation: a stream must map to the same table for its whole life (decision 79)."""
 
 
 def check_fixed(before: Mapping[str, str], set_configs: Mapping[str, str], unset_configs: Collection[str]) -> None:
-    """Raise `Invalid`, naming the config, if the change would alter one that is fixed at creation."""
+    """Raise `Invalid`, naming the config, if the change would alter a config that is fixed at creation."""
     after = {name: text for name, text in before.items() if name not in unset_configs} | dict(set_configs)
     for name in FIXED:
         if value(before, name) != value(after, name):
@@ -261,12 +261,12 @@ def check_fixed(before: Mapping[str, str], set_configs: Mapping[str, str], unset
 
 
 def value(configs: Mapping[str, str], name: str) -> str:
-    """The stream's own value of a config, or its default."""
+    """Return the stream's value of a config, or the default."""
     return configs.get(name, BY_NAME[name].default)
 
 
 class TimestampSource(Enum):
-    """Whose clock stamps the records of a stream."""
+    """The clock that sets the timestamps of a stream's records."""
 
     CREATE = "CreateTime"
     LOG_APPEND = "LogAppendTime"
@@ -274,7 +274,7 @@ class TimestampSource(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamRules:
-    """What the append path checks: largest batch in bytes, timestamp rules in ms, and how deep it looks into records."""
+    """Rules that the append path checks: largest batch (bytes), timestamp bounds (ms), and checks of single records."""
 
     batch_bytes_max: int
     timestamp_source: TimestampSource
@@ -285,12 +285,12 @@ class StreamRules:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the header alone decides (no stamping, no look into records)."""
+        """Whether the header alone decides: the server neither stamps batches nor checks single records."""
         return self.timestamp_source is TimestampSource.CREATE and not self.validates_records
 
 
 def rules(configs: Mapping[str, str]) -> StreamRules:
-    """Parse what the append path needs from a stream's configs (already checked)."""
+    """Parse the append path's rules from a stream's configs, which must be checked already."""
     is_compacted = "compact" in value(configs, "cleanup.policy")
     return StreamRules(
         batch_bytes_max=int(value(configs, "max.message.bytes")),
@@ -304,7 +304,7 @@ def rules(configs: Mapping[str, str]) -> StreamRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRules:
-    """What compaction asks of a stream's configs. `namespace` and `name` identify the table; `retention_ms` None: rows stay."""
+    """Rules for compaction. `namespace` and `name` identify the table; `retention_ms` None: rows are kept forever."""
 
     is_enabled: bool
     freshness_ms: int
@@ -315,7 +315,7 @@ class TableRules:
 
 
 def table_rules(stream_name: str, configs: Mapping[str, str]) -> TableRules:
-    """Parse the table's configs of a stream (already checked)."""
+    """Parse the table's rules from a stream's configs, which must be checked already."""
     retention_ms = int(value(configs, "table.retention_ms"))
     return TableRules(
         is_enabled=value(configs, "table.enable").lower() == "true",

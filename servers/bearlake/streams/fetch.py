@@ -2,11 +2,11 @@
 
     plan (tail index, else history) → load (caches, else the object store, all extents at once) → cut whole batches
 
-- A fetch inside a batch returns the whole batch; the first batch of a response is returned even above `bytes_max` (KIP-74).
-- With fewer than `bytes_min` bytes it waits, woken by the commit log, up to `wait_ms`.
-- Out of range is the store's word, never a cache's; a follower that lags is never an error.
-- A missing object (swept while we looked) is resolved again before the read fails.
-- What the tail does not know any more is found by `streams/history.py`: slices of WAL objects, and segments by their row groups.
+- A fetch at an offset inside a batch returns the whole batch. A response includes its first batch even above `bytes_max` (KIP-74).
+- With fewer than `bytes_min` bytes, a fetch waits up to `wait_ms`; commit log entries wake it.
+- Only the store decides out of range, never a cache; a lagging follower is never an error.
+- If an object is missing (swept during the read), the reader looks its offsets up again before the read fails.
+- `streams/history.py` finds offsets that the tail index no longer holds: slices of WAL objects, and row groups of segments.
 """
 
 import asyncio
@@ -33,18 +33,18 @@ log = logging.getLogger(__name__)
 _FROM_TAIL = metrics.FETCH_LOOKUPS.labels("tail")
 
 _LEARN_PAUSE_S = 0.2
-"""Before a waiting fetch asks again for bounds that the store did not tell."""
+"""Pause (s) before a waiting fetch asks the store again for bounds that it could not get."""
 
 
 class Isolation(Enum):
-    """Which records of transactions a reader sees."""
+    """Which transactional records a reader sees."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
 
 
 class FetchRange(NamedTuple):
-    """Read `partition` from `offset` on, about `bytes_max` bytes."""
+    """A request to read about `bytes_max` bytes of `partition` from `offset` on."""
 
     partition: PartitionKey
     offset: int
@@ -53,9 +53,9 @@ class FetchRange(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Fetched:
-    """What one range gave: `views` are runs of whole record batches in offset order; bounds are -1 when not known.
+    """The answer for one range: `views` are runs of whole record batches in offset order; unknown bounds are -1.
 
-    `error` is `OutOfRange`, `NotFound`, `Corrupt` or `Unavailable`, with no bytes then.
+    `error` is `OutOfRange`, `NotFound`, `Corrupt` or `Unavailable`; there are no bytes then.
     """
 
     range: FetchRange
@@ -83,9 +83,9 @@ class ReaderSettings:
 
 @dataclass(slots=True)
 class _Plan:
-    """What to read for one range, and once it is loaded, its bytes (of a row group: its block, until it is spread).
+    """The slices to read for one range and, once loaded, their bytes (for a row group: its block, until `_spread` replaces the block).
 
-    `is_tail`: found in the tail index, so the objects are wanted by others too; then there are slices of WAL objects only.
+    `is_tail`: the tail index has the slices, so other readers want the same objects; all slices are in WAL objects then.
     """
 
     fetched: Fetched
@@ -95,7 +95,7 @@ class _Plan:
 
 
 class Reader:
-    """One server's read path. Used from the event loop's thread only."""
+    """One server's read path. Use it from the event loop's thread only."""
 
     def __init__(
         self, commit_log: CommitLog, tail: TailIndex, history: History, cache: ObjectCache, settings: ReaderSettings
@@ -109,9 +109,9 @@ class Reader:
     async def fetch(
         self, ranges: Sequence[FetchRange], *, bytes_min: int, bytes_max: int, wait_ms: int
     ) -> list[Fetched]:
-        """Read the ranges, in order, until `bytes_max` bytes in all; one answer per range.
+        """Read the ranges, in order, up to `bytes_max` bytes in total; returns one answer per range.
 
-        Returns at once when `bytes_min` bytes are there or any range has an error; else waits up to `wait_ms`.
+        Returns at once if `bytes_min` bytes are available or any range has an error; otherwise waits up to `wait_ms`.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(wait_ms, self._settings.wait_max_ms) / 1000
@@ -129,7 +129,7 @@ class Reader:
                 wait = deadline - loop.time()
                 if size >= bytes_min or wait <= 0 or is_cut or any(result.error is not None for result in results):
                     return results
-                if len(tails) < len(ranges):  # nobody will wake us for a partition whose bounds could not be learned
+                if len(tails) < len(ranges):  # a partition without known bounds has no tail to wake us
                     wait = min(wait, _LEARN_PAUSE_S)
                 await _wait(wake, wait)
             except TimeoutError:
@@ -140,11 +140,11 @@ class Reader:
                     tail.waiters.pop(wake.set, None)
 
     async def bounds(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, PartitionBounds]:
-        """Bounds of the partitions, the store's truth as of now; those that do not exist are left out. Raises `Unavailable`."""
+        """Read the partitions' bounds from the store; partitions that do not exist are left out. Raises `Unavailable`."""
         return await self._log.bounds(partitions)
 
     async def _learn(self, partitions: Sequence[PartitionKey]) -> None:
-        """Ask the store for the bounds of partitions that this server has not met yet; once per partition."""
+        """Ask the store for the bounds of partitions that the tail index does not know; once per partition."""
         unknown = [
             partition for partition in partitions if (tail := self._tail.get(partition)) is None or tail.start < 0
         ]
@@ -162,7 +162,7 @@ class Reader:
     # -- plan ----------------------------------------------------------------------------------------------------
 
     async def _collect(self, ranges: Sequence[FetchRange], bytes_max: int) -> tuple[list[Fetched], bool]:
-        """One answer per range, and whether more is there that was too much to read at once."""
+        """Return one answer per range, and whether more data exists that was too much for one read."""
         plans = [_Plan(Fetched(range=item), [], True, []) for item in ranges]
         cold = [plan for plan in plans if not self._plan_from_tail(plan)]
         _FROM_TAIL.value += len(plans) - len(cold)
@@ -183,7 +183,7 @@ class Reader:
         return [plan.fetched for plan in plans], is_cut
 
     def _plan_from_tail(self, plan: _Plan) -> bool:
-        """Plan from memory; False when the store has to be asked."""
+        """Plan from the tail index; False if the reader must ask the store."""
         fetched = plan.fetched
         tail = self._tail.get(fetched.range.partition)
         offset = fetched.range.offset
@@ -221,7 +221,7 @@ class Reader:
     # -- load ----------------------------------------------------------------------------------------------------
 
     async def _load(self, plans: Sequence[_Plan]) -> bool:
-        """Get the planned slices' bytes; returns whether slices were dropped because they were too much to read at once."""
+        """Load the planned slices; returns whether slices were dropped because they were too much for one read."""
         waiting = []
         extents: set[ExtentKey] = set()
         room = self._settings.load_bytes_max
@@ -239,7 +239,7 @@ class Reader:
                             break
                         extents.add(extent)
                         room -= size
-                        is_filled = is_filled or piece.slice.length > 0  # what may turn out empty never ends a plan
+                        is_filled = is_filled or piece.slice.length > 0  # a piece that may be empty never ends a plan
                 plan.views.append(view)
             if None in plan.views:
                 waiting.append(plan)
@@ -264,7 +264,7 @@ class Reader:
                 plan.views = list(await asyncio.gather(*(self._get(piece, plan) for piece in plan.slices)))
                 return
             except NotFound:
-                # The object was swept while we looked: its offsets are elsewhere by now (I4).
+                # The object was swept during the read: its offsets are in another object now (I4).
                 if plan.is_tail:
                     self._tail.forget(plan.fetched.range.partition)
                 await self._plan_from_history(plan, is_fresh=True)
@@ -281,7 +281,7 @@ class Reader:
         return await self._cache.get(piece.object, piece.slice, is_tail=plan.is_tail)
 
     def _spread(self, plan: _Plan) -> None:
-        """Put the runs of batches in place of the blocks that hold them, and read on behind the last block."""
+        """Replace each block by its runs of batches, and read ahead after the last block."""
         last = next((piece for piece in reversed(plan.slices) if isinstance(piece, BlockPiece)), None)
         if last is None or plan.fetched.error is not None:
             return
@@ -307,7 +307,7 @@ class Reader:
 
     @staticmethod
     def _cut(plan: _Plan, bytes_max: int, *, is_first: bool) -> None:
-        """Take whole batches from the one that holds the offset on; at least one if `is_first` (KIP-74)."""
+        """Take whole batches, starting with the batch that holds the offset; at least one if `is_first` (KIP-74)."""
         fetched = plan.fetched
         room = bytes_max
         offset = fetched.range.offset
@@ -341,7 +341,7 @@ async def _wait(wake: asyncio.Event, seconds: float) -> None:
 
 
 def _missing(fetched: Fetched) -> Unavailable:
-    """What a reader gets when an object that the store has just named is not there, again and again."""
+    """The error for a reader when objects that the store named are missing, in every attempt."""
     partition, offset, _ = fetched.range
     log.error("a committed object is missing", extra={"partition": partition, "offset": offset})
     metrics.FETCH_MISSING.inc()
@@ -349,7 +349,7 @@ def _missing(fetched: Fetched) -> Unavailable:
 
 
 def _ration(plans: Sequence[_Plan], bytes_max: int) -> None:
-    """Drop slices that the answer has no room for, so that memory is bounded by it; at least one stays (KIP-74)."""
+    """Drop slices that do not fit the answer, so that `bytes_max` bounds memory; at least one slice stays (KIP-74)."""
     room = bytes_max
     is_first = True
     for plan in plans:
@@ -357,6 +357,6 @@ def _ration(plans: Sequence[_Plan], bytes_max: int) -> None:
         while kept < len(plan.slices) and (room > 0 or is_first):
             piece = plan.slices[kept].slice
             room -= bytes_from(piece, plan.fetched.range.offset)
-            is_first = is_first and piece.length == 0  # may turn out empty: the one behind it is the first then
+            is_first = is_first and piece.length == 0  # this slice may be empty; then the next one is the first
             kept += 1
         del plan.slices[kept:]

@@ -1,8 +1,8 @@
-"""Following the commit log: every server applies every entry, in order, to its indexes of slices and to its catalog.
+"""Follows the commit log: every server applies every entry, in order, to its slice indexes and its catalog.
 
-The server's own commits are applied directly when they are the next entry, so that a reader on the same server is woken without
-a look into the store; otherwise, and for everybody else's, the log is read. When this server was away for so long that entries were
-truncated, it starts over at the head: what is older is looked up in the store.
+The server applies its own commit directly if the commit is the next log entry, so that it wakes local readers without reading the store.
+It reads all other entries from the log. If the store has truncated entries that this server has not read, the server starts over at the
+head; readers then look older offsets up in the store.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class FollowerSettings:
 
 
 class Follower:
-    """Keeps a `TailIndex`, a `SegmentIndex` and a `Catalog` up to date. `run` is owned by the service's task group."""
+    """Keeps a `TailIndex`, a `SegmentIndex` and a `Catalog` up to date. The service's task group owns `run`."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Follower:
         settings: FollowerSettings,
         heard: Callable[[int], None],
     ) -> None:
-        """`heard` is told the newest position that this server has heard of."""
+        """`heard` is called with each newer log position that this server learns of."""
         self._log = commit_log
         self._tail = tail
         self._segments = segments
@@ -54,12 +54,12 @@ class Follower:
         self._settings = settings
         self._is_lost = False
         self._changed: dict[int, None] = {}
-        """Streams that entries said were changed, and that are not read again yet."""
+        """Streams that changed according to the log, and that this server has not read again yet."""
         self._head = 0
         self._heard = heard
 
     async def start(self) -> None:
-        """Take the head as the starting point and load the catalog, in this order: later changes are followed."""
+        """Start at the log's head, then load the catalog; this order ensures that later changes are followed."""
         head = await self._log.head()
         self._hear(head)
         self._tail.reset(head)
@@ -68,7 +68,7 @@ class Follower:
         await self._catalog.load(head)
 
     async def run(self) -> None:
-        """Follow for ever; ends only by cancellation."""
+        """Follow the log until cancelled."""
         outage = Outage(log, "log not readable, trying again", "log readable again")
         while True:
             try:
@@ -87,11 +87,11 @@ class Follower:
 
     async def _step(self) -> None:
         if self._changed:
-            await self._refresh()  # the store did not answer last time; their entries are behind us
+            await self._refresh()  # the last refresh failed, and these streams' log entries are already applied
         position = self._tail.position
         await self._log.wait(position, wait_ms=self._settings.wait_ms)
         if self._tail.position != position and self._head <= self._tail.position:
-            return  # the hint was our own commit, applied already
+            return  # the hint was our own commit, which is applied already
         page = await self._log.follow(self._tail.position, limit=self._settings.page_entry_count)
         self._hear(page.head)
         for entry in page.entries:
@@ -111,7 +111,7 @@ class Follower:
             self._heard(position)
 
     async def _refresh(self) -> None:
-        """Read the changed streams again; they stay marked until the store has answered."""
+        """Read the changed streams again; they stay marked until the store answers."""
         position = self._tail.position
         changed = list(self._changed)
         if changed:
@@ -125,7 +125,7 @@ class Follower:
         self._catalog.position = position
 
     def committed(self, ref: ObjectRef, result: ObjectCommitted) -> None:
-        """Apply this server's own commit at once if it is the next entry; otherwise the log will bring it."""
+        """Apply this server's own commit at once if it is the next entry; otherwise the log delivers it later."""
         self._hear(result.position)
         if result.position == self._tail.position + 1:
             entry = Entry(

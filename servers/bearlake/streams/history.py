@@ -1,11 +1,11 @@
-"""The way through history: from an offset that the tail does not know any more to the slices and row groups that hold it.
+"""Reads history: finds the slices and row groups with offsets that the tail index no longer holds.
 
     plan (segment index, else the metadata store; footers say which row groups) → block (cache, else read and decoded) → pieces
 
-- A segment is read by row groups; each becomes a block of record batches once, for all readers (single flight, bounded in bytes).
-- While a block is served, the next one of the same partition is read ahead.
-- Offsets of a segment without rows (control batches, aborted records) are answered with empty batches, so that readers get past them.
-- Whether an offset is in range is said by the tail's followed bounds or by the store, never by what is cached here.
+- Segments are read by row group. Each row group is decoded once into a block of batches for all readers (single flight, bounded in bytes).
+- While the server serves a block, it reads the next block of the same partition ahead.
+- Offsets in a segment without rows (control batches, aborted records) are answered with empty batches, so that readers get past them.
+- Only the tail index's followed bounds or the store decide whether an offset is in range, never a cache.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from bearlake.table.footer import Footer
 
 RESOLVE_COUNT_MAX = 3
-"""How often an offset is looked up anew because an object was swept between look-up and read. Once is rare already."""
+"""Attempts to look up an offset when objects are swept between look-up and read. One such sweep is already rare."""
 
 _FROM_HISTORY = metrics.FETCH_LOOKUPS.labels("history")
 _FROM_STORE = metrics.FETCH_LOOKUPS.labels("store")
@@ -74,13 +74,13 @@ class HistorySettings:
 
 
 class Moved(NotFound):
-    """An object that the index named is gone: its offsets are elsewhere by now, look them up again."""
+    """An object that the index named is gone; its offsets are in another object now: look them up again."""
 
 
 class BlockPiece(NamedTuple):
-    """The part of a segment that one row group holds.
+    """The part of a segment in one row group.
 
-    `slice` has about its offsets and bytes; `end` is the segment's end; `rest` are the segment's row groups behind this one.
+    `slice` has the part's approximate offsets and bytes; `end` is the segment's end; `rest` holds the segment's later row groups.
     """
 
     slice: Slice
@@ -91,7 +91,7 @@ class BlockPiece(NamedTuple):
     rest: Sequence[int]
 
     def runs(self, block: "Block", start: int) -> Iterator[tuple[TailSlice, memoryview]]:
-        """The block's batches with offsets from `start` on, and empty ones for offsets without rows; as slices with their bytes."""
+        """Yield the block's batches from offset `start` on, as slices with their bytes; empty batches cover offsets without rows."""
         partition = self.slice.partition
         at = start
         for base, end, view in block.views(partition_index(partition), start, self.end):
@@ -113,7 +113,7 @@ Piece = TailSlice | BlockPiece
 
 
 class History:
-    """One server's view of what is not in its tail index. Used from the event loop's thread only."""
+    """One server's access to offsets before its tail index. Use it from the event loop's thread only."""
 
     def __init__(
         self,
@@ -159,13 +159,13 @@ class History:
     async def plan(
         self, partition: PartitionKey, offset: int, bytes_max: int, *, is_fresh: bool
     ) -> tuple[PartitionBounds, list[Piece]]:
-        """The partition's bounds, and the pieces from `offset` on that have about `bytes_max` bytes. `is_fresh`: ask the store.
+        """Return the partition's bounds, and about `bytes_max` bytes of pieces from `offset` on. `is_fresh`: ask the store.
 
         Raises:
-            OutOfRange: the offset is not in `[start, end]`, says the store.
+            OutOfRange: according to the store, the offset is not in `[start, end]`.
             NotFound: no such partition.
-            Moved: a data file is gone: ask again, fresh.
-            Corrupt, Unavailable, Unsupported: as reading data files.
+            Moved: a data file is gone: call again with `is_fresh`.
+            Corrupt, Unavailable, Unsupported: reading a data file failed.
         """
         known = None if is_fresh else self._known(partition, offset)
         bounds, found = known or await self._ask(partition, offset)
@@ -187,7 +187,7 @@ class History:
         if not found:
             return None
         _FROM_HISTORY.value += 1
-        end = max(tail.end, found[-1].slice.end_offset)  # the store may have told of more than was followed so far
+        end = max(tail.end, found[-1].slice.end_offset)  # the store's answer may be ahead of this server's follower
         return PartitionBounds(tail.start, end, end), found
 
     async def _ask(self, partition: PartitionKey, offset: int) -> tuple[PartitionBounds, Sequence[LocatedSlice]]:
@@ -215,11 +215,11 @@ class History:
     # -- blocks --------------------------------------------------------------------------------------------------
 
     def peek(self, piece: BlockPiece) -> "Block | None":
-        """The piece's block if it is here, else None; no waiting."""
+        """Return the piece's block if it is cached, else None; never waits."""
         return self._blocks.peek((piece.object.key, piece.group))
 
     async def block(self, piece: BlockPiece) -> "Block":
-        """The piece's block, read and decoded if it is not here. Raises `Moved`, `Corrupt`, `Unavailable`."""
+        """Return the piece's block; reads and decodes the row group if needed. Raises `Moved`, `Corrupt`, `Unavailable`."""
         ref, group = piece.object, piece.group
         try:
             return await self._blocks.get(
@@ -236,8 +236,9 @@ class History:
         return block
 
     def read_ahead(self, piece: BlockPiece) -> None:
-        """Begin to read what comes behind a piece that is being served, as far as it is known where that is. What lies before it has
-        been read: consumers go forward, so it makes room first (least recently used alone would drop what was read ahead for others).
+        """Start to read the row groups after `piece`, as far as the segment index knows them.
+
+        Marks the block before `piece` as next to evict, because consumers move forward. Plain LRU would evict blocks read ahead for others.
         """
         self._blocks.done_with((piece.object.key, piece.group - 1))
         left = self._settings.read_ahead_count
@@ -252,17 +253,20 @@ class History:
                 return
             ref, next_end = found[0].object, found[0].slice.end_offset
             known = self._footers.peek(ref.key)
-            if known is None:  # the next fetch finds it, and reads its first row group ahead
+            if known is None:  # load the footer now; the next fetch reads its first row group ahead
                 self._footers.read_ahead(ref.key, self._settings.files.footer_bytes, partial(self._files.footer, ref))
                 return
             footer, groups = known, known.holding(partition_index(piece.slice.partition), end, next_end)
             end = next_end
 
-    # -- times ---------------------------------------------------------------------------------------------------
+    # -- timestamps ----------------------------------------------------------------------------------------------
 
     async def first_at(self, found: LocatedSlice, timestamp: int | None, start: int) -> tuple[int, int] | None:
-        """(offset, timestamp in ms) of a segment's first record at or after `timestamp` (ms) with an offset of at least `start`; if
-        `timestamp` is None, of the first with the largest. None when there is none. Raises `Moved`, `Corrupt`, `Unavailable`."""
+        """Return (offset, timestamp in ms) of the segment's first record at or after `timestamp` (ms) from offset `start` on.
+
+        If `timestamp` is None, of the first record with the largest timestamp. None: no such record.
+        Raises `Moved`, `Corrupt`, `Unavailable`.
+        """
         from bearlake.table.blocks import Rows
 
         piece, ref = found.slice, found.object
@@ -284,7 +288,7 @@ class History:
         return best
 
     async def close(self) -> None:
-        """Stop reading and drop everything."""
+        """Cancel reads and drop all cached values."""
         await self._footers.close()
         await self._blocks.close()
         await self._files.close()
@@ -295,29 +299,29 @@ def _count_lookup(is_hit: bool) -> None:
 
 
 def bytes_from(piece: Slice, offset: int) -> int:
-    """About how many bytes of the slice lie from `offset` on, at least 1; exact when it is not inside the slice."""
+    """Estimate the bytes of the slice from `offset` on, at least 1; exact if `offset` is not inside the slice."""
     _, base, count, _, length, _ = piece
     return length if offset <= base else max(1, length * (base + count - offset) // count)
 
 
 def empty_batch(base_offset: int, count: int) -> memoryview:
-    """A record batch without records that takes `count` offsets (1 … 2**31 - 1), as Kafka's cleaner leaves them."""
+    """Build a record batch without records that covers `count` offsets (1 … 2**31 - 1), like those that Kafka's log cleaner leaves."""
     fields = _FIELDS.pack(0, count - 1, -1, -1, -1, -1, -1, 0)
     length = _PREFIX.size + len(fields) - _LENGTH_END
     return memoryview(_PREFIX.pack(base_offset, length, NO_LEADER_EPOCH, 2, kernel.crc32c(fields)) + fields)
 
 
 def _blocks_of(located: LocatedSlice, footer: "Footer", offset: int) -> list[BlockPiece]:
-    """The segment's row groups from the one that may hold `offset` on.
+    """Return the segment's row groups, starting with the one that may hold `offset`.
 
-    A row group that it shares with other partitions may turn out to end before the offset: such a piece counts no bytes while
-    another one follows, so that a plan never ends with it.
+    A row group shared with other partitions may end before the offset. Such a piece counts as zero bytes if another piece follows, so
+    that a plan never ends with it.
     """
     piece = located.slice
     start, end = max(offset, piece.base_offset), piece.end_offset
     index = partition_index(piece.partition)
     groups = footer.holding(index, start, end)
-    if not groups:  # behind the last row: its row group gives the empty batch
+    if not groups:  # `offset` is after the last row: that row's group yields the empty batch
         groups = footer.holding(index, piece.base_offset, end)[-1:]
     if not groups:
         raise Corrupt(f"data file {located.object_key} has no rows of the segment {piece}")

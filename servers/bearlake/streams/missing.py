@@ -1,14 +1,14 @@
-"""What clients are told when the object store does not take an object.
+"""Chooses the answers to producers when the put of an object fails.
 
-Such an object fails alone; what was queued behind it is committed. Clients that hear of a failure send again, and conclude more from the
-answer after that: "unknown producer" is fatal for librdkafka once it has sent a batch again. So each batch gets the best answer at once:
+A failed put affects only its object; the writer still commits later objects. Clients retry after a failure, and then the answer matters:
+"unknown producer" is fatal for librdkafka once it has retried a batch. So each batch gets the most precise answer at once:
 
-- The commit judges the batches of the object, although nothing of it can be accepted: one that is stored already is a duplicate, one
-  whose producer has expired must start a new epoch. All others are NOT_STORED: send again.
-- A later batch of an idempotent producer is refused (I9), because a sequence before it is missing. Its client has not heard of that yet,
-  and librdkafka would start a new epoch without knowing what became of the first batch. So it is NOT_STORED, too.
+- The store judges the object's batches in a commit that accepts nothing. A batch that is stored already is a duplicate; a batch whose
+  producer has expired must start a new epoch. All other batches are NOT_STORED: the client retries.
+- The store refuses later batches of an idempotent producer (I9), because an earlier sequence is missing. The client does not know that yet,
+  and librdkafka would start a new epoch although the outcome of the first batch is unknown. So these batches are NOT_STORED, too.
 
-A batch that the commit found UNSURE is missing for those behind it, too, but its own answer is that it may be stored.
+A batch that the commit found UNSURE counts as missing for later batches, too, but its own answer is that it may be stored.
 """
 
 import logging
@@ -28,7 +28,7 @@ NEVER = 1 << 62
 
 
 class Missing:
-    """Batches that were not stored, while later ones may be under way behind them. Objects have numbers, in the order of commits."""
+    """Batches that were not stored while later batches may be in flight. Objects are numbered in commit order."""
 
     def __init__(self, commit_log: CommitLog) -> None:
         self._commit_log = commit_log
@@ -38,13 +38,13 @@ class Missing:
             "batches that were not stored are judged again",
         )
         self._missing: dict[tuple[PartitionKey, int], tuple[int, bool]] = {}
-        """Partition and producer id of a missing batch: the last object with batches that were sent before its client knew; whether the
-        missing batch begins its epoch, so that the producer is new in the partition, not expired."""
+        """Missing batches, by partition and producer id: (last object that may hold batches sent before the client knew of the failure,
+        whether the missing batch begins its epoch, so that the producer is new in the partition, not expired)."""
 
     def failed(self, number: int, batches: Sequence[BatchCommit], judged: Sequence[Result], last: int) -> list[Result]:
-        """The answers for object `number`, which was not stored.
+        """Return the answers for object `number`, which was not stored.
 
-        Batches in objects up to number `last` may have been sent before their clients know of it.
+        Clients may have sent batches in objects up to `last` before they learned of the failure.
         """
         self.unsure(batches, judged, last)
         answers: list[Result] = []
@@ -57,13 +57,13 @@ class Missing:
         return answers
 
     def unsure(self, batches: Sequence[BatchCommit], results: Sequence[Result], last: int) -> None:
-        """Some of an object's batches were UNSURE; `last` as in `failed`."""
+        """Record the UNSURE batches of an object; `last` as in `failed`."""
         for batch, result in zip(batches, results, strict=True):
             if result[0] == OutcomeKind.UNSURE:
                 self._miss(batch, last)
 
     def answers(self, number: int, batches: Sequence[BatchCommit], results: Sequence[Result]) -> list[Result]:
-        """The answers for object `number`, which was committed with these results."""
+        """Return the answers for object `number`, which was committed with these results."""
         if not self._missing:
             return list(results)
         answers = [self._answer(number, batch, result) for batch, result in zip(batches, results, strict=True)]
@@ -71,7 +71,7 @@ class Missing:
         return answers
 
     async def judged(self, commit: ObjectCommit) -> Sequence[Result]:
-        """What the commit of an object that was not stored says, accepting nothing; asked once, and only for idempotent producers."""
+        """Ask the store to judge the batches of an object that was not stored, accepting none; once, and only for idempotent producers."""
         if any(map(_is_idempotent, commit.batches)):
             batches = [batch._replace(expected_offset=NEVER) for batch in commit.batches]
             try:

@@ -1,7 +1,7 @@
-"""Offsets by question: earliest, latest, the first at or after a time, the one with the largest timestamp.
+"""Answers offset questions: earliest, latest, first at or after a timestamp, largest timestamp.
 
-Every answer is the store's truth as of now, never a cache's. A look-up by time finds the slice or segment in the index and then reads
-that, since the exact record decides (KIP-79, KIP-734); of a segment only the columns of offsets and times.
+Every answer reads the store's current state, never a cache. A look-up by time finds the slice or segment in the index and then reads it,
+because the exact record decides (KIP-79, KIP-734); of a segment it reads only the columns of offsets and timestamps.
 """
 
 import asyncio
@@ -18,13 +18,13 @@ from bearlake.records import codec as record_codec
 from bearlake.streams.history import RESOLVE_COUNT_MAX, History, Moved
 
 UNCOMPRESSED_BYTES_MAX = 256 * 1024 * 1024
-"""Bytes that one batch may decompress to when its records are looked at."""
+"""Largest decompressed size (bytes) of a batch whose records are read."""
 
 _PAGE_SLICE_COUNT = 1_000
 
 
 class OffsetSpec(IntEnum):
-    """Special timestamps of ListOffsets. Source: KIP-79 (-1, -2), KIP-734 (-3), KIP-405 (-4), KIP-1005 (-5)."""
+    """Special timestamps in ListOffsets. Source: KIP-79 (-1, -2), KIP-734 (-3), KIP-405 (-4), KIP-1005 (-5)."""
 
     LATEST = -1
     EARLIEST = -2
@@ -34,14 +34,14 @@ class OffsetSpec(IntEnum):
 
 
 class OffsetQuestion(NamedTuple):
-    """Ask `partition` for the offset at `timestamp` (ms >= 0, or an `OffsetSpec`)."""
+    """A request for the offset at `timestamp` (ms >= 0, or an `OffsetSpec`) in `partition`."""
 
     partition: PartitionKey
     timestamp: int
 
 
 class OffsetAnswer(NamedTuple):
-    """`offset` and `timestamp` (ms) are -1 when there is no such record; `error` is set when the question failed."""
+    """`offset` and `timestamp` (ms) are -1 if there is no such record; `error` is set if the look-up failed."""
 
     offset: int
     timestamp: int = -1
@@ -52,7 +52,7 @@ NOTHING = OffsetAnswer(-1)
 
 
 class Offsets:
-    """Answers offset questions. Used from the event loop's thread only."""
+    """Answers offset questions. Use it from the event loop's thread only."""
 
     def __init__(self, commit_log: CommitLog, history: History, cache: ObjectCache) -> None:
         self._log = commit_log
@@ -60,7 +60,7 @@ class Offsets:
         self._cache = cache
 
     async def answer(self, questions: Sequence[OffsetQuestion]) -> list[OffsetAnswer]:
-        """One answer per question, in order; one look-up serves all questions for bounds."""
+        """Return one answer per question, in order; one store read answers all questions about bounds."""
         wanted = {item.partition for item in questions if item.timestamp in _BOUNDS}
         try:
             bounds = await self._log.bounds(wanted) if wanted else {}
@@ -88,7 +88,7 @@ class Offsets:
                 if timestamp == OffsetSpec.MAX_TIMESTAMP:
                     return await self._largest(partition)
                 return await self._first(partition, timestamp)
-            except Moved:  # swept while we looked: its offsets are elsewhere by now
+            except Moved:  # the object was swept during the read: its offsets are in another object now
                 continue
         raise Unavailable(f"committed bytes are missing: partition {partition}, time {timestamp}")
 
@@ -100,7 +100,7 @@ class Offsets:
                 answer = await self._first_in(found, timestamp, located.bounds.start)
                 if answer is not None:
                     return answer
-            # Only the slice that holds the start can promise a record that is trimmed: look behind it.
+            # Only the slice that holds the start offset can have trimmed records: continue with the next slice.
             located = await self._log.locate(partition, found.slice.end_offset, limit=1)
         return NOTHING
 
@@ -123,7 +123,7 @@ class Offsets:
         best = await self._largest_in(found, start)
         if best.timestamp == found.slice.max_timestamp:
             return best
-        # The start was trimmed into this slice, behind its largest timestamp: compare with the slices that follow.
+        # A trim moved the start into this slice, past its largest timestamp: compare with the following slices.
         newest: LocatedSlice | None = None
         offset = found.slice.end_offset
         while page := (await self._log.locate(partition, offset, limit=_PAGE_SLICE_COUNT)).slices:
@@ -149,7 +149,7 @@ class Offsets:
         return best
 
     async def _batches(self, found: LocatedSlice) -> list[tuple[memoryview, int, kernel.BatchHeader]]:
-        """(bytes, base offset, header) of the slice's batches."""
+        """Read (bytes, base offset, header) of the slice's batches."""
         try:
             view = await self._cache.get(found.object, found.slice, is_tail=False)
         except NotFound as error:
@@ -165,7 +165,7 @@ _BOUNDS = _STARTS | {OffsetSpec.LATEST}
 
 
 def _first_at(batch: memoryview, base_offset: int, timestamp: int, start: int) -> OffsetAnswer | None:
-    """The batch's first record at or after `timestamp` whose offset is at least `start`."""
+    """Find the batch's first record at or after `timestamp` with an offset of at least `start`."""
     if base_offset >= start:
         found = record_codec.first_at(batch, timestamp, UNCOMPRESSED_BYTES_MAX)
         return OffsetAnswer(base_offset + found[0], found[1]) if found is not None else None
@@ -173,7 +173,7 @@ def _first_at(batch: memoryview, base_offset: int, timestamp: int, start: int) -
 
 
 def _from(batch: memoryview, base_offset: int, start: int) -> Iterator[tuple[int, int]]:
-    """(offset, timestamp) of the records from `start` on, for the one batch that a trim has cut into."""
+    """Yield (offset, timestamp) of the records from `start` on, for the one batch that a trim cut."""
     for record in record_codec.decode(batch, UNCOMPRESSED_BYTES_MAX):
         offset = base_offset + (record.offset_delta or 0)
         if offset >= start:

@@ -1,4 +1,4 @@
-"""Outcomes of commits: how they are counted, and what a server does about those that its own lag made undecidable."""
+"""Outcomes of commits: counts them, and tracks the log position that decides whether a batch is UNSURE."""
 
 import logging
 
@@ -13,7 +13,7 @@ _ACCEPTED = metrics.LOG_BATCHES.labels("accepted")
 
 
 def count(result: ObjectCommitted, size_bytes: int) -> list[OutcomeKind]:
-    """Count what became of a commit's batches, `size_bytes` in all; returns the kinds of those that were not accepted."""
+    """Count the outcomes of a commit's batches (`size_bytes` in total); returns the kinds of the batches that were not accepted."""
     others = [outcome.kind for outcome in result.outcomes if outcome.kind]
     _ACCEPTED.value += len(result.outcomes) - len(others)
     for kind in others:
@@ -24,10 +24,10 @@ def count(result: ObjectCommitted, size_bytes: int) -> list[OutcomeKind]:
 
 
 class Seen:
-    """The newest log position that this server knows of: protocol servers note it when a request arrives (`AppendCall.seen`).
+    """The newest log position that this server knows. Protocol servers record it when a request arrives (`AppendCall.seen`).
 
-    A position that is too old costs availability, never safety: the commit finds batches UNSURE. A server whose follower stands still
-    goes on all the same, because it reads the head then.
+    A position that is too old costs availability, never safety: the commit reports batches as UNSURE. The writer then calls `look`, so a
+    server whose follower is stuck recovers.
     """
 
     __slots__ = ("_log", "position")
@@ -35,15 +35,15 @@ class Seen:
     def __init__(self, commit_log: CommitLog) -> None:
         self._log = commit_log
         self.position = 0
-        """A position that the log has reached."""
+        """A log position that the store has reached."""
 
     def heard(self, position: int) -> None:
-        """The log has reached `position`."""
+        """Record that the log has reached `position`."""
         if position > self.position:
             self.position = position
 
     async def look(self) -> None:
-        """Read the log's head: what comes later is not UNSURE for want of it. Without an answer, the next refusal asks again."""
+        """Read the log's head, so that later batches are not UNSURE because of lag. If the store fails, the next UNSURE outcome retries."""
         try:
             self.heard(await self._log.head())
         except BearlakeError as error:

@@ -1,7 +1,7 @@
-"""Who calls, and whether they may: the one place of authorization.
+"""Principals and authorization.
 
-Every call of the waist carries a `Principal`. Protocol servers authenticate (or say `ANONYMOUS`); the waist asks its
-`Authorizer` once per call and resource. `AllowAll` is the only authorizer until access control lists arrive.
+Protocol servers authenticate the caller and pass a `Principal` (or `ANONYMOUS`). The waist asks its `Authorizer` once per call and
+resource. `AllowAll` is the only authorizer so far; access control lists do not exist yet.
 
 Source: the operation names are those of Kafka's ACLs (KIP-11).
 """
@@ -29,11 +29,11 @@ ANONYMOUS = Principal("User", "ANONYMOUS")
 """The caller on a listener without authentication."""
 
 INTERNAL = Principal("Server", "bearlake")
-"""The server itself, for its own upkeep."""
+"""The server itself, for internal operations."""
 
 
 class Operation(Enum):
-    """What a caller wants to do to a resource."""
+    """Operations that a caller may request on a resource."""
 
     READ = "Read"
     WRITE = "Write"
@@ -50,21 +50,21 @@ class Resource(Enum):
     GROUP = "Group"
     CLUSTER = "Cluster"
     SUBJECT = "Subject"
-    """Of the schema registry."""
+    """A subject of the schema registry."""
 
 
 class Authorizer(Protocol):
-    """Decides by principal, operation and resource; pure and quick (called on the hot path)."""
+    """Decides by principal, operation and resource; must be pure and fast (it runs on the hot path)."""
 
     def allows(self, who: Principal, operation: Operation, kind: Resource, name: str) -> bool:
         """Whether `who` may do `operation` to the resource `name`."""
 
 
 class AllowAll:
-    """Everybody may do everything."""
+    """Allows every operation."""
 
     def allows(self, who: Principal, operation: Operation, kind: Resource, name: str) -> bool:
-        """True."""
+        """Always True."""
         return True
 
 

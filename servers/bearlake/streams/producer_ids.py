@@ -1,6 +1,6 @@
-"""Producer ids for idempotent producers, taken from the store in blocks so that a new producer costs no transaction.
+"""Producer ids for idempotent producers. The server reserves ids in blocks, so that a new producer rarely costs a transaction.
 
-Ids of a block that is left when the server stops are never used; they are 63 bits wide. Source: KIP-98.
+When the server stops, the unused ids of its block are lost; ids have 63 bits, so they do not run out. Source: KIP-98.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ BLOCK_COUNT = 1000
 
 
 class ProducerIds:
-    """Hands out producer ids of this server's block."""
+    """Allocates producer ids from this server's block."""
 
     def __init__(self, store: ProducerIdStore) -> None:
         self._store = store
@@ -20,7 +20,7 @@ class ProducerIds:
         self._lock = asyncio.Lock()
 
     async def take(self) -> int:
-        """An id that was never given before, by any server. Raises `Unavailable`."""
+        """Return an id that no server has ever returned before. Raises `Unavailable`."""
         async with self._lock:
             producer_id = next(self._block, None)
             if producer_id is None:

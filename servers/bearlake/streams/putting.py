@@ -1,8 +1,8 @@
-"""The write path's way to the object store: an outage is logged once, however many objects fail in it.
+"""Puts the write path's objects and logs each outage of the object store once, however many puts fail.
 
-    put ✗ ─ WARNING ─ put ✗ ─ put ✗ ── put ✓ of one that began after the last failure ─ INFO, with the count ── put ✗ ─ WARNING
+    put ✗ ─ WARNING ─ put ✗ ─ put ✗ ── put ✓ that began after the last failure ─ INFO, with the count ── put ✗ ─ WARNING
 
-A put that began before the last failure says nothing about the store as it is now.
+The success of a put that began before the last failure does not end the outage.
 """
 
 import logging
@@ -16,10 +16,10 @@ log = logging.getLogger(__name__)
 
 
 class Putting:
-    """See the module. Used by one writer."""
+    """Puts objects and logs outages, for one writer."""
 
     def __init__(self, store: ObjectStore) -> None:
-        """`store` retries by itself: what it raises, it has given up."""
+        """`store` already retries: an error that it raises is final."""
         self._store = store
         self._failure_count = 0
         self._outage = Outage(log, "objects are not stored, their batches fail", "objects are stored again")

@@ -1,6 +1,6 @@
-"""The waist: what a protocol server may call, and nothing below it.
+"""The waist: the only interface between protocol servers and storage. Protocol servers call nothing below it.
 
-One `Streams` per server process. Every call carries the caller's `Principal`; authorization is asked here, in one place.
+Each server process has one `Streams`. Calls that name a stream carry the caller's `Principal`; all authorization checks go through here.
 
     produce   `submit` (callback, hot path) or `append` (await)  → writer
     consume   `fetch`, `offsets`, `bounds`                       → reader, history, offsets
@@ -79,7 +79,7 @@ class StreamsSettings:
 
 
 class Streams:
-    """The waist of one server process. Used from the event loop's thread only."""
+    """The waist of one server process. Use it from the event loop's thread only."""
 
     def __init__(
         self,
@@ -96,12 +96,13 @@ class Streams:
         on_unknown: Callable[[], None] | None = None,
         tenure: Tenure | None = None,
     ) -> None:
-        """`server` is the registration that fences what this process writes; `on_fenced` is called once when it lost it.
+        """Wire up the parts of the waist; `start` loads them.
 
-        `on_unknown` (if None, `on_fenced`) is called instead when nobody knows what became of a write: the process has to stop,
-        and to register anew. `peers` are the servers that coordinate groups; None: this one alone does.
-        `tenure` is what this server knows of its own lapses, and its owner closes it; None: nobody sends heartbeats, and only lapses that
-        others declare count.
+        `server`: the registration that fences this process's writes. `on_fenced` runs once when the server loses its registration.
+        `on_unknown` (default: `on_fenced`) runs instead when the outcome of a write stays unknown: the process must stop and re-register.
+        `peers`: the servers that coordinate groups; None: this server coordinates all groups.
+        `tenure`: tracks this server's own lapses; the caller closes it. None: this server sends no heartbeats, and only lapses that other
+        servers declare count.
         """
         settings = settings or StreamsSettings()
         self.settings = settings
@@ -114,7 +115,7 @@ class Streams:
         self._cache = ObjectCache(store, settings.cache, _count_lookup)
         segments = SegmentIndex(settings.history.piece_count_max)
         self.seen = Seen(metadata.log)
-        """The newest log position that this server knows of: noted when a request arrives, for `AppendCall.seen`."""
+        """The newest log position that this server knows. Protocol servers record it when a request arrives, for `AppendCall.seen`."""
         self._follower = Follower(metadata.log, self._tail, segments, self.catalog, settings.follower, self.seen.heard)
         self._writer = Writer(
             store,
@@ -142,9 +143,9 @@ class Streams:
         self._owns_tenure = tenure is None
         tenure = self.tenure = tenure or Tenure(metadata.servers, server)
         self.coordinator = Coordinator(metadata, server, settings.groups, peers.may_coordinate, tenure)
-        """Consumer groups that this server coordinates: for clients that go to the coordinator by themselves."""
+        """Consumer groups that this server coordinates: for clients that find the coordinator themselves."""
         self.groups = Groups(self.coordinator, server, peers)
-        """All consumer groups: for members that live in this server."""
+        """All consumer groups: for members that run inside this server."""
         self._subscriptions = SubscriptionService(
             metadata,
             metadata.cursors,
@@ -158,16 +159,16 @@ class Streams:
         )
         self.catalog.on_change.add(self._subscriptions.streams_changed)
         self.subscriptions: Subscriptions = self._subscriptions
-        """Subscriptions: this server dispatches some partitions' durable ones, and any non-durable one."""
+        """Subscriptions: this server dispatches the durable ones of the partitions that it holds, and any non-durable one."""
         self._upkeep = Upkeep(metadata.log, metadata.producers, settings.upkeep)
         self._expose()
 
     async def start(self) -> None:
-        """Load the catalog and take the log's head as starting point. Raises `Unavailable`."""
+        """Load the catalog and start at the log's head. Raises `Unavailable`."""
         await self._follower.start()
 
     async def run(self) -> None:
-        """Follow the log and keep it short; ends only by cancellation. The process owns this task and stops when it dies."""
+        """Run the background tasks until cancelled. The process owns this task and stops if it fails."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follower.run(), name="follow the commit log")
             group.create_task(self._upkeep.run(), name="keep the commit log short")
@@ -176,13 +177,13 @@ class Streams:
             group.create_task(self._subscriptions.run(), name="dispatch subscriptions")
 
     async def drain(self) -> None:
-        """Flush and commit everything accepted so far, and give up the groups and the partitions of subscriptions."""
+        """Release the groups and the subscriptions' partitions, then flush and commit everything accepted so far."""
         await self.coordinator.drain()
         await self.subscriptions.drain()
         await self._writer.drain()
 
     async def close(self) -> None:
-        """Stop; callers still waiting get UNAVAILABLE. The stores stay open, they belong to the caller."""
+        """Stop; pending calls are answered UNAVAILABLE. The stores stay open; they belong to the caller."""
         await self.coordinator.close()
         await self._subscriptions.close()
         await self._writer.close()
@@ -194,21 +195,21 @@ class Streams:
     # -- produce -------------------------------------------------------------------------------------------------
 
     def may(self, who: Principal, operation: Operation, name: str) -> bool:
-        """Whether `who` may do `operation` to the stream `name`; for per-stream answers inside one request."""
+        """Whether `who` may do `operation` on the stream `name`; for requests that answer each stream separately."""
         return self.authorizer.allows(who, operation, Resource.STREAM, name)
 
     def submit(self, call: AppendCall) -> None:
-        """Append the call's batches (at least one), in order; its callback runs when their outcomes are known, or after the deadline.
+        """Append the call's batches (at least one), in order; the callback runs when all outcomes are known, or after the deadline.
 
-        The caller has asked `may(…, WRITE, …)` and `admission.admit` for every batch. Order, durability and duplicates:
-        see `streams/writer.py`. Never waits: watch `is_over_budget`.
+        The caller must check `may(…, WRITE, …)` and `admission.admit` for every batch first. `streams/writer.py` describes order,
+        durability and duplicates. Never waits: the caller watches `is_over_budget`.
         """
         self._writer.submit(call)
 
     async def append(self, appends: Sequence[Append], seen: int) -> list[Result]:
-        """Append batches and wait for their outcomes; durable and visible to readers when they are ACCEPTED. `seen`: as in `AppendCall`.
+        """Append batches and wait for their outcomes; an ACCEPTED batch is durable and visible to readers. `seen`: as in `AppendCall`.
 
-        One result per batch, in order. Cancelling the wait does not take the batches back.
+        Returns one result per batch, in order. Cancelling the call does not withdraw the batches.
         """
         if not appends:
             return []
@@ -231,7 +232,7 @@ class Streams:
     async def fetch(
         self, ranges: Sequence[FetchRange], *, bytes_min: int, bytes_max: int, wait_ms: int
     ) -> list[Fetched]:
-        """Read ranges; see `streams/fetch.py`. The caller has asked `may(…, READ, …)` for every stream."""
+        """Read ranges; see `streams/fetch.py`. The caller must check `may(…, READ, …)` for every stream first."""
         return await self._reader.fetch(ranges, bytes_min=bytes_min, bytes_max=bytes_max, wait_ms=wait_ms)
 
     async def offsets(self, questions: Sequence[OffsetQuestion]) -> list[OffsetAnswer]:
@@ -239,7 +240,7 @@ class Streams:
         return await self._offsets.answer(questions)
 
     async def bounds(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, PartitionBounds]:
-        """Start, end and last stable offsets, the truth as of now; partitions that do not exist are left out. Raises `Unavailable`."""
+        """Read start, end and last stable offsets from the store; partitions that do not exist are left out. Raises `Unavailable`."""
         return await self.metadata.log.bounds(partitions)
 
     # -- manage --------------------------------------------------------------------------------------------------
@@ -250,14 +251,14 @@ class Streams:
         return await self.catalog.create(name, partition_count, configs)
 
     async def resolve(self, who: Principal, operation: Operation, name: str) -> StreamView:
-        """The stream that the name means now, for a request that changes it. Raises `Denied`, `NotFound`, `Unavailable`."""
+        """Read the stream with this name from the store, for a request that changes it. Raises `Denied`, `NotFound`, `Unavailable`."""
         self._require(who, operation, name)
         return await self.catalog.resolve(name)
 
     async def alter(
         self, who: Principal, stream: Stream, set_configs: Mapping[str, str], unset_configs: Collection[str]
     ) -> StreamView:
-        """Set and unset configs of a stream, if nobody has changed it since it was read.
+        """Set and unset configs, if `stream` is still the current version.
 
         Raises `Denied`, `Invalid`, `NotFound`, `Conflict`, `Unavailable`.
         """
@@ -265,7 +266,7 @@ class Streams:
         return await self.catalog.alter(stream, set_configs, unset_configs)
 
     async def change(self, who: Principal, stream: Stream, decide: ConfigDecision) -> StreamView:
-        """Set and unset the configs that `decide` names; it decides again when somebody else's change was faster.
+        """Set and unset the configs that `decide` returns; calls `decide` again after a concurrent change.
 
         Raises `Denied`, `Invalid`, `NotFound`, `Overloaded`, `Unavailable`, and what `decide` raises.
         """
@@ -278,7 +279,7 @@ class Streams:
         return await self.catalog.add_partitions(stream, partition_count)
 
     async def terminate(self, who: Principal, stream: Stream) -> StreamView:
-        """Let a stream take no more batches, by any server; its ends are final when this returns. Repeatable.
+        """Make every server refuse new batches of a stream; its end offsets are final when this returns. Idempotent.
 
         Raises `Denied`, `NotFound`, `Unavailable`.
         """
@@ -286,7 +287,7 @@ class Streams:
         return await self.catalog.terminate(stream)
 
     async def delete(self, who: Principal, stream: Stream, *, is_unchanged: bool = False) -> Stream:
-        """Delete a stream softly: this incarnation, never another of its name; see `Catalog.delete`.
+        """Soft-delete this incarnation of a stream, never another with the same name; see `Catalog.delete`.
 
         Raises `Denied`, `NotFound`, `Conflict`, `Unavailable`.
         """
@@ -307,10 +308,10 @@ class Streams:
     def _require(self, who: Principal, operation: Operation, name: str) -> None:
         require(self.authorizer, who, operation, Resource.STREAM, name)
 
-    # -- inside --------------------------------------------------------------------------------------------------
+    # -- internals -----------------------------------------------------------------------------------------------
 
     def _on_committed(self, ref: ObjectRef, buffer: bytearray, result: ObjectCommitted) -> None:
-        # The bytes first, then the index that points at them: a woken reader finds both.
+        # Cache the bytes before the index points at them, so that a woken reader finds both.
         self._cache.add(ref, buffer, result.slices)
         self._follower.committed(ref, result)
 

@@ -1,16 +1,18 @@
-"""Whether this server still has what it took: what it knows of its own registration, and how it makes sure (I14).
+"""Checks whether this server's registration is live, and so whether the server still owns its leases (I14).
 
-Leases live with a registration. One that stood still may have been declared lapsed, and its leases taken, without the server's knowing. So
-whoever answers for a lease asks here first, and remembers with the lease the `lapse_count` up to which it was verified:
+A lease depends on its holder's registration. While a server stands still, observers may declare its registration lapsed and other servers
+may take its leases, unnoticed. So code that answers under a lease calls this module first, and stores with the lease the `lapse_count` up
+to which the lease is verified:
 
-    question ──> confirm: the store's count, read after the question came ──same──> answer
-                                                                          └─grown─> heartbeat (live again) ──> look the lease up ──> answer
-                                                                                                                  └─ another's ──> forget it
+    request ──> confirm: read the store's lapse count after the request arrived ──same──> answer
+                                                                                └─grown─> heartbeat ──> look the lease up ──> answer
+                                                                                                            └─ taken ──> forget the lease
 
-The heartbeat comes first: while the server has lapsed, a look-up decides nothing. After it nobody can take a lease because of that lapse.
+The heartbeat comes first, because a look-up proves nothing while the server is lapsed. After the heartbeat, no server can take a lease
+because of that lapse.
 
-Two strengths: `confirm` costs a read, shared by all who wait for one (coordinators of groups). `is_sure` costs nothing and trusts clocks
-(dispatchers, whose deliveries nobody can take back in any case): see decision 75.
+There are two levels of certainty. `confirm` costs one read of the store, shared by concurrent callers (group coordinators use it).
+`is_sure` costs nothing but relies on clocks (dispatchers use it: a delivery cannot be undone anyway). See decision 75.
 """
 
 import asyncio
@@ -29,16 +31,16 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 CONFIRM_MS = 3_000
-"""Longest time (ms) of one confirmation; whoever comes during one waits for it and for the next."""
+"""Timeout (ms) of one confirmation. A caller that arrives during a confirmation waits for it and for the next one."""
 GATHER_MS = 10
-"""Shortest time (ms) between the starts of two confirmations: at most a hundred small reads per second, however many questions come."""
+"""Shortest time (ms) between the starts of two confirmations: at most a hundred small reads per second, whatever the load."""
 
 Instant = tuple[float, float]
-"""The loop's time and the time since boot (s), which counts a suspended machine's sleep too."""
+"""(loop time, time since boot) in s; the time since boot includes the time that the machine was suspended."""
 
 
 class Tenure:
-    """This server's own registration. Used from the event loop's thread only. Whoever makes it closes it; all others only ask."""
+    """This server's own registration. Use it from the event loop's thread only. Its creator closes it."""
 
     def __init__(
         self,
@@ -49,10 +51,10 @@ class Tenure:
         registered_at: Instant | None = None,
         boot_time_s: Callable[[], float] = clock.boot_time_s,
     ) -> None:
-        """`timeout_ms` is the registration's; None: never in doubt by clocks alone. `registered_at`: before it was made (`now`)."""
+        """`timeout_ms`: the registration's timeout; None: clocks never raise doubt. `registered_at`: `now()` from before registering."""
         self.server = server
         self.lapse_count = 0
-        """How often the registration has lapsed, as of a moment in which it was live."""
+        """How often the registration has lapsed, as of a moment when it was live."""
         self._servers = servers
         self._timeout_s = float("inf") if timeout_ms is None else timeout_ms / 1000
         self._boot_time_s = boot_time_s
@@ -63,12 +65,14 @@ class Tenure:
         self._started_s = float("-inf")
 
     def now(self) -> Instant:
-        """This instant on both clocks."""
+        """Read both clocks."""
         return asyncio.get_running_loop().time(), self._boot_time_s()
 
     def is_sure(self) -> bool:
-        """Whether the last heartbeat that succeeded was sent less than `timeout_ms` ago by either clock: no observer can have watched
-        that long since, if clocks run at the same speed. Never again once a heartbeat was fenced."""
+        """Whether both clocks show that the last successful heartbeat was sent less than `timeout_ms` ago.
+
+        If clocks run at the same speed, no observer can then have seen silence for `timeout_ms`. False for good once a heartbeat is fenced.
+        """
         return not self._is_over and all(
             now_s - live_s < self._timeout_s for now_s, live_s in zip(self.now(), self._live_at, strict=True)
         )
@@ -95,12 +99,12 @@ class Tenure:
         return lapse_count
 
     async def confirm(self) -> int:
-        """The registration's lapse count at a moment after this call, in which, or since which, it was live.
+        """Return the registration's lapse count, read after this call from a live registration (a heartbeat revives a lapsed one).
 
-        What was verified at this count nobody else had at that moment. All who ask during one read share the next.
+        A lease verified at this count still belonged to this server at that moment. Callers during one read share the next read.
 
         Raises:
-            Fenced: a newer process of this name has registered, or this one has left.
+            Fenced: a newer process with this server's name has registered, or this server has deregistered.
             Unavailable: the store did not answer in time.
         """
         if self._next is None:
@@ -115,7 +119,7 @@ class Tenure:
         pause_s = self._started_s + GATHER_MS / 1000 - loop.time()
         if pause_s > 0:
             await asyncio.sleep(pause_s)
-        self._running, self._next = self._next, None  # whoever comes from here on is too late for this read
+        self._running, self._next = self._next, None  # later callers need the next read
         self._started_s = loop.time()
         try:
             async with asyncio.timeout(CONFIRM_MS / 1000):
@@ -125,7 +129,7 @@ class Tenure:
             raise Unavailable(f"the metadata store did not confirm the registration within {CONFIRM_MS} ms") from error
 
     async def close(self) -> None:
-        """Stop; whoever waits is cancelled."""
+        """Stop, and cancel all waiting callers."""
         tasks = [task for task in (self._running, self._next) if task is not None]
         for task in tasks:
             task.cancel()
@@ -146,19 +150,19 @@ class HeldLease:
     @classmethod
     async def take(cls, tenure: Tenure, leases: Leases, name: str) -> "HeldLease":
         """Take the lease for the tenure's server. Raises as `Leases.acquire`."""
-        lapse_count = tenure.lapse_count  # before: a lapse meanwhile is one to look into
+        lapse_count = tenure.lapse_count  # read before acquiring, so that a lapse meanwhile raises doubt
         return cls(tenure, leases, await leases.acquire(name, tenure.server), lapse_count)
 
     @property
     def is_doubted(self) -> bool:
-        """Whether this server has lapsed since the lease was verified: another one may have it."""
+        """Whether this server has lapsed since the lease was verified, so that another server may have taken the lease."""
         return needs_look(self._verified_count, self._tenure.lapse_count)
 
     async def confirm(self) -> None:
-        """Return if the lease was this server's at a moment after the call.
+        """Return if this server held the lease at some moment after the call.
 
         Raises:
-            Fenced: another server has it, or this one is not registered any more.
+            Fenced: another server holds the lease, or this server is no longer registered.
             Unavailable: the store did not answer in time.
         """
         lapse_count = await self._tenure.confirm()
@@ -166,14 +170,14 @@ class HeldLease:
             await self.verify()
 
     async def verify(self) -> None:
-        """Look the lease up in the store, once for all who wait. Raises as `confirm`."""
+        """Look the lease up in the store; concurrent callers share one look-up. Raises as `confirm`."""
         if self._looking is None or self._looking.done():
             self._looking = asyncio.get_running_loop().create_task(self._look())
             self._looking.add_done_callback(_seen)
         await _shared(self._looking)
 
     async def _look(self) -> None:
-        lapse_count = self._tenure.lapse_count  # of a heartbeat before the look-up
+        lapse_count = self._tenure.lapse_count  # set by a heartbeat before the look-up
         try:
             async with asyncio.timeout(CONFIRM_MS / 1000):
                 found = await self._leases.holder(self.lease.name)
@@ -185,12 +189,12 @@ class HeldLease:
 
 
 def needs_look(verified_count: int, lapse_count: int) -> bool:
-    """Whether a lease that was verified at `verified_count` must be looked up before anybody is answered."""
+    """Whether a lease verified at `verified_count` must be looked up again before the server answers."""
     return verified_count < lapse_count
 
 
 async def _shared(task: "asyncio.Task[T]") -> T:
-    """What a task finds out for several who wait. Raises `Unavailable` when it was cancelled: the server stops."""
+    """Await a task shared by several callers. Raises `Unavailable` if the task was cancelled, because the server is stopping."""
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
@@ -201,4 +205,4 @@ async def _shared(task: "asyncio.Task[T]") -> T:
 
 def _seen(task: "asyncio.Task[Any]") -> None:
     if not task.cancelled():
-        task.exception()  # everybody who waited may have gone
+        task.exception()  # mark the error as retrieved: all waiters may have been cancelled

@@ -1,7 +1,7 @@
-"""Upkeep of the metadata store, a bounded round at a time: its commit log is rolled up and truncated, idle producers are forgotten.
+"""Upkeep of the metadata store in bounded rounds: rolls up and truncates the commit log, and expires idle producers.
 
-Every server runs it; the store lets one work and the others return. Without it the log, and with it every start of a server,
-would grow for ever; so would the states of producers, of which every start of a client makes new ones.
+Every server runs it; the store lets one server work and the others return. Without upkeep, the log and the start-up time of servers would
+grow without bound. So would the producer states, because every client start creates new ones.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from bearlake.telemetry.outage import Outage
 log = logging.getLogger(__name__)
 
 PRODUCER_COUNT_MAX = 1_000
-"""Producers that are forgotten in one step, some ms: what a commit may have to wait for."""
+"""Producers expired in one step; a step takes a few ms and may delay a commit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class UpkeepSettings:
 
 
 class Upkeep:
-    """Runs `CommitLog.maintain` and `ProducerIds.expire`; owned by the service's task group."""
+    """Runs `CommitLog.maintain` and `ProducerIds.expire`. The service's task group owns `run`."""
 
     def __init__(self, commit_log: CommitLog, producers: ProducerIds, settings: UpkeepSettings) -> None:
         self._log = commit_log
@@ -44,7 +44,7 @@ class Upkeep:
         self._settings = settings
 
     async def run(self) -> None:
-        """Work for ever; ends only by cancellation. A store that does not answer is asked again in the next round."""
+        """Run until cancelled. If the store does not answer, the next round tries again."""
         outages = {
             job: Outage(log, f"upkeep of the {job} failed, trying again", f"upkeep of the {job} works again")
             for job in ("commit log", "producers")
@@ -68,7 +68,7 @@ class Upkeep:
 
 
 async def _attempt(job: Callable[[], Awaitable[None]], outage: Outage) -> bool:
-    """Whether the job was done; its failure stops no other job (I11)."""
+    """Run a job; returns whether it succeeded. A failure does not stop other jobs (I11)."""
     try:
         await job()
     except BearlakeError as error:

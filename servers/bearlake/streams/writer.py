@@ -1,17 +1,17 @@
-"""The write path: *object first, commit second, acknowledge third*. It is written here and nowhere else.
+"""The write path: *object first, commit second, acknowledge third*. Only this module implements that order.
 
     submit → open buffer → (flush policy) → seal → put object → commit, in seal order → answer callers → cache, tail index
 
-- One object per flush, whatever the number of partitions (design: PUTs per second = servers x flush rate).
-- Several puts may be under way; commits happen in seal order, so that batches of one producer never overtake each other (I3).
+- Each flush writes one object, regardless of the number of partitions (design: PUTs per second = servers x flush rate).
+- Several puts may be in flight. Commits happen in seal order, so batches of one producer never overtake each other (I3).
 - A batch is acknowledged only after its object is durable and its commit is known (I1). A lost reply is neither success nor
-  failure: the commit is asked again with the same token until it is known or this server is fenced. A server that does not know for
-  `commit_unknown_ms_max` stops instead, so that its clients go elsewhere; the token is decided once, however late a commit comes (I8).
-- A commit names the oldest log position that this server knew of when a batch arrived that may be its producer's first (`may_begin`).
-- Memory is bounded by `bytes_max`: over it, protocol servers stop reading their sockets (`is_over_budget`, `on_relief`).
+  failure: the writer retries the commit with the same token until the outcome is known or this server is fenced. After
+  `commit_unknown_ms_max` the server stops, so that clients move to other servers; the store decides each token once, even if late (I8).
+- A commit names the oldest log position that this server knew when it received a batch that may be its producer's first (`may_begin`).
+- `bytes_max` bounds memory: above it, protocol servers stop reading their sockets (`is_over_budget`, `on_relief`).
 
-Flush policy ("natural batching"): at once when nothing is in flight and `flush_when_idle`; when `flush_bytes` are waiting and an
-upload slot is free; when the oldest waiting batch is `linger_ms` old and a slot is free. Slots: `puts_in_flight_max`.
+Flush policy ("natural batching"). The writer flushes while an upload slot is free (`puts_in_flight_max`) and one of these holds: nothing is
+in flight and `flush_when_idle` is set; `flush_bytes` are waiting; the oldest waiting batch is `linger_ms` old; a buffer is full.
 """
 
 import asyncio
@@ -72,7 +72,7 @@ class WriterSettings:
 
 
 class Writer:
-    """One server's write path. Used from the event loop's thread only."""
+    """One server's write path. Use it from the event loop's thread only."""
 
     def __init__(
         self,
@@ -87,10 +87,10 @@ class Writer:
         on_fenced: Callable[[], None],
         on_unknown: Callable[[], None],
     ) -> None:
-        """`on_committed` gets every committed object (its buffer is given away); `on_fenced` is called once when fenced.
+        """`on_committed` receives every committed object and owns its buffer; `on_fenced` runs once when this server is fenced.
 
-        `on_unknown` is called instead when a commit was not answered for `commit_unknown_ms_max`, or a bug ended a write.
-        `seen` is the newest log position that this server has heard of.
+        `on_unknown` runs instead when the store has not answered a commit for `commit_unknown_ms_max`, or a bug ended a write.
+        `seen` holds the newest log position that this server knows.
         """
         self._store = Putting(store)
         self._loop = asyncio.get_running_loop()  # Python 3.11 asks the kernel for the process id each time
@@ -106,30 +106,30 @@ class Writer:
         self._on_unknown = on_unknown
         self._open = WriteBuffer(0.0)
         self._full: deque[WriteBuffer] = deque()
-        """Buffers that reached `object_bytes_max` and wait for an upload slot; bounded by `bytes_max`."""
+        """Buffers that reached `object_bytes_max` and are waiting for an upload slot; bounded by `bytes_max`."""
         self._in_flight: dict[asyncio.Task[None], None] = {}
         self._last_commit: asyncio.Future[None] | None = None
         self._calls: dict[AppendCall, None] = {}
         self._pending_bytes = 0
         self._relief: list[Callable[[], None]] = []
         self._missing = Missing(commit_log)
-        self._flush_count = 0  # objects that were sealed: the number of the newest one
+        self._flush_count = 0  # objects sealed so far, which is the newest object's number
         self._is_fenced = False
         self._is_kicked = False
         self._is_draining = False
         self._last_done = 0.0
-        self._last_count = 0  # batches of the flush before
-        self._gather_count = 0  # waiting batches when all that the flush before has answered came again
+        self._last_count = 0  # batches of the previous flush
+        self._gather_count = 0  # waiting batches at which every client that the last flush answered has sent again
         self._linger_timer: asyncio.TimerHandle | None = None
-        self._linger_at = 0.0  # when it runs: a handle of uvloop that is due within half a millisecond cannot tell
+        self._linger_at = 0.0  # due time of `_linger_timer`; a uvloop handle cannot report it within the last 0.5 ms
         self._deadline_timer: asyncio.TimerHandle | None = None
 
     # -- callers -------------------------------------------------------------------------------------------------
 
     def submit(self, call: AppendCall) -> None:
-        """Take the call's batches, in order; its callback runs when their outcomes are known, or after the deadline.
+        """Queue the call's batches, in order; the callback runs when their outcomes are known, or after the deadline.
 
-        Never waits and never refuses: callers watch `is_over_budget`.
+        Never waits. Refuses batches only when this server is fenced; callers watch `is_over_budget`.
         """
         loop = self._loop
         if self._is_fenced:
@@ -168,28 +168,28 @@ class Writer:
 
     @property
     def put_count(self) -> int:
-        """Objects being put or committed now."""
+        """Objects currently being put or committed."""
         return len(self._in_flight)
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of batches that wait or are in flight."""
+        """Bytes of batches that are waiting or in flight."""
         return self._pending_bytes
 
     def on_relief(self, resume: Callable[[], None]) -> None:
-        """Call `resume` once, when the pending bytes have fallen below half of the budget."""
+        """Call `resume` once, when the pending bytes fall below half of the budget."""
         self._relief.append(resume)
 
     async def drain(self) -> None:
-        """Flush what is open and wait until nothing is in flight. New batches may come meanwhile; they are waited for too."""
+        """Flush the open buffer and wait until nothing is in flight, including batches that arrive meanwhile."""
         self._is_draining = True
         self._kick()
         while self._in_flight:
             await asyncio.wait(list(self._in_flight), return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.sleep(0)  # let the callbacks start what waited for a slot
+            await asyncio.sleep(0)  # let the callbacks flush buffers that were waiting for a slot
 
     async def close(self) -> None:
-        """Stop without flushing; callers still waiting are answered UNAVAILABLE."""
+        """Stop without flushing; pending calls are answered UNAVAILABLE."""
         for timer in (self._linger_timer, self._deadline_timer):
             if timer is not None:
                 timer.cancel()
@@ -204,7 +204,7 @@ class Writer:
     # -- flush policy --------------------------------------------------------------------------------------------
 
     def _kick(self) -> None:
-        """Flush what the policy lets go now."""
+        """Flush the buffers that the policy allows now."""
         self._is_kicked = False
         settings = self._settings
         while len(self._in_flight) < settings.puts_in_flight_max:
@@ -248,7 +248,7 @@ class Writer:
         self._kick()
 
     def _flush(self, buffer: WriteBuffer, reason: str) -> None:
-        """Seal a buffer and send it on its way."""
+        """Seal a buffer and start its put and commit."""
         sealed = seal(buffer, self._server)
         self._last_count = len(sealed.entries)
         self._flush_count += 1
@@ -313,12 +313,12 @@ class Writer:
             self._release(size)
 
     async def _commit(self, commit: ObjectCommit) -> ObjectCommitted | None:
-        """Commit until the outcome is known; None when this server is fenced and nothing was stored.
+        """Retry the commit until the outcome is known; None if this server is fenced and nothing was stored.
 
         Raises:
-            Conflict: known once, but forgotten.
-            Unavailable: unknown, and never asked again: this server is over, or fenced after an attempt that was not answered, or the
-                store has forgotten whether it was decided (I8).
+            Conflict: the store decided the token, but has forgotten the result.
+            Unavailable: the outcome is unknown, and the writer does not retry: this server is stopping, or was fenced after an unanswered
+                attempt, or the store has forgotten whether it decided the token (I8).
         """
         loop = self._loop
         started = loop.time()
@@ -332,14 +332,14 @@ class Writer:
                 log.warning("commit refused, this server stops", extra={"key": commit.token, "error": repr(error)})
                 self._end(self._on_fenced)
             except (Unavailable, Overloaded) as error:
-                # I1: neither success nor failure. The same token is asked again; later objects wait behind this one (I3).
+                # I1: neither success nor failure. Retry with the same token; later objects wait behind this one (I3).
                 if not is_unknown:
                     log.warning("commit not answered, asking again", extra={"key": commit.token, "error": repr(error)})
                 is_unknown = True
                 metrics.LOG_COMMIT_ERRORS.labels(type(error).__name__).inc()
                 await asyncio.sleep(pause_ms * (0.5 + self._random.random()) / 1000)
                 pause_ms = min(pause_ms * 2, self._settings.retry_pause_max_ms)
-                unknown_ms = (loop.time() - started) * 1000  # not by the wall clock, which may step
+                unknown_ms = (loop.time() - started) * 1000  # the wall clock may step
                 if unknown_ms >= self._settings.commit_unknown_ms_max:
                     log.error(  # noqa: TRY400
                         "commit not answered for too long, this server stops",
@@ -357,7 +357,7 @@ class Writer:
         return None
 
     def _end(self, tell: Callable[[], None]) -> None:
-        """Take and ask nothing more; `tell` the owner, the first time."""
+        """Stop accepting batches and retrying commits; call `tell` the first time."""
         if not self._is_fenced:
             self._is_fenced = True
             tell()
@@ -369,7 +369,7 @@ class Writer:
         if self._last_count >= self._settings.gather_batches_min:
             self._gather_count = self._open.count + self._last_count
         if not task.cancelled() and (error := task.exception()) is not None:
-            # A bug: nothing was acknowledged, and nothing more can be promised.
+            # A bug: nothing was acknowledged, and this server can no longer guarantee anything.
             log.error("write path failed", exc_info=error)
             self._end(self._on_unknown)
         self._kick()
@@ -382,7 +382,7 @@ class Writer:
                 resume()
 
     def _expire(self) -> None:
-        """Answer calls whose deadline has passed (they stand in the order they came)."""
+        """Answer calls whose deadline has passed; `_calls` is in order of arrival, hence of deadlines."""
         loop = self._loop
         now = loop.time()
         self._deadline_timer = None

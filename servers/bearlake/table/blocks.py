@@ -1,10 +1,10 @@
-"""Row groups back into record batches: the bytes that consumers get of data files (I6).
+"""Converts row groups back to record batches: the bytes that consumers get from data files (I6).
 
-A *block* is one row group, encoded: a buffer of record batches back to back and, per partition, the *runs* of batches whose offsets follow
-each other without gaps. Batches keep their boundaries, offsets, timestamps and producer fields. They are uncompressed, but those that
-were compressed and would be large now are compressed again by the codec that their producer chose.
+A *block* is one encoded row group: a buffer of consecutive record batches and, per partition, its *runs* of batches with contiguous
+offsets. Batches keep their boundaries, offsets, timestamps and producer fields. Batches are uncompressed, except large batches that
+were compressed originally: they are compressed again with the producer's codec.
 
-Pure functions for a thread: pyarrow gives the GIL up while it decodes, the kernel while it encodes. None of pyarrow's errors leaves.
+Pure functions for a thread: pyarrow releases the GIL while it decodes, the kernel while it encodes. No pyarrow errors escape.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,7 +47,7 @@ _ATTRIBUTES = Struct(">h")
 
 
 class Run(NamedTuple):
-    """Batches with the offsets `[start, end)` in the bytes `[position, position_end)` of a block."""
+    """Batches with the offsets `[start, end)`, in the bytes `[position, position_end)` of a block."""
 
     start: int
     end: int
@@ -63,9 +63,9 @@ class Block:
     runs: Mapping[int, Sequence[Run]]
 
     def views(self, partition: int, start: int, end: int) -> Iterator[tuple[int, int, memoryview]]:
-        """(start offset, end offset, batches) of the runs with offsets in `[start, end)`, in order.
+        """Yield (start offset, end offset, batches) of the runs with offsets in `[start, end)`, in order.
 
-        The first batch may begin before `start`, when that lies inside it; `end` is where a batch ends.
+        The first batch may begin before `start` if `start` lies inside the batch; `end` is a batch boundary.
         """
         for run in self.runs.get(partition, ()):
             if run.end <= start or run.start >= end:
@@ -80,10 +80,10 @@ class Block:
 
 
 def decode(file: SparseFile, footer: Footer, group: int, compressed_bytes_min: int) -> Block:
-    """Encode a row group, whose bytes are in `file`; batches above `compressed_bytes_min` are compressed again if they were.
+    """Encode the row group in `file`. Recompresses batches above `compressed_bytes_min` that were compressed originally.
 
     Raises:
-        Corrupt: the rows cannot be decoded, or are not rows of ours.
+        Corrupt: the rows cannot be decoded, or do not have our format.
     """
     columns = columns_of(_read(file, footer, group, COLUMNS))
     try:
@@ -104,9 +104,9 @@ class Rows(NamedTuple):
 
 
 def first_at(file: SparseFile, footer: Footer, group: int, rows: Rows, timestamp: int | None) -> tuple[int, int] | None:
-    """(offset, timestamp in ms) of the first of the rows at or after `timestamp` (ms), or, if None, of the first with the largest.
+    """Return (offset, timestamp in ms) of the first row at or after `timestamp` (ms), or, if None, of the first row with the largest.
 
-    None when there is no such row. `file` has `TIME_COLUMNS` of the row group.
+    Returns None if there is no such row. `file` has `TIME_COLUMNS` of the row group.
 
     Raises:
         Corrupt: the rows cannot be decoded.
@@ -126,10 +126,10 @@ def first_at(file: SparseFile, footer: Footer, group: int, rows: Rows, timestamp
 
 
 def columns_of(table: pa.Table) -> kernel.Columns:
-    """The columns as the kernel wants them, without a copy where a column is in one piece.
+    """Convert columns for the kernel, without a copy if a column is contiguous.
 
     Raises:
-        Corrupt: a column is not what `schema.ARROW_SCHEMA` says, or rows do not say which batch they came in.
+        Corrupt: a column does not match `schema.ARROW_SCHEMA`, or rows lack their batch.
     """
     try:
         pieces = {name: _one_piece(table[name]) for name in COLUMNS}
@@ -195,7 +195,7 @@ def _bitmap(buffer: pa.Buffer | None) -> memoryview | None:
 def _compress(
     buffer: bytearray, batches: Sequence[kernel.EncodedBatch], compressed_bytes_min: int
 ) -> tuple[bytearray, list[kernel.EncodedBatch]]:
-    """Compress the large ones among the batches that were compressed; the rest moves up."""
+    """Compress the large batches that were compressed originally, and close the gaps."""
     out = bytearray()
     moved = []
     view = memoryview(buffer)

@@ -1,13 +1,13 @@
-"""The catalog that lists the tables: SQLite, PostgreSQL (through pg8000), or Iceberg REST; opened from `TableSettings`.
+"""Opens the table catalog from `TableSettings`: SQLite, PostgreSQL (through pg8000), or Iceberg REST.
 
-Both SQL catalogs have PyIceberg's layout, which Iceberg's JDBC catalog shares, so Spark and others see the same tables; its
-compare-and-swap is one UPDATE. A SQLite catalog syncs its journal's folder too (`synchronous = EXTRA`), since a commit may be
-acknowledged nowhere else. Every connection, statement and request has a deadline, and nothing here logs a URL or a property.
+Both SQL catalogs use PyIceberg's layout, which Iceberg's JDBC catalog shares, so Spark and other engines see the same tables. Their
+compare-and-swap is one UPDATE. A SQLite catalog also syncs its journal's folder (`synchronous = EXTRA`), because the catalog may be
+the only record of a commit. Every connection, statement and request has a deadline. This module never logs a URL or a property.
 
-PyIceberg copies a table's whole metadata seventeen times per commit, with all snapshots (its issue 2673): 1.3 s at 1,000 snapshots.
-Loaded tables get metadata that copies itself shallowly, which is as safe, since updates replace lists and mappings and never change them.
+PyIceberg deep-copies a table's metadata seventeen times per commit, with all snapshots (its issue 2673): 1.3 s at 1,000 snapshots.
+Loaded tables get metadata that copies itself shallowly. This is safe because updates replace lists and mappings and never modify them.
 
-Everything in this file blocks. Source: Apache Iceberg REST specification; PyIceberg 0.12, `catalog/sql.py`, `catalog/rest`.
+All functions block. Source: Apache Iceberg REST specification; PyIceberg 0.12, `catalog/sql.py`, `catalog/rest`.
 """
 
 import logging
@@ -37,15 +37,13 @@ from bearlake.table.settings import TableSettings
 
 
 def open_catalog(settings: TableSettings, file_properties: Mapping[str, str]) -> Catalog:
-    """Connect to the catalog, and make the tables of a SQL catalog when they are absent. `file_properties`: see `StoreBridge`.
+    """Connect to the catalog, and create the tables of a SQL catalog if absent. `file_properties`: see `StoreBridge`.
 
     Raises:
-        Invalid: the URL or a property cannot be understood.
-        Other errors are the libraries' own; `foreign.translated` knows them.
+        Invalid: the URL or a property is invalid.
+        Other errors are the libraries' own; `foreign.translated` translates them.
     """
-    logging.getLogger("pyiceberg.io").setLevel(
-        logging.WARNING
-    )  # says at INFO, with every load, which class reads files
+    logging.getLogger("pyiceberg.io").setLevel(logging.WARNING)  # logs the file reader's class at INFO with every load
     properties = {**_properties(settings), **file_properties}
     scheme = urlsplit(settings.catalog_url).scheme
     if scheme == "sqlite":
@@ -68,7 +66,7 @@ class _ShallowV3(TableMetadataV3):
 
 
 def lighten(metadata: TableMetadata) -> TableMetadata:
-    """The same metadata, in a class that copies itself shallowly. Equality is that of the class: compare light ones only."""
+    """Return the metadata in a class that copies itself shallowly. Equality compares classes: compare lightened metadata only."""
     if type(metadata) is TableMetadataV2:
         return _ShallowV2.model_construct(metadata.model_fields_set, **metadata.__dict__)
     if type(metadata) is TableMetadataV3:
@@ -77,7 +75,7 @@ def lighten(metadata: TableMetadata) -> TableMetadata:
 
 
 class ConditionalCatalog(SqlCatalog, Catalog):
-    """A SQL catalog on an engine with deadlines, which drops a table on the condition of its version."""
+    """A SQL catalog on an engine with deadlines; drops a table only if its version is unchanged."""
 
     def __init__(
         self, settings: TableSettings, properties: Mapping[str, str], url: URL, arguments: Mapping[str, Any]
@@ -94,11 +92,11 @@ class ConditionalCatalog(SqlCatalog, Catalog):
         self._on_connect(settings)
         try:
             self._init_catalog()
-        except (OperationalError, ProgrammingError):  # another process makes the same tables
+        except (OperationalError, ProgrammingError):  # another process creates the same tables
             self._init_catalog()
 
     def _on_connect(self, settings: TableSettings) -> None:
-        """Register what every new connection does first."""
+        """Register the setup of new connections."""
 
     @override
     def load_table(self, identifier: str | Identifier) -> Table:
@@ -110,19 +108,19 @@ class ConditionalCatalog(SqlCatalog, Catalog):
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
-        """An expiry finds the branches, tags and snapshots that `table` has, or is refused."""
+        """Commit; an expiry also requires the branches, tags and snapshots that `table` has."""
         expired = [update for update in updates if isinstance(update, RemoveSnapshotsUpdate)]
         if expired:
             ids = {snapshot_id for update in expired for snapshot_id in update.snapshot_ids}
-            seen: Any = _AssertSeen(refs=set(table.metadata.refs), snapshot_ids=ids)  # Any: their union is closed
+            seen: Any = _AssertSeen(refs=set(table.metadata.refs), snapshot_ids=ids)  # Any: PyIceberg's union is closed
             requirements = (*requirements, seen)
         response: CommitTableResponse = super().commit_table(table, requirements, updates)
         return response
 
     def drop_version(self, table: Table) -> bool:
-        """Drop the table if the catalog has that version of it under that name; False: nothing was changed.
+        """Drop the table if the catalog has this version of it under this name. Returns False if nothing was changed.
 
-        One conditional statement. No version returns, so a late one can drop nothing but what its caller saw.
+        One conditional statement. Versions never recur, so a late execution can drop only the version that the caller saw.
         """
         namespace, name = Catalog.namespace_from(table.name()), Catalog.table_name_from(table.name())
         statement = delete(IcebergTables).where(
@@ -135,7 +133,7 @@ class ConditionalCatalog(SqlCatalog, Catalog):
             return bool(connection.execute(statement).rowcount)
 
     def identifiers_under(self, key: str) -> list[tuple[str, str]]:
-        """(namespace, name) of the tables whose metadata lies in the folder `key`, under whatever name they are now. One statement."""
+        """Return (namespace, name) of all tables with metadata in the folder `key`, whatever their names. One statement."""
         statement = select(IcebergTables.table_namespace, IcebergTables.table_name).where(
             IcebergTables.catalog_name == self.name,
             IcebergTables.metadata_location.contains(f"/{key}/metadata/", autoescape=True),
@@ -149,7 +147,7 @@ class ConditionalCatalog(SqlCatalog, Catalog):
 
 
 class _AssertSeen(ValidatableTableRequirement):
-    """The table has exactly these branches and tags, and all of these snapshots. No part of the REST specification."""
+    """The table has exactly these branches and tags, and all of these snapshots. Not part of the REST specification."""
 
     type: Literal["bearlake-assert-seen"] = "bearlake-assert-seen"
     refs: set[str]
@@ -208,7 +206,7 @@ class _Postgresql(ConditionalCatalog):
             cursor.close()
             connection.commit()
 
-        # Instead of `pool_pre_ping`, which lets pass what pg8000 raises when a connection is reset.
+        # Replaces `pool_pre_ping`, which does not handle pg8000's error after a connection reset.
         @event.listens_for(self.engine, "checkout")
         def alive(connection: Any, _record: Any, _proxy: Any) -> None:  # a DB-API connection
             try:
@@ -227,7 +225,7 @@ def _password(path: str) -> str:
 
 
 def _ssl_context(url: URL) -> ssl.SSLContext | None:
-    """TLS as libpq's `sslmode` asks for it."""
+    """Return the TLS context for libpq's `sslmode`."""
     mode, root = url.query.get("sslmode", "prefer"), url.query.get("sslrootcert")
     if mode in ("disable", "allow", "prefer"):
         return None
@@ -263,7 +261,7 @@ class _Rest(RestCatalog):
 
 
 class _Adapter(HTTPAdapter):
-    """Gives every request a deadline: requests has none of its own."""
+    """Gives every request a deadline, because requests has no default."""
 
     def __init__(self, deadline_s: float) -> None:
         self._deadline_s = deadline_s

@@ -1,11 +1,11 @@
-"""Append and replace data files, exactly once: load → look at the marks → commit on the condition of what was looked at → again.
+"""Appends and replaces data files, exactly once: load → read the marks → commit if the table is unchanged → else repeat.
 
-One Iceberg commit has the files, the marks (table properties) and up to two snapshots: an append, and a replacement
-(MERGE: files added and removed). A commit without rows still makes an (empty) snapshot, since the condition is the table's current
-snapshot. PyIceberg's own retry is not used: it repeats on fresh metadata without looking, so an overtaken worker would append twice.
+One Iceberg commit contains the files, the marks (table properties) and up to two snapshots: an append, and a replacement (MERGE: files
+added and removed). A commit without rows still creates an (empty) snapshot, because the condition is the current snapshot. PyIceberg's
+own retry is not used: it retries on fresh metadata without reading the marks, so a fenced worker would append twice.
 
-After any failure the table is loaded again and its marks decide. Manifests of a failed try are deleted only when the table was seen
-without them; others are left to `upkeep.py`. Everything in this file blocks.
+After any failure, the table is loaded again and its marks decide. The manifests of a failed attempt are deleted only if a later load
+shows the table without them; `upkeep.py` handles the rest. All functions block.
 Source: Apache Iceberg table spec, "Snapshots", "Manifests", "Optimistic Concurrency"; PyIceberg 0.12, `table/update/snapshot.py`.
 """
 
@@ -45,17 +45,17 @@ from bearlake.table.settings import TableSettings
 log = logging.getLogger(__name__)
 
 FORMAT_VERSION: Final = 2
-"""Of Iceberg's table format: the newest that PyIceberg writes."""
+"""Version of Iceberg's table format: the newest that PyIceberg writes."""
 OURS_PREFIX: Final = "bearlake-"
-"""How the names of our manifests begin, and the last part of those of our manifest lists: upkeep deletes no other engine's."""
+"""Prefix of our manifests' names, and of the last part of our manifest lists' names. Upkeep deletes no other engine's files."""
 
 Stage: TypeAlias = Callable[["Attempt"], None]
-"""Stages updates into a try, or none when nothing is left to do."""
+"""Stages updates into an attempt; stages nothing if nothing is left to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committer:
-    """Commits to tables of one catalog. `randomness` draws the pauses between tries; `stopping` ends them."""
+    """Commits to the tables of one catalog. `randomness` draws the pauses between attempts; `stopping` ends the pauses."""
 
     locations: Locations
     settings: TableSettings
@@ -69,28 +69,28 @@ class Committer:
         closed_tasks: Collection[int],
         check: Callable[[], None] = lambda: None,
     ) -> Table:
-        """Commit as `Tables.commit` does; returns the table as it is afterwards."""
+        """Commit as `Tables.commit` does; return the table's new state."""
 
         def stage(transaction: Attempt) -> None:
             decision = decide(read_marks(transaction.table_metadata.properties), commit.changes, closed_tasks)
             if decision.changes:
-                check()  # behind the load (decision 79), so the answer holds for the version that this try replaces
+                check()  # after the load (decision 79), so the answer holds for the version that this attempt replaces
                 self._stage(transaction, decision)
 
         return self.repeat(table, stage)
 
     def fence(self, table: Table) -> Table:
-        """Fence as `Tables.fence` does; returns the table as it is afterwards."""
+        """Fence as `Tables.fence` does; return the table's new state."""
         return self.repeat(table, lambda transaction: transaction.stage_append([], {TASKS_SUMMARY: "{}"}))
 
     def repeat(self, table: Table, stage: Stage) -> Table:
-        """Commit what `stage` puts into a transaction, on fresh metadata for each try, until it was done or nothing is left to do.
+        """Stage and commit, on fresh metadata for each attempt, until a commit succeeds or nothing is left to do.
 
-        `stage` must find out from the metadata whether an earlier try was done. `table` must be fresh, and is used for the first try.
+        `stage` must detect from the metadata whether an earlier attempt succeeded. `table` must be fresh; the first attempt uses it.
 
         Raises:
-            Conflict, NotFound: as `stage` does, or the table is gone.
-            Unavailable: too many tries, or too many that were not answered; the last may or may not have happened.
+            Conflict, NotFound: raised by `stage`, or the table is gone.
+            Unavailable: too many attempts, or too many without an answer; the last attempt may or may not have succeeded.
         """
         failure: Exception | None = None
         unavailable_count = 0
@@ -154,20 +154,20 @@ class Committer:
 
 
 def _sort_order_id(metadata: TableMetadata) -> int | None:
-    """That of our rows' order, unless the table's owner has chosen another one for new files."""
+    """Return the id of our rows' sort order, or None if the table no longer has that order."""
     ours = schema.iceberg_sort_order().fields
     return next((order.order_id for order in metadata.sort_orders if order.fields == ours), None)
 
 
 class _Lost(Exception):
-    """Another commit was faster, and this one certainly did not happen."""
+    """Another commit came first; this commit did certainly not happen."""
 
 
 def reload(table: Table) -> Table:
-    """The same table as it is now. Catalogs load by name, and the name may have become another table's meanwhile.
+    """Load the same table again. Catalogs load by name, and the name may belong to another table by now.
 
     Raises:
-        NotFound: the table is not there under that name any more.
+        NotFound: the table no longer exists under this name.
     """
     with translated(table_name(table)):
         found = table.catalog.load_table(table.name())
@@ -177,19 +177,19 @@ def reload(table: Table) -> Table:
 
 
 def table_name(table: Table) -> str:
-    """Namespace and name, for messages."""
+    """Return namespace and name, for messages."""
     return ".".join(table.name())
 
 
 class Attempt(Transaction):
-    """One try of a commit: staged once, committed once, on the condition that the table's snapshot is the one it was loaded with."""
+    """One attempt of a commit: staged once and committed once, if the table's snapshot is still the one loaded."""
 
     def __init__(self, table: Table) -> None:
         super().__init__(table)
         self._made: list[_SnapshotProducer[Any]] = []  # Any: producers are generic over themselves
 
     def stage_append(self, files: Iterable[IcebergFile], summary: Mapping[str, str]) -> None:
-        """Stage a snapshot that adds files. Manifests are merged when enough have gathered."""
+        """Stage a snapshot that adds files. Merges manifests once there are enough."""
         self._check_writable()
         producer = _Append(
             operation=Operation.APPEND,
@@ -214,7 +214,7 @@ class Attempt(Transaction):
         """Stage a snapshot that adds files and removes those with the keys `removed`.
 
         Raises:
-            Unmergeable: one of them is not in the table, or other engines deleted rows of it.
+            Unmergeable: a file to remove is not in the table, or another engine has deleted rows of it.
         """
         self._check_writable()
         producer = Rewrite(self, operation, dict(summary))
@@ -232,11 +232,11 @@ class Attempt(Transaction):
             )
 
     def commit(self) -> Table:
-        """Commit what was staged; the table as it is afterwards.
+        """Commit the staged updates; return the table's new state.
 
         Raises:
-            _Lost: certainly not done.
-            Whatever else the catalog raises: done or not.
+            _Lost: certainly not committed.
+            Any other exception of the catalog: commit outcome unknown.
         """
         if not self._updates:
             return self._table
@@ -255,7 +255,7 @@ class Attempt(Transaction):
         return table
 
     def _clean(self, table: Table) -> None:
-        """Delete the manifests of a lost try, unless the table has its snapshots after all (a proxy repeated the request)."""
+        """Delete the manifests of a lost attempt, unless the table has its snapshots after all (a proxy repeated the request)."""
         if not self._made:
             return
         try:
@@ -269,7 +269,7 @@ class Attempt(Transaction):
 
 
 def _forget(table: Table, locations: Collection[str]) -> None:
-    """Delete metadata files that nothing names; what cannot be deleted now is left to `upkeep.py`."""
+    """Delete unreferenced metadata files; `upkeep.py` deletes later what cannot be deleted now."""
     for location in locations:
         try:
             table.io.delete(location)
@@ -278,14 +278,14 @@ def _forget(table: Table, locations: Collection[str]) -> None:
 
 
 class _Mark(UUID):
-    """The `commit_uuid` of a try, which PyIceberg puts into the names of its manifests and its manifest list: they tell who wrote them."""
+    """The `commit_uuid` of an attempt. PyIceberg puts it into the names of manifests and manifest lists, which marks them as ours."""
 
     def __str__(self) -> str:
         return f"{OURS_PREFIX}{super().__str__()}"
 
 
 class _Append(_MergeAppendFiles):
-    """PyIceberg's append with manifest merging, without its own retry; `merged` are manifests that it wrote only to merge them."""
+    """PyIceberg's append with manifest merging, without its own retry. `merged` lists manifests written only to be merged."""
 
     merged: frozenset[str] = frozenset()
 
@@ -300,7 +300,7 @@ class _Append(_MergeAppendFiles):
 
 
 class Rewrite(_SnapshotProducer["Rewrite"]):
-    """A snapshot that removes named files and adds others; PyIceberg 0.12 has none of operation `replace`."""
+    """A snapshot that removes named files and adds others; PyIceberg 0.12 has no operation `replace`."""
 
     def __init__(self, transaction: Attempt, operation: Operation, summary: dict[str, str]) -> None:
         super().__init__(
@@ -315,7 +315,7 @@ class Rewrite(_SnapshotProducer["Rewrite"]):
         self._untouched: list[ManifestFile] = []
 
     def plan(self, keys: Collection[str], locations: Locations) -> None:
-        """Find the files to remove. Raises `Unmergeable`, see `Attempt.stage_replace`."""
+        """Find the files to remove. Raises `Unmergeable` as `Attempt.stage_replace` does."""
         missing = set(keys)
         snapshot = self._transaction.table_metadata.current_snapshot()
         manifests = snapshot.manifests(self._io) if snapshot else []
@@ -341,7 +341,7 @@ class Rewrite(_SnapshotProducer["Rewrite"]):
         self._transaction._apply(*self._commit())
 
     def _refuse_deleted_rows(self, keys: Collection[str], locations: Locations) -> None:
-        """A rewrite reads whole files, so it would bring back rows that delete files have removed from them."""
+        """Refuse files with deleted rows: a rewrite reads whole files, so the rows removed by delete files would reappear."""
         for task in self._transaction._scan().plan_files():
             if task.delete_files and locations.key_or_none(task.file.file_path) in keys:
                 raise Unmergeable(f"another engine has deleted rows of {task.file.file_path}")
@@ -359,7 +359,7 @@ class Rewrite(_SnapshotProducer["Rewrite"]):
         return manifests
 
     def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
-        wanted, self._operation = self._operation, Operation.OVERWRITE  # the totals are counted alike
+        wanted, self._operation = self._operation, Operation.OVERWRITE  # computes the same totals as for a replace
         try:
             summary = super()._summary(snapshot_properties)
         finally:

@@ -1,4 +1,4 @@
-"""Data files of a store that is no local folder, as a pyarrow dataset: ranges are read through the object store, nothing is written.
+"""Data files in a remote store as a pyarrow dataset. Reads ranges through the object store; never writes.
 
 Source: Apache Arrow, `pyarrow.fs.FileSystemHandler`.
 """
@@ -15,7 +15,7 @@ from bearlake.table.io import StoreBridge, StoreInput
 
 
 def open_dataset(bridge: StoreBridge, keys: Sequence[str], schema: pa.Schema) -> "ds.Dataset":
-    """The Parquet files as one dataset with these columns, found by name. Reads nothing yet."""
+    """Open the Parquet files as one dataset with these columns, matched by name. Reads nothing yet."""
     filesystem = fs.PyFileSystem(_Handler(bridge))
     parquet = ds.ParquetFileFormat()
     fragments = [parquet.make_fragment(key, filesystem) for key in keys]
@@ -23,7 +23,7 @@ def open_dataset(bridge: StoreBridge, keys: Sequence[str], schema: pa.Schema) ->
 
 
 class _Handler(fs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no types
-    """Paths are object keys."""
+    """Maps paths to object keys."""
 
     def __init__(self, bridge: StoreBridge) -> None:
         self._bridge = bridge

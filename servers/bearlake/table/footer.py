@@ -1,8 +1,8 @@
-"""The footer of a data file: where its row groups lie, and which partitions, offsets and times they hold.
+"""The footer of a data file: the positions of its row groups, and their partitions, offsets and times.
 
-Row groups end where a batch ends, and rows are sorted by (`_partition_id`, `_offset`); the statistics of those columns say which row
-group may hold an offset. In a row group with rows of several partitions the offsets' bounds belong to all of them together: then
-only the partitions' bounds count. Source: Apache Parquet format, "File Format", "Metadata".
+Row groups end at batch boundaries, and rows are sorted by (`_partition_id`, `_offset`). The statistics of those columns show which row
+groups may hold an offset. If a row group has several partitions, its offset bounds cover all of them together, so only the partition
+bounds apply. Source: Apache Parquet format, "File Format", "Metadata".
 """
 
 from collections.abc import Sequence
@@ -17,19 +17,19 @@ from bearlake.objects import ByteRange
 from bearlake.table.schema import OFFSET, PARTITION_ID, TIMESTAMP
 
 TIME_COLUMNS = (PARTITION_ID, OFFSET, TIMESTAMP)
-"""What a look-up by time reads; the columns with statistics."""
+"""Columns read by a time lookup; the columns with statistics."""
 
 UNREADABLE = (pa.ArrowException, OSError, ValueError)
-"""What pyarrow raises for damaged files; `ValueError` for names that are not UTF-8."""
+"""Errors of pyarrow for damaged files; `ValueError` for names that are not UTF-8."""
 
 _MEMORY_RATIO = 4
-"""A parsed footer takes about four times its serialized bytes."""
+"""A parsed footer takes about four times its serialized size."""
 
 
 class RowGroup(NamedTuple):
-    """Rows `[row_start, row_end)` of the file; bounds are inclusive, `timestamp_max` in µs.
+    """Rows `[row_start, row_end)` of the file. Bounds are inclusive; `timestamp_max` is in µs.
 
-    `start` and `end` are its bytes in the file, `size_bytes` what they are uncompressed.
+    `start` and `end` are its byte range in the file; `size_bytes` is its uncompressed size.
     """
 
     row_start: int
@@ -45,22 +45,22 @@ class RowGroup(NamedTuple):
 
     @property
     def is_of_one_partition(self) -> bool:
-        """Whether the offsets' bounds are those of one partition."""
+        """Whether the row group has one partition, so that its offset bounds are those of that partition."""
         return self.partition_min == self.partition_max
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footer:
-    """A parsed footer: row groups in order, and Parquet's own form of it."""
+    """A parsed footer: row groups in order, and Parquet's own metadata."""
 
     groups: Sequence[RowGroup]
     metadata: pq.FileMetaData
     memory_bytes: int
 
     def holding(self, partition: int, start: int, end: int) -> Sequence[int]:
-        """Numbers of the row groups that may hold rows of the partition with offsets `[start, end)`, in order.
+        """Return the row groups that may hold rows of the partition with offsets `[start, end)`, in order.
 
-        A row group of several partitions may turn out to hold none; one of this partition alone that holds none is the last.
+        A row group of several partitions may turn out to have no such rows. If a row group of only this partition has none, it is the last.
         """
         found = []
         for at, group in enumerate(self.groups):
@@ -78,7 +78,7 @@ class Footer:
         return found
 
     def time_ranges(self, group: int) -> Sequence[ByteRange]:
-        """Bytes of the `TIME_COLUMNS` of a row group."""
+        """Return the byte ranges of a row group's `TIME_COLUMNS`."""
         found = []
         row_group = self.metadata.row_group(group)
         for at in range(row_group.num_columns):
@@ -90,10 +90,10 @@ class Footer:
 
 
 def parse(tail: memoryview) -> Footer:
-    """Parse the footer; `tail` are the last bytes of the file, at least the whole footer.
+    """Parse the footer; `tail` has the last bytes of the file, at least the whole footer.
 
     Raises:
-        Corrupt: these are not the footer of one of our data files.
+        Corrupt: not the footer of one of our data files.
     """
     try:
         metadata = pq.read_metadata(pa.BufferReader(tail))
@@ -132,7 +132,7 @@ def _row_group(group: pq.RowGroupMetaData, row_start: int) -> RowGroup:
 
 
 def _start_of(column: pq.ColumnChunkMetaData) -> int:
-    """Where a column chunk begins: at its dictionary, if it has one."""
+    """Return where a column chunk starts: at its dictionary, if any."""
     if column.has_dictionary_page:
         return int(min(column.dictionary_page_offset, column.data_page_offset))
     return int(column.data_page_offset)

@@ -1,6 +1,6 @@
-"""Foreign errors into ours: what PyIceberg, SQLAlchemy, the PostgreSQL driver, requests and the file layer raise.
+"""Translates errors of PyIceberg, SQLAlchemy, the PostgreSQL driver, requests and the file layer into our error kinds.
 
-Messages carry the kind and the first line of the origin, which is chained; URLs and properties are in neither.
+Messages contain the kind and the first line of the original error, which is chained, but no URLs or properties.
 """
 
 from collections.abc import Iterator
@@ -14,20 +14,20 @@ from sqlalchemy.exc import SQLAlchemyError
 from bearlake.errors import Conflict, Denied, NotFound, Unavailable, Unsupported
 
 CONFLICTS = (iceberg.CommitFailedException, iceberg.TableAlreadyExistsError, iceberg.ValidationException)
-"""Certain: nothing was changed, since somebody else was faster."""
+"""Nothing was changed, because another writer came first."""
 DENIALS = (iceberg.ForbiddenError, iceberg.UnauthorizedError, iceberg.OAuthError, iceberg.AuthorizationExpiredError)
 ABSENCES = (iceberg.NoSuchTableError, iceberg.NoSuchNamespaceError)
 OUTAGES = (iceberg.RESTError, requests.RequestException, SQLAlchemyError, OSError)
-"""It may or may not have happened. OSError: sockets of drivers, and metadata files that are gone since they were looked up."""
+"""Outcome unknown. OSError: driver sockets, and metadata files deleted since they were looked up."""
 UNREADABLE = (iceberg.ValidationError, pydantic.ValidationError)
-"""The table has something that PyIceberg does not know, such as a type of a newer format version."""
-# pg8000 raises these when a connection breaks in the middle of a message; they come through SQLAlchemy as they are.
+"""The table has a feature unknown to PyIceberg, such as a type of a newer format version."""
+# pg8000 raises these if a connection breaks in the middle of a message; SQLAlchemy does not wrap them.
 BROKEN = (EOFError, BrokenPipeError)
 
 
 @contextmanager
 def translated(what: str) -> Iterator[None]:
-    """Turn the libraries' errors into ours; `what` names the table or step."""
+    """Translate the libraries' errors; `what` names the table or step."""
     try:
         yield
     except ABSENCES as error:

@@ -1,8 +1,8 @@
 """`Tables` on a PyIceberg catalog and an `ObjectStore`.
 
-Every call runs on one of a few threads of its own, which ask the event loop for the object store's part (`table/io.py`). A call that
-outlives its deadline raises `Unavailable` while its thread goes on to its own, shorter, deadlines: what it was doing may still happen,
-and the marks tell. The catalog is opened with the first call, so that a worker starts before its catalog does.
+Every call runs on one of a few dedicated threads, which use the event loop for object store access (`table/io.py`). If a call exceeds
+its deadline, it raises `Unavailable` while its thread continues until its own, shorter, deadlines: its effect may still happen, and
+the marks show whether it did. The catalog is opened on the first call, so a worker can start before its catalog.
 """
 
 import asyncio
@@ -43,9 +43,9 @@ def open_tables(
     clock: Clock | None = None,
     randomness: random.Random | None = None,
 ) -> "IcebergTables":
-    """The tables in the catalog of `settings`, with their files in `store`, whose URL is `store_url`.
+    """Return the tables in the catalog of `settings`, with their files in `store`, whose URL is `store_url`.
 
-    Call it on the event loop that the store belongs to. Connects to nothing yet; `close` does not close the store.
+    Call on the store's event loop. Connects to nothing yet; `close` does not close the store.
     """
     return IcebergTables(settings, store, store_url, clock or SystemClock(), randomness or random.Random())  # noqa: S311
 
@@ -80,7 +80,7 @@ class IcebergTables(Tables):
 
     @override
     async def ensure(self, stream: Stream, *, has_predecessor: PredecessorCheck = no_predecessor) -> TableState:
-        """The loop asks `has_predecessor`."""
+        """Return or create the table. `has_predecessor` runs on the event loop."""
 
         async def ask() -> bool:
             return await has_predecessor()
@@ -101,7 +101,7 @@ class IcebergTables(Tables):
     async def commit(
         self, stream: Stream, commit: TableCommit, *, closed_tasks: Collection[int], check: CommitCheck = unchecked
     ) -> TableState:
-        """The loop asks `check`, also for a thread that goes on after its caller gave up."""
+        """Commit. `check` runs on the event loop, even for a thread that continues after its caller gave up."""
 
         async def ask() -> None:
             await check()
@@ -172,7 +172,7 @@ class IcebergTables(Tables):
         try:
             await self.run(stream.name, lambda: self.lookup().drop(stream))
         except NotFound:
-            return  # somebody else was faster
+            return  # another process came first
 
     @override
     async def summary(self, stream: Stream) -> TableSummary | None:
@@ -184,7 +184,7 @@ class IcebergTables(Tables):
 
     @override
     async def close(self) -> None:
-        """What runs is stopped at its next step, and waited for `close_deadline_ms` at most."""
+        """Stop running calls at their next step, and wait up to `close_deadline_ms` for them."""
         self._stopping.set()
         self.bridge.close()
         self._threads.shutdown(wait=False)
@@ -198,7 +198,7 @@ class IcebergTables(Tables):
             await asyncio.to_thread(catalog.close)
 
     async def run(self, what: str, call: Callable[[], T], *, deadline_ms: int | None = None) -> T:
-        """Run a blocking call on one of the threads; `what` is named by errors, which are ours. `deadline_ms`: the settings' when None."""
+        """Run a blocking call on a thread; errors are translated and name `what`. `deadline_ms` None: the deadline of the settings."""
 
         def translate() -> T:
             if self._stopping.is_set():
@@ -216,7 +216,7 @@ class IcebergTables(Tables):
             raise Unavailable(f"table of {what}: no answer within {deadline_ms} ms") from error
 
     def lookup(self) -> Lookup:
-        """The lookup in the catalog, opened when it is not. Blocks: for calls inside `run`."""
+        """Return the catalog lookup; open the catalog if needed. Blocks: call only inside `run`."""
         with self._lock:
             if self._lookup is None:
                 self._catalog = open_catalog(self.settings, self.bridge.properties())

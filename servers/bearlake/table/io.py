@@ -1,11 +1,11 @@
-"""Iceberg's metadata files through our object store: PyIceberg's `FileIO` over an `ObjectStore`.
+"""Iceberg's metadata files in our object store: PyIceberg's `FileIO` over an `ObjectStore`.
 
-So metadata files are as durable as WAL objects, are metered and retried like them, meet the same injected faults, and need no second
-set of credentials. PyIceberg blocks: its threads hand each call to the event loop that owns the store and wait with a deadline;
-the loop itself never waits for a thread here, so the two cannot lock each other.
+Metadata files are therefore as durable as WAL objects, share their metrics, retries and injected faults, and need no second set of
+credentials. PyIceberg blocks: its threads hand each call to the store's event loop and wait with a deadline. The loop never waits for
+such a thread, so there is no deadlock.
 
-PyIceberg makes its own `FileIO` objects, from a class name and properties that are text: the properties carry the number of a `StoreBridge`
-that lives in this process. Source: `pyiceberg.io` 0.12.
+PyIceberg creates its own `FileIO` objects from a class name and text properties. The properties therefore contain the number of a
+`StoreBridge` in this process. Source: `pyiceberg.io` 0.12.
 """
 
 import asyncio
@@ -30,37 +30,37 @@ from bearlake.objects import ByteRange, ObjectStore
 T = TypeVar("T")
 
 BRIDGE_PROPERTY: Final = "bearlake.bridge"
-"""Property of a catalog that names the bridge its files go through."""
+"""Catalog property with the number of the bridge for its files."""
 METADATA_SUFFIXES: Final = (".avro", ".metadata.json")
-"""How the names of Iceberg's metadata files end."""
+"""Suffixes of Iceberg's metadata files."""
 RANGE_BYTES: Final = 1 << 20
-"""Bytes read at least from a large file."""
+"""Smallest read (bytes) from a large file."""
 WHOLE_BYTES_MAX: Final = 8 << 20
-"""Files up to this size are read in one piece: metadata files are; data files are read in the ranges that are asked for."""
+"""Files up to this size (metadata files) are read as a whole; larger files (data files) are read in the requested ranges."""
 
 _bridges: "weakref.WeakValueDictionary[str, StoreBridge]" = weakref.WeakValueDictionary()
 _numbers = itertools.count(1)
 
 
 class Outside(Invalid):
-    """The location lies outside the object store."""
+    """The location is outside the object store."""
 
 
 class Locations:
-    """Iceberg's locations of an object store's keys. `urls`: the store's own URL, or what other engines call it; the first is written."""
+    """Maps object keys to Iceberg locations. `urls`: the store's URLs, as written by us or other engines; new locations use the first."""
 
     def __init__(self, *urls: str) -> None:
         self._bases = [_normal(url).rstrip("/") + "/" if _normal(url) != "memory:///" else "memory:///" for url in urls]
 
     def location(self, key: str) -> str:
-        """The location of an object."""
+        """Return the location of an object."""
         return self._bases[0] + key
 
     def key(self, location: str) -> str:
-        """The key of the object at a location, whichever engine wrote it (`file:/a`, `s3a://…`).
+        """Return the key of the object at a location, whichever engine wrote it (`file:/a`, `s3a://…`).
 
         Raises:
-            Outside: it is not in this object store.
+            Outside: the location is not in this object store.
         """
         normal = _normal(location)
         for base in self._bases:
@@ -69,7 +69,7 @@ class Locations:
         raise Outside(f"{location} is not in the object store {self._bases[0]}")
 
     def key_or_none(self, location: str) -> str | None:
-        """The key, or None for a location outside this object store."""
+        """Return the key, or None for a location outside this object store."""
         try:
             return self.key(location)
         except Outside:
@@ -84,10 +84,10 @@ def _normal(location: str) -> str:
 
 
 class StoreBridge:
-    """An object store as threads see it. Made on the store's event loop; usable from other threads while that loop runs.
+    """Gives threads access to an object store. Create on the store's event loop; other threads may use it while the loop runs.
 
-    Metadata files never change, so those last written or read are kept in memory, `cache_bytes_max` bytes in all: a commit to a table
-    of ours then reads nothing from the store.
+    Metadata files are immutable, so recently written and read files are cached, up to `cache_bytes_max` bytes. A commit to one of our
+    tables then reads nothing from the store.
     """
 
     def __init__(self, store: ObjectStore, locations: Locations, *, deadline_ms: int, cache_bytes_max: int) -> None:
@@ -105,11 +105,11 @@ class StoreBridge:
         _bridges[self.name] = self
 
     def properties(self) -> dict[str, str]:
-        """Properties that make PyIceberg use this bridge."""
+        """Return the properties that make PyIceberg use this bridge."""
         return {"py-io-impl": f"{StoreFileIO.__module__}.{StoreFileIO.__qualname__}", BRIDGE_PROPERTY: self.name}
 
     def call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run a coroutine on the store's loop and wait for it. Raises what it raises, and `Unavailable` after the deadline."""
+        """Run a coroutine on the store's loop and wait for it. Raises its exceptions, and `Unavailable` after the deadline."""
         assert threading.get_ident() != self._thread, "the event loop would wait for itself"
         if self._is_closed or self._loop.is_closed():
             raise Unavailable("the object store is being closed")
@@ -121,14 +121,14 @@ class StoreBridge:
             raise Unavailable(f"the object store did not answer within {self._deadline_s:g} s") from error
 
     def close(self) -> None:
-        """Calls from now on are `Unavailable`; the store stays open."""
+        """Let further calls raise `Unavailable`; the store stays open."""
         self._is_closed = True
 
     def whole(self, key: str) -> bytes | None:
-        """A small file's bytes, from memory if it is there; None for a large file.
+        """Return a small file's bytes, from the cache if possible; None for a large file.
 
         Raises:
-            FileNotFoundError: no such object, as PyIceberg expects it.
+            FileNotFoundError: no such object, as PyIceberg expects.
         """
         if (content := self._kept(key)) is not None:
             return content
@@ -140,7 +140,7 @@ class StoreBridge:
         return content
 
     def read(self, key: str, start: int, end: int) -> bytes:
-        """Bytes `[start, end)` of an object. Raises like `whole`."""
+        """Read bytes `[start, end)` of an object. Raises as `whole` does."""
 
         async def read() -> bytes:
             return bytes((await self.store.read(key, [ByteRange(start, end)]))[0])
@@ -151,7 +151,7 @@ class StoreBridge:
             raise FileNotFoundError(f"{key} does not exist") from error
 
     def size(self, key: str) -> int:
-        """Size of an object. Raises like `whole`."""
+        """Return the size of an object. Raises as `whole` does."""
         if (content := self._kept(key)) is not None:
             return len(content)
         try:
@@ -160,10 +160,10 @@ class StoreBridge:
             raise FileNotFoundError(f"{key} does not exist") from error
 
     def put(self, key: str, content: bytes) -> None:
-        """Store an object, durably.
+        """Store an object durably.
 
         Raises:
-            FileExistsError: the key is taken, as PyIceberg expects it.
+            FileExistsError: the key exists, as PyIceberg expects.
         """
         try:
             self.call(lambda: self.store.put(key, [content]))
@@ -172,7 +172,7 @@ class StoreBridge:
         self._keep(key, content)
 
     def delete(self, keys: Collection[str]) -> None:
-        """Delete objects; absent ones are fine."""
+        """Delete objects; absent objects are ignored."""
         with self._files_lock:
             for key in keys:
                 self._files_bytes -= len(self._files.pop(key, b""))
@@ -216,13 +216,13 @@ class StoreFileIO(FileIO):
 
     @override
     def delete(self, location: str | InputFile | OutputFile) -> None:
-        """An absent file is fine."""
+        """Delete a file; an absent file is ignored."""
         key = self._bridge.locations.key(location if isinstance(location, str) else location.location)
         self._bridge.delete([key])
 
 
 class StoreInput(InputFile):
-    """A file that is read."""
+    """A file open for reading."""
 
     def __init__(self, bridge: StoreBridge, location: str) -> None:
         super().__init__(location)
@@ -241,7 +241,7 @@ class StoreInput(InputFile):
         return True
 
     def open(self, seekable: bool = True) -> InputStream:
-        """The file as a stream; a small one is read at once."""
+        """Return the file as a stream; a small file is read at once."""
         content = self._bridge.whole(self._key)
         if content is not None:
             return io.BytesIO(content)
@@ -249,7 +249,7 @@ class StoreInput(InputFile):
 
 
 class _Ranged(io.RawIOBase):
-    """A large file, read in the ranges that are asked for."""
+    """A large file, read in the requested ranges."""
 
     def __init__(self, bridge: StoreBridge, key: str, size: int) -> None:
         self._bridge, self._key, self._size, self._position = bridge, key, size, 0
@@ -279,7 +279,7 @@ class _Ranged(io.RawIOBase):
 
 
 class StoreOutput(OutputFile):
-    """A file that is written: one put when it is closed."""
+    """A file open for writing: one put when the stream is closed."""
 
     def __init__(self, bridge: StoreBridge, location: str) -> None:
         super().__init__(location)
@@ -298,12 +298,12 @@ class StoreOutput(OutputFile):
         return StoreInput(self._bridge, self.location)
 
     def create(self, overwrite: bool = False) -> OutputStream:
-        """A stream; the object exists when it is closed. Objects are immutable and every metadata file's name is new: never overwrites."""
+        """Return a stream; closing it creates the object. Never overwrites: objects are immutable and metadata file names are unique."""
         return _Put(self._bridge, self._key)
 
 
 class _Put(OutputStream):
-    """Collects a file's bytes. What is left by an exception, or forgotten, is not put."""
+    """Collects a file's bytes. A stream left by an exception, or never closed, stores nothing."""
 
     def __init__(self, bridge: StoreBridge, key: str) -> None:
         self._bridge, self._key = bridge, key

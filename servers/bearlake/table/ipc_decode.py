@@ -1,12 +1,12 @@
-"""Arrow's IPC messages become record batches: what clients write as columns.
+"""Converts Arrow IPC messages, which clients write as columns, into record batches.
 
-A schema message and record batch messages with these columns, in any order; only `value` must be there, `offset` is not looked at.
+A schema message and record batch messages have these columns, in any order. Only `value` is required; `offset` is ignored.
 
-    key, value   binary or string, also large or of fixed size; without the column all null
+    key, value   binary or string, also large or fixed size; without the column all null
     timestamp    timestamp of any unit, or int64 (ms since 1970); null or without the column: the time of arrival
-    headers      list of struct(key, value), both as above, the key never null
+    headers      list of struct(key, value), both as above; the key is never null
 
-Columns become the kernel's buffers, so no record is touched by Python. Importing this needs pyarrow; none of its errors leaves.
+Columns become the kernel's buffers, so no record is handled in Python. Importing this module needs pyarrow. No pyarrow errors escape.
 Source: Apache Arrow, "Serialization and Interprocess Communication (IPC)"; Message.fbs; FlatBuffers, "Internals".
 """
 
@@ -29,7 +29,7 @@ _TIMESTAMP, _KEY, _VALUE, _HEADERS = "timestamp", "key", "value", "headers"
 _NAMES: Final = ("offset", _TIMESTAMP, _KEY, _VALUE, _HEADERS)
 _MICROSECONDS = 1000
 _ROWS_MAX = 1 << 21
-"""Rows of one message. Null columns take no bytes, so the size of the message is no bound; 16 MiB of smallest records have no more."""
+"""Row limit of a message. Null columns take no bytes, so the message size is no limit; 16 MiB of minimal records have at most this."""
 _TEXT_KINDS = (
     pa.types.is_binary,
     pa.types.is_string,
@@ -38,12 +38,12 @@ _TEXT_KINDS = (
     pa.types.is_fixed_size_binary,
     pa.types.is_null,
 )
-"""No views: many of one text would unpack to more than any bound."""
+"""Excludes view types: many views of one text would expand without limit."""
 _UNREADABLE = (pa.ArrowException, OSError, EOFError, struct.error)
 
 
 def read_schema(message: "Buffer") -> Schema:
-    """The schema of an IPC message. Raises `Invalid` if it is none, or not one of records."""
+    """Read the schema of an IPC message. Raises `Invalid` if it is not a schema, or not one of records."""
     try:
         schema = pa.ipc.read_schema(pa.ipc.read_message(message))
     except _UNREADABLE as error:
@@ -59,11 +59,11 @@ def read_schema(message: "Buffer") -> Schema:
 
 
 def encode(schema: Schema, message: "Buffer", producer: Producer, now_ms: int) -> bytearray:
-    """The rows of an IPC record batch message, at least one, as one record batch, uncompressed.
+    """Encode the rows (at least one) of an IPC record batch message as one uncompressed record batch.
 
     Raises:
-        Invalid: it is no such message, its columns are not those of records, or its body is compressed (what that unpacks to has
-            no bound).
+        Invalid: not a record batch message, the columns are not those of records, or the body is compressed (its decompressed size has
+            no limit).
     """
     try:
         opened = pa.ipc.read_message(message)
@@ -132,7 +132,7 @@ def _texts(array: pa.Array, name: str) -> _Texts:
 
 
 def _headers(rows: pa.RecordBatch) -> tuple[memoryview, _Texts, _Texts]:
-    """List offsets, keys and values."""
+    """Return list offsets, keys and values."""
     index = rows.schema.get_field_index(_HEADERS)
     if index < 0 or pa.types.is_null(rows.column(index).type):
         none = _texts(pa.nulls(0), _HEADERS)
@@ -156,7 +156,7 @@ def _headers(rows: pa.RecordBatch) -> tuple[memoryview, _Texts, _Texts]:
 
 
 def _timestamps(rows: pa.RecordBatch, now_ms: int) -> memoryview:
-    """In microseconds, as the kernel wants them."""
+    """Return the timestamps in microseconds for the kernel."""
     index = rows.schema.get_field_index(_TIMESTAMP)
     if index < 0 or pa.types.is_null(rows.column(index).type):
         return _numbers(now_ms * _MICROSECONDS, rows.num_rows, pa.int64())
@@ -171,7 +171,7 @@ def _timestamps(rows: pa.RecordBatch, now_ms: int) -> memoryview:
 
 
 def _is_compressed(metadata: memoryview) -> bool:
-    """Whether the RecordBatch table of a Message (its third field) has `compression` (its fourth)."""
+    """Return whether the RecordBatch table of a Message (its third field) has `compression` (its fourth)."""
 
     def field(table: int, number: int) -> int:
         vtable = table - int(struct.unpack_from("<i", metadata, table)[0])

@@ -1,7 +1,7 @@
-"""Record batches become Arrow's IPC messages: what clients read as columns, see `SCHEMA`.
+"""Converts record batches into Arrow IPC messages, which clients read as columns (see `SCHEMA`).
 
-The buffers are the kernel's, so no record is touched by Python, but for batches that those cannot hold exactly. Importing this needs
-pyarrow. Source: Apache Arrow, "Serialization and Interprocess Communication (IPC)".
+The buffers are the kernel's, so no record is handled in Python, except in batches that the buffers cannot represent exactly. Importing
+this module needs pyarrow. Source: Apache Arrow, "Serialization and Interprocess Communication (IPC)".
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,28 +31,28 @@ SCHEMA: Final[pa.Schema] = pa.schema(
         pa.field("headers", pa.list_(pa.field("item", _HEADER_TYPE, nullable=False)), nullable=False),
     ]
 )
-"""A timestamp is null if the record has none; header keys are UTF-8 mostly."""
+"""A timestamp is null if the record has none; header keys are usually UTF-8."""
 
 _MICROSECONDS = 1000
 
 
 @cache
 def schema_message() -> bytes:
-    """`SCHEMA` as an IPC message."""
+    """Return `SCHEMA` as an IPC message."""
     return bytes(SCHEMA.serialize())
 
 
 class Piece(NamedTuple):
-    """Some rows as an IPC record batch message (None: there are none), and the offset behind them."""
+    """Rows as an IPC record batch message (None: no rows), and the next offset."""
 
     message: memoryview | None
     end: int
 
 
 def pieces(views: Sequence[memoryview], start: int, bytes_max: int, uncompressed_bytes_max: int) -> Iterator[Piece]:
-    """The records of these runs of whole batches from the offset `start` on, in messages of about `bytes_max` bytes each.
+    """Yield the records of these runs of whole batches from the offset `start` on, in messages of about `bytes_max` bytes each.
 
-    Only the last piece may be without rows. Control batches have none. Raises `Corrupt`, `TooLarge`.
+    Only the last piece may be without rows. Skips control batches. Raises `Corrupt`, `TooLarge`.
     """
     gathered = _Gathered(uncompressed_bytes_max)
     end = start
@@ -72,7 +72,7 @@ def pieces(views: Sequence[memoryview], start: int, bytes_max: int, uncompressed
 
 
 class _Gathered:
-    """Batches on their way to become one message."""
+    """Batches collected for one message."""
 
     def __init__(self, uncompressed_bytes_max: int) -> None:
         self._bytes_max = uncompressed_bytes_max
@@ -118,7 +118,7 @@ def _open(batch: memoryview, attributes: int, bytes_max: int) -> compression.Buf
 
 
 def _rows(columns: kernel.Columns) -> pa.RecordBatch:
-    """The kernel's columns, without a copy but of the times."""
+    """Convert the kernel's columns, copying only the timestamps."""
     count = columns.row_count
     header_count = memoryview(columns.header_key_offsets).nbytes // 4 - 1
     keys = _binary(header_count, columns.header_key_offsets, columns.header_key_data, None)
@@ -150,7 +150,7 @@ def _binary(count: int, offsets: "Buffer", content: "Buffer", validity: "Buffer 
 
 
 def _rows_of_records(batches: Sequence[tuple[int, memoryview]], bytes_max: int) -> pa.RecordBatch:
-    """Record by record, for what the kernel's columns cannot hold: header keys that are not UTF-8, times outside microseconds."""
+    """Convert record by record, for header keys that are not UTF-8 and times beyond the microsecond range."""
     records = [
         (base_offset + (record.offset_delta or 0), record)
         for base_offset, batch in batches
@@ -173,13 +173,13 @@ def _rows_of_records(batches: Sequence[tuple[int, memoryview]], bytes_max: int) 
 
 
 def _times(times_ms: pa.Array) -> pa.Array:
-    """As Arrow's, null where a record has none."""
+    """Convert timestamps to Arrow; null for records without one."""
     is_missing = pc.equal(times_ms, record_batch.NO_TIMESTAMP)
     return pc.if_else(is_missing, None, times_ms).cast(SCHEMA.field("timestamp").type)
 
 
 def _cut(rows: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:
-    """The rows in pieces of at most `bytes_max` bytes, or of one row."""
+    """Split the rows into pieces of at most `bytes_max` bytes, or of one row."""
     if rows.num_rows <= 1 or rows.nbytes <= bytes_max:
         yield rows
         return

@@ -1,9 +1,8 @@
-"""Which table is a stream's: its name, its location, its owner; and making it.
+"""Finds and creates a stream's table: its name, location and owner.
 
-A table belongs to the stream whose id is in its properties. When the name is taken by another (an older incarnation whose table was
-kept, a stream with a similar name, a table of somebody else), the stream's table is `<name>_<first 8 hex digits of its id>`. A table
-that another engine renamed is found by its folder in SQL catalogs; a REST catalog cannot be asked so.
-Everything in this file blocks.
+A table belongs to the stream whose id is in its properties. If the name is already used (by the kept table of an older incarnation, a
+stream with a similar name, or a foreign table), the stream's table is `<name>_<first 8 hex digits of its id>`. In SQL catalogs, a table
+renamed by another engine is found by its folder; a REST catalog does not support this query. All functions block.
 """
 
 from collections.abc import Callable
@@ -32,7 +31,7 @@ _FIND_TRIES = 3
 
 @dataclass(slots=True)
 class Lookup:
-    """Tables of one catalog by stream. Remembers where it found them; a remembered place is checked with every use."""
+    """The tables of one catalog by stream. Caches their names; each use verifies the cached name."""
 
     catalog: Catalog
     locations: Locations
@@ -40,11 +39,11 @@ class Lookup:
     _found: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def find(self, stream: Stream) -> Table | None:
-        """The stream's table, freshly loaded; None when there is none: a SQL catalog is asked by folder, too.
+        """Return the stream's table, freshly loaded, or None. A SQL catalog is also searched by folder.
 
         Raises:
             Conflict: its columns are not ours.
-            Unavailable: it is renamed again and again.
+            Unavailable: it is being renamed repeatedly.
         """
         known = self._found.get(str(stream.id))
         candidates = table_identifiers(stream)
@@ -57,10 +56,10 @@ class Lookup:
         return self._find_renamed(stream)
 
     def ensure(self, stream: Stream, has_predecessor: Callable[[], bool] = lambda: False) -> Table:
-        """The stream's table, made when absent; see `Tables.ensure`.
+        """Return the stream's table; create it if absent. See `Tables.ensure`.
 
         Raises:
-            Conflict: both names are taken by others, or its columns are not ours.
+            Conflict: both names are taken by other tables, or its columns are not ours.
         """
         for _ in range(_CREATE_TRIES):
             if (table := self.find(stream)) is not None:
@@ -73,15 +72,15 @@ class Lookup:
                 raise Conflict(f"stream {stream.name}: the tables {table_identifiers(stream)} belong to others")
             try:
                 return self._create(stream, name)
-            except TableAlreadyExistsError:  # by another worker, for this stream or another
+            except TableAlreadyExistsError:  # created by another worker, for this stream or another
                 continue
         raise Conflict(f"stream {stream.name}: its table's name is taken again and again")
 
     def drop(self, stream: Stream) -> None:
-        """Drop the stream's table from the catalog; absent: no effect. See `Tables.drop`.
+        """Drop the stream's table from the catalog; no-op if absent. See `Tables.drop`.
 
         Raises:
-            Unavailable: others commit to it again and again.
+            Unavailable: concurrent commits on every attempt.
         """
         for _ in range(_DROP_TRIES):
             if (table := self.find(stream)) is None:
@@ -89,19 +88,19 @@ class Lookup:
             if not isinstance(self.catalog, ConditionalCatalog):
                 self.catalog.drop_table(table.name())
             elif not self.catalog.drop_version(table):
-                continue  # somebody committed to it, renamed it or dropped it
+                continue  # the table was changed, renamed or dropped in the meantime
             self._found.pop(str(stream.id), None)
             return
         raise Unavailable(f"stream {stream.name}: its table changes again and again")
 
     def is_absent(self, stream: Stream) -> bool | None:
-        """Whether the catalog has no table of the stream; the contract is that of `Tables.is_absent`."""
+        """Return whether the catalog has no table of the stream; see `Tables.is_absent`."""
         if self.find(stream) is not None:
             return False
         return True if isinstance(self.catalog, ConditionalCatalog) else None
 
     def _find_renamed(self, stream: Stream) -> Table | None:
-        """The stream's table under a name that somebody gave it: a second table in its folder would take the files of the first."""
+        """Return the stream's table under a new name, if it was renamed. A second table in its folder would share its files."""
         if not isinstance(self.catalog, ConditionalCatalog):
             return None
         for _ in range(_FIND_TRIES):
@@ -120,11 +119,11 @@ class Lookup:
     def _load(self, identifier: tuple[str, str]) -> Table | None:
         try:
             return self.catalog.load_table(identifier)
-        except (NoSuchTableError, Outside):  # outside: somebody else's
+        except (NoSuchTableError, Outside):  # outside: a foreign table
             return None
 
     def _belongs_to_others(self, identifier: tuple[str, str], stream: Stream) -> bool:
-        """Whether the name is taken, and not by this stream: another worker may have made its table since `find` looked."""
+        """Return whether another owner has the name. Another worker may have created this stream's table since `find` ran."""
         try:
             return not _is_owned(self.catalog.load_table(identifier), stream)
         except NoSuchTableError:
@@ -133,7 +132,7 @@ class Lookup:
             return True
 
     def _create(self, stream: Stream, identifier: tuple[str, str]) -> Table:
-        with suppress(NamespaceAlreadyExistsError, IntegrityError):  # made by another worker at the same moment
+        with suppress(NamespaceAlreadyExistsError, IntegrityError):  # created by another worker at the same time
             self.catalog.create_namespace_if_not_exists(identifier[0])
         self.catalog.create_table(
             identifier,
@@ -154,7 +153,7 @@ def _is_owned(table: Table, stream: Stream) -> bool:
 
 
 def _check_columns(table: Table) -> None:
-    """Our columns must be there under our ids; names may have changed, and others may have been added."""
+    """Require our columns under our field ids; renamed and additional columns are fine."""
     found = table.schema()
     if table.metadata.spec().fields:
         raise Conflict(f"table {'.'.join(table.name())} is partitioned: our data files are not")

@@ -1,9 +1,9 @@
-"""Which tasks a table has seen: the marks in its properties, and what a commit has to do given them. Pure.
+"""Which tasks a table has applied: the marks in its properties, and what is left of a commit given these marks. Pure.
 
-A COMPACT task moves the table's ends of its partitions over [start, end). It is applied when all of its ends are reached, to be applied
-when none is beyond its start, and contradicts the table otherwise. An end below the start is a gap: offsets that were trimmed,
-or compacted while the stream had no table. A MERGE task is applied when its id is marked. Marks and data files change in one atomic
-commit that is conditional on the metadata that was looked at, so a task's rows are in the table exactly once (I5).
+A COMPACT task moves the table's ends of its partitions over [start, end). The task is applied if all of its ends are reached, due if no
+end is beyond its start, and contradicts the table otherwise. An end below the start is a gap: offsets that were trimmed, or compacted
+while the stream had no table. A MERGE task is applied if its id is marked. Marks and data files change in one atomic commit that is
+conditional on the metadata it has read, so a task's rows are in the table exactly once (I5).
 """
 
 import json
@@ -18,49 +18,49 @@ STREAM_ID_PROPERTY = "bearlake.stream_id"
 ENDS_PROPERTY = "bearlake.ends"
 """Table property: JSON object, partition index → offset up to which records are in the table."""
 APPLIED_PROPERTY = "bearlake.applied"
-"""Table property: JSON object, task id → epoch that applied it; tasks that are closed are dropped."""
+"""Table property: JSON object, task id → epoch that applied it; closed tasks are dropped."""
 TASKS_SUMMARY = "bearlake.tasks"
-"""Snapshot summary: JSON object, task id → epoch of the changes in this snapshot. History for people; nothing depends on it."""
+"""Snapshot summary: JSON object, task id → epoch of the changes in this snapshot. For display; nothing depends on it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marks:
-    """A table's marks, see `TableState`."""
+    """A table's marks; see `TableState`."""
 
     ends: Mapping[int, int]
     applied: Mapping[int, int]
 
     def properties(self) -> dict[str, str]:
-        """The marks as table properties."""
+        """Return the marks as table properties."""
         return {ENDS_PROPERTY: _to_json(self.ends), APPLIED_PROPERTY: _to_json(self.applied)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What is left to do of a commit, in its order, and the table's marks afterwards."""
+    """The changes left of a commit, in order, and the table's marks afterwards."""
 
     changes: Sequence[TableChange]
     marks: Marks
 
     def summary(self) -> dict[str, str]:
-        """The changes' tasks as a property of the snapshot."""
+        """Return the changes' tasks as a snapshot property."""
         return {TASKS_SUMMARY: _to_json({change.mark.task_id: change.mark.epoch for change in self.changes})}
 
 
 def read_marks(properties: Mapping[str, str]) -> Marks:
-    """The marks in a table's properties.
+    """Read the marks from a table's properties.
 
     Raises:
-        Corrupt: somebody wrote something else there.
+        Corrupt: the properties were changed by someone else.
     """
     return Marks(ends=_from_json(properties, ENDS_PROPERTY), applied=_from_json(properties, APPLIED_PROPERTY))
 
 
 def decide(marks: Marks, changes: Sequence[TableChange], closed_tasks: Collection[int]) -> Decision:
-    """Which of `changes` the table has not seen. Marks of `closed_tasks` are dropped, unless they are among the changes.
+    """Return the `changes` that the table has not applied. Drops the marks of `closed_tasks`, unless they are among the changes.
 
     Raises:
-        Conflict: the ends lie inside a task's ranges.
+        Conflict: an end lies inside a task's range.
     """
     ends, applied = dict(marks.ends), dict(marks.applied)
     left = []

@@ -1,4 +1,4 @@
-"""Values of tables: data files, marks, commits, states. No third-party types, so they travel and are kept as JSON."""
+"""Values of tables: data files, marks, commits, states. No third-party types, so that they can be stored as JSON."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,15 +7,15 @@ from bearlake.errors import Conflict
 
 
 class Unmergeable(Conflict):
-    """The table has not all rows of the files to remove: one is not in it any more, or another engine has deleted rows of one."""
+    """Rows of the files to remove are missing: a file is no longer in the table, or another engine has deleted rows of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFile:
-    """What an Iceberg manifest says of a Parquet file, taken from the footer that was just written.
+    """What an Iceberg manifest records about a Parquet file, from the footer just written.
 
-    `key` is the object's key, `size` in bytes; the mappings are by field id: bytes per column, values and nulls per column, and the
-    single-value serialization of the smallest and largest value. `max_timestamp_ms` is the newest row's.
+    `key` is the object's key; `size` is in bytes. The mappings are by field id: bytes per column, values and nulls per column, and the
+    single-value serialization of the smallest and largest value. `max_timestamp_ms` is the newest row's timestamp.
     Source: Apache Iceberg table spec, "Manifests", `data_file`; "Appendix D: Single-value serialization".
     """
 
@@ -33,7 +33,7 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskMark:
-    """A task's mark in the table. `ranges`: partition index → (start, end) offsets that it moves the table's ends over (COMPACT)."""
+    """A task's mark in the table. `ranges`: partition index → (start, end) offsets over which it moves the table's ends (COMPACT)."""
 
     task_id: int
     epoch: int
@@ -42,7 +42,7 @@ class TaskMark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableChange:
-    """One task's part of a commit: its mark, the files to add, and the keys of those to remove (MERGE)."""
+    """One task's part of a commit: its mark, the files to add, and the keys of files to remove (MERGE)."""
 
     mark: TaskMark
     add: Sequence[DataFile]
@@ -51,18 +51,18 @@ class TableChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableCommit:
-    """Changes of several tasks that go into one snapshot, or as few as their kinds allow."""
+    """Changes of several tasks for one snapshot, or as few as their kinds allow."""
 
     changes: Sequence[TableChange]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableState:
-    """A table as it is. `ends`: partition index → offset up to which records are in the table; `applied`: task id → epoch that did it."""
+    """A table's state. `ends`: partition index → offset up to which records are in the table; `applied`: task id → its epoch."""
 
     identifier: tuple[str, str]
     location_key: str
-    """Key prefix of the table's folder in the object store, without a slash at the end; data files go to `<location_key>/data/`."""
+    """Key prefix of the table's folder in the object store, without a trailing slash; data files are in `<location_key>/data/`."""
     metadata_location: str
     snapshot_id: int | None
     ends: Mapping[int, int]
@@ -71,7 +71,7 @@ class TableState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotSummary:
-    """A snapshot for people: when (ms), what operation, files and rows added and removed."""
+    """A snapshot for display: time (ms), operation, files and rows added and removed."""
 
     snapshot_id: int
     timestamp_ms: int
@@ -83,7 +83,7 @@ class SnapshotSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSummary:
-    """A table for people."""
+    """Statistics of a table for display."""
 
     state: TableState
     file_count: int

@@ -1,6 +1,6 @@
-"""What manifest lists and manifests name, remembered: both never change, and upkeep asks for those of every snapshot again and again.
+"""A cache of the names in manifest lists and manifests: both are immutable, and upkeep reads those of every snapshot repeatedly.
 
-Blocks. Safe for several threads.
+Blocks. Thread-safe.
 """
 
 from collections import OrderedDict
@@ -18,7 +18,7 @@ C = TypeVar("C", bound=Collection[str])
 
 
 class MetadataNames:
-    """Names in the metadata files of tables of one catalog; keeps the last used, `count_max` names in all."""
+    """Names in the metadata files of one catalog's tables; keeps the most recently used, up to `count_max` names."""
 
     def __init__(self, locations: Locations, count_max: int) -> None:
         self._locations = locations
@@ -26,7 +26,7 @@ class MetadataNames:
         self._keys: _Bounded[frozenset[str]] = _Bounded(count_max)
 
     def manifests(self, table: Table, snapshot: Snapshot) -> tuple[str, ...]:
-        """Locations of a snapshot's manifests."""
+        """Return the locations of a snapshot's manifests."""
         paths = self._manifests.get(snapshot.manifest_list)
         if paths is None:
             paths = tuple(manifest.manifest_path for manifest in snapshot.manifests(table.io))
@@ -34,7 +34,7 @@ class MetadataNames:
         return paths
 
     def files(self, table: Table, snapshots: Iterable[Snapshot]) -> Iterator[frozenset[str]]:
-        """For every manifest of the snapshots, once each: the keys of the files that it names and does not delete."""
+        """Yield, once per manifest of the snapshots, the keys of the files that it names and does not delete."""
         seen: set[str] = set()
         for snapshot in snapshots:
             loaded: dict[str, ManifestFile] = {}
@@ -56,7 +56,7 @@ class MetadataNames:
 
 
 class _Bounded(Generic[C]):
-    """Collections by name, least recently used first, with at most `count_max` members in all."""
+    """Collections by name, least recently used first, with at most `count_max` members in total."""
 
     def __init__(self, count_max: int) -> None:
         self._kept: OrderedDict[str, C] = OrderedDict()

@@ -11,15 +11,15 @@ NAMESPACE_DEFAULT: Final = "streams"
 
 
 def table_identifiers(stream: Stream) -> tuple[tuple[str, str], tuple[str, str]]:
-    """(namespace, name) that the stream's table has, and the one it has when the first is taken by another."""
+    """Return the table's (namespace, name), and the alternative if another table has the first."""
     namespace, name = _names(stream)
     return (namespace, name), (namespace, f"{name}_{stream.id.hex[:8]}")
 
 
 def location_key(stream: Stream) -> str:
-    """Key prefix of the table's folder, without a slash at the end. Every incarnation of a stream has its own.
+    """Return the key prefix of the table's folder, without a trailing slash. Every incarnation of a stream has its own.
 
-    It stays what it was when configs change: ask the table (`TableState.location_key`) where there is one.
+    The prefix of an existing table does not follow config changes: ask the table (`TableState.location_key`) if there is one.
     """
     namespace, name = _names(stream)
     return f"table/{_part(namespace)}/{_part(name)}-{stream.id.hex[:8]}"

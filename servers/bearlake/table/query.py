@@ -1,11 +1,11 @@
 """SQL over the tables of streams: the engine behind `bearlake sql`.
 
-DuckDB in this process, with every stream that the statement names as a view of the files that PyIceberg plans for the newest
-snapshot. Files of a local store are read by DuckDB itself, columns found by field id; other stores' through pyarrow and our object store.
-Files with rows that other engines have deleted are read by PyIceberg, which leaves those rows out.
-The statement sees nothing else: no files, no network, no extensions, and a bounded memory.
+Runs DuckDB in this process, with a view for each stream that the statement names. A view covers the files that PyIceberg plans for the
+newest snapshot. DuckDB itself reads files of a local store, with columns matched by field id; files of other stores are read through
+pyarrow and our object store. PyIceberg reads files in which other engines have deleted rows, and omits those rows.
+The statement has no access to files, the network or extensions, and its memory is bounded.
 
-DuckDB rather than DataFusion: of the latter only one release works with PyIceberg 0.12, others crash; both have the types that we need
+Why not DataFusion: only one of its releases works with PyIceberg 0.12, and the others crash. Both engines have the types that we need
 (timestamptz, list of structs, binary).
 """
 
@@ -66,22 +66,22 @@ _TYPES: dict[type[IcebergType], str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryResult:
-    """Rows of a query as Python values: bytes, aware datetimes (UTC), lists, dictionaries. `types` are DuckDB's names of them."""
+    """Rows of a query as Python values: bytes, aware datetimes (UTC), lists, dictionaries. `types` are DuckDB's type names."""
 
     columns: Sequence[str]
     types: Sequence[str]
-    rows: Sequence[tuple[Any, ...]]  # Any: whatever the statement selects
+    rows: Sequence[tuple[Any, ...]]  # Any: any type that the statement selects
     is_truncated: bool
     """Whether there were more rows than `TableSettings.query_row_count_max`."""
 
 
 async def query(tables: IcebergTables, streams: Sequence[Stream], sql: str) -> QueryResult:
-    """Run one statement over the tables of `streams`, each of which is a table by its name (to be quoted when it has dots).
+    """Run one statement over the tables of `streams`. A table is named like its stream (quoted if the name has dots).
 
     Raises:
-        Invalid: the statement is wrong, or names a table that is no stream with a table.
-        Overloaded: it needs more memory than `query_memory_bytes_max`, even with temporary files.
-        Unavailable: the catalog or the object store did not answer, or the query took longer than `query_deadline_ms`.
+        Invalid: the statement is invalid, or names a table that is not the table of a stream.
+        Overloaded: the query needs more than `query_memory_bytes_max`, even with temporary files.
+        Unavailable: the catalog or the object store did not answer, or the query exceeded `query_deadline_ms`.
     """
     connection = await tables.run("query", lambda: _connect(tables.settings))
 
@@ -92,8 +92,8 @@ async def query(tables: IcebergTables, streams: Sequence[Stream], sql: str) -> Q
     try:
         return await tables.run("query", run, deadline_ms=tables.settings.query_deadline_ms)
     finally:
-        with suppress(duckdb.ConnectionException):  # closed by the thread, when the query ended by itself
-            connection.interrupt()  # so that the thread ends soon when the caller has given up
+        with suppress(duckdb.ConnectionException):  # already closed by the thread if the query has ended
+            connection.interrupt()  # ends the thread soon if the caller has given up
 
 
 def _connect(settings: TableSettings) -> duckdb.DuckDBPyConnection:
@@ -127,7 +127,7 @@ def _query(
 
 
 def _mentions(sql: str, name: str) -> bool:
-    """Whether the statement may use the table: its name occurs as a word. (DuckDB tells names only of tables that exist.)"""
+    """Return whether the statement contains the table's name as a word. (DuckDB itself reports only names of existing tables.)"""
     return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", sql, re.IGNORECASE) is not None
 
 
@@ -146,7 +146,7 @@ def _result(relation: duckdb.DuckDBPyRelation | None, row_count_max: int) -> Que
 
 
 def _define(connection: duckdb.DuckDBPyConnection, tables: IcebergTables, stream: Stream) -> list[str]:
-    """Make the stream's view, if it has a table; the local files that it reads."""
+    """Create the stream's view, if the stream has a table; return the local files that the view reads."""
     table = tables.lookup().find(stream)
     if table is None:
         return []
@@ -157,7 +157,7 @@ def _define(connection: duckdb.DuckDBPyConnection, tables: IcebergTables, stream
         paths = [_path(tables.bridge, task) for task in plain]
         files = f"read_parquet([{', '.join(map(_text, paths))}], schema = {_columns(table)})"
         parts.append(f"from {files}")
-    elif plain and len(table.metadata.schemas) == 1:  # then names are as good as field ids
+    elif plain and len(table.metadata.schemas) == 1:  # with a single schema, names identify columns as field ids do
         keys = [tables.locations.key(task.file.file_path) for task in plain]
         columns = schema_to_pyarrow(table.schema(), include_field_ids=False)
         parts.append(_register(connection, f"{stream.name} files", open_dataset(tables.bridge, keys, columns)))
@@ -172,7 +172,7 @@ def _define(connection: duckdb.DuckDBPyConnection, tables: IcebergTables, stream
 
 
 def _scan(table: Table, tasks: Sequence[FileScanTask]) -> Any:
-    """Rows as PyIceberg reads them, with deletions applied and columns found by field id: a pyarrow table."""
+    """Read the rows through PyIceberg, with deletes applied and columns matched by field id: a pyarrow table."""
     scan = table.scan()
     return ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter).to_table(tasks)
 
@@ -187,7 +187,7 @@ def _path(bridge: StoreBridge, task: FileScanTask) -> str:
 
 
 def _columns(table: Table) -> str:
-    """The columns by field id, as `read_parquet` takes them; a file that lacks one has nulls."""
+    """Return the columns by field id for `read_parquet`; a column missing from a file is null."""
     fields = (
         f"{field.field_id}: {{name: {_text(field.name)}, type: {_text(_type(field.field_type))}, default_value: NULL}}"
         for field in table.schema().fields
@@ -196,7 +196,7 @@ def _columns(table: Table) -> str:
 
 
 def _type(found: IcebergType) -> str:
-    """DuckDB's name of an Iceberg type."""
+    """Return DuckDB's name for an Iceberg type."""
     if isinstance(found, DecimalType):
         return f"DECIMAL({found.precision}, {found.scale})"
     if isinstance(found, ListType):

@@ -1,9 +1,9 @@
 """Reads data files: footers, row groups as blocks of record batches, and records by time.
 
-The object store is asked for the bytes that are needed, on the event loop; decoding is done on threads of its own. pyarrow is imported
-there, too, with the first data file that is read: a server that reads no history does not carry it (0.2 s, 40 MB).
+Reads only the required bytes from the object store, on the event loop, and decodes on separate threads. pyarrow is imported on such a
+thread with the first data file, because a server that reads no history does not need it (0.2 s, 40 MB).
 
-Nothing is kept here: caches, single flight and read-ahead are the caller's (`streams/history.py`).
+Keeps nothing: the caller (`streams/history.py`) does caching, single flight and read-ahead.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class DataFileSettings:
 
 
 class DataFileReader:
-    """Reads data files of an object store. Used from the event loop's thread only."""
+    """Reads data files of an object store. Use from the event loop's thread only."""
 
     def __init__(self, store: ObjectStore, settings: DataFileSettings) -> None:
         self._store = store
@@ -51,11 +51,11 @@ class DataFileReader:
         self._executor: ThreadPoolExecutor | None = None
 
     async def footer(self, ref: ObjectRef) -> "Footer":
-        """The file's footer.
+        """Read the file's footer.
 
         Raises:
-            NotFound: the file is gone: resolve the offset again.
-            Corrupt: this is no data file of ours.
+            NotFound: the file is gone; resolve the offset again.
+            Corrupt: not one of our data files.
             Unavailable: the store did not answer in time.
             Unsupported: pyarrow is not installed.
         """
@@ -69,7 +69,7 @@ class DataFileReader:
         return await self._run(ref, _parse_footer, tail)
 
     async def block(self, ref: ObjectRef, footer: "Footer", group: int) -> "Block":
-        """A row group as record batches. Raises as `footer`."""
+        """Read a row group as record batches. Raises as `footer` does."""
         found = footer.groups[group]
         ranges = [ByteRange(found.start, found.end)]
         parts = await self._read(ref, ranges)
@@ -80,14 +80,16 @@ class DataFileReader:
     async def first_at(
         self, ref: ObjectRef, footer: "Footer", group: int, rows: "Rows", timestamp: int | None
     ) -> tuple[int, int] | None:
-        """(offset, timestamp in ms) of the first of the rows in the row group at or after `timestamp` (ms), or, if None, of the first
-        with the largest; None when there is none. Reads only the columns that it needs. Raises as `footer`."""
+        """Return (offset, timestamp in ms) of the first of `rows` at or after `timestamp` (ms), or, if None, of the first with the largest.
+
+        Returns None if there is no such row. Reads only the required columns. Raises as `footer` does.
+        """
         ranges = footer.time_ranges(group)
         parts = await self._read(ref, ranges)
         return await self._run(ref, _first_at, ref.size, ranges, parts, footer, group, rows, timestamp)
 
     async def close(self) -> None:
-        """Release the threads; what they still do is not waited for, and its result is nobody's."""
+        """Shut down the threads without waiting; pending results are discarded."""
         executor, self._executor = self._executor, None
         if executor is not None:
             executor.shutdown(wait=False, cancel_futures=True)
@@ -95,7 +97,7 @@ class DataFileReader:
     async def _read(self, ref: ObjectRef, ranges: Sequence[ByteRange]) -> Sequence[memoryview]:
         try:
             return await self._store.read(ref.key, ranges)
-        except (OutOfRange, Invalid) as error:  # of bytes: it must never look like an offset's
+        except (OutOfRange, Invalid) as error:  # about byte ranges; must not be mistaken for errors about offsets
             raise Corrupt(f"data file {ref.key} does not have the bytes that it should: {error}") from error
 
     async def _run(self, ref: ObjectRef, step: Callable[..., T], *arguments: object) -> T:

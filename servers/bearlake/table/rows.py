@@ -1,7 +1,7 @@
-"""Rows of data files on their way into other data files: read by row group, cut by key, put in order, grouped again.
+"""Moves rows from data files to other data files: reads row groups, cuts by key, sorts, and regroups.
 
-A *key* is (`_partition_id`, `_offset`); rows of a file are sorted by it. Everything works on columns, nothing row by row.
-Pure functions for a thread; none of pyarrow's errors leaves. Used by merging (`compaction/merge.py`).
+A *key* is (`_partition_id`, `_offset`); the rows of a file are sorted by key. All steps work on columns, never row by row.
+Pure functions for a thread; no pyarrow errors escape. Used by merging (`compaction/merge.py`).
 """
 
 from bisect import bisect_left, bisect_right
@@ -20,7 +20,7 @@ from bearlake.table.sparse import SparseFile
 
 KEY_COLUMNS = (PARTITION_ID, OFFSET)
 _ROW_BYTES = 60
-"""Bytes of a row's columns of fixed width and offsets, uncompressed."""
+"""Uncompressed size (bytes) of a row's fixed-width columns and offsets."""
 
 Key: TypeAlias = tuple[int, int]
 """(partition index, offset)"""
@@ -37,7 +37,7 @@ class KeyRun(NamedTuple):
 
 
 class Keys:
-    """The keys of rows, for look-ups."""
+    """The keys of rows, for lookups."""
 
     def __init__(self, rows: pa.Table) -> None:
         self._partitions = _numbers(rows[PARTITION_ID], "i")
@@ -47,17 +47,17 @@ class Keys:
         return len(self._offsets)
 
     def key(self, row: int) -> Key:
-        """The row's key; `row` as an index of a sequence."""
+        """Return the key of a row, by its index."""
         return self._partitions[row], self._offsets[row]
 
     def find(self, key: Key) -> int:
-        """Number of the first row whose key is `key` or behind it."""
+        """Return the index of the first row whose key is at or after `key`."""
         start = bisect_left(self._partitions, key[0])
         end = bisect_right(self._partitions, key[0], start)
         return bisect_left(self._offsets, key[1], start, end)
 
     def runs(self) -> Iterator[KeyRun]:
-        """The runs of rows of one partition, in order."""
+        """Yield the runs of rows of one partition, in order."""
         start = 0
         while start < len(self):
             partition = self._partitions[start]
@@ -67,7 +67,7 @@ class Keys:
 
 
 def read_keys(file: SparseFile, footer: Footer, group: int) -> Keys:
-    """The keys of a row group; `file` has the bytes of `Footer.time_ranges`.
+    """Read the keys of a row group; `file` has the bytes of `Footer.time_ranges`.
 
     Raises:
         Corrupt: the rows cannot be decoded.
@@ -76,10 +76,10 @@ def read_keys(file: SparseFile, footer: Footer, group: int) -> Keys:
 
 
 def read_rows(file: SparseFile, footer: Footer, group: int) -> pa.Table:
-    """All columns of a row group, whose bytes are in `file`.
+    """Read all columns of the row group in `file`.
 
     Raises:
-        Corrupt: the rows cannot be decoded, or are not rows of ours.
+        Corrupt: the rows cannot be decoded, or do not have our format.
     """
     rows = _read(file, footer, group, COLUMNS)
     if not rows.schema.equals(ARROW_SCHEMA):
@@ -88,9 +88,9 @@ def read_rows(file: SparseFile, footer: Footer, group: int) -> pa.Table:
 
 
 def cut(rows: pa.Table, low: Key, high: Key | None) -> Iterator[tuple[Key, pa.Table]]:
-    """The rows with keys in `[low, high)` (None: to the end), one table per partition with its first key.
+    """Yield the rows with keys in `[low, high)` (None: to the end), one table per partition with its first key.
 
-    The tables keep no more memory alive than they have, unless they are nearly all of `rows`.
+    A table retains only its own memory, unless it has nearly all of `rows`.
     """
     keys = Keys(rows)
     start = keys.find(low)
@@ -107,7 +107,7 @@ def cut(rows: pa.Table, low: Key, high: Key | None) -> Iterator[tuple[Key, pa.Ta
 
 
 def in_order(pieces: Sequence[tuple[Key, pa.Table]]) -> pa.Table:
-    """All rows of `pieces` sorted by key; each piece is of one partition and sorted."""
+    """Return all rows of `pieces` sorted by key; each piece is sorted and has one partition."""
     tables = [piece for _, piece in sorted(pieces, key=lambda piece: piece[0])]
     rows = pa.concat_tables(tables)
     ends = [(piece[PARTITION_ID][-1].as_py(), piece[OFFSET][-1].as_py()) for piece in tables]
@@ -119,7 +119,7 @@ def in_order(pieces: Sequence[tuple[Key, pa.Table]]) -> pa.Table:
 
 
 def groups(tables: Sequence[pa.Table], bytes_max: int) -> list[pa.Table]:
-    """The rows of `tables` in groups of at most `bytes_max` uncompressed bytes that end where a batch ends; at least one batch each."""
+    """Group the rows of `tables` into at most `bytes_max` uncompressed bytes each, ending at batch boundaries; at least one batch each."""
     rows = pa.concat_tables(tables)
     sizes = pc.add(_lengths(rows[KEY]), _lengths(rows[VALUE]))
     totals = _numbers(pc.cumulative_sum(pc.add(sizes, _ROW_BYTES)), "q")
@@ -134,12 +134,12 @@ def groups(tables: Sequence[pa.Table], bytes_max: int) -> list[pa.Table]:
 
 
 def compact(rows: pa.Table) -> pa.Table:
-    """A copy of the rows with each column in one piece; it keeps nothing else in memory."""
+    """Copy the rows with each column contiguous, so that the copy retains no other memory."""
     return pa.Table.from_arrays([pa.concat_arrays(column.chunks) for column in rows.columns], schema=rows.schema)
 
 
 def _batch_starts(rows: pa.Table) -> Iterator[int]:
-    """Numbers of the rows that begin a batch, but the first row."""
+    """Yield the indexes of rows that begin a batch, except the first row."""
     batches = pa.concat_arrays([chunk.field("base_offset") for chunk in rows[BATCH].chunks])
     partitions = pa.concat_arrays(rows[PARTITION_ID].chunks)
     changes = pc.or_(pc.not_equal(batches[1:], batches[:-1]), pc.not_equal(partitions[1:], partitions[:-1]))
@@ -151,7 +151,7 @@ def _lengths(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _numbers(values: pa.ChunkedArray | pa.Array, form: Literal["i", "q", "Q"]) -> memoryview:
-    """The numbers as a view of 4 or 8 bytes each; a copy if they are in pieces."""
+    """Return the numbers as a view of 4 or 8 bytes each; copies if they are not contiguous."""
     chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
     array = (
         chunks[0]

@@ -1,10 +1,10 @@
-"""The columns of a stream's table: names and field ids once, and their Arrow and Iceberg forms.
+"""The columns of a stream's table: names and field ids, and their Arrow and Iceberg forms.
 
-Field ids are those that Iceberg gives a new table (fields of a struct first, then what is nested in each), so a catalog that assigns
-ids afresh gives the same ones; they are written into every Parquet file, no name mapping is needed, and columns may be renamed.
-Names that Iceberg reserves (`_partition`, `_pos`, `_file`, …) are avoided: Spark fails on tables that have them.
+Field ids follow Iceberg's numbering of a new table (the fields of a struct first, then their nested fields), so a catalog that assigns
+new ids assigns the same ones. The ids are in every Parquet file, so no name mapping is needed and columns may be renamed.
+Names that Iceberg reserves (`_partition`, `_pos`, `_file`, …) are avoided, because Spark fails on tables that have them.
 
-Importing this needs pyarrow only; `iceberg_schema` and `iceberg_sort_order` import pyiceberg when they are called.
+Importing this module needs only pyarrow; `iceberg_schema` and `iceberg_sort_order` import pyiceberg when called.
 Source: Apache Iceberg table spec, "Schemas and Data Types", "Reserved Field IDs", "Sort Orders", "Parquet"; "Configuration".
 """
 
@@ -30,12 +30,12 @@ HEADERS: Final = "_headers"
 VALUE: Final = "_value"
 BATCH: Final = "_batch"
 COLUMNS: Final = (PARTITION_ID, OFFSET, TIMESTAMP, KEY, HEADERS, VALUE, BATCH)
-"""Names in the order of the columns. Rows of a data file are sorted by (`_partition_id`, `_offset`)."""
+"""Column names in order. Rows of a data file are sorted by (`_partition_id`, `_offset`)."""
 
 HEADER_KEY: Final = "key"
 HEADER_VALUE: Final = "value"
 BATCH_FIELDS: Final = ("base_offset", "attributes", "producer_id", "producer_epoch", "base_sequence")
-"""Fields of `_batch`: those of the record batch that the row came in; its other header fields follow from the rows."""
+"""Fields of `_batch`, from the row's original record batch; its other header fields follow from the rows."""
 
 FIELD_IDS: Final[Mapping[str, int]] = {
     PARTITION_ID: 1,
@@ -54,13 +54,13 @@ FIELD_IDS: Final[Mapping[str, int]] = {
     "_batch.producer_epoch": 14,
     "_batch.base_sequence": 15,
 }
-"""Field id by Iceberg's full name of the field."""
+"""Field ids by Iceberg's full field name."""
 
 BOUNDED_COLUMNS: Final = (PARTITION_ID, OFFSET, TIMESTAMP)
-"""Columns whose smallest and largest values manifests and Parquet statistics tell; payloads stay out of metadata."""
+"""Columns with bounds in manifests and Parquet statistics. Payloads stay out of metadata."""
 
 METADATA_KEY: Final = b"PARQUET:field_id"
-"""Key of Arrow field metadata under which Parquet writers look for a field's id."""
+"""Arrow field metadata key from which Parquet writers take a field's id."""
 
 
 def _field(path: str, arrow_type: pa.DataType, *, required: bool) -> pa.Field:
@@ -94,11 +94,11 @@ ARROW_SCHEMA: Final[pa.Schema] = pa.schema(
         _field(BATCH, _BATCH_TYPE, required=False),
     ]
 )
-"""The columns as Arrow types with field ids. Column types are those of `kernel.Columns`: 32-bit offsets, µs timestamps."""
+"""The columns as Arrow types with field ids. Types are those of `kernel.Columns`: 32-bit offsets, µs timestamps."""
 
 
 def iceberg_schema() -> Schema:
-    """The columns as an Iceberg schema (format version 2)."""
+    """Return the columns as an Iceberg schema (format version 2)."""
     from pyiceberg.schema import Schema
     from pyiceberg.types import (
         BinaryType,
@@ -136,7 +136,7 @@ def iceberg_schema() -> Schema:
 
 
 def iceberg_sort_order() -> SortOrder:
-    """(`_partition_id`, `_offset`), ascending: other engines' rewrites keep offsets together, too."""
+    """Return the order (`_partition_id`, `_offset`), ascending, so that rewrites by other engines also keep offsets together."""
     from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
     from pyiceberg.transforms import IdentityTransform
 
@@ -149,9 +149,9 @@ def iceberg_sort_order() -> SortOrder:
 
 
 def table_properties(settings: TableSettings, stream_id: str) -> dict[str, str]:
-    """Properties of a new table.
+    """Return the properties of a new table.
 
-    `gc.enabled=false` makes other engines refuse to expire snapshots or delete files: the segment index needs them, and our own
+    `gc.enabled=false` makes other engines refuse to expire snapshots or delete files: the segment index needs the files, and our own
     upkeep does both. Metrics of payload columns stay out of the manifests.
     """
     return {

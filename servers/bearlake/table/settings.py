@@ -1,7 +1,7 @@
 """Settings of tables and their catalog.
 
-Without any, tables are in a SQLite catalog beside the embedded metadata store. Secrets are not values of settings: a REST catalog's
-token or credential is read from a file; PostgreSQL's password may be in the URL, which is masked wherever settings are shown.
+By default, tables are in a SQLite catalog next to the embedded metadata store. A REST catalog's token or credential is read
+from a file, not from a setting. PostgreSQL's password may be in the URL, which is masked wherever settings are shown.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A file of which only some ranges are in memory: what was read of an object, as Parquet's reader wants to see it."""
+"""A file with only some ranges in memory: presents the ranges read from an object to Parquet's reader."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from bearlake.objects import ByteRange
 
 
 class SparseFile:
-    """A read-only file of `size` bytes. Reads of a range that was not loaded raise `OSError`."""
+    """A read-only file of `size` bytes. Reading a range that is not loaded raises `OSError`."""
 
     closed = False
 
@@ -16,7 +16,7 @@ class SparseFile:
         self._position = 0
 
     def read(self, count: int = -1) -> memoryview:
-        """The next `count` bytes (-1: to the end), without a copy."""
+        """Return the next `count` bytes (-1: to the end), without a copy."""
         start = self._position
         end = self._size if count < 0 else min(self._size, start + count)
         for loaded, part in self._parts:
@@ -26,12 +26,12 @@ class SparseFile:
         raise OSError(f"bytes [{start}, {end}) were not loaded")
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """Set the position, as `io.IOBase.seek`."""
+        """Set the position, as `io.IOBase.seek` does."""
         self._position = offset + (0, self._position, self._size)[whence]
         return self._position
 
     def tell(self) -> int:
-        """The position."""
+        """Return the position."""
         return self._position
 
     def size(self) -> int:
@@ -39,16 +39,16 @@ class SparseFile:
         return self._size
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing; there is nothing to close."""
 
     def readable(self) -> bool:
-        """Yes."""
+        """Return True."""
         return True
 
     def writable(self) -> bool:
-        """No."""
+        """Return False."""
         return False
 
     def seekable(self) -> bool:
-        """Yes."""
+        """Return True."""
         return True

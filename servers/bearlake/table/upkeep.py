@@ -1,15 +1,15 @@
-"""Keeping tables small: snapshot expiry, retention, which files live snapshots name, figures. Data files are never deleted here (I7).
+"""Keeps tables small: snapshot expiry, retention, and deletion of metadata files. Never deletes data files (I7).
 
-Metadata files are deleted by what is seen: those of the table's `metadata/` folder that neither the table's metadata nor any of its
-snapshots names. Files that an expiry has just released go at once: whoever could still name them replaces a version whose head they
-belong to. The others may belong to a commit under way. So the table is fenced first: the commit loaded the table before the
-fence, and can no longer happen (decision 96). The grace period only keeps upkeep from fencing for every commit that it meets.
+Upkeep deletes files in the table's `metadata/` folder that neither the table's metadata nor any of its snapshots names. Files that an
+expiry has just released are deleted at once: only a commit based on an older version, whose head they belonged to, could still name
+them, and that commit fails. Other unnamed files may belong to a running commit, so the table is fenced first: a commit that loaded the
+table before the fence can no longer happen (decision 96). The grace period only avoids a fence for every running commit.
 
-Not deleted: manifests and manifest lists of other engines that no expiry of ours released. Spark and Flink commit again with manifests
-that they wrote before, and a fence keeps out no first commit to a new branch, which replaces nothing. Nor the first metadata file of a
-table: its creation may still be under way, and no fence stops a creation.
+Not deleted: manifests and manifest lists of other engines, unless our expiry has released them. Spark and Flink reuse manifests that
+they wrote earlier, and a fence does not exclude the first commit to a new branch, which replaces nothing. Also not deleted: the first
+metadata file of a table, because the creation may still be running and no fence stops a creation.
 
-Everything in this file blocks. Source: Apache Iceberg table spec, "Snapshot Retention Policy"; Java's `RemoveSnapshots`, by its docs.
+All functions block. Source: Apache Iceberg table spec, "Snapshot Retention Policy"; Java's `RemoveSnapshots`, by its docs.
 """
 
 import re
@@ -34,13 +34,13 @@ from bearlake.table.names import MetadataNames
 
 METADATA_JSON_SUFFIX: Final = ".metadata.json"
 FIRST_VERSION_PREFIX: Final = "00000-"
-"""How the name of a table's first metadata file begins, in PyIceberg and in Iceberg's Java library."""
+"""Name prefix of a table's first metadata file, in PyIceberg and in Iceberg's Java library."""
 _OURS: Final = re.compile(rf"(snap-\d+-\d+-)?{OURS_PREFIX}[^/]*\.avro")
-"""The names of our manifests and manifest lists; each try of a commit writes its own."""
+"""Names of our manifests and manifest lists; each attempt of a commit writes its own."""
 
 
 def live_files(table: Table, keys: Collection[str], names: MetadataNames) -> set[str]:
-    """Those of `keys` that any snapshot of the table names, of whatever branch and whoever wrote them."""
+    """Return the `keys` that any snapshot of the table names, on any branch and by any writer."""
     missing, found = set(keys), set[str]()
     newest_first = sorted(table.metadata.snapshots, key=lambda snapshot: -snapshot.timestamp_ms)
     for named in names.files(table, newest_first):
@@ -54,12 +54,13 @@ def live_files(table: Table, keys: Collection[str], names: MetadataNames) -> set
 def expire(
     table: Table, committer: Committer, names: MetadataNames, *, before_ms: int, keep_count_min: int
 ) -> tuple[Table, set[str]]:
-    """Remove old snapshots from the table; the table afterwards, and the locations of metadata files that this released.
+    """Remove old snapshots; return the table afterwards, and the locations of metadata files released by the removal.
 
-    Heads of branches and tags stay, and so do the newest `keep_count_min` of the main branch. The commit requires that every branch
-    and tag is where it was seen: a catalog removes those whose snapshot expires, and the table would be empty without its main branch.
+    Keeps the heads of branches and tags, the history of branches other than main, and the newest `keep_count_min` snapshots. The commit
+    requires that every branch and tag is unchanged: a catalog removes a branch whose snapshot expires, and without its main branch the
+    table would be empty.
     """
-    released: set[str] = set()  # of all tries: one that was not answered may have happened
+    released: set[str] = set()  # of all attempts: an unanswered attempt may have succeeded
 
     def stage(transaction: Attempt) -> None:
         seen = table_of(transaction)
@@ -79,7 +80,7 @@ def expire(
 
 
 def table_of(transaction: Attempt) -> Table:
-    """The table of a try, as it was loaded for it."""
+    """Return an attempt's table, as loaded for it."""
     return transaction._table
 
 
@@ -116,10 +117,10 @@ def delete_unnamed(
     *,
     before_ms: int,
 ) -> int:
-    """Delete the metadata files among `listed` that the table does not name and no commit will; how many.
+    """Delete the metadata files in `listed` that the table does not name and no commit will name; return how many.
 
-    Files that are not `released` are candidates when they last changed `before_ms`, and the table is fenced for them. `table` must
-    have been loaded after `listed`.
+    Files other than `released` are candidates if they last changed before `before_ms`; the table is fenced before their deletion. `table`
+    must have been loaded after `listed`.
     """
     released_keys = {bridge.locations.key_or_none(location) for location in released}
     suspects = [found for found in listed if found.key.endswith(METADATA_SUFFIXES)]
@@ -134,7 +135,7 @@ def delete_unnamed(
 
 
 def _is_fenced_off(key: str) -> bool:
-    """Whether a fence keeps out every commit that may come to name the file: it is of one try, which replaces one version."""
+    """Return whether a fence excludes all commits that may name the file: it belongs to one attempt, which replaces one version."""
     name = key.rpartition("/")[2]
     if name.endswith(METADATA_JSON_SUFFIX):
         return not name.startswith(FIRST_VERSION_PREFIX)
@@ -142,7 +143,7 @@ def _is_fenced_off(key: str) -> bool:
 
 
 def _named(table: Table, locations: Locations, names: MetadataNames) -> set[str | None]:
-    """Keys of the metadata files that the table and its snapshots name."""
+    """Return the keys of the metadata files that the table and its snapshots name."""
     return {locations.key_or_none(location) for location in _metadata_locations(table, names)}
 
 
@@ -159,7 +160,7 @@ def _metadata_locations(table: Table, names: MetadataNames) -> Iterator[str]:
 
 
 def delete_before(table: Table, committer: Committer, timestamp_ms: int) -> int:
-    """Remove the data files whose newest `_timestamp` is known and older; how many. Nothing to remove: no commit."""
+    """Remove data files whose newest `_timestamp` is known and older; return how many. No commit if there are none."""
     count = 0
 
     def stage(transaction: Attempt) -> None:
@@ -167,7 +168,7 @@ def delete_before(table: Table, committer: Committer, timestamp_ms: int) -> int:
         old = [
             key for key, newest_ms in _newest(table_of(transaction), committer.locations) if newest_ms < timestamp_ms
         ]
-        if old or count == 0:  # after a lost reply there is nothing left to do, but the count stays
+        if old or count == 0:  # after a lost reply nothing is left to do, but the count stays
             count = len(old)
         if old:
             summary = {TASKS_SUMMARY: "{}"}
@@ -178,7 +179,7 @@ def delete_before(table: Table, committer: Committer, timestamp_ms: int) -> int:
 
 
 def _newest(table: Table, locations: Locations) -> Iterator[tuple[str, int]]:
-    """(key, newest timestamp in ms) of every data file that has one and is ours to name."""
+    """Yield (key, newest timestamp in ms) of every data file that has one and is in our store."""
     snapshot = table.current_snapshot()
     timestamp = schema.FIELD_IDS[schema.TIMESTAMP]
     for manifest in snapshot.manifests(table.io) if snapshot else []:
@@ -192,7 +193,7 @@ def _newest(table: Table, locations: Locations) -> Iterator[tuple[str, int]]:
 
 
 def summary(table: Table, state: TableState) -> TableSummary:
-    """Figures of a table, from its current snapshot's summary and manifest list."""
+    """Return statistics of a table, from its current snapshot's summary and manifest list."""
     current = table.current_snapshot()
     manifests = current.manifests(table.io) if current else []
     kept = [manifest for manifest in manifests if manifest.content == ManifestContent.DATA]

@@ -1,11 +1,11 @@
-"""Rows become Parquet data files: one row group per call, and the `DataFile` from the footer that was just written.
+"""Writes rows as Parquet data files: one row group per call, and the `DataFile` from the footer just written.
 
-What costs nothing to readers and much to the writer is left out: payload columns have neither dictionary nor statistics, pages
-are compressed with zstd at level 1, offsets and timestamps are delta-coded, and the fields of `_batch`, which repeat in every
-row of a batch, are dictionary indices in runs. Field ids are in the file, Arrow's own copy of the schema is not.
-Measured (`bench/compaction.py`): the encoder is what compaction costs; level 3 or default dictionaries would halve its speed.
+Omits what costs the writer much and helps readers little: payload columns have neither dictionary nor statistics. Pages are compressed
+with zstd at level 1, offsets and timestamps are delta-coded, and the fields of `_batch`, which repeat in every row of a batch, are
+run-length coded dictionary indices. Files contain field ids, but not Arrow's own copy of the schema.
+Measured (`bench/compaction.py`): the encoder dominates the cost of compaction; level 3 or default dictionaries would halve its speed.
 
-The file grows in memory as a list of parts, so that it is put without another copy: its size bounds what a writer holds.
+A file grows in memory as a list of parts, which is uploaded without another copy: its size bounds a writer's memory.
 Source: Apache Parquet format (encodings, row groups); Apache Iceberg table spec, "Parquet" and "Appendix D".
 """
 
@@ -52,19 +52,19 @@ _MICROSECONDS = 1000
 
 
 Rows: TypeAlias = pa.RecordBatch | pa.Table
-"""Rows of the table as Arrow has them, columns as in `schema.ARROW_SCHEMA`."""
+"""Rows of the table in Arrow, with the columns of `schema.ARROW_SCHEMA`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedFile:
-    """A data file's bytes, to be put under `file.key`, and what manifests say of it."""
+    """A data file's bytes, to be stored under `file.key`, and its manifest entry."""
 
     parts: Sequence[bytes]
     file: DataFile
 
 
 class DataFileWriter:
-    """Writes one data file. Rows come sorted by (`_partition_id`, `_offset`), in row groups that end where a batch ends."""
+    """Writes one data file. Rows must be sorted by (`_partition_id`, `_offset`), in row groups that end at batch boundaries."""
 
     def __init__(self, key: str) -> None:
         self._key = key
@@ -88,18 +88,18 @@ class DataFileWriter:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes written so far; the footer is still to come."""
+        """Bytes written so far, without the footer."""
         return self._sink.size
 
     def write(self, rows: Rows) -> None:
-        """Write one row group; at least one row, columns as in `schema.ARROW_SCHEMA`."""
+        """Write one row group of at least one row, with the columns of `schema.ARROW_SCHEMA`."""
         assert rows.num_rows > 0
         table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
         self._writer.write_table(table, row_group_size=rows.num_rows)
         self.row_count += rows.num_rows
 
     def finish(self) -> FinishedFile:
-        """Write the footer; the writer is not used afterwards."""
+        """Write the footer. The writer cannot be used afterwards."""
         assert self.row_count > 0
         self._writer.close()
         self._output.close()
@@ -110,7 +110,7 @@ class DataFileWriter:
 
 
 def record_batch(columns: kernel.Columns) -> pa.RecordBatch:
-    """The kernel's columns as Arrow, without a copy: the kernel's buffers live as long as the result."""
+    """Convert the kernel's columns to Arrow without a copy; the kernel's buffers live as long as the result."""
     count = columns.row_count
     header_type = ARROW_SCHEMA.field(HEADERS).type.value_type
     header_count = len(memoryview(columns.header_key_offsets).cast("B")) // 4 - 1
@@ -152,7 +152,7 @@ def record_batch(columns: kernel.Columns) -> pa.RecordBatch:
 
 
 def data_file(key: str, size: int, footer: pq.FileMetaData) -> DataFile:
-    """What a manifest says of a file of ours, from its footer. Bounds are only of the columns with statistics."""
+    """Build a file's manifest entry from its footer. Only columns with statistics have bounds."""
     column_sizes: dict[int, int] = {}
     value_counts: dict[int, int] = {}
     nulls: dict[int, int] = {}
@@ -188,7 +188,7 @@ def data_file(key: str, size: int, footer: pq.FileMetaData) -> DataFile:
 
 
 def _start_of(column: pq.ColumnChunkMetaData) -> int:
-    """Where a column chunk begins: at its dictionary, if it has one."""
+    """Return where a column chunk starts: at its dictionary, if any."""
     if column.has_dictionary_page:
         return int(min(column.dictionary_page_offset, column.data_page_offset))
     return int(column.data_page_offset)
@@ -210,7 +210,7 @@ def _binary(
 
 
 class _Parts:
-    """A file that is only written to, from front to back."""
+    """A write-only file, written from front to back."""
 
     def __init__(self) -> None:
         self.parts: list[bytes] = []
@@ -226,7 +226,7 @@ class _Parts:
         return self.size
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing; nothing is buffered."""
 
     def close(self) -> None:
         self.closed = True

@@ -1,1 +1,1 @@
-"""WAL objects: their layout, how one is sealed, read and named."""
+"""WAL objects: layout, sealing, reading, and keys."""

@@ -1,18 +1,18 @@
-"""The WAL object: one immutable object with the record batches of many partitions, written by one server in one flush.
+"""The WAL object: one immutable object that holds record batches of many partitions; one server writes it in one flush.
 
     ┌────────┬───────────────────────────┬─────────┬─────────┬─────┬─────────┬─────────┐
     │ header │ index: one entry per slice│ slice 0 │ slice 1 │  …  │ slice n │ trailer │
     └────────┴───────────────────────────┴─────────┴─────────┴─────┴─────────┴─────────┘
     0                                    slices back to back, no gaps        size - 40
 
-What all versions share, so that a reader can tell them apart from either end: an object begins with `MAGIC` and a uint16
-version, and ends with a trailer of 40 bytes whose last 8 are `MAGIC_END`. All numbers are big-endian, all positions are absolute.
-Version 1 is laid out byte by byte in `wal/v1.py`, which stays as long as its objects may exist.
+All versions share these parts, so that a reader can identify the version from either end: an object begins with `MAGIC` and a uint16
+version, and ends with a trailer of 40 bytes whose last 8 bytes are `MAGIC_END`. All numbers are big-endian; all positions are absolute.
+`wal/v1.py` gives the byte layout of version 1 and stays as long as such objects may exist.
 
-A slice holds the whole record batches of one partition, back to back in order of arrival, exactly as the producers sent them (base
-offset 0: offsets are assigned at commit, and written only into what is served). A partition has at most one slice per object, and
-slices are sorted by stream id and partition. The object explains itself without the metadata store, but only the commit log
-says which of its batches are in their partition's log, and at which offsets.
+A slice holds whole record batches of one partition, back to back in order of arrival, exactly as the producers sent them. Their base
+offset is 0: the commit assigns offsets, and the server writes them only into the bytes that it serves. A partition has at most one slice
+per object; slices are sorted by stream id and partition. A reader can parse the object without the metadata store, but only the commit
+log says which batches are in their partition's log, and at which offsets.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ MAGIC_END = b"BEARWAL\n"
 TRAILER_BYTES = 40
 """The size of every version's trailer."""
 HEAD_BYTES = 64 * 1024
-"""A first read of this many bytes from the front has the index of objects with up to 1,600 slices."""
+"""Size of a first read from the front; it covers the index of an object with up to 1,600 slices."""
 
 
 class Part(NamedTuple):
@@ -37,7 +37,7 @@ class Part(NamedTuple):
 
 
 class SliceEntry(NamedTuple):
-    """One slice as the object's index has it: whose it is, its place, and the CRC32C of its bytes."""
+    """One slice in the object's index: its partition, its position and length, and the CRC32C of its bytes."""
 
     stream_id: bytes
     partition: int
@@ -48,7 +48,7 @@ class SliceEntry(NamedTuple):
 
 
 class Index(NamedTuple):
-    """What the front of a WAL object says: its size, the server that wrote it, and its slices by position."""
+    """The header and index of a WAL object: its size, the server that wrote it, and its slices by position."""
 
     version: int
     size: int

@@ -1,6 +1,6 @@
-"""Keys of WAL objects: `wal/<yyyymmddhh>/<uuid>`, the hour in UTC and a UUIDv7, both from the moment of sealing.
+"""Keys of WAL objects: `wal/<yyyymmddhh>/<uuid>`, the UTC hour and a UUIDv7 of the time of sealing.
 
-Keys sort by time, so listing by age reads only the hours asked for; and two objects never share a key, whoever writes them.
+Keys sort by time, so a listing by age reads only the hours requested. Two objects never share a key, even across servers.
 Source: RFC 9562, section 5.7 (UUIDv7: 48 bits of Unix milliseconds, 74 random bits).
 """
 
@@ -23,7 +23,7 @@ _RANDOM_B_BITS = 62
 
 
 def uuid7(time_ms: int, random_bits: int) -> uuid.UUID:
-    """The UUIDv7 of `time_ms` (Unix milliseconds, 0 <= time_ms < 2**48) with the given 74 random bits."""
+    """Build a UUIDv7 from `time_ms` (Unix milliseconds, 0 <= time_ms < 2**48) and 74 random bits."""
     if not 0 <= time_ms < 1 << _TIME_BITS or not 0 <= random_bits < 1 << _RANDOM_BITS:
         raise ValueError("a UUIDv7 has 48 bits of time and 74 random bits")
     random_a, random_b = divmod(random_bits, 1 << _RANDOM_B_BITS)
@@ -42,7 +42,7 @@ class KeySource:
         self._hour_prefix = ""
 
     def next(self) -> str:
-        """A fresh key."""
+        """Return a new key."""
         now_ms = self._clock.now_ms()
         hour = now_ms // _HOUR_MS
         if hour != self._hour:  # formatting a date costs as much as sealing a small object
@@ -51,7 +51,7 @@ class KeySource:
 
 
 def created_ms(key: str) -> int:
-    """When the object was sealed, by its writer's clock, in Unix milliseconds.
+    """Return when the object was sealed, by its writer's clock, in Unix milliseconds.
 
     Raises:
         Invalid: `key` is not the key of a WAL object, or its hour contradicts its UUID.

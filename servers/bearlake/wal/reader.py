@@ -1,8 +1,8 @@
-"""Reads WAL objects of any version, from ranges or whole.
+"""Reads WAL objects of any version, whole or by byte ranges.
 
-From the front: `index_range(head)` says which bytes hold the index, `read_index` checks and parses them. From the end:
-`index_range_from_tail(tail)` says the same, and proves that the object is whole. Then `read_slice` for each slice wanted, or `verify`
-for everything at once. Whatever the bytes are, nothing but `Corrupt` and `Unsupported` (a newer version) leaves this module.
+From the front, `index_range(head)` returns the byte range of the index, and `read_index` checks and parses the index. From the end,
+`index_range_from_tail(tail)` returns the same range and proves that the object is complete. Then call `read_slice` for each slice, or
+`verify` for the whole object. For any input bytes, this module raises only `Corrupt` and `Unsupported` (a newer version).
 """
 
 from struct import Struct
@@ -21,7 +21,7 @@ _CRC = Struct(">I")
 
 
 def index_range(head: Buffer) -> tuple[int, int]:
-    """`[start, end)` of the object's bytes that `read_index` needs; `head` are its first bytes, at least 40.
+    """Return the byte range `[start, end)` that `read_index` needs; `head` holds the object's first bytes, at least 40.
 
     Raises:
         Corrupt: these are not the first bytes of a WAL object.
@@ -32,7 +32,7 @@ def index_range(head: Buffer) -> tuple[int, int]:
 
 
 def index_range_from_tail(tail: Buffer) -> tuple[int, int, int]:
-    """`[start, end)` of the bytes that `read_index` needs, and the object's size, by its last bytes (`TRAILER_BYTES` or more).
+    """Return the byte range `[start, end)` that `read_index` needs, and the object's size; `tail`: its last `TRAILER_BYTES` bytes or more.
 
     Raises:
         Corrupt: these are not the last bytes of a WAL object.
@@ -49,10 +49,10 @@ def index_range_from_tail(tail: Buffer) -> tuple[int, int, int]:
 
 
 def read_index(head: Buffer) -> Index:
-    """The object's index; `head` begins with the object's first byte and reaches to the index's end or beyond.
+    """Parse the object's index; `head` starts at the object's first byte and reaches the end of the index or beyond.
 
     Raises:
-        Corrupt: the bytes contradict their checksum or each other, or are too few.
+        Corrupt: the checksum does not match, or the bytes are inconsistent or too few.
         Unsupported: the object has a newer version.
     """
     _check_start(head)
@@ -60,10 +60,10 @@ def read_index(head: Buffer) -> Index:
 
 
 def read_slice(buffer: Buffer, entry: SliceEntry, origin: int = 0) -> memoryview:
-    """The slice's bytes, checked against its checksum; `buffer` holds the object's bytes from position `origin` on.
+    """Return the slice's bytes after checking their checksum; `buffer` holds the object's bytes from position `origin` on.
 
     Raises:
-        Corrupt: the buffer does not hold the slice, or its bytes were changed (also by `kernel.rebase`).
+        Corrupt: the buffer does not hold the slice, or the slice's bytes were changed (`kernel.rebase` changes them, too).
     """
     start = entry.position - origin
     end = start + entry.length
@@ -75,10 +75,10 @@ def read_slice(buffer: Buffer, entry: SliceEntry, origin: int = 0) -> memoryview
 
 
 def verify(whole: Buffer) -> Index:
-    """Check every byte of an object: trailer, index, slices, and each batch's own structure and CRC; its index.
+    """Check every byte of an object: trailer, index, slices, and each batch's structure and CRC; returns the index.
 
     Raises:
-        Corrupt: says what is wrong and where.
+        Corrupt: a check failed; the message says which check and where.
         Unsupported: the object has a newer version.
     """
     index = read_index(whole)

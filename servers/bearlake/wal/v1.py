@@ -20,7 +20,7 @@
     28   uint32   CRC32C of the trailer's first 28 bytes
     32   8 bytes  magic "BEARWAL" 0A
 
-Unused fields are zero and a reader refuses anything else, so that every bit of an object is covered by some check.
+Unused fields are zero and a reader refuses other values, so that a check covers every bit of an object.
 """
 
 from collections.abc import Sequence
@@ -37,18 +37,18 @@ ENTRY = Struct(">16sIIQII")
 CRC = Struct(">I")
 TRAILER = Struct(">QIIQHH")
 LENGTH_MAX = 2**32 - 1
-"""Of a slice, in bytes."""
+"""Largest slice, in bytes."""
 SLICE_COUNT_MAX = 2**20
-"""Of an object; its index then has 40 MiB."""
+"""Most slices in one object; the index then takes 40 MiB."""
 
 
 def index_bytes(slice_count: int) -> int:
-    """Length of header, index and their checksum; the first slice begins there."""
+    """Length in bytes of header, index and their checksum; the first slice begins there."""
     return HEADER.size + ENTRY.size * slice_count + CRC.size
 
 
 def fill_in(target: bytearray, entries: bytes, node_id: int, server_epoch: int) -> None:
-    """Write header, index and trailer around the slices, which are in place; `entries` is one packed `ENTRY` per slice."""
+    """Write header, index and trailer around the slices already in `target`; `entries` holds one packed `ENTRY` per slice."""
     size = len(target)
     slice_count = len(entries) // ENTRY.size
     HEADER.pack_into(target, 0, MAGIC, VERSION, 0, slice_count, size, server_epoch, node_id, 0)
@@ -64,7 +64,7 @@ def fill_in(target: bytearray, entries: bytes, node_id: int, server_epoch: int) 
 
 
 def index_end(head: Buffer) -> int:
-    """Where the index part ends, by the header at the start of `head`."""
+    """Return where the index part ends, from the header at the start of `head`."""
     if len(head) < HEADER.size:
         raise Corrupt(f"WAL object: {len(head)} bytes are less than a header")
     _, _, _, slice_count, size, _, _, _ = HEADER.unpack_from(head)
@@ -75,7 +75,7 @@ def index_end(head: Buffer) -> int:
 
 
 def parse_index(head: Buffer) -> Index:
-    """The index, from bytes that begin with the header and hold the whole index part."""
+    """Parse the index from bytes that begin with the header and hold the whole index part."""
     end = index_end(head)
     if len(head) < end:
         raise Corrupt(f"WAL object: {len(head)} bytes are less than the {end} bytes of its index")
@@ -91,7 +91,7 @@ def parse_index(head: Buffer) -> Index:
 
 
 def _check_slices(slices: Sequence[SliceEntry], start: int, end: int) -> None:
-    """The slices are sorted, and cover `[start, end)` without gaps."""
+    """Raise `Corrupt` unless the slices are sorted and cover `[start, end)` without gaps."""
     for left, right in pairwise(slices):
         if left[:2] >= right[:2]:
             raise Corrupt("WAL object: its slices are not sorted by partition")
@@ -104,7 +104,7 @@ def _check_slices(slices: Sequence[SliceEntry], start: int, end: int) -> None:
 
 
 def parse_trailer(trailer: Buffer) -> tuple[int, int, int, int]:
-    """(index start, index end, index checksum, object size) of the trailer, given as its 40 bytes."""
+    """Parse the 40-byte trailer into (index start, index end, index checksum, object size)."""
     if len(trailer) != TRAILER_BYTES:
         raise Corrupt(f"WAL object: a trailer of {len(trailer)} bytes")
     start, length, crc, size, version, flags = TRAILER.unpack_from(trailer)

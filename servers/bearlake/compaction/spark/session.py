@@ -1,7 +1,7 @@
-"""One JVM, the gateway to it and its SparkContext, as one thing: it is started, runs jobs, and is alive or not.
+"""One JVM, its gateway and its SparkContext as one unit, which is started, runs jobs, and is either alive or not.
 
-Blocking; used from threads of `runner.py`. PySpark knows one context per process, so there is one session at a time. Only the core of
-Spark is used: no SQL session, no DataFrame, no Arrow in the JVM.
+Blocking; used from threads of `runner.py`. PySpark allows one context per process, so there is one session at a time. Only Spark's core is
+used: no SQL session, no DataFrame, no Arrow in the JVM.
 """
 
 import logging
@@ -35,21 +35,21 @@ _LEAN = {
     "spark.python.daemon.module": "bearlake.compaction.spark.daemon",
 }
 _LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-"""Without a look-up of this machine's name. Executors elsewhere must find the driver by Spark's own means or by `conf`."""
+"""Avoids a lookup of this machine's name. Remote executors must find the driver by Spark's own means or by `conf`."""
 _EXECUTOR_ENVIRONMENT = {"MALLOC_ARENA_MAX": "2"}
 _LOCAL_ENVIRONMENT = {"SPARK_LOCAL_IP": "127.0.0.1"}
 
 
 def jvm_command(settings: SparkSettings) -> Command:
-    """How the JVM is started with these settings. Raises `Unsupported` where it cannot."""
+    """Return the JVM's command line for these settings. Raises `Unsupported`."""
     return command(find_java(settings.java_home), settings.heap_bytes)
 
 
 def properties(settings: SparkSettings, environ: Mapping[str, str]) -> Mapping[str, str]:
-    """Spark's properties: ours, then those of the settings.
+    """Return Spark's properties: ours, then those of the settings.
 
     Raises:
-        Invalid: one of `settings.conf` is not `key=value`, or executors shall be pods and something is missing for it.
+        Invalid: an item of `settings.conf` is not `key=value`, or a value for executor pods is missing.
     """
     found = {"spark.master": settings.master, **_LEAN, **(_LOCAL if _is_local(settings) else {})}
     if kubernetes.is_kubernetes(settings):
@@ -66,22 +66,22 @@ class Session:
     """A running JVM, with a context after `connect`."""
 
     def __init__(self, settings: SparkSettings, *, more_flags: Sequence[str] | None = None) -> None:
-        """Start the JVM; `more_flags` stand in for those of a class-data archive.
+        """Start the JVM; `more_flags` replace those of a class-data archive.
 
         Raises:
-            Invalid, Unsupported: the settings, or what is installed here, do not allow it.
-            Unavailable: it did not start in time.
+            Invalid, Unsupported: the settings or the installation do not allow it.
+            Unavailable: the JVM did not start in time.
         """
         self._properties = properties(settings, os.environ)
         self._settings = settings
         self._is_broken = False
-        self._context: Any = None  # pyspark.SparkContext, which is typed by what we do not use
+        self._context: Any = None  # pyspark.SparkContext, whose types do not cover what we use
         self._gateway: Any = None  # py4j has no types
         start = jvm_command(settings)
         if more_flags is None:
             more_flags = class_archive.flags(start, settings.archive_folder) if settings.archive else ()
         self.has_archive = bool(more_flags)
-        """Whether it started from a class-data archive."""
+        """Whether the JVM started from a class-data archive."""
         self._jvm = Jvm(
             start,
             {"spark.master": settings.master},
@@ -92,16 +92,16 @@ class Session:
 
     @property
     def pid(self) -> int:
-        """The JVM's process."""
+        """The JVM's process id."""
         return self._jvm.pid
 
     @property
     def is_alive(self) -> bool:
-        """Whether the JVM runs, and no job found it or its context gone."""
+        """Whether the JVM is running, and no job has found the JVM or its context gone."""
         return self._jvm.is_alive and not self._is_broken
 
     def connect(self) -> None:
-        """Make the context; with a cluster, register there.
+        """Create the context and register with the cluster, if there is one.
 
         Raises:
             Unavailable: the JVM is dead, or Spark could not start.
@@ -111,7 +111,7 @@ class Session:
         from py4j.protocol import Py4JError
         from pyspark import SparkConf, SparkContext
 
-        logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it logs each broken connection with its trace
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)  # py4j logs a stack trace for every broken connection
         try:
             self._gateway = ClientServer(
                 java_parameters=JavaParameters(port=self._jvm.port, auth_token=self._jvm.secret, auto_convert=True),
@@ -127,10 +127,10 @@ class Session:
         self._context.pythonExec = self._settings.python or sys.executable
 
     def collect(self, group: str, function: Callable[[str], str], payloads: Sequence[str]) -> list[str]:
-        """`function` of each payload, in order, each as a task of its own in the job group `group`.
+        """Apply `function` to each payload, in order, each as a separate task in the job group `group`.
 
         Raises:
-            Invalid: the job failed, also after what attempts Spark gives it.
+            Invalid: the job failed, even after Spark's retries.
             Unavailable: the JVM or its context is gone.
         """
         from py4j.protocol import Py4JError, Py4JJavaError
@@ -147,14 +147,14 @@ class Session:
             Py4JError,
             OSError,
             EOFError,
-            AttributeError,  # the gateway was closed meanwhile
+            AttributeError,  # the gateway was closed in the meantime
         ) as error:
-            self._is_broken = True  # also while the kernel still ends the process
+            self._is_broken = True  # even while the kernel is still ending the process
             raise Unavailable(f"Spark's JVM ended during a job: {_first_line(error)}") from error
         return answers
 
     def cancel(self, group: str) -> None:
-        """Stop the job of the group, also one that has not begun yet. A dead JVM has nothing to stop."""
+        """Stop the group's job, even if it has not begun. No-op for a dead JVM."""
         from py4j.protocol import Py4JError
 
         try:
@@ -163,16 +163,16 @@ class Session:
             log.warning("could not cancel a Spark job", extra={"group": group, "error": _first_line(error)})
 
     def kill(self) -> None:
-        """End the JVM at once; whoever waits for it gets `Unavailable`."""
+        """Kill the JVM; waiting callers get `Unavailable`."""
         self._jvm.kill()
 
     def close(self, deadline_ms: int | None = None) -> None:
-        """End context and JVM, by force at the deadline (default: that of the settings). Another session may be started then."""
+        """Stop the context and the JVM, by force at the deadline (default: from the settings). Another session may start afterwards."""
         from py4j.protocol import Py4JError
         from pyspark import SparkContext
 
         if self._context is not None:
-            with suppress(Py4JError, OSError, AttributeError):  # a dead one needs no stop
+            with suppress(Py4JError, OSError, AttributeError):  # a dead context needs no stop
                 self._context._jsc.stop()
             self._context._jsc = None
             self._context.stop()
@@ -199,12 +199,12 @@ def _is_local(settings: SparkSettings) -> bool:
 
 
 def _first_line(error: object) -> str:
-    """Java's exceptions come with their whole stack."""
+    """Return the first line: Java's exceptions include their whole stack."""
     lines = str(error).splitlines()
     return lines[0] if lines else type(error).__name__
 
 
 def _cause(error: object) -> str:
-    """What went wrong in an executor: the last line of its Python traceback, if it got so far, else Java's first line."""
+    """Return the cause of a failure in an executor: the last line of its Python traceback, if any, else Java's first line."""
     lines = [line for line in str(error).partition("\n\tat ")[0].splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__

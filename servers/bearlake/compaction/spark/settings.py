@@ -1,11 +1,11 @@
-"""Settings of Spark, where compaction's work items run."""
+"""Settings of Spark, which runs compaction's work items."""
 
 from dataclasses import dataclass, field
 
 from bearlake.compaction.workbench import MIB
 
 HEAP_BYTES_MIN = 480 * MIB
-"""Spark wants 450 MiB (1.5 times its reserved 300 MiB); a JVM counts a survivor space less than its heap, a thirtieth of it."""
+"""Spark requires 450 MiB (1.5 times its reserved 300 MiB). A JVM reports its heap without one survivor space, a thirtieth of the heap."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
-"""The gRPC server: bearlake.stream.v1 on the waist."""
+"""The gRPC server: the API bearlake.stream.v1 on top of the stream layer."""
 
 import os
 
-# Processes that are started from this one are executed at once; gRPC's handlers of forks only get in the way, and say so on standard error.
+# Our child processes exec at once, so gRPC's fork handlers are useless, and they print warnings to standard error.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-# gRPC's core writes to standard error on its own, past our log, also when nothing is wrong (each time that a server stops accepting).
+# gRPC's core bypasses our log and writes to standard error, even without an error (when a server stops accepting).
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")

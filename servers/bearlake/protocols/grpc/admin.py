@@ -1,4 +1,4 @@
-"""The service Admin: streams are created, described, listed and deleted."""
+"""The Admin service: create, describe, list and delete streams."""
 
 from bearlake.protocols.grpc.call import Node
 from bearlake.protocols.grpc.errors import BadField
@@ -15,7 +15,7 @@ async def create(node: Node, who: Principal, request: pb.CreateStreamRequest) ->
 
 
 async def describe(node: Node, who: Principal, request: pb.DescribeStreamRequest) -> pb.StreamDescription:
-    """A stream with its bounds, the truth as of now. Raises `Denied`, `NotFound`, `Unavailable`."""
+    """Describe a stream, with the current bounds read from the metadata store. Raises `Denied`, `NotFound`, `Unavailable`."""
     require(node.streams.authorizer, who, Operation.DESCRIBE, Resource.STREAM, request.name)
     view = await node.streams.catalog.find(request.name)
     keys = view.partitions()
@@ -29,7 +29,7 @@ async def describe(node: Node, who: Principal, request: pb.DescribeStreamRequest
 
 
 async def list_streams(node: Node, who: Principal, request: pb.ListStreamsRequest) -> pb.ListStreamsResponse:
-    """One page of the streams that the caller may see. Raises `BadField`."""
+    """Return one page of the streams that the caller may see. Raises `BadField`."""
     if not 0 <= request.page_size <= PAGE_SIZE_MAX:
         raise BadField("page_size", f"expected 0 to {PAGE_SIZE_MAX}")
     size = request.page_size or PAGE_SIZE_MAX

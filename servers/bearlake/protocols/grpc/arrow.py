@@ -1,4 +1,4 @@
-"""Loads what Arrow payloads need. It comes with the first call that wants it: most servers never carry pyarrow (0.2 s, 40 MB)."""
+"""Imports pyarrow on the first call that needs it, because most servers never carry Arrow payloads (pyarrow: 0.2 s, 40 MB)."""
 
 import asyncio
 import importlib
@@ -10,7 +10,7 @@ _MODULES = ("bearlake.table.ipc_decode", "bearlake.table.ipc_encode")
 
 
 async def load() -> None:
-    """Import `table.ipc_decode` and `table.ipc_encode` beside the event loop. Raises `Unsupported` where pyarrow is not installed."""
+    """Import `table.ipc_decode` and `table.ipc_encode` off the event loop. Raises `Unsupported` if pyarrow is not installed."""
     if _import.cache_info().currsize:
         return
     try:

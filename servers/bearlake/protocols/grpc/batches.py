@@ -1,6 +1,6 @@
-"""Payloads that clients write become record batches.
+"""Converts payloads that clients write into record batches.
 
-Records and Arrow's columns go through the kernel's columns, but for few records, for which columns cost more than they save.
+Records and Arrow columns go through the kernel's column encoder. Small batches use the record codec, because columns have a fixed cost.
 """
 
 from array import array
@@ -24,26 +24,26 @@ if TYPE_CHECKING:
 
 _MICROSECONDS = 1000
 _TIMESTAMP_END = (1 << 63) // _MICROSECONDS
-"""Times go through microseconds: until the year 294,247."""
+"""Timestamps pass through microseconds, which limits them to the year 294,247."""
 _COLUMNS_RECORDS_MIN = 5
-"""Measured: columns cost 25 us and 2.5 us per record, the codec 6 us and 8 us per record."""
+"""Measured: columns cost 25 us plus 2.5 us per record; the codec costs 6 us plus 8 us per record."""
 
 
 class Batch(NamedTuple):
-    """One record batch to write, in good order."""
+    """One valid record batch to write."""
 
     buffer: Buffer
     header: Header
 
 
 class PayloadReader:
-    """Reads the payloads of one call; remembers its Arrow schema."""
+    """Reads the payloads of one call and remembers the call's Arrow schema."""
 
     def __init__(self) -> None:
         self._schema: ipc_decode.Schema | None = None
 
     async def batch(self, payload: pb.Payload, sequence: pb.ProducerSequence | None, now_ms: int) -> Batch:
-        """The record batch of a payload. Raises `BadField`, `Unsupported`."""
+        """Return a payload as a record batch. Raises `BadField`, `Unsupported`."""
         producer = NOBODY if sequence is None else _producer(sequence)
         match payload.WhichOneof("form"):
             case "record_batches":
@@ -75,7 +75,7 @@ class PayloadReader:
 
 
 def check_batch(buffer: Buffer, field: str = "payload.record_batches") -> Batch:
-    """The bytes, which came in `field`, as one record batch. Raises `BadField`."""
+    """Validate `buffer`, received in `field`, as one record batch. Raises `BadField`."""
     found = kernel.inspect(buffer, 0, len(buffer))
     if isinstance(found, int):
         said = BatchStatus(found).name.replace("_", " ").lower()

@@ -1,6 +1,6 @@
-"""What the handlers share (`Node`), who calls (`caller`), and the boundary around every call (`unary`, `streaming`).
+"""State shared by the handlers (`Node`), the caller's identity (`caller`), and the boundary around every call (`unary`, `streaming`).
 
-The boundary translates errors into statuses and counts; a handler raises error kinds, or a `Failure` of its own.
+A handler raises error kinds or its own `Failure`; the boundary translates them into statuses and counts calls.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ Response = TypeVar("Response", bound=Message)
 
 
 DRAIN_AGAIN_MS = 500
-"""Time (ms) that a streaming call lasts at least which a client begins at a server that drains."""
+"""Minimum duration (ms) of a streaming call that a client starts on a draining server."""
 
 
 class Context(Protocol):
-    """What is used of `grpc.aio.ServicerContext`."""
+    """The part of `grpc.aio.ServicerContext` that we use."""
 
     async def write(self, message: Message) -> None: ...  # noqa: D102
     async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: tuple[tuple[str, bytes], ...] = ()) -> None: ...  # noqa: D102 # fmt: skip
@@ -38,7 +38,7 @@ class Context(Protocol):
 
 
 class Node:
-    """One gRPC server's handlers' common ground."""
+    """State shared by the handlers of one gRPC server."""
 
     def __init__(
         self,
@@ -49,21 +49,21 @@ class Node:
     ) -> None:
         self.streams = streams
         self.servers = servers
-        """The live servers as this one sees them."""
+        """The live servers known to this server."""
         self.settings = settings
         self.producer_ids = ProducerIds(streams.metadata.producers)
         self.draining: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        """Done when the server is about to stop: with the ms that calls still have."""
+        """Completes when the server starts to drain, with the time (ms) left for open calls."""
         self.call_count = 0
-        """Streaming calls under way."""
+        """Open streaming calls."""
         self.idle = asyncio.Event()
-        """Set while there are none."""
+        """Set while there are no open streaming calls."""
         self.idle.set()
         self._random = random_source
 
     async def drain_notice(self) -> int:
-        """Wait until a streaming call that begins now shall tell its client to go; returns the ms that it then has."""
-        if self.draining.done():  # the client came back over its old connection: it is not told at once again
+        """Wait until a streaming call that starts now should tell its client to leave; return the time (ms) that the call then has."""
+        if self.draining.done():  # the client came back over its old connection: delay the next notice
             await asyncio.sleep(DRAIN_AGAIN_MS / 1000)
         age_ms = self.settings.call_age_ms * self._random.uniform(0.9, 1.1)
         try:
@@ -73,7 +73,7 @@ class Node:
             return self.settings.call_drain_ms
 
     async def room(self) -> None:
-        """Wait until the write path takes more: while it is over its budget, nothing is read from the client."""
+        """Wait until the write path accepts more. While the write path is over its budget, the call reads nothing from the client."""
         while self.streams.is_over_budget:
             relief: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self.streams.on_relief(lambda relief=relief: None if relief.done() else relief.set_result(None))  # type: ignore[misc]
@@ -81,7 +81,7 @@ class Node:
 
 
 def caller(context: Context) -> Principal:
-    """Who calls: the common name of the client's certificate, else nobody in particular."""
+    """Return the caller: the common name of the client certificate, else the anonymous principal."""
     names = context.auth_context().get("x509_common_name")
     return Principal("User", names[0].decode("utf-8", "replace")) if names else ANONYMOUS
 
@@ -89,7 +89,7 @@ def caller(context: Context) -> Principal:
 def unary(
     node: Node, method: Method[Request, Response], handle: Callable[[Node, Principal, Request], Awaitable[Response]]
 ) -> Callable[[Request, Context], Awaitable[Response]]:
-    """A handler as grpc.aio wants it, of a method without streams."""
+    """Wrap a unary method as a grpc.aio handler."""
     meters = _Meters(method.name)
 
     async def run(request: Request, context: Context) -> Response:
@@ -108,7 +108,7 @@ def streaming(
     method: Method[Request, Response],
     handle: Callable[[Node, Principal, AsyncIterator[Request], Context], Awaitable[None]],
 ) -> Callable[[AsyncIterator[Request], Context], Awaitable[None]]:
-    """A handler as grpc.aio wants it, of a method with two streams."""
+    """Wrap a bidirectional streaming method as a grpc.aio handler."""
     meters = _Meters(method.name)
 
     async def run(requests: AsyncIterator[Request], context: Context) -> None:
@@ -128,7 +128,7 @@ def streaming(
 
 
 async def _end(name: str, context: Context, error: BearlakeError | Failure) -> None:
-    """End the call with the error's status; raises what grpc.aio ends calls with."""
+    """End the call with the error's status, by the exception that grpc.aio raises to abort."""
     failure = error if isinstance(error, Failure) else failure_of(error)
     metrics.GRPC_ERRORS.labels(name, failure.code.name, failure.reason).inc()
     await context.abort(
@@ -137,7 +137,7 @@ async def _end(name: str, context: Context, error: BearlakeError | Failure) -> N
 
 
 class _Meters:
-    """Counts the calls of one method; a context manager that many calls use at once."""
+    """Counts the calls of one method; a context manager that concurrent calls share."""
 
     def __init__(self, name: str) -> None:
         self._started = metrics.GRPC_CALLS.labels(name)

@@ -1,9 +1,9 @@
-"""The call Consume: a member of a consumer group, with the group's own protocol (classic) behind it.
+"""The Consume call: a member of a consumer group, which uses the classic group protocol internally.
 
     join → (leader: assign) → sync → committed offsets → read, with heartbeats → the group changes → revoke, wait → join again
 
-The server is the member, whichever server coordinates the group: it sends heartbeats for as long as the call lasts and leaves the group
-at its end. Kafka's members are assigned to by this leader, and the other way round, with `range` or `roundrobin`.
+The server acts as the member, whichever server coordinates the group: it sends heartbeats while the call is open and leaves the group
+when the call ends. A member led by us may be a Kafka client, and a Kafka client may lead us; the assignor is `range` or `roundrobin`.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ REBALANCE_TIMEOUT_MS = 60_000
 HEARTBEAT_MS = 1_000
 _PROTOCOL_TYPE = "consumer"
 _AGAIN = (Problem.UNKNOWN_MEMBER, Problem.ILLEGAL_GENERATION)
-"""Answers to a member that the group has forgotten or overtaken: it joins as a new one."""
+"""Answers to a member that the group has forgotten or fenced: the server joins again as a new member."""
 
 
 async def consume(node: Node, who: Principal, requests: AsyncIterator[pb.ConsumeRequest], context: Context) -> None:
-    """Be a member until the client closes its side. Raises error kinds, `Failure`."""
+    """Act as a group member until the client closes its side. Raises error kinds, `Failure`."""
     first = await anext(requests, None)
     if first is None:
         return
@@ -65,7 +65,7 @@ async def consume(node: Node, who: Principal, requests: AsyncIterator[pb.Consume
 
 
 class _GroupFeed(Feed):
-    """Sends records as news of a group's member, and goes on where a member wants when offsets are gone."""
+    """Sends records to a group member; when the committed offset is no longer available, continues at the member's default."""
 
     def __init__(self, node: Node, who: Principal, context: Context, join: pb.Join) -> None:
         super().__init__(node, context)
@@ -77,18 +77,18 @@ class _GroupFeed(Feed):
         self._lock = asyncio.Lock()
 
     async def send(self, message: pb.FetchResponse) -> None:
-        """As news, unless the partition was given up while the message waited."""
+        """Send a payload, unless the partition was revoked while the message waited."""
         async with self._lock:
             if self.has(message.stream, message.partition) or message.HasField("error"):
                 await self._group_context.write(pb.ConsumeResponse(records=message))
 
     async def tell(self, news: pb.ConsumeResponse) -> None:
-        """Send one message when the one before it has left."""
+        """Send one message after the previous message has left."""
         async with self._lock:
             await self._group_context.write(news)
 
     async def deliver_error(self, assigned: Assigned, error: BearlakeError) -> None:
-        """Go on at the start or the end when the committed offset is gone."""
+        """Continue at the start or the end when the committed offset is no longer available."""
         if not isinstance(error, OutOfRange):
             await super().deliver_error(assigned, error)
         elif self.has(assigned.stream, assigned.partition):
@@ -98,7 +98,7 @@ class _GroupFeed(Feed):
             self.assign(found)
 
     def begin(self, stream: str, partition: int) -> pb.Position:
-        """Where a partition begins for a group that has no offset in it."""
+        """Return the position where a partition starts if the group has no offset for it."""
         position = pb.Position(stream=stream, partition=partition)
         if self._from_latest:
             position.latest = True
@@ -108,7 +108,7 @@ class _GroupFeed(Feed):
 
 
 class _Member:
-    """One member, over all its rounds."""
+    """One group member, over all generations."""
 
     def __init__(self, node: Node, who: Principal, context: Context, join: pb.Join) -> None:
         self._node = node
@@ -122,13 +122,13 @@ class _Member:
         self._member_id = ""
         self._generation = -1
         self._leads_counts: dict[str, int] | None = None
-        """As leader: the partitions of each stream when they were assigned; a change of these asks for a new round."""
+        """As leader: the partition count of each stream at the last assignment; a change triggers a rebalance."""
         self._released = asyncio.Event()
         self._owned: frozenset[PartitionKey] = frozenset()
-        """Partitions that the client may commit: until it has released them, or was asked to for long enough."""
+        """Partitions that the client may commit: from assignment until the client releases them or the wait for the release times out."""
 
     async def run(self) -> None:
-        """Round after round. Raises `GroupRefusal`, error kinds."""
+        """Rejoin after every rebalance. Raises `GroupRefusal`, error kinds."""
         while True:
             try:
                 joined = await self._join()
@@ -146,14 +146,14 @@ class _Member:
                 self._owned = frozenset()
 
     async def announce_drain(self) -> None:
-        """Tell the client to go when the server stops or the call is old. Raises the `Failure` that ends the call."""
+        """Tell the client to leave when the server drains or the call reaches its age. Raises the `Failure` that ends the call."""
         left_ms = await self._node.drain_notice()
         await self.feed.tell(pb.ConsumeResponse(drain=pb.Drain(deadline_ms=left_ms)))
         await asyncio.sleep(left_ms / 1000)
         raise draining()
 
     async def listen(self, requests: AsyncIterator[pb.ConsumeRequest]) -> None:
-        """What the client says, until it closes its side."""
+        """Process the client's messages until the client closes its side."""
         async for request in requests:
             if request.credit.bytes < 0 or request.credit.messages < 0:
                 raise BadField("credit", "expected numbers from 0 on")
@@ -174,14 +174,14 @@ class _Member:
                     await put(self.feed, self._node, self._who, position)
 
     async def leave(self) -> None:
-        """A static member stays until its session ends; others leave at once."""
+        """Leave the group. A static member stays until its session expires."""
         if self._member_id and self._instance_id is None:
             try:
                 await self._groups.leave(self._wish.group, self._member_id, None)
             except GroupRefusal:
-                return  # gone already, or the group is elsewhere: the session ends by itself
+                return  # already gone, or the group has moved: the session expires
 
-    # -- one round -------------------------------------------------------------------------------------------------
+    # -- one generation --------------------------------------------------------------------------------------------
 
     async def _join(self) -> Joined:
         subscription = assignment.encode_subscription(list(self._wish.streams))
@@ -255,7 +255,7 @@ class _Member:
             self.feed.assign(item)
 
     async def _stay(self) -> None:
-        """Heartbeats until the group changes; reads go on while its coordinator is away, as with Kafka's own clients."""
+        """Send heartbeats until the group changes. Reads continue while the coordinator is unreachable, as in Kafka's clients."""
         while True:
             await asyncio.sleep(min(HEARTBEAT_MS, self._session_ms / 3) / 1000)
             try:
@@ -269,7 +269,7 @@ class _Member:
                 return
 
     async def _give_up(self) -> None:
-        """Take the partitions back, and wait until the client has committed what it did."""
+        """Revoke the partitions and wait until the client has committed its progress."""
         self.feed.clear()
         self._released.clear()
         wait_ms = min(self._rebalance_ms, self._session_ms) // 2
@@ -282,14 +282,15 @@ class _Member:
 
     async def _commit(self, offsets: Sequence[pb.GroupOffset]) -> None:
         limit = self._groups.settings.offset_metadata_bytes_max
-        member_id, generation = self._member_id, self._generation  # those of the partitions, whatever comes meanwhile
+        # Those of the revoked partitions, even if the server rejoins in the meantime.
+        member_id, generation = self._member_id, self._generation
         found: dict[PartitionKey, CommittedOffset] = {}
         for item in offsets:
             if item.offset < 0 or len(item.metadata.encode()) > limit:
                 raise BadField("commit.offsets", f"expected offsets from 0 on, and at most {limit} bytes of metadata")
             view = await self._node.streams.catalog.find(item.stream)
             key = view.partition(item.partition)
-            if key not in self._owned:  # the server's generation is a new one already, the client's is not
+            if key not in self._owned:  # the server has already moved to a new generation, the client has not
                 raise GroupRefusal(Problem.ILLEGAL_GENERATION, f"{item.stream}-{item.partition} is not this member's")
             found[key] = CommittedOffset(offset=item.offset, metadata=item.metadata)
         await self._groups.commit(self._wish.group, member_id, self._instance_id, generation, found)

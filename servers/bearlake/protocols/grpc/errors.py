@@ -1,8 +1,8 @@
-"""Error kinds as gRPC statuses with details of google.rpc: one table.
+"""One table that maps error kinds to gRPC statuses with google.rpc details.
 
     ErrorInfo    domain "bearlake", the reason, and numbers that the client needs (start and end offset, batch index)
-    RetryInfo    only when a retry can succeed: after which pause
-    BadRequest   which field of the request is wrong
+    RetryInfo    only if a retry can succeed: the pause before it
+    BadRequest   the invalid field of the request
 
 Source: google/rpc/error_details.proto; AIP-193.
 """
@@ -26,7 +26,7 @@ RETRY_MS = 100
 
 
 class BadField(errors.Invalid):
-    """A field of the request is wrong: `field` is its path."""
+    """A request field is invalid; `field` is its path."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(f"{field}: {message}")
@@ -35,7 +35,7 @@ class BadField(errors.Invalid):
 
 
 class Failure(Exception):
-    """A call ends with this status."""
+    """Ends a call with this status."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Failure(Exception):
         self.field = field
 
     def status(self) -> Status:
-        """As a message, with details."""
+        """Return the status message with details."""
         number, _ = self.code.value
         details: list[Message] = [ErrorInfo(reason=self.reason, domain=DOMAIN, metadata=self.metadata)]
         if self.is_retriable:
@@ -126,7 +126,7 @@ _BY_VERDICT: dict[int, tuple[_Answer, str]] = {
 
 
 def failure_of(error: errors.BearlakeError) -> Failure:
-    """The status of an error kind."""
+    """Return the status for an error kind."""
     code, reason, is_retriable = next(answer for kind, answer in _BY_KIND if isinstance(error, kind))
     metadata = {"start": str(error.start), "end": str(error.end)} if isinstance(error, errors.OutOfRange) else {}
     field = error if isinstance(error, BadField) else None
@@ -134,7 +134,7 @@ def failure_of(error: errors.BearlakeError) -> Failure:
 
 
 def failure_of_result(result: Result) -> Failure:
-    """The status of a batch that was not stored, or perhaps not."""
+    """Return the status for a batch that was not stored, or whose outcome is unknown."""
     verdict, base_offset, _ = result
     (code, reason, is_retriable), message = _BY_VERDICT[verdict]
     metadata = {"end": str(base_offset)} if verdict == Verdict.UNEXPECTED_OFFSET else {}
@@ -142,7 +142,7 @@ def failure_of_result(result: Result) -> Failure:
 
 
 def draining() -> Failure:
-    """The status of calls that a stopping server ends."""
+    """Return the status for calls that a stopping server ends."""
     return Failure(_Code.UNAVAILABLE, "DRAINING", "this server stops: go on at another one", is_retriable=True)
 
 

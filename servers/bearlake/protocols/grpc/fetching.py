@@ -1,7 +1,7 @@
-"""The call Fetch: one half reads what the client wants (positions, credits), the other reads the log and sends.
+"""The Fetch call: one task reads the client's requests (positions, credits), another task reads the log and sends.
 
-Backpressure is the client's credit: without any the log is not even read. What is read and not sent yet is at most
-`fetch_bytes_max` (one batch excepted), by reference to the cache; a message is sent when the one before it has left.
+Backpressure is the client's credit: without credit, the server does not read the log. At most `fetch_bytes_max` (or one batch) is read
+but not sent, and held by reference to the cache. A message is sent only after the previous message has left.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Assigned:
-    """One partition that is being read. A seek puts a new one in its place."""
+    """One partition being read. A seek replaces the whole object."""
 
     key: PartitionKey
     stream: str
@@ -34,15 +34,15 @@ class Assigned:
     offset: int
     tag: int
     has_schema: bool = False
-    """Whether its client has been told the schema of Arrow payloads."""
+    """Whether the client has received the schema of Arrow payloads."""
 
 
 class Changed(Exception):
-    """What the client wants has changed while the log was read."""
+    """The client's request changed while the log was being read."""
 
 
 async def fetch(node: Node, who: Principal, requests: AsyncIterator[pb.FetchRequest], context: Context) -> None:
-    """Send what the client asks for until it closes its side. Raises error kinds, `Failure`."""
+    """Serve the client's requests until the client closes its side. Raises error kinds, `Failure`."""
     feed = Feed(node, context)
     client = asyncio.create_task(_listen(feed, node, who, requests))
     notice = asyncio.create_task(node.drain_notice())
@@ -84,7 +84,7 @@ async def _listen(feed: "Feed", node: Node, who: Principal, requests: AsyncItera
 
 
 async def put(feed: "Feed", node: Node, who: Principal, position: pb.Position) -> None:
-    """Read a partition from there on, or tell the client why not. Raises `Unavailable`, `BadField` over `partitions_max`."""
+    """Start reading at `position`, or report the failure to the client. Raises `Unavailable`, `BadField` over `partitions_max`."""
     assigned = await locate(node, who, position)
     if isinstance(assigned, Failure):
         await feed.refuse(position, assigned)
@@ -93,7 +93,7 @@ async def put(feed: "Feed", node: Node, who: Principal, position: pb.Position) -
 
 
 async def locate(node: Node, who: Principal, position: pb.Position) -> Assigned | Failure:
-    """Where the position lies, or why it cannot be read. Raises `Unavailable`."""
+    """Resolve a position, or return why it cannot be read. Raises `Unavailable`."""
     try:
         view = node.streams.catalog.peek(position.stream) or await node.streams.catalog.find(position.stream)
         if not node.streams.may(who, Operation.READ, view.name):
@@ -122,7 +122,7 @@ async def _offset(node: Node, key: PartitionKey, position: pb.Position) -> int:
         case _:
             raise BadField("start", "expected an offset, a time, earliest or latest")
     (answer,) = await node.streams.offsets([OffsetQuestion(key, wanted)])
-    if answer.error is None and answer.offset < 0:  # no record is that young
+    if answer.error is None and answer.offset < 0:  # no record at or after that time
         (answer,) = await node.streams.offsets([OffsetQuestion(key, int(OffsetSpec.LATEST))])
     if answer.error is not None:
         raise answer.error
@@ -130,7 +130,7 @@ async def _offset(node: Node, key: PartitionKey, position: pb.Position) -> int:
 
 
 class Feed:
-    """Reads the assigned partitions in turn and sends, within the client's credit."""
+    """Reads the assigned partitions in turn and sends payloads, within the client's credit."""
 
     def __init__(self, node: Node, context: Context) -> None:
         self._node = node
@@ -143,38 +143,38 @@ class Feed:
         self._credited = asyncio.Event()
         self._writing = asyncio.Lock()
 
-    # -- what the client wants -----------------------------------------------------------------------------------
+    # -- requests of the client ----------------------------------------------------------------------------------
 
     def has(self, stream: str, partition: int) -> bool:
-        """Whether the partition is being read."""
+        """Return whether the partition is assigned."""
         return (stream, partition) in self._assigned
 
     def assign(self, assigned: Assigned) -> None:
-        """Read a partition, from another place if it is read already. Raises `BadField` over `partitions_max`."""
+        """Start reading a partition, or move it if it is already assigned. Raises `BadField` over `partitions_max`."""
         self._assigned[assigned.stream, assigned.partition] = assigned
         if len(self._assigned) > self._node.settings.partitions_max:
             raise BadField("assign", f"more than {self._node.settings.partitions_max} partitions")
         self._changed.set()
 
     def unassign(self, stream: str, partition: int) -> None:
-        """Stop reading a partition, if it is read."""
+        """Stop reading a partition; no-op if it is not assigned."""
         if self._assigned.pop((stream, partition), None) is not None:
             self._changed.set()
 
     def clear(self) -> None:
-        """Read nothing."""
+        """Unassign all partitions."""
         self._assigned.clear()
         self._changed.set()
 
     def add_credit(self, size_bytes: int, messages: int) -> None:
-        """More may be sent."""
+        """Add to the client's credit."""
         self._bytes += size_bytes
         self._messages += messages
         if self._has_credit:
             self._credited.set()
 
     async def refuse(self, position: pb.Position, failure: Failure) -> None:
-        """Tell the client that a position cannot be read."""
+        """Report to the client that a position cannot be read."""
         self.unassign(position.stream, position.partition)
         await self.send(
             pb.FetchResponse(
@@ -182,14 +182,14 @@ class Feed:
             )
         )
 
-    # -- what it gets --------------------------------------------------------------------------------------------
+    # -- sending -------------------------------------------------------------------------------------------------
 
     @property
     def _has_credit(self) -> bool:
         return self._bytes > 0 and self._messages > 0
 
     async def run(self) -> None:
-        """Send for as long as the call lasts. Raises `Unavailable`, `Corrupt`."""
+        """Send until the call ends. Raises `Unavailable`, `Corrupt`."""
         while True:
             await self._await_credit()
             self._changed.clear()
@@ -203,7 +203,7 @@ class Feed:
                 continue
 
     async def send(self, message: pb.FetchResponse) -> None:
-        """Send one message when the one before it has left."""
+        """Send one message after the previous message has left."""
         async with self._writing:
             await self._context.write(message)
 
@@ -213,7 +213,7 @@ class Feed:
             await self._credited.wait()
 
     async def _read(self) -> list[tuple[Assigned, Fetched]]:
-        """What is there for some of the partitions, the longest waiting first. Raises `Changed`."""
+        """Read the partitions that have waited longest. Raises `Changed`."""
         settings = self._node.settings
         wanted = list(self._assigned.values())
         bytes_max = max(min(self._bytes, settings.fetch_bytes_max), 1)
@@ -250,13 +250,13 @@ class Feed:
                 assigned.offset = answer.end
             else:
                 await self._deliver_one(assigned, fetched, answer, answer.message)
-        if self._assigned.get(place) is assigned:  # to the end of the line: every partition gets its turn
+        if self._assigned.get(place) is assigned:  # move to the end of the queue, so that every partition gets its turn
             self._assigned[place] = self._assigned.pop(place)
 
     async def _deliver_one(
         self, assigned: Assigned, fetched: Fetched, answer: Answer, message: pb.FetchResponse
     ) -> None:
-        """Send one payload when there is credit, unless the client wants something else by then (`Changed`)."""
+        """Send one payload once there is credit. Raises `Changed` if the client no longer wants the payload by then."""
         await self._await_credit()
         if self._assigned.get((assigned.stream, assigned.partition)) is not assigned:
             raise Changed
@@ -277,7 +277,7 @@ class Feed:
         await self.send(message)
 
     async def deliver_error(self, assigned: Assigned, error: BearlakeError) -> None:
-        """Tell the client that a partition is not read any more; raises a `Failure` that a retry can cure."""
+        """Report that a partition is no longer read. Raises a `Failure` if a retry can succeed."""
         failure = failure_of(error)
         if failure.is_retriable:
             raise failure

@@ -1,9 +1,9 @@
-"""ProduceStream messages without copies: a large record batch stays where gRPC has put it.
+"""Parses ProduceStream messages without copying a large record batch.
 
-protobuf would copy it twice, once when the message is parsed and once when the field is read. Here the bytes around the batch are
-given to protobuf, and the batch is a view of the message. Whatever is not of the usual shape is left to protobuf altogether.
+protobuf copies the batch twice: when it parses the message and when the field is read. This module gives protobuf only the bytes
+around the batch, and returns the batch as a view of the message. protobuf parses messages of any other shape in full.
 
-Source: Protocol Buffers, "Encoding" (tag = field number << 3 | wire type; fields come in any order).
+Source: Protocol Buffers, "Encoding" (tag = field number << 3 | wire type; fields may appear in any order).
 """
 
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
 
 LARGE_BYTES = 64 * 1024
-"""Below, protobuf's copies cost less than these lines."""
+"""Below this size, protobuf's copies are cheaper than this module."""
 
 _BYTES = 2
 _PAYLOAD = pb.ProduceStreamRequest.PAYLOAD_FIELD_NUMBER << 3 | _BYTES
@@ -19,19 +19,19 @@ _RECORD_BATCHES = pb.Payload.RECORD_BATCHES_FIELD_NUMBER << 3 | _BYTES
 
 
 class Incoming(NamedTuple):
-    """A message; with `batch`, its payload is that record batch, and `request` has none."""
+    """A message. If `batch` is set, it is the message's payload and `request` has no payload."""
 
     request: pb.ProduceStreamRequest
     batch: memoryview | None = None
 
 
 def read(data: bytes) -> Incoming:
-    """Parse one message. Raises protobuf's `DecodeError`, which ends the call with INTERNAL as for every other message."""
+    """Parse one message. Raises protobuf's `DecodeError`; gRPC then ends the call with INTERNAL, as for any malformed message."""
     if len(data) >= LARGE_BYTES:
         try:
             found = _split(data)
         except IndexError:
-            found = None  # cut off: protobuf says so
+            found = None  # truncated: let protobuf report the error
         if found is not None:
             return found
     return Incoming(pb.ProduceStreamRequest.FromString(data))

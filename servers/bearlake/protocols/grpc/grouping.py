@@ -1,4 +1,4 @@
-"""What group coordinators refuse, as gRPC statuses."""
+"""Maps refusals of group coordinators to gRPC statuses."""
 
 import grpc
 
@@ -26,6 +26,6 @@ assert set(_CODES) == set(Problem)
 
 
 def failure_of_refusal(refusal: GroupRefusal) -> Failure:
-    """The status of a refusal; its reason is the problem's name."""
+    """Return the status for a refusal; the reason is the problem's name."""
     code, is_retriable = _CODES[refusal.problem]
     return Failure(code, refusal.problem.name, str(refusal), is_retriable=is_retriable)

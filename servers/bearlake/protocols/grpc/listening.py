@@ -1,7 +1,7 @@
-"""An address of the gRPC server. gRPC binds and accepts by itself, so what `serving.listener` says is done with its means here.
+"""A listening address of the gRPC server. gRPC binds and accepts itself, so this module applies the settings of `serving.listener` to gRPC.
 
-It has no means to stop accepting while calls go on (its `stop` fails those that are on their way: grpc/grpc#41785), so that is done to
-its sockets themselves, which are found among this process's files (Linux).
+gRPC cannot stop accepting while calls continue (its `stop` fails calls in transit: grpc/grpc#41785). This module therefore shuts down
+the listening sockets themselves, which it finds among the process's file descriptors (Linux).
 """
 
 import contextlib
@@ -24,15 +24,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """A bound port, and what clients are told about it."""
+    """A bound port and its advertised address."""
 
     port: int
     address: str
-    """`host:port` as clients are told."""
+    """Advertised `host:port`."""
 
 
 def bind(server: grpc.aio.Server, wanted: ListenerSettings) -> Endpoint:
-    """Bind a port of a server that has not been started. Raises `Invalid`, `Unavailable`."""
+    """Bind a port of a server that is not started yet. Raises `Invalid`, `Unavailable`."""
     place = join_address(wanted.host or "0.0.0.0", wanted.port)  # noqa: S104 - as the settings say
     try:
         credentials = _credentials(wanted) if wanted.tls_certificate_file else None
@@ -44,7 +44,7 @@ def bind(server: grpc.aio.Server, wanted: ListenerSettings) -> Endpoint:
 
 
 def stop_accepting(port: int) -> None:
-    """Refuse new connections to a port of this process; those that are there go on. Without effect where there is no /proc."""
+    """Refuse new connections to a port of this process; open connections continue. No-op without /proc."""
     for one in _sockets(port):
         if one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
             with contextlib.suppress(OSError):
@@ -52,12 +52,12 @@ def stop_accepting(port: int) -> None:
 
 
 def connection_count(port: int) -> int:
-    """Connections that this process has accepted on a port; 0 where there is no /proc."""
+    """Return how many connections on this port the process has open; 0 without /proc."""
     return sum(not one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) for one in _sockets(port))
 
 
 def _sockets(port: int) -> Iterator[socket.socket]:
-    """This process's sockets with that local port, as duplicates that are closed behind the caller's look."""
+    """Yield duplicates of this process's sockets with the given local port; each duplicate is closed after its turn."""
     try:
         names = os.listdir("/proc/self/fd")
     except OSError:
@@ -68,22 +68,23 @@ def _sockets(port: int) -> Iterator[socket.socket]:
                 continue
             one = socket.socket(fileno=os.dup(int(name)))
         except OSError:
-            continue  # closed meanwhile
+            continue  # closed in the meantime
         with one, contextlib.suppress(OSError):
             if one.family in (socket.AF_INET, socket.AF_INET6) and one.getsockname()[1] == port:
                 yield one
 
 
 def _credentials(wanted: ListenerSettings) -> grpc.ServerCredentials:
-    """Credentials that are asked for at every handshake, so that renewed files count without a restart. Raises `Invalid`."""
+    """Return credentials that gRPC reloads at every handshake, so that renewed files apply without a restart. Raises `Invalid`."""
     followed = FollowedFiles(tls_files(wanted))
 
     def renewed() -> grpc.ServerCertificateConfiguration | None:
-        """Called on gRPC's threads; None: as before."""
+        """Called on gRPC's threads; None means no change."""
         if not followed.have_changed():
             return None
         try:
-            tls_context(wanted, "grpc")  # gRPC would take files that do not fit together, and then fail every handshake
+            # Check here: gRPC accepts a mismatched key and certificate, then fails every handshake.
+            tls_context(wanted, "grpc")
             return _certificates(wanted)
         except Invalid as error:
             log.warning("a renewed certificate cannot be used", extra={"listener": "grpc", "error": str(error)})

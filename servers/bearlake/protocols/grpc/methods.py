@@ -1,4 +1,4 @@
-"""Every method of bearlake.stream.v1: its path, its messages, and which sides of it stream. One table, for server and client."""
+"""Table of all methods of bearlake.stream.v1, for server and client: path, message types, and whether the method streams."""
 
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -15,7 +15,7 @@ PACKAGE = "bearlake.stream.v1"
 
 @dataclass(frozen=True, slots=True)
 class Method(Generic[Request, Response]):
-    """One method; `is_streaming`: both of its sides are streams, else neither is."""
+    """One method. `is_streaming` means that both sides stream; otherwise neither side streams."""
 
     service: str
     name: str
@@ -25,7 +25,7 @@ class Method(Generic[Request, Response]):
 
     @property
     def path(self) -> str:
-        """As HTTP/2 names it."""
+        """The HTTP/2 path."""
         return f"/{self.service}/{self.name}"
 
 

@@ -1,4 +1,4 @@
-"""Record batches become the payloads that clients read. Messages are filled in place: protobuf copies what is put together elsewhere."""
+"""Converts record batches into payloads for clients. Fills messages in place, because protobuf copies messages assembled elsewhere."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -10,11 +10,11 @@ from bearlake.records import codec as record_codec
 from bearlake.streams.admission import NO_TIMESTAMP, UNCOMPRESSED_BYTES_MAX
 
 _RECORD_OVERHEAD_BYTES = 24
-"""About what a record message takes beside its key and value."""
+"""Approximate size of a record message without its key and value."""
 
 
 class Answer(NamedTuple):
-    """A message with a payload (None: there is nothing to read before `end`), what it counts, and the offset behind it."""
+    """A message with a payload (None: nothing to read before `end`), its record count, and the next offset."""
 
     message: pb.FetchResponse | None
     size_bytes: int
@@ -22,9 +22,9 @@ class Answer(NamedTuple):
 
 
 def answers(form: pb.Form, views: Sequence[memoryview], offset: int, bytes_max: int) -> Iterator[Answer]:
-    """What these runs of whole batches (at least one) have from `offset` on, in messages of about `bytes_max` bytes.
+    """Yield the content of these runs of whole batches (at least one) from `offset` on, in messages of about `bytes_max` bytes.
 
-    Arrow's needs `arrow.load` before, and comes without its schema. Raises `Corrupt`, `TooLarge`.
+    The Arrow form requires an earlier `arrow.load` and omits the schema. Raises `Corrupt`, `TooLarge`.
     """
     match form:
         case pb.FORM_RECORD_BATCHES:
@@ -36,7 +36,7 @@ def answers(form: pb.Form, views: Sequence[memoryview], offset: int, bytes_max: 
 
 
 def arrow_schema() -> bytes:
-    """The schema of Arrow payloads, as an IPC message. Needs `arrow.load` before."""
+    """Return the schema of Arrow payloads as an IPC message. Requires an earlier `arrow.load`."""
     from bearlake.table import ipc_encode
 
     return ipc_encode.schema_message()

@@ -1,8 +1,8 @@
-"""The service Producer: batches go to the waist in the order they came; they are acknowledged when they are durable.
+"""The Producer service: submits batches in their order of arrival and acknowledges them once they are durable.
 
-A ProduceStream call has two halves beside each other. One reads a message, submits its batch and reads on, as long as the write
-path has room and not too much of this call is under way. The other acknowledges, in the order of the batches, all that
-have become durable in the meantime with one message.
+A ProduceStream call has two concurrent tasks. The reader takes a message, submits its batch, and continues while the write path has
+room and the call is below its limit of pending batches. The other task acknowledges, in batch order, all batches that have become
+durable since its last message, with one message.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _STORED = (Verdict.ACCEPTED, Verdict.DUPLICATE)
 
 
 async def init_producer(node: Node, who: Principal, request: pb.InitProducerRequest) -> pb.InitProducerResponse:
-    """A fresh producer id. Raises `Unavailable`."""
+    """Return a new producer id. Raises `Unavailable`."""
     return pb.InitProducerResponse(producer_id=await node.producer_ids.take(), producer_epoch=0)
 
 
@@ -58,7 +58,7 @@ async def produce_stream(node: Node, who: Principal, requests: AsyncIterator[Inc
 
 
 async def writable(node: Node, who: Principal, name: str) -> StreamView:
-    """The stream, if the caller may write to it. Raises `Denied`, `NotFound`, `Unavailable`, `BadField`."""
+    """Return the stream if the caller may write to it. Raises `Denied`, `NotFound`, `Unavailable`, `BadField`."""
     if not name:
         raise BadField("stream", "expected a name")
     view = node.streams.catalog.peek(name) or await node.streams.catalog.find(name)
@@ -85,7 +85,7 @@ def _append(node: Node, view: StreamView, partition: int, batch: Batch, expected
 
 
 class _Entry:
-    """One batch under way."""
+    """One pending batch."""
 
     __slots__ = ("result", "size_bytes")
 
@@ -97,8 +97,8 @@ class _Entry:
 class _Call:
     """One ProduceStream call.
 
-    Messages may wait in gRPC's buffers, so all of them count as arrived when the call began (`AppendCall.seen`). After OUTCOME_UNKNOWN the
-    client begins another call.
+    Messages may wait in gRPC's buffers, so all messages count as arrived when the call began (`AppendCall.seen`). After OUTCOME_UNKNOWN the
+    client starts a new call.
     """
 
     def __init__(self, node: Node, who: Principal, context: Context) -> None:
@@ -114,11 +114,11 @@ class _Call:
         self._room = asyncio.Event()
 
     def wake(self, _: object = None) -> None:
-        """Something has happened that the acknowledging half should look at."""
+        """Wake the acknowledging task."""
         self._changed.set()
 
     async def read(self, requests: AsyncIterator[Incoming]) -> None:
-        """Submit what comes, until the client closes its side or a batch cannot be submitted."""
+        """Submit batches until the client closes its side or a batch cannot be submitted."""
         view: StreamView | None = None
         name, partition = "", 0
         try:
@@ -165,7 +165,7 @@ class _Call:
         await self._node.room()
 
     async def acknowledge(self, reader: asyncio.Task[None], notice: asyncio.Task[int]) -> None:
-        """Answer until everything that was read is acknowledged. Raises the `Failure` of the first batch that failed."""
+        """Acknowledge until every batch read is acknowledged. Raises the `Failure` of the first failed batch."""
         is_told = False
         while self._entries or not reader.done():
             await self._changed.wait()
@@ -187,7 +187,7 @@ class _Call:
         reader.cancel()
 
     def _take(self) -> tuple[pb.ProduceStreamResponse, Failure | None]:
-        """Everything at the head that has an outcome, up to the first failure."""
+        """Take the finished batches at the head of the queue, up to the first failure."""
         offsets: list[int] = []
         failure = None
         while self._entries and (result := self._entries[0].result) is not None:

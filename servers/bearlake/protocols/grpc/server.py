@@ -1,8 +1,8 @@
 """The gRPC server: its methods, limits, health, reflection and drain.
 
-Draining: health says NOT_SERVING, no more connections are accepted, streaming calls send Drain and end when their clients close their
-side. Connections reach their age meanwhile and are told to go elsewhere (GOAWAY), while calls on them are still taken: gRPC's own way to
-stop a server fails calls that are on their way (grpc/grpc#41785). When all have gone, or after most of the time, the server is stopped.
+Draining: health reports NOT_SERVING, the server accepts no new connections, and each streaming call sends Drain and ends when its
+client closes its side. Old connections receive GOAWAY, but calls on them are still accepted, because gRPC's own stop fails calls
+in transit (grpc/grpc#41785). The server stops when all connections are gone, or when most of the time is over.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from bearlake.serving.listener import ListenerSettings
 from bearlake.streams.service import Streams
 
 NAME = "grpc"
-_CLOSE_SHARE = 0.8  # of the time for draining that clients have; the rest is for what they sent last
+_CLOSE_SHARE = 0.8  # share of the drain time for clients; the rest is for their last messages
 _DRAIN_POLL_MS = 100
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 
@@ -35,7 +35,7 @@ class GrpcServer:
     """A `serving.Service` that speaks bearlake.stream.v1 on one port."""
 
     def __init__(self, settings: GrpcSettings, wanted: ListenerSettings) -> None:
-        """Binds the port. Raises `Invalid`, `Unavailable`."""
+        """Bind the port. Raises `Invalid`, `Unavailable`."""
         self._settings = settings
         self._server = grpc.aio.server(options=_options(settings), maximum_concurrent_rpcs=settings.calls_max)
         self.endpoint = listening.bind(self._server, wanted)
@@ -45,18 +45,18 @@ class GrpcServer:
 
     @property
     def endpoints(self) -> Mapping[str, str]:
-        """Advertised `host:port` by listener."""
+        """Advertised `host:port` by listener name."""
         return {self._listener: self.endpoint.address}
 
     @property
     def call_count(self) -> int:
-        """Streaming calls under way."""
+        """Number of open streaming calls."""
         return self._node.call_count
 
     async def start(
         self, streams: Streams, servers: Callable[[], Sequence[Server]], random_source: random.Random | None = None
     ) -> None:
-        """Accept calls when this returns. `servers` tells the live ones."""
+        """Start; calls are accepted when this returns. `servers` lists the live servers."""
         self._node = Node(streams, servers, self._settings, random_source or random.SystemRandom())
         self._server.add_generic_rpc_handlers(_handlers(self._node))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
@@ -68,7 +68,7 @@ class GrpcServer:
         await self._server.start()
 
     async def drain(self, deadline_ms: int) -> None:
-        """See the module's docstring; returns within `deadline_ms`."""
+        """Drain as the module docstring describes; return within `deadline_ms`."""
         await self._health.enter_graceful_shutdown()
         if not self._node.draining.done():
             self._node.draining.set_result(int(deadline_ms * _CLOSE_SHARE))
@@ -83,13 +83,13 @@ class GrpcServer:
         await self._server.stop(max(0.0, end - loop.time()))
 
     async def close(self) -> None:
-        """End all calls at once and close the port."""
+        """Abort all calls and close the port."""
         await self._server.stop(None)
 
 
 def _handlers(node: Node) -> tuple[grpc.GenericRpcHandler, ...]:
     one, both = unary, streaming
-    produce_stream: Method[Any, Any] = methods.PRODUCE_STREAM  # its messages are read by `framing`
+    produce_stream: Method[Any, Any] = methods.PRODUCE_STREAM  # `framing` parses its messages
     handlers: list[tuple[Method[Any, Any], Any]] = [
         (methods.CREATE_STREAM, one(node, methods.CREATE_STREAM, admin.create)),
         (methods.DESCRIBE_STREAM, one(node, methods.DESCRIBE_STREAM, admin.describe)),
@@ -128,13 +128,13 @@ def _options(settings: GrpcSettings) -> list[tuple[str, int]]:
         ("grpc.max_send_message_length", -1),
         ("grpc.keepalive_time_ms", settings.keepalive_ms),
         ("grpc.keepalive_timeout_ms", settings.keepalive_timeout_ms),
-        # This is what ends a connection whose probe is not answered; its own default is a minute (seen with gRPC 1.85).
+        # This option closes a connection whose probe is not answered; its default is one minute (gRPC 1.85).
         ("grpc.http2.ping_timeout_ms", settings.keepalive_timeout_ms),
         ("grpc.http2.min_ping_interval_without_data_ms", settings.ping_interval_min_ms),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", settings.ping_interval_min_ms),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.max_connection_idle_ms", settings.connection_idle_ms),
         ("grpc.max_connection_age_ms", settings.connection_age_ms),
-        # A call that began just before its connection was told to go may live for its own age, and be told to go then.
+        # A call that begins just before its connection receives GOAWAY may live for its own age, then gets the notice.
         ("grpc.max_connection_age_grace_ms", grace_ms),
     ]

@@ -1,1 +1,1 @@
-"""The REST server: Confluent's REST Proxy, tailing of streams, and the schema registry, over HTTP."""
+"""The REST server: Confluent's REST Proxy, the Durable Streams protocol, and the schema registry, over HTTP."""

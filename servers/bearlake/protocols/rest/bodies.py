@@ -1,4 +1,4 @@
-"""Request bodies: whole ones within the limit, gzip or zstd undone, and the model (`serving.http.models`) of the JSON in them.
+"""Reads request bodies within a size limit, decompresses gzip and zstd, and parses JSON into models (`serving.http.models`).
 
 Source: RFC 9110 (Content-Encoding), RFC 8878 (zstd).
 """
@@ -19,7 +19,7 @@ _CODECS = {"gzip": Compression.GZIP, "x-gzip": Compression.GZIP, "zstd": Compres
 
 
 def codec_of(request: web.Request) -> Compression:
-    """How the body is compressed. Raises `Problem` (415) for a way that is not spoken here."""
+    """Return the body's compression. Raises `Problem` (415) for an unsupported compression."""
     encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
     if encoding in ("", "identity"):
         return Compression.NONE
@@ -29,11 +29,11 @@ def codec_of(request: web.Request) -> Compression:
 
 
 async def read(request: web.Request, bytes_max: int) -> bytes:
-    """The whole body, uncompressed.
+    """Return the whole body, decompressed.
 
     Raises:
-        TooLarge: it has more than `bytes_max` bytes, or would have.
-        Problem: 415 for an unknown compression, 400 for a damaged body.
+        TooLarge: the body has more than `bytes_max` bytes, before or after decompression.
+        Problem: 415 for an unsupported compression, 400 for a damaged body.
     """
     codec = codec_of(request)
     length = request.content_length
@@ -53,9 +53,9 @@ async def read(request: web.Request, bytes_max: int) -> bytes:
 
 
 def parse(reader: Reader[T], body: bytes, *, status: int = 422, code: int = 422, words: str = "") -> T:
-    """The model of the JSON in a body. Raises `Problem`: 400 for what is not JSON, `status` and `code` for what does not fit.
+    """Parse JSON into a model. Raises `Problem`: 400 for malformed JSON, `status` and `code` for JSON that does not fit the model.
 
-    `words` stand before the reason.
+    `words` precede the reason in the message.
     """
     try:
         return reader.read(body)
@@ -66,5 +66,5 @@ def parse(reader: Reader[T], body: bytes, *, status: int = 422, code: int = 422,
 
 
 def parse_optional(reader: Reader[T], body: bytes, *, status: int = 422, code: int = 422, words: str = "") -> T:
-    """As `parse`; an empty body counts as an empty object."""
+    """Parse as `parse` does; an empty body counts as an empty object."""
     return parse(reader, body if body.strip() else b"{}", status=status, code=code, words=words)

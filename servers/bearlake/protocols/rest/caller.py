@@ -1,4 +1,4 @@
-"""Who sends a request: the name in the client's certificate, on listeners that ask for one; else nobody in particular."""
+"""Identifies the caller by the client certificate on listeners that request one; other callers are anonymous."""
 
 from aiohttp import web
 
@@ -6,7 +6,7 @@ from bearlake.streams.principal import ANONYMOUS, Principal
 
 
 def principal_of(request: web.Request) -> Principal:
-    """`User:` and the common name of the certificate's subject, `User:ANONYMOUS` without one. Source: RFC 5280, 4.1.2.6."""
+    """Return `User:` plus the subject's common name, or `User:ANONYMOUS` without a certificate. Source: RFC 5280, 4.1.2.6."""
     certificate = request.transport.get_extra_info("peercert") if request.transport is not None else None
     for part in (certificate or {}).get("subject", ()):
         for name, value in part:

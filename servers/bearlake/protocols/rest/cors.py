@@ -1,4 +1,4 @@
-"""Which web pages browsers let call a server. Source: WHATWG Fetch, "CORS protocol"."""
+"""CORS: which web pages a browser lets call a server. Source: WHATWG Fetch, "CORS protocol"."""
 
 from collections.abc import Collection
 
@@ -8,12 +8,12 @@ from typing_extensions import override
 from bearlake.serving.http.guard import HttpGuard, HttpLimits, HttpMeters
 
 _AGE_S = "600"
-"""How long a browser may remember a preflight."""
+"""Seconds that a browser may cache a preflight."""
 _EXPOSED_HEADERS = "*"
 
 
 def allow(request: web.Request, response: web.StreamResponse, origins: Collection[str]) -> None:
-    """Allow the request's page to read the answer, if the page's origin is among the origins (`*`: any)."""
+    """Allow the page to read the answer, if its origin is in `origins` (`*`: any origin)."""
     origin = request.headers.get(hdrs.ORIGIN)
     if origin and ("*" in origins or origin in origins):
         response.headers[hdrs.ACCESS_CONTROL_ALLOW_ORIGIN] = origin
@@ -22,12 +22,12 @@ def allow(request: web.Request, response: web.StreamResponse, origins: Collectio
 
 
 def is_preflight(request: web.Request) -> bool:
-    """Whether a browser asks for permission before it sends a page's request."""
+    """Return whether the request is a browser's CORS preflight."""
     return request.method == hdrs.METH_OPTIONS and hdrs.ACCESS_CONTROL_REQUEST_METHOD in request.headers
 
 
 def preflight(request: web.Request) -> web.Response:
-    """The answer to a preflight; `allow` adds whether the origin may."""
+    """Build the answer to a preflight; `allow` adds the permission for the origin."""
     headers = {
         hdrs.ACCESS_CONTROL_ALLOW_METHODS: request.headers[hdrs.ACCESS_CONTROL_REQUEST_METHOD],
         hdrs.ACCESS_CONTROL_ALLOW_HEADERS: request.headers.get(hdrs.ACCESS_CONTROL_REQUEST_HEADERS, "*"),
@@ -37,17 +37,17 @@ def preflight(request: web.Request) -> web.Response:
 
 
 class CorsGuard(HttpGuard):
-    """A guard of an API that web pages may call; `answer` is the API's."""
+    """Guard of an API that web pages may call; `answer` formats the API's errors."""
 
     def __init__(
         self, limits: HttpLimits, meters: HttpMeters, *, connection_count_max: int, origins: Collection[str]
     ) -> None:
-        """`origins` are those of the pages; `*` for all."""
+        """`origins` are the allowed origins of pages; `*` allows all."""
         super().__init__(limits, meters, connection_count_max=connection_count_max)
         self._origins = origins
 
     def intercept(self, request: web.Request) -> web.StreamResponse | None:
-        """A browser's preflight is answered for every route."""
+        """Answer preflights, for every route."""
         return preflight(request) if is_preflight(request) else None
 
     @override

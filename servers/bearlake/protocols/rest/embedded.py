@@ -1,9 +1,8 @@
-"""Keys and values with schemas, for both APIs: what becomes of a request's JSON, in the codes of the REST Proxy.
+"""Converts keys and values with schemas between JSON and bytes, for both APIs, with the REST Proxy's error codes.
 
-    42203   a value is none of its schema's
-    42205   the schema is none, or of another type
-    40801   the registry refuses it, or does not have it
-
+    42203   a value does not match its schema
+    42205   the schema is invalid, or of another type
+    40801   the registry refuses the schema or does not have it
 Source: Confluent, "REST Proxy API Reference", errors of POST /topics/(topic).
 """
 
@@ -20,17 +19,17 @@ from bearlake.streams.schemas.service import Schemas
 from bearlake.streams.schemas.values.model import Unfit
 
 NAMES = {SchemaType.AVRO: "Avro", SchemaType.JSON: "JSON Schema", SchemaType.PROTOBUF: "Protobuf"}
-"""How messages call the formats."""
+"""Names of the formats in messages."""
 
 
 class Embedded:
-    """Writes and reads for the handlers of one server."""
+    """Writes and reads keys and values for the handlers of one server."""
 
     def __init__(self, schemas: Schemas) -> None:
         self._payloads = Payloads(schemas)
 
     async def writer(self, who: Principal, choice: Choice, topic: str, part: str) -> Writer:
-        """What writes keys or values (`part`) of a topic's records with the chosen schema. Raises `Problem`, `Denied`, `Unavailable`."""
+        """Return a writer of keys or values (`part`) of a topic with the chosen schema. Raises `Problem`, `Denied`, `Unavailable`."""
         try:
             return await self._payloads.writer(who, choice, topic, part)
         except (InvalidSchema, SchemaTooLarge) as error:
@@ -43,7 +42,7 @@ class Embedded:
     async def write(
         self, writer: Writer, values: Sequence[Any], places: Sequence[str], size_bytes: int
     ) -> list[bytes | Problem | None]:
-        """The bytes of JSON values, or what is wrong with them; `places` is how messages call each, `size_bytes` about their size."""
+        """Return each JSON value's bytes, or its error. Messages name values by `places`; `size_bytes` is their approximate size."""
         written = await self._payloads.write_all(writer, values, size_bytes)
         return [
             _misfit(writer, place, one) if isinstance(one, Unfit) else one
@@ -51,7 +50,7 @@ class Embedded:
         ]
 
     async def read(self, who: Principal, octets: bytes, type_: SchemaType) -> Any:
-        """The JSON of what a serializer wrote (Any: whatever JSON can say). Raises `Unfit`, `Denied`, `Unavailable`."""
+        """Return the JSON of serialized bytes (Any: JSON). Raises `Unfit`, `Denied`, `Unavailable`."""
         return await self._payloads.read(who, octets, type_)
 
 

@@ -1,4 +1,4 @@
-"""What is particular about requests of the REST APIs: errors in the format of v2 or v3."""
+"""Request handling specific to the REST APIs: errors in the format of v2 or v3."""
 
 from aiohttp import hdrs, web
 from typing_extensions import override

@@ -1,11 +1,11 @@
-"""What can be wrong with a request, in the words of the API that was asked: status, code and message.
+"""Errors of a request in the format of its API: status, code and message.
 
-Handlers raise `Problem`, or let an error kind of the waist pass; `of_error` is the one table from kinds to codes.
+Handlers raise `Problem` or let an error kind of the stream layer pass; `of_error` is the only table from kinds to codes.
 
     v2, v3              {"error_code": 40401, "message": "…"}
-    /v1/stream          the same document, with the status as code
+    /v1/stream          the same document; the code is the status
 
-Source: Confluent, "REST Proxy API Reference" (public documentation): codes are the status, or the status and two digits.
+Source: Confluent, "REST Proxy API Reference" (public documentation): a code is the status, or the status plus two digits.
 """
 
 import json
@@ -23,14 +23,14 @@ JSON_TYPE = "application/json"
 
 
 class Error(Model):
-    """The body of an answer that is an error."""
+    """The body of an error answer."""
 
     error_code: int
     message: str
 
 
 class Problem(Exception):
-    """The request is answered with this status (HTTP), code (of the API), message and headers."""
+    """Ends a request with this HTTP status, API code, message and headers."""
 
     def __init__(self, status: int, code: int, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
@@ -61,7 +61,7 @@ _GROUP_STATUS: dict[GroupProblem, tuple[int, int]] = {
 
 
 def of_error(error: errors.BearlakeError) -> Problem:
-    """The problem that an error kind is."""
+    """Translate an error kind."""
     for kind, status, code in _KINDS:
         if isinstance(error, kind):
             return Problem(status, code, str(error))
@@ -69,13 +69,13 @@ def of_error(error: errors.BearlakeError) -> Problem:
 
 
 def of_refusal(refusal: GroupRefusal) -> Problem:
-    """The problem that a refusal by a group's coordinator is; most go away by themselves (50003)."""
+    """Translate a refusal of a group coordinator; most refusals are temporary (50003)."""
     status, code = _GROUP_STATUS.get(refusal.problem, (503, 50003))
     return Problem(status, code, f"Kafka error: {refusal}")
 
 
 def of_http(request: web.Request, error: web.HTTPException) -> Problem:
-    """The problem that a request has which no route takes."""
+    """Translate aiohttp's error for a request that matches no route."""
     allowed = error.headers.get("Allow")
     if error.status == 404:
         hint = f": no route {request.path[:100]}, /openapi.json has all"
@@ -85,24 +85,24 @@ def of_http(request: web.Request, error: web.HTTPException) -> Problem:
 
 
 def topic_not_found(name: str) -> Problem:
-    """40401."""
+    """Error 40401."""
     return Problem(404, 40401, f"Topic not found: {name[:249]}")
 
 
 def partition_not_found(name: str, index: int) -> Problem:
-    """40402."""
+    """Error 40402."""
     return Problem(404, 40402, f"Partition not found: topic {name[:249]} has no partition {index}")
 
 
 def consumer_not_found() -> Problem:
-    """40403."""
+    """Error 40403."""
     return Problem(
         404, 40403, "Consumer instance not found: it was never here, or was deleted, or expired; create it again"
     )
 
 
 def answer(problem: Problem, content_type: str = JSON_TYPE) -> web.Response:
-    """The HTTP response of a problem."""
+    """Build the HTTP response."""
     document = {"error_code": problem.code, "message": str(problem)}
     response = web.Response(
         status=problem.status, text=json.dumps(document), content_type=content_type, headers=problem.headers

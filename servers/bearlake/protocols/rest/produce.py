@@ -1,6 +1,6 @@
-"""Records into the log: batches made of a request's records, through admission and the waist, and what became of each record.
+"""Writes records: builds batches from a request's records, submits them after admission, and reports the outcome of each record.
 
-The records of one request for one partition are one batch, or several when they exceed the stream's limit; they keep their order.
+The records of one request for one partition form one batch, or several if they exceed the stream's limit; their order is kept.
 """
 
 import asyncio
@@ -31,12 +31,12 @@ from bearlake.streams.service import Streams
 from bearlake.telemetry import metrics
 
 _RECORD_OVERHEAD_BYTES = 40
-"""More than lengths, deltas and attributes of one record take."""
+"""Upper bound for the lengths, deltas and attributes of one record."""
 _BATCH_OVERHEAD_BYTES = 64
 
 
 class Written(NamedTuple):
-    """What became of one record: its offset, or the error (offset -1)."""
+    """The outcome of one record: its offset, or an error (offset -1)."""
 
     partition: int
     offset: int
@@ -53,28 +53,28 @@ class Writing:
         self._random = random_source or random.SystemRandom()
 
     def choose(self, view: StreamView, key: bytes | None) -> int | None:
-        """The partition of a key, None for a record without one."""
+        """Return the partition for a key, or None for a record without a key."""
         return None if key is None else partitioning.partition_of(key, view.partition_count)
 
     def any_partition(self, view: StreamView) -> int:
-        """A partition for records without a key; those of one request go together, so that they are one batch."""
+        """Choose the partition for all records without a key in one request, so that they form one batch."""
         return self._random.randrange(view.partition_count)
 
     @property
     def seen(self) -> int:
-        """The newest log position that this server knows of: read it before the first wait of a request."""
+        """The newest log position known to this server. Read it before the first await of a request."""
         return self._streams.seen.position
 
     def heard(self, position: int) -> None:
-        """The log has reached `position`: what comes from now on is not older."""
+        """Note that the log has reached `position`; requests from now on have at least that position."""
         self._streams.seen.heard(position)
 
     def now_ms(self) -> int:
-        """The time of records that bring none."""
+        """Return the timestamp for records without one."""
         return self._streams.clock.now_ms()
 
     async def room(self) -> None:
-        """Wait until the write path takes more: ask before a body is read. Raises `Overloaded`."""
+        """Wait until the write path accepts more; call before reading a body. Raises `Overloaded`."""
         if not self._streams.is_over_budget:
             return
         relieved = asyncio.Event()
@@ -91,7 +91,7 @@ class Writing:
             raise Denied(f"{who} may not write to {view.name!r}")
 
     async def write(self, who: Principal, view: StreamView, placed: Sequence[tuple[int, Record]]) -> list[Written]:
-        """Append records with their partitions; durable where no error is said. One result per record, in order.
+        """Append records, each with its partition; return one result per record, in order. Records without an error are durable.
 
         Raises:
             Denied: `who` may not write to the stream.
@@ -113,7 +113,7 @@ class Writing:
                 else:
                     for at in chunk:
                         results[at] = Written(partition, -1, admitted)
-        outcomes = await self._streams.append(appends, self.seen)  # without producers it decides nothing
+        outcomes = await self._streams.append(appends, self.seen)  # without a producer, `seen` has no effect
         for (partition, chunk), (verdict, base_offset, _) in zip(members, outcomes, strict=True):
             error = error_of(verdict)
             for delta, at in enumerate(chunk):
@@ -132,14 +132,14 @@ class Writing:
         sign: Callable[[Append], Append],
         seen: int,
     ) -> Result:
-        """Append records as one batch, which `sign` completes: its producer, its condition. Its outcome, as the waist says it.
+        """Append records as one batch and return its outcome. `sign` adds the batch's producer and condition.
 
-        `seen` is a log position that this server knew of before it received the records (`AppendCall`).
+        `seen` is a log position that this server knew before it received the records (`AppendCall`).
 
         Raises:
             Denied: `who` may not write to the stream.
-            TooLarge: they are no batch for this stream.
-            Invalid: they cannot be encoded, or the stream does not take such ones.
+            TooLarge: the records exceed the stream's batch limit.
+            Invalid: the records cannot be encoded, or the stream does not accept them.
         """
         self.require(who, view)
         admitted = _admitted(view, partition, records, self.now_ms())
@@ -151,7 +151,7 @@ class Writing:
 
 
 def error_of(verdict: int) -> BearlakeError | None:
-    """The error that a verdict of the waist is."""
+    """Return the error for a verdict of the stream layer, if any."""
     if verdict in (Verdict.ACCEPTED, Verdict.DUPLICATE):
         return None
     made = _ERRORS.get(verdict)
@@ -170,7 +170,7 @@ _ERRORS: dict[int, Callable[[], BearlakeError]] = {
 
 
 def _chunks(places: Sequence[int], placed: Sequence[tuple[int, Record]], bytes_max: int) -> list[Sequence[int]]:
-    """Cut a partition's records where a batch would exceed the stream's limit."""
+    """Split a partition's records where a batch would exceed the stream's limit."""
     chunks: list[Sequence[int]] = []
     start, size = 0, _BATCH_OVERHEAD_BYTES
     for position, at in enumerate(places):

@@ -1,4 +1,4 @@
-"""Fetched batches as records with their offsets. Control batches are no records; what lies before the asked offset is left out."""
+"""Iterates over the records of fetched batches. Skips control batches and records before the requested offset."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from bearlake.streams.fetch import Fetched
 
 
 def records(fetched: Fetched, bytes_max: int) -> Iterator[tuple[int, Record]]:
-    """(offset, record) of an answer without error, in order.
+    """Yield (offset, record) in order; `fetched` must have no error.
 
     Raises:
         Corrupt: a batch is malformed.
@@ -28,7 +28,7 @@ def records(fetched: Fetched, bytes_max: int) -> Iterator[tuple[int, Record]]:
 
 
 def next_offset(fetched: Fetched) -> int:
-    """Where to read on: behind the last batch of the answer, the asked offset if there is none."""
+    """Return where to read next: after the last batch, or the requested offset if there is no batch."""
     after = fetched.range.offset
     for view in fetched.views:
         for _, base_offset, header in kernel.batches(view, 0, len(view)):

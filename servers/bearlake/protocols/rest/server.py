@@ -1,8 +1,8 @@
 """The REST server: its HTTP application on one or more listeners, and its drain.
 
-To drain, the server keeps accepting for a moment while every answer closes its connection, so that clients connect to other servers. It
-ends long polls and event streams at a position from which their clients continue, answers for its consumer instances that they must be
-created again, stops accepting, and waits for the requests under way. No request that was sent fails.
+To drain, the server keeps accepting for a moment while every answer closes its connection, so that clients connect to other servers.
+It ends long polls and event streams at a position from which clients continue, and tells clients of its consumer instances to create
+them again. Then it stops accepting and waits for open requests. No request fails because of the drain.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class RestServer:
-    """A `serving.Service` that speaks HTTP."""
+    """A `serving.Service` for HTTP."""
 
     name = "rest"
 
@@ -42,7 +42,7 @@ class RestServer:
         settings: RestSettings,
         listeners: Sequence[Listener],
     ) -> None:
-        """`listeners` (at least one) are bound already and belong to the server now; `streams` and `schemas` belong to the caller."""
+        """`listeners` (at least one) are already bound; the server takes ownership of them. The caller keeps `streams` and `schemas`."""
         self.settings = settings
         self._guard = RestGuard(settings)
         self._site = HttpSite(
@@ -73,7 +73,7 @@ class RestServer:
 
     @property
     def open_count(self) -> int:
-        """Requests under way."""
+        """Number of open requests."""
         return self._guard.open_count
 
     async def start(self) -> None:
@@ -86,13 +86,13 @@ class RestServer:
         await self._site.start(app)
 
     async def run(self) -> None:
-        """Keep consumer instances alive and forget those that idle, delete expired streams; ends only by cancellation."""
+        """Keep consumer instances alive, end idle instances, and delete expired streams. Ends only by cancellation."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._proxy.consumers.run(), name="REST consumers")
             group.create_task(self._tailing.lifetimes.run(), name="delete expired streams")
 
     async def drain(self, deadline_ms: int) -> None:
-        """See the module's docstring; returns within `deadline_ms`."""
+        """Drain as the module docstring describes; return within `deadline_ms`."""
         loop = asyncio.get_running_loop()
         self._guard.draining.set()
         self._proxy.consumers.begin_drain()
@@ -107,11 +107,11 @@ class RestServer:
             log.warning("draining took too long", extra={"requests": self._guard.open_count})
 
     def _is_in_use(self) -> bool:
-        """Whether clients may still come: over a connection that they have, or to an instance that knows their positions."""
+        """Return whether clients may still send requests: over an open connection, or to a consumer instance with their positions."""
         return bool(self._guard.open_count or self.connection_count or self._proxy.consumers.count)
 
     async def close(self) -> None:
-        """Close listeners and connections; requests under way get a second to end."""
+        """Close listeners and connections; open requests get one second to finish."""
         self._guard.draining.set()
         await self._proxy.consumers.close()
         await self._site.close()

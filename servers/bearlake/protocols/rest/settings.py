@@ -1,4 +1,4 @@
-"""Settings of the REST server: limits of connections and requests, of consumers, and of those who follow a stream."""
+"""Settings of the REST server: limits for connections, requests, consumers and followers of streams."""
 
 from dataclasses import dataclass
 

@@ -1,1 +1,1 @@
-"""Consumer groups: one coordinator per group, found by a lease, with its membership saved at each rebalance."""
+"""Consumer groups: each group has one coordinator, the server that holds the group's lease; it saves the membership at each rebalance."""

@@ -1,9 +1,9 @@
-"""What members of a Kafka consumer group tell each other: subscriptions, assignments, and the two oldest ways to assign.
+"""The consumer protocol of Kafka groups: subscriptions, assignments, and the range and round-robin assignors.
 
     ConsumerProtocolSubscription, version 0: int16 version | [string stream] | bytes user data
     ConsumerProtocolAssignment,   version 0: int16 version | [string stream, [int32 partition]] | bytes user data
 
-Later versions add fields behind these. Source: Kafka's ConsumerProtocol, RangeAssignor, RoundRobinAssignor.
+Later versions append fields. Source: Kafka's ConsumerProtocol, RangeAssignor, RoundRobinAssignor.
 """
 
 import struct
@@ -14,7 +14,7 @@ from bearlake.errors import Corrupt
 RANGE = "range"
 ROUND_ROBIN = "roundrobin"
 PROTOCOLS = (RANGE, ROUND_ROBIN)
-"""Most wanted first. Any member of a mixed group may be its leader, so they divide as Kafka's clients do."""
+"""Assignors, most preferred first. In a mixed group any member may lead, so these assign exactly as Kafka's clients do."""
 
 _NO_USER_DATA = struct.pack(">i", -1)
 _VERSION_AND_COUNT = struct.Struct(">hi")
@@ -26,12 +26,12 @@ Partitions = dict[str, list[int]]
 
 
 def encode_subscription(streams: Collection[str]) -> bytes:
-    """The metadata with which a member joins."""
+    """Encode the metadata with which a member joins."""
     return _VERSION_AND_COUNT.pack(0, len(streams)) + b"".join(map(_string, streams)) + _NO_USER_DATA
 
 
 def decode_subscription(metadata: bytes) -> list[str]:
-    """The streams that a member wants. Raises `Corrupt`."""
+    """Decode the streams that a member subscribes to. Raises `Corrupt`."""
     try:
         count, position = _VERSION_AND_COUNT.unpack_from(metadata)[1], _VERSION_AND_COUNT.size
         names = []
@@ -44,7 +44,7 @@ def decode_subscription(metadata: bytes) -> list[str]:
 
 
 def encode_assignment(partitions: Mapping[str, Sequence[int]]) -> bytes:
-    """What a member gets from the leader."""
+    """Encode the assignment that the leader gives a member."""
     out = [_VERSION_AND_COUNT.pack(0, len(partitions))]
     for name, indexes in partitions.items():
         out += [_string(name), _INT32.pack(len(indexes)), struct.pack(f">{len(indexes)}i", *indexes)]
@@ -52,7 +52,7 @@ def encode_assignment(partitions: Mapping[str, Sequence[int]]) -> bytes:
 
 
 def decode_assignment(assignment: bytes) -> Partitions:
-    """The partitions of a member; none for an empty assignment. Raises `Corrupt`."""
+    """Decode a member's partitions; none for an empty assignment. Raises `Corrupt`."""
     found: Partitions = {}
     if not assignment:
         return found
@@ -72,7 +72,7 @@ def decode_assignment(assignment: bytes) -> Partitions:
 
 
 def assign(protocol: str, members: Mapping[str, Collection[str]], counts: Mapping[str, int]) -> dict[str, Partitions]:
-    """Divide the partitions: `members` are wanted streams by member id, `counts` the partitions of each stream that exists."""
+    """Assign the partitions: `members` maps member ids to subscribed streams, `counts` each existing stream to its partition count."""
     result: dict[str, Partitions] = {member: {} for member in members}
     if protocol == RANGE:
         for name in sorted(counts):

@@ -1,13 +1,13 @@
-"""Group coordination on this server: what members and administrators ask of the groups that it owns (`ownership.py`).
+"""The group coordinator: serves members' and administrators' requests for the groups that this server owns (`ownership.py`).
 
-No member hears that its generation goes on from a coordinator that had lost the group before: every answer waits for a write with the
-lease, or for a look into the store that began after the question came (I14). Members keep their ids and generation when a group moves.
-Which servers take groups is not decided here (`peers.py`), nor is the way to groups of other servers (`shared.py`).
+A coordinator that has lost a group never confirms a member's generation: every answer waits for a write with the lease, or for a read of
+the store that began after the request arrived (I14). Members keep their ids and generation when a group moves.
+`peers.py` decides which servers take groups; `shared.py` finds the coordinator of a group on another server.
 
-Each request that changes the group takes a revision in the step in which it changes the group, or gets its place in the line for the
-store. A request that another server forwards names a revision, and is refused if it arrives late (`revisions.py`).
+Each request that changes the group takes a revision at the moment when it changes the group or enters the queue for the store.
+A forwarded request names a revision; the coordinator refuses the request if it arrives late (`revisions.py`).
 
-Committed offsets are read from the store directly, as of now, on any server. They are written with the lease.
+Any server reads committed offsets directly from the store. Writes of offsets carry the lease.
 """
 
 import asyncio
@@ -26,16 +26,16 @@ PAGE_SIZE = 1000
 
 
 class Coordinator(Ownership):
-    """All groups that this server coordinates. Used from the event loop's thread only."""
+    """All groups that this server coordinates. Use it from the event loop's thread only."""
 
     # -- membership ----------------------------------------------------------------------------------------------
 
     async def join(self, name: str, request: JoinRequest, *, revision: str | None = None) -> Joined:
         """Join or rejoin a group; waits for the round to complete. Raises `GroupRefusal`.
 
-        `revision` is the one that another server named with a request that it forwards; None for this server's own clients. Raises
-        `Outdated` if a later request of the member came first. So with the others. While the store takes no writes of the group nobody
-        joins a round, so that no new generation begins that could not be saved.
+        `revision`: named by the server that forwarded the request; None for this server's own clients. Raises `Outdated` if a later
+        request of the member arrived first. The other methods treat `revision` in the same way. While the store accepts no writes of the
+        group, no member can join, so that no generation begins that cannot be saved.
         """
         settings = self.settings
         _require_name(name)
@@ -48,7 +48,7 @@ class Coordinator(Ownership):
         if joining.done():
             return joining.result()
         joined = await asyncio.shield(joining)
-        await self._confirm(name, owned)  # it may have waited for long
+        await self._confirm(name, owned)  # the round may have taken long
         return joined
 
     async def sync(
@@ -64,7 +64,8 @@ class Coordinator(Ownership):
     ) -> Synced:
         """Give or get assignments; waits for the leader. Raises `GroupRefusal`, and `Outdated` as `join`.
 
-        A generation that was never saved is given again by the next coordinator, so that the generation alone does not tell a late sync.
+        A coordinator that takes the group over reuses the number of a generation that was never saved. So the generation alone does not
+        reveal a late sync.
         """
         _require_name(name)
         owned = await self._open_confirmed(name, member_id)
@@ -73,19 +74,19 @@ class Coordinator(Ownership):
         return await asyncio.shield(owned.rebalancer.sync(member_id, instance_id, generation, protocol, assignments))
 
     async def heartbeat(self, name: str, member_id: str, instance_id: str | None, generation: int) -> None:
-        """A member is alive. Raises `GroupRefusal`."""
+        """Renew a member's session. Raises `GroupRefusal`."""
         _require_name(name)
         (await self._open_confirmed(name, member_id)).rebalancer.heartbeat(member_id, instance_id, generation)
 
     async def leave(self, name: str, member_id: str, instance_id: str | None, *, revision: str | None = None) -> str:
-        """A member leaves; returns its id. Raises `GroupRefusal`, and `Outdated` as `join`."""
+        """Remove a member; returns its id. Raises `GroupRefusal`, and `Outdated` as `join`."""
         _require_name(name)
         owned = await self._open_confirmed(name, member_id)
         owned.revisions.take(_who(owned, member_id, instance_id), revision)
         return owned.rebalancer.leave(member_id, instance_id)
 
     def revision(self, name: str) -> str:
-        """The group's newest revision, to be told to another server; empty when the group is not this server's."""
+        """Return the group's newest revision, for another server to name; empty if this server does not coordinate the group."""
         owned = self._owned.get(name)
         return "" if owned is None else owned.revisions.tell()
 
@@ -101,7 +102,7 @@ class Coordinator(Ownership):
         *,
         revision: str | None = None,
     ) -> None:
-        """Commit offsets as a member, or with generation -1 and no member id as a client that manages itself.
+        """Commit offsets as a member, or, with generation -1 and no member id, as a client outside the group protocol.
 
         Raises `GroupRefusal`, and `Outdated` as `join`.
         """
@@ -111,7 +112,7 @@ class Coordinator(Ownership):
         except GroupRefusal:
             await self._confirm(name, owned)  # I14: another coordinator may know the member
             raise
-        # From here to the line for the write nothing waits: writes keep the order of revisions.
+        # No await from here until the write is queued, so that writes keep the order of revisions.
         owned.revisions.take([*_who(owned, member_id, instance_id), *offsets], revision)
         if not offsets:
             await self._confirm(name, owned)
@@ -122,9 +123,9 @@ class Coordinator(Ownership):
     async def offsets(
         self, name: str, partitions: Collection[PartitionKey] | None = None
     ) -> dict[PartitionKey, CommittedOffset]:
-        """Committed offsets, the store's truth as of now; those never committed are left out. Raises `GroupRefusal`.
+        """Read committed offsets from the store; partitions without a committed offset are left out. Raises `GroupRefusal`.
 
-        What was read does not change through a commit that this server has answered with an error before.
+        A commit that this server has already answered with an error cannot change an offset after this read.
         """
         await self._settle(name)
         try:
@@ -133,7 +134,7 @@ class Coordinator(Ownership):
             raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, str(error)) from error
 
     async def delete_offsets(self, name: str, partitions: Collection[PartitionKey]) -> None:
-        """Forget committed offsets. Raises `GroupRefusal` (NOT_FOUND: no such group)."""
+        """Delete committed offsets. Raises `GroupRefusal` (NOT_FOUND: no such group)."""
         owned = await self._open_existing(name)
         owned.revisions.take(partitions, None)
         await self._write(owned, name, lambda: self._metadata.groups.delete_offsets(name, partitions, owned.lease))
@@ -141,13 +142,13 @@ class Coordinator(Ownership):
     # -- administration ------------------------------------------------------------------------------------------
 
     async def describe(self, name: str) -> Group:
-        """The group as it is now; not to be changed. Raises `GroupRefusal` (NOT_FOUND: no such group)."""
+        """Return the current group; the caller must not change it. Raises `GroupRefusal` (NOT_FOUND: no such group)."""
         owned = await self._open_existing(name)
         await self._confirm(name, owned)
         return owned.rebalancer.group
 
     async def delete(self, name: str) -> None:
-        """Forget an empty group and its offsets. Raises `GroupRefusal` (NON_EMPTY, NOT_FOUND)."""
+        """Delete an empty group and its offsets. Raises `GroupRefusal` (NON_EMPTY, NOT_FOUND)."""
         owned = await self._open_existing(name)
         if owned.rebalancer.group.state is not GroupState.EMPTY:
             await self._confirm(name, owned)
@@ -160,7 +161,7 @@ class Coordinator(Ownership):
             await self._give_up(name, owned)
 
     async def all(self) -> list[GroupListing]:
-        """Every group of the deployment that is stored, by name. Raises `GroupRefusal`."""
+        """Return every stored group of the deployment, sorted by name. Raises `GroupRefusal`."""
         found: list[GroupListing] = []
         try:
             while True:
@@ -172,7 +173,7 @@ class Coordinator(Ownership):
             raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, str(error)) from error
 
     def owned(self) -> Mapping[str, Group]:
-        """Groups that this server coordinates now; not to be changed."""
+        """Groups that this server coordinates now; the caller must not change them."""
         return {name: owned.rebalancer.group for name, owned in self._owned.items()}
 
     def has(self, name: str) -> bool:
@@ -180,22 +181,22 @@ class Coordinator(Ownership):
         return name in self._owned
 
     async def holder(self, name: str) -> ServerRef | None:
-        """The live server that coordinates the group now, or None when nobody does. Raises `Unavailable`."""
+        """Return the live server that coordinates the group now, or None if there is none. Raises `Unavailable`."""
         lease = await self._metadata.leases.holder(lease_name(name))
         return lease.holder if lease is not None else None
 
 
 def _who(owned: Owned, member_id: str, instance_id: str | None) -> list[str]:
-    """The member as a subject of revisions; nobody for a client that manages itself, or does not know its id yet."""
+    """Return the member as a subject of revisions; empty for a client outside the group protocol or without a member id."""
     if member_id == "" and instance_id is None:
         return []
     member = owned.rebalancer.group.members.get(member_id)
     if instance_id is None and member is not None:
-        instance_id = member.instance_id  # a static member may leave by its id alone
+        instance_id = member.instance_id  # a static member may leave by its member id alone
     return [member_subject(member_id, instance_id)]
 
 
 def _require_name(name: str) -> None:
-    """Kafka allows an empty name for offsets and administration, but not for membership."""
+    """Refuse an empty name: Kafka allows an empty name for offsets and administration, but not for membership."""
     if name == "":
         raise GroupRefusal(Problem.INVALID_GROUP_ID)

@@ -1,7 +1,7 @@
-"""A group and its members as values, and the snapshot that survives the coordinator.
+"""A group and its members in memory, and the snapshot in the store that outlives the coordinator.
 
-The snapshot is JSON (version 1) with bytes in base64: a group is saved once per rebalance, so size and speed do not matter,
-and an operator can read it.
+The snapshot is JSON (version 1) with bytes in base64, so that an operator can read it. The coordinator saves a group once per rebalance,
+so size and speed do not matter.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ SNAPSHOT_VERSION = 1
 
 
 class GroupState(Enum):
-    """States of a classic group; the texts are those that clients are told."""
+    """States of a classic group; clients see the values."""
 
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
@@ -29,12 +29,12 @@ class GroupState(Enum):
 
 
 Protocols = tuple[tuple[str, bytes], ...]
-"""Names and metadata of the assignment protocols that a member supports, most wanted first."""
+"""Names and metadata of the assignment protocols that a member supports, most preferred first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinRequest:
-    """What a member asks for. Timeouts in ms; `member_id` is empty for a new member; bytes are opaque."""
+    """A request to join. Timeouts are in ms; `member_id` is empty for a new member; bytes are opaque."""
 
     member_id: str
     instance_id: str | None
@@ -45,14 +45,14 @@ class JoinRequest:
     protocol_type: str
     protocols: Protocols
     requires_known_id: bool
-    """The client can take MEMBER_ID_REQUIRED and come again with the id (KIP-394)."""
+    """The client understands MEMBER_ID_REQUIRED and joins again with the id (KIP-394)."""
     can_skip_assignment: bool
     """The client understands `Joined.skips_assignment` (KIP-814)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedMember:
-    """A member as the leader is told."""
+    """A member in the leader's join answer."""
 
     member_id: str
     instance_id: str | None
@@ -61,7 +61,7 @@ class JoinedMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joined:
-    """The answer to a join: the generation, and for the leader all members."""
+    """The answer to a join: the generation and, for the leader, all members."""
 
     generation: int
     protocol_type: str
@@ -83,7 +83,7 @@ class Synced:
 
 @dataclass(slots=True, kw_only=True)
 class Member:
-    """One member. Futures are set while it waits for the others."""
+    """One member. The futures are set while the member waits for its round or its assignment."""
 
     member_id: str
     instance_id: str | None
@@ -96,26 +96,26 @@ class Member:
     joining: asyncio.Future[Joined] | None = None
     syncing: asyncio.Future[Synced] | None = None
     deadline: float = 0.0
-    """Loop time at which the session expires unless the member is heard of."""
+    """Loop time at which the session expires unless the member sends a request first."""
     timer: asyncio.TimerHandle | None = None
     timer_at: float = 0.0
-    """Loop time at which `timer` runs (handles of uvloop cannot always tell)."""
+    """Loop time at which `timer` runs (uvloop handles cannot always report it)."""
     is_new: bool = False
-    """Its first round is not complete."""
+    """The member's first round is not complete."""
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it waits for the others."""
+        """Whether the member waits for its round or its assignment."""
         return self.joining is not None or self.syncing is not None
 
     def metadata(self, protocol: str) -> bytes:
-        """Metadata for a protocol that the member supports."""
+        """Return the member's metadata for a protocol that it supports."""
         return next(metadata for name, metadata in self.protocols if name == protocol)
 
 
 @dataclass(slots=True, kw_only=True)
 class Group:
-    """One group as its coordinator has it in memory."""
+    """One group in its coordinator's memory."""
 
     name: str
     state: GroupState = GroupState.EMPTY
@@ -127,10 +127,10 @@ class Group:
     static: dict[str, str] = field(default_factory=dict)
     """Member id by group instance id."""
     pending: dict[str, asyncio.TimerHandle] = field(default_factory=dict)
-    """Ids that were given out with MEMBER_ID_REQUIRED and are expected back."""
+    """Ids returned with MEMBER_ID_REQUIRED; their clients must join again with the id."""
 
     def encode(self) -> bytes:
-        """The snapshot: generation, leader, protocol, and the members with their assignments."""
+        """Encode the snapshot: generation, leader, protocol, and the members with their assignments."""
         members = [
             {
                 "member_id": member.member_id,
@@ -156,7 +156,7 @@ class Group:
 
     @classmethod
     def decode(cls, name: str, protocol_type: str, snapshot: bytes) -> "Group":
-        """The group of a snapshot: STABLE with its members, or EMPTY. Raises `Corrupt`."""
+        """Decode a snapshot into a group: STABLE with its members, or EMPTY. Raises `Corrupt`."""
         try:
             values: dict[str, Any] = json.loads(snapshot)
             if values["version"] != SNAPSHOT_VERSION:
@@ -182,10 +182,10 @@ class Group:
         return group
 
     def member(self, member_id: str, instance_id: str | None) -> Member:
-        """The member of that id, whose instance id, if it has one, still belongs to it.
+        """Return the member with this id, after checking that a static member still owns its instance id.
 
         Raises:
-            GroupRefusal: UNKNOWN_MEMBER, or FENCED_INSTANCE when another client took the instance id over (KIP-345).
+            GroupRefusal: UNKNOWN_MEMBER, or FENCED_INSTANCE if another client took the instance id over (KIP-345).
         """
         if instance_id is not None:
             known = self.static.get(instance_id)
@@ -200,11 +200,11 @@ class Group:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """How long (ms) a round waits for its members: as long as the most patient one wants."""
+        """Time (ms) that a round waits for its members: the largest rebalance timeout of all members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether a member with these protocols can be in the group: same type, and one protocol that everybody has."""
+        """Whether a member with these protocols fits the group: same type, and one protocol that every member supports."""
         if not self.members:
             return bool(protocol_type) and bool(protocols)
         common = self.common_protocols()
@@ -216,7 +216,7 @@ class Group:
         return set.intersection(*sets) if sets else set()
 
     def elect_protocol(self) -> str:
-        """The common protocol that most members want most; ties go to the one the leader prefers."""
+        """Choose the common protocol that most members prefer; the leader's preference breaks ties."""
         common = self.common_protocols()
         votes: dict[str, int] = {}
         leader = self.members.get(self.leader) or next(iter(self.members.values()))
@@ -228,7 +228,7 @@ class Group:
         return max(votes, key=lambda name: votes[name])
 
     def joined_members(self) -> list[JoinedMember]:
-        """All members with their metadata for the elected protocol."""
+        """Return all members with their metadata for the elected protocol."""
         return [
             JoinedMember(
                 member_id=member.member_id,

@@ -10,7 +10,7 @@ from bearlake.streams.tenure import HeldLease
 
 
 def lease_name(group: str) -> str:
-    """Name of the lease of a group's coordinator."""
+    """Return the name of the lease that a group's coordinator holds."""
     return f"group/{group}"
 
 
@@ -19,17 +19,17 @@ class Owned:
 
     def __init__(self, held: HeldLease, rebalancer: Rebalancer, revisions: Revisions) -> None:
         self.held = held
-        """What to ask before an answer: whether the group is still this server's."""
+        """Confirms, before each answer, that this server still owns the group."""
         self.lease = held.lease
         self.rebalancer = rebalancer
         self.revisions = revisions
-        """Of its members and partitions; a new term with every take-over."""
-        self.lock = asyncio.Lock()  # one write of the group at a time, in order
+        """Revisions of the group's members and partitions; each take-over starts a new term."""
+        self.lock = asyncio.Lock()  # writes of the group run one at a time, in order
         self.last_used = asyncio.get_running_loop().time()
 
 
 def restore(name: str, snapshot: GroupSnapshot | None) -> Group:
-    """The group of a snapshot; without one a new group."""
+    """Restore a group from its snapshot; a new group if there is no snapshot."""
     if snapshot is None:
         return Group(name=name)
     return Group.decode(name, snapshot.protocol_type, snapshot.state)

@@ -1,13 +1,13 @@
-"""Which groups this server owns: leases, loading, being sure of them (I14), writes, and giving them up.
+"""Groups that this server owns: takes leases, loads groups, confirms ownership (I14), writes, and releases groups.
 
-A group is owned through a lease (`group/<name>`), which lives as long as this server's registration. The first request for a group
-takes the lease if nobody live has it and loads the last snapshot; every write carries the lease, so a coordinator that was overtaken
-is fenced, forgets the group and answers NOT_COORDINATOR. What needs no write is confirmed: the answer waits for a look into the store
-that began after the question came, shared by all questions of that moment (`streams/tenure.py`).
+This server owns a group through a lease (`group/<name>`), which lasts as long as the server's registration. The first request for a group
+takes the lease, if no live server holds it, and loads the last snapshot. Every write carries the lease: if another server has taken the
+group, the store fences the write, and this server forgets the group and answers NOT_COORDINATOR. An answer without a write waits for a
+read of the store that began after the request arrived; concurrent requests share that read (`streams/tenure.py`).
 
-A write that was given up may still happen until the next write begins (I12). Such a group is *unsettled* until a write of nothing, with
-the group's lease, was answered: then the outcome is final. A failed write is settled before its error is answered, if the store answers in
-time. Until then this server shows nobody the group's offsets, and lets no member into a round.
+A write that this server abandoned may still take effect until the next write begins (I12). The group is *unsettled* until the store
+answers an empty write with the group's lease; then the outcome is final. This server settles a failed write before it answers the
+error, if the store answers in time. While a group is unsettled, this server does not return its offsets and lets no member join.
 """
 
 import asyncio
@@ -31,20 +31,20 @@ from bearlake.telemetry import metrics
 log = logging.getLogger(__name__)
 
 DRAIN_COUNT = 32
-"""Groups that are given up at once."""
+"""Groups released concurrently."""
 SETTLE_MS = 1_000
-"""Longest time (ms) that the answer to a failed write waits for the write's outcome to become final."""
+"""Longest time (ms) that the answer to a failed write waits until the write's outcome is final."""
 
 
 class _GivenUp:
-    """A write without an outcome; compared by identity."""
+    """A write with an unknown outcome; compared by identity."""
 
     def __init__(self, lease: Lease) -> None:
         self.lease = lease
 
 
 class Ownership:
-    """The groups that this server owns. Used from the event loop's thread only."""
+    """The groups that this server owns. Use it from the event loop's thread only."""
 
     def __init__(
         self,
@@ -54,9 +54,9 @@ class Ownership:
         may_take: Callable[[], bool] = lambda: True,
         tenure: Tenure | None = None,
     ) -> None:
-        """`may_take` says whether this server may take groups over now; those that it has it keeps until `hand_over`.
+        """`may_take` says whether this server may take groups now; the server keeps the groups it owns until `hand_over`.
 
-        `tenure` is its owner's to close; None: one of its own, which is closed with this.
+        The caller closes `tenure`; None: this object creates its own and closes it.
         """
         self._tenure = tenure or Tenure(metadata.servers, server)
         self._own_tenure = self._tenure if tenure is None else None
@@ -69,7 +69,7 @@ class Ownership:
         self._releasing: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._unsettled: dict[str, _GivenUp] = {}
-        """Groups with a write that may still happen; the newest one of each."""
+        """Unsettled groups, each with its newest write that may still take effect."""
         self._settling: dict[str, asyncio.Task[None]] = {}
         self._is_draining = False
         metrics.GROUPS_OWNED.set_function(lambda: len(self._owned))
@@ -79,7 +79,7 @@ class Ownership:
         )
 
     async def run(self) -> None:
-        """Give up groups that have been empty for long; ends only by cancellation."""
+        """Release groups that have been empty for long; runs until cancelled."""
         while True:
             await asyncio.sleep(min(self.settings.idle_ms / 4, 60_000) / 1000)
             await self.give_up_idle()
@@ -98,7 +98,7 @@ class Ownership:
                     await self._give_up(name, owned)
 
     async def _delete_unused(self, name: str, owned: Owned) -> None:
-        """Forget an empty group that has no offsets: nobody would miss it (consoles make a group for each run)."""
+        """Delete an empty group without offsets; console consumers create such a group on every run."""
         try:
             if not await self._metadata.groups.offsets(name):
                 await self._metadata.groups.delete(name, owned.lease)
@@ -108,25 +108,25 @@ class Ownership:
             log.warning("unused group not deleted", extra={"group": name, "error": repr(error)})
 
     async def drain(self) -> None:
-        """Take no groups any more, and give up all: see `give_up_all`."""
+        """Stop taking groups and release all: see `give_up_all`."""
         self._is_draining = True
         await self.give_up_all()
 
     async def hand_over(self) -> None:
-        """Give up all groups if other servers shall have them."""
+        """Release all groups if this server may no longer coordinate groups."""
         if self._owned and not self._may_take():
             log.info("groups are handed over", extra={"groups": len(self._owned)})
             await self.give_up_all()
 
     async def give_up_all(self) -> None:
-        """Give up all groups: members are told NOT_COORDINATOR and find the next one, with their generation."""
+        """Release all groups: members get NOT_COORDINATOR and find the next coordinator, keeping their generation."""
         for start in range(0, len(names := list(self._owned)), DRAIN_COUNT):
             await asyncio.gather(*(self._give_up_named(name) for name in names[start : start + DRAIN_COUNT]))
 
     async def _give_up_named(self, name: str) -> None:
         owned = self._owned.get(name)
         if owned is not None:
-            async with owned.lock:  # what is being written is finished first
+            async with owned.lock:  # finish the write in progress first
                 if self._owned.get(name) is owned:
                     await self._give_up(name, owned)
 
@@ -142,10 +142,10 @@ class Ownership:
         if self._own_tenure is not None:
             await self._own_tenure.close()
 
-    # -- being sure (I14) ----------------------------------------------------------------------------------------
+    # -- confirming ownership (I14) ------------------------------------------------------------------------------
 
     async def _confirm(self, name: str, owned: Owned) -> None:
-        """Return if the group was this server's at a moment after the call. Raises `GroupRefusal`."""
+        """Return if this server owned the group at some moment after the call. Raises `GroupRefusal`."""
         try:
             await owned.held.confirm()
         except Fenced as error:
@@ -157,7 +157,7 @@ class Ownership:
             raise GroupRefusal(Problem.NOT_COORDINATOR)
 
     async def verify(self) -> None:
-        """After a lapse: look all leases up without being asked, so that members who wait in a round learn of a new coordinator."""
+        """After a lapse, look all leases up without waiting for requests, so that members waiting in a round learn of a new coordinator."""
         doubted = [(name, owned) for name, owned in self._owned.items() if owned.held.is_doubted]
         for start in range(0, len(doubted), DRAIN_COUNT):
             part = doubted[start : start + DRAIN_COUNT]
@@ -176,12 +176,12 @@ class Ownership:
             if not is_stored:
                 await self._confirm(name, owned)
                 if group.state is GroupState.EMPTY and not group.pending:
-                    await self._give_up(name, owned)  # whoever asks for names that do not exist leaves nothing behind
+                    await self._give_up(name, owned)  # a request for a group that does not exist must not leave a lease
                 raise GroupRefusal(Problem.NOT_FOUND)
         return owned
 
     async def _open(self, name: str) -> Owned:
-        """The group, taken over if nobody live has it. Raises `GroupRefusal`."""
+        """Return the group; takes it over if no live server has it. Raises `GroupRefusal`."""
         owned = self._owned.get(name)
         if owned is None:
             if self._is_draining or not self._may_take():
@@ -197,7 +197,7 @@ class Ownership:
         return owned
 
     async def _open_confirmed(self, name: str, member_id: str) -> Owned:
-        """The group, certainly this server's after the call. The session of a known member goes on while it waits for that."""
+        """Renew the member's session, confirm ownership, and return the group. Raises `GroupRefusal`."""
         owned = await self._open(name)
         owned.rebalancer.heard(member_id)
         await self._confirm(name, owned)
@@ -206,12 +206,12 @@ class Ownership:
     def _opened(self, name: str, task: asyncio.Task[Owned]) -> None:
         self._opening.pop(name, None)
         if not task.cancelled():
-            task.exception()  # everybody who waited may have gone
+            task.exception()  # mark the error as retrieved: all waiters may have been cancelled
 
     async def _take(self, name: str) -> Owned:
         releasing = self._releasing.get(name)
         if releasing is not None:
-            await asyncio.wait([releasing])  # else that would release what we take now
+            await asyncio.wait([releasing])  # otherwise that release would free the lease that we take now
         try:
             held = await HeldLease.take(self._tenure, self._metadata.leases, lease_name(name))
             group = restore(name, await self._metadata.groups.load(name))
@@ -237,7 +237,7 @@ class Ownership:
         return owned
 
     def _save(self, name: str, owned: Owned, ticket: int) -> None:
-        """Save the group as it is now; those who wait for that are answered then."""
+        """Save the group's current state, then answer the members that wait for the save."""
         group = owned.rebalancer.group
         snapshot = GroupSnapshot(group=name, protocol_type=group.protocol_type, state=group.encode())
         task = asyncio.get_running_loop().create_task(self._save_snapshot(owned, snapshot, ticket))
@@ -255,10 +255,10 @@ class Ownership:
             owned.rebalancer.saved(ticket)
 
     async def _write(self, owned: Owned, name: str, write: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """One write with the lease. Raises `GroupRefusal`; `NotFound` passes."""
+        """Run one write with the lease. Raises `GroupRefusal`; passes `NotFound` on."""
         try:
             async with owned.lock:
-                if self._owned.get(name) is not owned:  # given up or deleted while this write waited
+                if self._owned.get(name) is not owned:  # released or deleted while this write waited
                     raise GroupRefusal(Problem.NOT_COORDINATOR)
                 await self._written(owned, name, write)
         except Fenced as error:
@@ -278,12 +278,12 @@ class Ownership:
         except (BearlakeError, asyncio.CancelledError):
             self._unsettled[name] = _GivenUp(owned.lease)
             raise
-        self._unsettled.pop(name, None)  # writes of a group take turns: this one began after all others were given up
+        self._unsettled.pop(name, None)  # writes run one at a time: this one began after all abandoned writes
 
-    # -- writes that were given up (I12) -------------------------------------------------------------------------
+    # -- abandoned writes (I12) ----------------------------------------------------------------------------------
 
     async def _settle(self, name: str) -> None:
-        """Return when no write of the group that this server gave up can happen any more. Raises `GroupRefusal`."""
+        """Return when no abandoned write of the group can still take effect. Raises `GroupRefusal`."""
         if name not in self._unsettled:
             return
         try:
@@ -306,7 +306,7 @@ class Ownership:
 
     async def _write_nothing(self, name: str) -> None:
         given_up = self._unsettled[name]
-        with suppress(Fenced):  # the lease is lost, so the write that was given up is refused as well
+        with suppress(Fenced):  # the lease is lost, so the store refuses the abandoned write as well
             await self._metadata.groups.commit_offsets(name, {}, given_up.lease)
         if self._unsettled.get(name) is given_up:
             del self._unsettled[name]
@@ -314,7 +314,7 @@ class Ownership:
     def _settled(self, name: str, task: asyncio.Task[None]) -> None:
         self._settling.pop(name, None)
         if not task.cancelled():
-            task.exception()  # everybody who waited may have gone
+            task.exception()  # mark the error as retrieved: all waiters may have been cancelled
 
     async def _give_up(self, name: str, owned: Owned) -> None:
         self._forget(name, owned)
@@ -331,7 +331,7 @@ class Ownership:
                 del self._releasing[name]
 
     def _lose(self, name: str, owned: Owned) -> None:
-        """The lease is another server's: whatever carries it is refused from now on."""
+        """Forget the group: another server holds the lease, so the store refuses every further write under this one."""
         self._forget(name, owned)
         given_up = self._unsettled.get(name)
         if given_up is not None and given_up.lease == owned.lease:

@@ -1,7 +1,8 @@
-"""Coordinators in other servers: what `shared.py` needs to know of the deployment, declared here and carried out above.
+"""Interfaces to group coordinators on other servers, for `shared.py`; a higher layer implements them.
 
-A group has one coordinator, in the server that holds its lease. Members live in any server: a Kafka client asks the coordinator by
-itself, a member of REST or gRPC lives in a server that may be another one. `Coordination` is what it asks, the same near and far.
+The coordinator of a group runs on the server that holds the group's lease. Kafka clients send requests to the coordinator themselves. A
+REST or gRPC member runs inside a server, possibly another one than the coordinator's. `Coordination` is the same for local and remote
+coordinators.
 """
 
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from bearlake.streams.groups.model import Group, Joined, JoinRequest, Synced
 
 
 class Coordination(Protocol):
-    """What members ask of a coordinator. Everything raises `GroupRefusal`; NOT_COORDINATOR: it is another one by now."""
+    """Requests of members to a coordinator. All methods raise `GroupRefusal`; NOT_COORDINATOR: another server coordinates the group."""
 
     async def join(self, name: str, request: JoinRequest) -> Joined:
         """Join or rejoin a group; waits for the round to complete."""
@@ -29,10 +30,10 @@ class Coordination(Protocol):
         """Give or get assignments; waits for the leader."""
 
     async def heartbeat(self, name: str, member_id: str, instance_id: str | None, generation: int) -> None:
-        """A member is alive."""
+        """Renew a member's session."""
 
     async def leave(self, name: str, member_id: str, instance_id: str | None) -> str:
-        """A member leaves; returns its id."""
+        """Remove a member; returns its id."""
 
     async def commit(
         self,
@@ -42,39 +43,39 @@ class Coordination(Protocol):
         generation: int,
         offsets: Mapping[PartitionKey, CommittedOffset],
     ) -> None:
-        """Commit offsets as a member, or with generation -1 and no member id as a client that manages itself."""
+        """Commit offsets as a member, or, with generation -1 and no member id, as a client outside the group protocol."""
 
     async def describe(self, name: str) -> Group:
-        """The group as it is now, or was a moment ago; not to be changed."""
+        """Return the group, possibly slightly out of date; the caller must not change it."""
 
 
 class Peers(Protocol):
-    """Which servers coordinate groups, and the way to them; no waiting."""
+    """Finds the servers that coordinate groups; methods never wait."""
 
     def may_coordinate(self) -> bool:
         """Whether this server may take groups over now."""
 
     def chosen(self, group: str) -> ServerRef | None:
-        """The server that shall take the group when nobody has it; None when there is none."""
+        """Return the server that should take the group if no server has it; None if there is no such server."""
 
     def reach(self, server: ServerRef) -> Coordination | None:
-        """The way to another server; None when it is not known to be live."""
+        """Return the coordinator interface of another server; None if the server is not known to be live."""
 
 
 class Alone:
-    """`Peers` of a server without others."""
+    """`Peers` of a single server."""
 
     def __init__(self, server: ServerRef) -> None:
         self._server = server
 
     def may_coordinate(self) -> bool:
-        """Always."""
+        """Always True."""
         return True
 
     def chosen(self, group: str) -> ServerRef | None:
-        """This server."""
+        """Always this server."""
         return self._server
 
     def reach(self, server: ServerRef) -> Coordination | None:
-        """Nobody."""
+        """Always None."""
         return None

@@ -1,13 +1,13 @@
-"""What can be wrong with a group request; each protocol has its own code for each.
+"""Errors of group requests; each protocol maps them to its own codes.
 
-Source: Apache Kafka's group protocol (classic): the names are those of its error codes.
+Source: Apache Kafka's classic group protocol, whose error codes have these names.
 """
 
 from enum import Enum, auto
 
 
 class Problem(Enum):
-    """Kinds of refusals by a group coordinator."""
+    """Reasons why a group coordinator refuses a request."""
 
     INVALID_GROUP_ID = auto()
     INVALID_SESSION_TIMEOUT = auto()
@@ -26,7 +26,7 @@ class Problem(Enum):
 
 
 class GroupRefusal(Exception):
-    """A group request was refused; `member_id` is set with MEMBER_ID_REQUIRED."""
+    """The coordinator refused a group request; `member_id` is set with MEMBER_ID_REQUIRED."""
 
     def __init__(self, problem: Problem, message: str = "", *, member_id: str = "") -> None:
         super().__init__(message or problem.name)

@@ -1,13 +1,13 @@
-"""What members of a classic group ask for: join, sync, heartbeat, leave, and whether they may commit offsets.
+"""Requests of a classic group's members: join, sync, heartbeat, leave, and the check before an offset commit.
 
-Protocol metadata and assignments are opaque bytes, so `connect`, `sr` and others work like `consumer`. States, rounds and sessions
-are in `rounds.py`.
+Protocol metadata and assignments are opaque bytes, so `connect`, `sr` and other protocol types work like `consumer`. `rounds.py` has the
+states, rounds and sessions.
 
-Source: Apache Kafka, GroupCoordinator (classic protocol): checks run in its order, so that clients get the codes that they know;
-KIP-394 (member ids), KIP-345 (static members), KIP-814 (their leader skips the assignment). What differs on purpose:
-- An absent static member keeps its place until its own session expires; Kafka gives it a new session with each round, and drops it
-  when it has not synced within the rebalance timeout after one.
-- Ids that were given out and are expected back count as members for `size_max`.
+Source: Apache Kafka, GroupCoordinator (classic protocol): checks run in Kafka's order, so that clients get the codes that they expect;
+KIP-394 (member ids), KIP-345 (static members), KIP-814 (a static leader skips the assignment). Deliberate differences:
+- An absent static member keeps its place until its own session expires. Kafka renews its session with each round, and removes the member
+  if it does not sync within the rebalance timeout after a round.
+- Member ids that are pending (KIP-394) count as members for `size_max`.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class Rebalancer(Rounds):
     # -- join ----------------------------------------------------------------------------------------------------
 
     def join(self, request: JoinRequest) -> asyncio.Future[Joined]:
-        """Join or rejoin; the future is done when the round is. Raises `GroupRefusal`."""
+        """Join or rejoin; the future completes with the round. Raises `GroupRefusal`."""
         group = self.group
         self._check_alive()
         if not group.supports(request.protocol_type, request.protocols):
@@ -96,14 +96,14 @@ class Rebalancer(Rounds):
         is_follower = group.leader != member.member_id
         if not member.is_new:
             self.expect(member)
-        # The answer may have been lost. But a leader that joins again has seen something change: it asks for a round.
+        # Repeat the previous answer, which may have been lost. But a rejoining leader has seen a change and needs a round.
         if is_same and (group.state is GroupState.COMPLETING or (group.state is GroupState.STABLE and is_follower)):
             return done_join(self._loop, self.joined(member))
         _update(member, request)
         return self._await_round(member)
 
     def _replace_static(self, request: JoinRequest, member_id: str) -> asyncio.Future[Joined]:
-        """A static member came back without its id: it takes the old one's place, which is fenced (KIP-345)."""
+        """A static member joins again without its id: it replaces its old member id, which is fenced (KIP-345)."""
         group = self.group
         assert request.instance_id is not None
         old_id, old_leader = group.static[request.instance_id], group.leader
@@ -117,7 +117,7 @@ class Rebalancer(Rounds):
             self.save_replaced(member, self._as_before(member, old_leader, request.can_skip_assignment))
             return future
         if group.state is GroupState.COMPLETING:
-            self.prepare()  # the leader may be assigning to the old id
+            self.prepare()  # the leader may be assigning partitions to the old id
         return self._await_round(member)
 
     def rename(self, member: Member, member_id: str) -> None:
@@ -135,10 +135,10 @@ class Rebalancer(Rounds):
             group.leader = member_id
 
     def _as_before(self, member: Member, old_leader: str, can_skip_assignment: bool) -> Joined:
-        """The answer that goes on with the present generation. Nobody shall assign: a stable group does not take assignments.
+        """Build an answer that continues the current generation. The member must not assign: a stable group accepts no assignment.
 
-        From version 9 on a leader is told to skip that (KIP-814); before, it is told its old id as the leader's, so that it believes
-        to be a follower.
+        From JoinGroup version 9 on, the answer tells a leader to skip the assignment (KIP-814). In older versions, the answer names the old
+        id as the leader's, so that the member acts as a follower.
         """
         group = self.group
         is_leader = group.leader == member.member_id
@@ -154,7 +154,7 @@ class Rebalancer(Rounds):
         )
 
     def _await_round(self, member: Member) -> asyncio.Future[Joined]:
-        refuse_join(member, Problem.REBALANCE_IN_PROGRESS)  # a former attempt of the same client
+        refuse_join(member, Problem.REBALANCE_IN_PROGRESS)  # an earlier attempt of the same client
         future = _wait(self._loop, member)
         self.prepare()
         return future
@@ -169,7 +169,7 @@ class Rebalancer(Rounds):
         protocol: tuple[str | None, str | None],
         assignments: Mapping[str, bytes],
     ) -> asyncio.Future[Synced]:
-        """Give (leader) or get the assignment; done when the group is saved. Raises `GroupRefusal`."""
+        """Provide (leader) or get the assignment; the future completes when the group is saved. Raises `GroupRefusal`."""
         self._check_alive()
         group = self.group
         member = group.member(member_id, instance_id)
@@ -195,7 +195,7 @@ class Rebalancer(Rounds):
     # -- heartbeat, commit, leave --------------------------------------------------------------------------------
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int) -> None:
-        """The member is alive. Raises `GroupRefusal`; REBALANCE_IN_PROGRESS asks it to join again."""
+        """Renew the member's session. Raises `GroupRefusal`; REBALANCE_IN_PROGRESS asks the member to join again."""
         self._check_alive()
         member = self.group.member(member_id, instance_id)
         self._check_generation(generation)
@@ -204,13 +204,13 @@ class Rebalancer(Rounds):
             raise GroupRefusal(Problem.REBALANCE_IN_PROGRESS)
 
     def check_commit(self, member_id: str, instance_id: str | None, generation: int) -> None:
-        """Raise `GroupRefusal` unless this member may commit offsets now; generation -1 is a client that manages itself."""
+        """Raise `GroupRefusal` unless the member may commit offsets now; generation -1 means a client outside the group protocol."""
         self._check_alive()
         group = self.group
         if group.state is GroupState.EMPTY:
             if generation < 0:
                 return
-            if group.generation == 0:  # a group that never was
+            if group.generation == 0:  # the group never had a generation
                 raise GroupRefusal(Problem.ILLEGAL_GENERATION)
         member = group.member(member_id, instance_id)
         self._check_generation(generation)
@@ -231,7 +231,7 @@ class Rebalancer(Rounds):
         return member_id
 
     def _check_alive(self) -> None:
-        if self.group.state is GroupState.DEAD:  # given up between the look-up and now
+        if self.group.state is GroupState.DEAD:  # released since the look-up
             raise GroupRefusal(Problem.NOT_COORDINATOR)
 
     def _check_generation(self, generation: int) -> None:

@@ -1,21 +1,21 @@
-"""Revisions of a group at its coordinator: how it recognises a request that another server sent and then gave up (I12).
+"""Revisions of a group: let the coordinator refuse a forwarded request that arrives late, after its sender gave it up (I12).
 
-The coordinator numbers the requests that it takes, and remembers for each member and partition the number of the last request about it.
-A server that forwards a request names the newest number that it knows. The coordinator takes the request only if none of its subjects is
-in a request with a larger number: the sender had seen everything that came before. So a request that arrives after a later one about the
-same member or partition is refused, whoever sent that one and however it came. Its sender, if its caller still waits, sends it again with
-the newest number.
+The coordinator numbers the requests that it accepts, and stores for each member and partition the number of the last request about it.
+A server that forwards a request names the newest number that it knows. The coordinator accepts the request only if no request with a larger
+number has a subject in common: then the sender knew all earlier requests about these subjects. So the coordinator refuses a request that
+arrives after a later one about the same member or partition, whichever server sent the later one. If the caller still waits, the sender
+forwards the request again with the newest number.
 
     request                     subjects
     join, leave                 the member
-    commit                      the member, if it is one, and each partition
+    commit                      the member, if the client is a member, and each partition
     deletion of offsets         each partition
-    sync                        the member; it is checked and gets no number
+    sync                        the member; the request is checked but gets no number
 
-A request of this server's own clients is never late, so it names nothing. It is numbered like the others.
+Requests of this server's own clients are never late and name no revision; they are numbered, too.
 
-A revision holds for one term: from the moment at which a server takes the group until it gives it up. Its text is opaque to senders, but
-for `later`. Heartbeats name none: a late heartbeat gives a session more time, and nothing else.
+A revision is valid for one term: from the moment when a server takes the group until it releases the group. Senders treat the text as
+opaque, except for `later`. Heartbeats name no revision: a late heartbeat only extends a session.
 """
 
 import uuid
@@ -25,26 +25,27 @@ from collections.abc import Iterable
 from bearlake.metadata.model import PartitionKey
 
 Subject = str | PartitionKey
-"""What a request is about: a member (`member_subject`), or a partition whose offset it changes."""
+"""The subject of a request: a member (`member_subject`), or a partition whose offset the request changes."""
 
 
 class Outdated(Exception):
-    """The sender has not seen a later request about the same subject; nothing has changed."""
+    """A request about the same subject came first, and the sender did not know it; nothing has changed."""
 
     def __init__(self, revision: str) -> None:
         super().__init__(f"the newest revision is {revision}")
         self.revision = revision
-        """The newest one."""
+        """The newest revision."""
 
 
 class Revisions:
-    """The revisions of one group in one term; remembers `count_max` subjects and refuses more than it must about the others.
+    """The revisions of one group in one term.
 
-    Until the first revision is told, nobody can name one, and nothing is remembered.
+    Stores `count_max` subjects; for forgotten subjects it may refuse requests that are not late. Stores nothing until `tell` is first
+    called, because until then no sender can name a revision.
     """
 
     def __init__(self, count_max: int, term: str | None = None) -> None:
-        """`term` is unique for ever; None: a new one."""
+        """`term` must never repeat; None creates a new term."""
         self._term = term or uuid.uuid4().hex
         self._count_max = count_max
         self._is_told = False
@@ -52,27 +53,27 @@ class Revisions:
         self._last: OrderedDict[Subject, int] = OrderedDict()
         """The number of each subject's last request, in ascending order."""
         self._forgotten = 0
-        """The largest number among the subjects that were forgotten: it stands for all that are not remembered."""
+        """The largest number among the forgotten subjects; used for every subject that is not stored."""
 
     def __len__(self) -> int:
-        """Subjects that are remembered."""
+        """Number of stored subjects."""
         return len(self._last)
 
     def tell(self) -> str:
-        """The newest revision, for a sender to name."""
+        """Return the newest revision, for a sender to name."""
         self._is_told = True
         return f"{self._term}/{self._newest}"
 
     def check(self, subjects: Iterable[Subject], named: str) -> None:
-        """Raise `Outdated` unless the sender that names this revision has seen every request about the subjects."""
+        """Raise `Outdated` unless the revision that the sender named covers every request about the subjects."""
         seen = self._seen(named)
         if seen is None or any(self._last.get(subject, self._forgotten) > seen for subject in subjects):
             raise Outdated(self.tell())
 
     def take(self, subjects: Iterable[Subject], named: str | None) -> None:
-        """Take a request about the subjects: earlier ones that did not arrive yet are outdated. Raises `Outdated` as `check`.
+        """Accept a request about the subjects; earlier requests that arrive from now on are outdated. Raises `Outdated` as `check`.
 
-        None: the request is of this server's own client, and names the newest revision.
+        `named` None: a request of this server's own client, treated as naming the newest revision.
         """
         subjects = tuple(subjects)
         if named is not None:
@@ -87,7 +88,7 @@ class Revisions:
             _, self._forgotten = self._last.popitem(last=False)
 
     def _seen(self, named: str) -> int | None:
-        """The number in a revision of this term that was told; None for any other text."""
+        """Return the number in a revision that `tell` returned in this term; None for any other text."""
         term, _, number = named.rpartition("/")
         if term != self._term or not self._is_told or not number.isdecimal():
             return None
@@ -96,12 +97,12 @@ class Revisions:
 
 
 def member_subject(member_id: str, instance_id: str | None) -> str:
-    """The subject of a member. A static member keeps it with a new id."""
+    """Return the subject of a member. A static member keeps its subject when its member id changes."""
     return f"member {member_id}" if instance_id is None else f"static {instance_id}"
 
 
 def later(known: str, told: str) -> str:
-    """The later one of two revisions that a sender was told, in this order; answers may arrive in another one."""
+    """Return the later of two revisions that a sender received in this order; answers may arrive out of order."""
     known_term, _, known_number = known.rpartition("/")
     told_term, _, told_number = told.rpartition("/")
     if known_term != told_term or not (known_number.isdecimal() and told_number.isdecimal()):

@@ -1,11 +1,11 @@
-"""Rounds and sessions of one classic group: who is waited for, until when, and what follows.
+"""Rounds and sessions of one classic group: timers, states, and the transitions between them.
 
     EMPTY ──join──> PREPARING ──all joined, or the rebalance timeout──> COMPLETING ──leader's sync, saved──> STABLE
       ^                 ^                                                   │                                  │
       └── last leaves ──┴────────────── join, leave or expiry of a member ──┴──────────────────────────────────┘
 
-Nothing here waits or does I/O; members wait on futures, time is the event loop's. Saves are numbered by tickets: the newest one
-covers those before it, so an older one's outcome is ignored.
+This module does no I/O and never waits; members wait on futures, and time is the event loop's clock. Each save has a ticket number. The
+newest save covers all earlier ones, so the outcome of an older save is ignored.
 
 Source: Apache Kafka, GroupCoordinator (classic protocol); KIP-134 (initial delay), KIP-345 (static members).
 """
@@ -19,15 +19,15 @@ from bearlake.streams.groups.waiting import finish_join, finish_sync, refuse_all
 from bearlake.telemetry import metrics
 
 LATE_S = 1.0
-"""A timer that is later than this shows that the process stood still: what members sent meanwhile waits to be read."""
+"""A timer that runs later than this shows that the process stood still; requests of members may be waiting unread."""
 GRACE_MS_MIN = 1_000
-"""Shortest time that members get after that."""
+"""Shortest grace time that members get after such a pause."""
 NEW_MEMBER_JOIN_MS = 300_000
-"""Time (ms) that a new member's first join may wait: it cannot send heartbeats yet, and its client may have gone. As in Kafka."""
+"""Longest wait (ms) of a new member's first join: the member cannot send heartbeats yet, and its client may be gone. As in Kafka."""
 
 
 class Rounds:
-    """The part of a group's protocol that runs by itself; `Rebalancer` adds what members ask for."""
+    """The timers and transitions of a group's protocol; `Rebalancer` adds the members' requests."""
 
     def __init__(
         self,
@@ -37,9 +37,9 @@ class Rounds:
         on_save: Callable[[int], None],
         may_expire: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`on_save(ticket)` saves the group as it is in that moment; `saved(ticket)` or `save_failed(ticket)` must follow.
+        """`on_save(ticket)` saves the group's current state; the caller must then call `saved(ticket)` or `save_failed(ticket)`.
 
-        `may_expire` says whether this server may judge that members are gone: not while it does not know whether it is gone itself.
+        `may_expire` says whether this server may expire members: not while its own registration is in doubt.
         """
         self.group = group
         self._may_expire = may_expire
@@ -49,22 +49,22 @@ class Rounds:
         self._round_timer: asyncio.TimerHandle | None = None
         self._sync_timer: asyncio.TimerHandle | None = None
         self._due_at = 0.0
-        """When the timer of the round or of its syncs is due."""
+        """Loop time at which the timer of the round or of its syncs is due."""
         self._is_delaying = False
         self._delay_left_ms = 0
         self._has_newcomer = False
         self._unsynced: set[str] = set()
-        """Members that joined this generation and have not synced yet."""
+        """Members of this generation that have not synced yet."""
         self._ticket = 0
         self._assignment_ticket = 0
-        """Ticket of the save that makes this generation STABLE, 0 while the leader has not brought the assignment."""
+        """Ticket of the save that makes this generation STABLE; 0 until the leader sends the assignment."""
         self._replaced: dict[str, Joined] = {}
-        """The answers of static members (by id) whose new id is being saved."""
+        """Join answers, by member id, of static members whose new id is being saved."""
         for member in group.members.values():
             self.expect(member)
 
     def close(self, problem: Problem) -> None:
-        """Stop all timers and refuse everybody who waits."""
+        """Stop all timers and refuse all waiting members."""
         group = self.group
         for timer in (self._round_timer, self._sync_timer, *group.pending.values()):
             if timer is not None:
@@ -79,7 +79,7 @@ class Rounds:
     # -- joining phase -------------------------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Start a round unless one is under way; complete it when everybody is there."""
+        """Start a round unless one is in progress; complete it once all members have joined."""
         group = self.group
         if group.state is not GroupState.PREPARING:
             is_first = group.state is GroupState.EMPTY and self._initial_delay_ms > 0
@@ -88,7 +88,7 @@ class Rounds:
             group.state = GroupState.PREPARING
             self._unsynced.clear()
             self._assignment_ticket = 0
-            self._replaced.clear()  # they count as joined
+            self._replaced.clear()  # these members count as joined
             timeout_ms = group.rebalance_timeout_ms
             self._is_delaying, self._has_newcomer = is_first, False
             self._delay_left_ms = max(timeout_ms - self._initial_delay_ms, 0)
@@ -96,12 +96,12 @@ class Rounds:
         self.complete_if_all_joined()
 
     def note_newcomer(self) -> None:
-        """A member was added; while the first round of a new group is delayed, that delays it again."""
+        """Note that a member was added; this extends the initial delay of a new group's first round."""
         if self.group.state is GroupState.PREPARING and self.group.generation == 0:
             self._has_newcomer = True
 
     def complete_if_all_joined(self) -> None:
-        """End the joining phase if nobody is missing."""
+        """End the joining phase if all members have joined."""
         group = self.group
         if group.state is not GroupState.PREPARING or self._is_delaying or group.pending:
             return
@@ -117,11 +117,11 @@ class Rounds:
         self._round_timer = self._loop.call_at(self._due_at, self._round_over)
 
     def _was_away(self, due_at: float) -> bool:
-        """Whether a timer that was due then says nothing about members: the process stood still, or is cut off from the store."""
+        """Whether the expiry of a timer proves nothing about members: the process stood still, or cannot reach the store."""
         return self._loop.time() - due_at > LATE_S or not self._may_expire()
 
     def _grace_ms(self, members: Iterable[Member]) -> int:
-        """Time in which members that live are heard again after this server was away."""
+        """Time (ms) in which live members send a request after this server stood still."""
         longest_ms = max((member.session_timeout_ms for member in members), default=0)
         return max(GRACE_MS_MIN, min(longest_ms, self.group.rebalance_timeout_ms))
 
@@ -141,7 +141,7 @@ class Rounds:
             self._complete()
 
     def _complete(self) -> None:
-        """End the joining phase with those who are there; absent static members stay until their session expires."""
+        """End the joining phase with the members that joined; absent static members stay until their session expires."""
         group = self.group
         if self._round_timer is not None:
             self._round_timer.cancel()
@@ -154,7 +154,7 @@ class Rounds:
         leader = group.members.get(group.leader)
         if leader is None or leader.joining is None:
             joined = next((member for member in group.members.values() if member.joining is not None), None)
-            if joined is None:  # only absent static members: wait for one to come, or for all sessions to expire
+            if joined is None:  # only absent static members: wait until one joins or all sessions expire
                 self._arm_round(group.rebalance_timeout_ms)
                 return
             group.leader = joined.member_id
@@ -175,7 +175,7 @@ class Rounds:
         self._sync_timer = self._loop.call_at(self._due_at, self._sync_over)
 
     def joined(self, member: Member) -> Joined:
-        """The answer to a member's join of the present generation; the leader is told of all members."""
+        """Build the answer to a member's join in the current generation; the leader's answer lists all members."""
         group = self.group
         return Joined(
             generation=group.generation,
@@ -197,18 +197,18 @@ class Rounds:
     # -- syncing phase -------------------------------------------------------------------------------------------
 
     def note_synced(self, member: Member) -> None:
-        """The member has asked for its assignment."""
+        """Note that the member has asked for its assignment."""
         self._unsynced.discard(member.member_id)
         if not self._unsynced and self._sync_timer is not None:
             self._sync_timer.cancel()
             self._sync_timer = None
 
     def save_assignment(self) -> None:
-        """The leader has brought the assignment: save it, and be STABLE then."""
+        """Save the leader's assignment; the group becomes STABLE when the save succeeds."""
         self._assignment_ticket = self._save()
 
     def save_replaced(self, member: Member, answer: Joined) -> None:
-        """A static member has a new id: answer its join when that is saved, so that no coordinator takes it for a stranger."""
+        """Save a static member's new id, then answer its join, so that the next coordinator knows the id."""
         self._replaced[member.member_id] = answer
         self._save()
 
@@ -218,7 +218,7 @@ class Rounds:
         return self._ticket
 
     def saved(self, ticket: int) -> None:
-        """The group as of this ticket is safe: everybody who waited for it is answered."""
+        """The save with this ticket succeeded: answer the members that waited for it."""
         group = self.group
         if ticket != self._ticket:
             return
@@ -237,9 +237,9 @@ class Rounds:
                 self.expect(present)
 
     def save_failed(self, ticket: int) -> None:
-        """The group as of this ticket could not be saved: those who waited for it come back, and the generation stays.
+        """The save with this ticket failed: refuse the members that waited for it, so that they retry; keep the generation.
 
-        The leader brings the assignment again. A new generation would fail in the same way, and so on without a pause.
+        The leader sends the assignment again. A new generation would only fail in the same way, again and again without a pause.
         """
         group = self.group
         if ticket != self._ticket:
@@ -260,7 +260,7 @@ class Rounds:
                 self._arm_sync(group.rebalance_timeout_ms)
 
     def _sync_over(self) -> None:
-        """Start over without those who joined and did not sync within the rebalance timeout (the leader, perhaps)."""
+        """Start a new round without the members (possibly the leader) that did not sync within the rebalance timeout."""
         self._sync_timer = None
         if self._was_away(self._due_at):
             self._arm_sync(self._grace_ms(self.group.members[member_id] for member_id in self._unsynced))
@@ -272,17 +272,17 @@ class Rounds:
     # -- sessions ------------------------------------------------------------------------------------------------
 
     def expect(self, member: Member) -> None:
-        """Give the member a fresh session."""
+        """Start a new session timeout for the member."""
         self._expect_within(member, member.session_timeout_ms)
 
     def heard(self, member_id: str) -> None:
-        """The member asks for something, whatever becomes of it."""
+        """Renew the member's session: the member sent a request, whatever its outcome."""
         member = self.group.members.get(member_id)
         if member is not None and not member.is_new:
             self.expect(member)
 
     def expect_new(self, member: Member) -> None:
-        """Give a member that was just added, and does not know its id yet, time for its first round."""
+        """Give a newly added member, which does not know its id yet, time for its first round."""
         member.is_new = True
         self._expect_within(member, NEW_MEMBER_JOIN_MS)
 
@@ -305,23 +305,23 @@ class Rounds:
         if member.deadline > self._loop.time():
             self._arm(member)
         elif member.is_waiting and not member.is_new:
-            self.expect(member)  # it waits for us, not we for it
+            self.expect(member)  # the member waits for this server, so it cannot be late
         elif self._was_away(member.deadline):
             self.expect(member)
         else:
             self.remove(member)
 
     def expect_pending(self, member_id: str, timeout_ms: int) -> None:
-        """An id was given out: its client must come back with it in time."""
+        """Start a timer for an id sent with MEMBER_ID_REQUIRED: the client must join with the id in time."""
         self.group.pending[member_id] = self._loop.call_later(timeout_ms / 1000, self.forget_pending, member_id)
 
     def forget_pending(self, member_id: str) -> None:
-        """Nobody is expected with this id any more."""
+        """Stop waiting for a client to join with this id."""
         self.group.pending.pop(member_id).cancel()
         self.complete_if_all_joined()
 
     def remove(self, member: Member) -> None:
-        """The member is gone: the others share anew."""
+        """Remove the member and rebalance the group."""
         self.drop(member)
         if self.group.state in (GroupState.STABLE, GroupState.COMPLETING):
             self.prepare()
@@ -329,7 +329,7 @@ class Rounds:
             self.complete_if_all_joined()
 
     def drop(self, member: Member) -> None:
-        """Take the member out, and nothing else."""
+        """Remove the member without a rebalance."""
         group = self.group
         del group.members[member.member_id]
         if member.instance_id is not None:

@@ -1,13 +1,14 @@
-"""Every group of the deployment, wherever its coordinator is: what servers ask for members that live in them.
+"""All groups of the deployment, whichever server coordinates them; serves members that run inside this server.
 
-    asked → coordinated here? → remembered server → holder of the lease → the server that shall take it
+    request → coordinated here? → last known server → holder of the lease → the server that should take the group
 
-What a coordinator answers is passed on, but for "not me" and silence: then it is looked for again, for as long as the caller may wait.
-A coordinator that dies is replaced when its registration has ended (`server.timeout_ms`); members keep their ids and generation.
+This module passes a coordinator's answer on, except NOT_COORDINATOR and timeouts: then it looks for the coordinator again until the
+caller's time is over. A failed coordinator is replaced when its registration lapses (`server.timeout_ms`); members keep their ids and
+generation.
 
-Asking twice is safe: a new member gets its id before it joins (KIP-394), so that a lost answer leaves no second member behind, and the
-same offsets are committed in the same generation. The last answer does not speak for the attempts before: a member whose commit had no
-answer may have been removed when it is sent again, so the commit's outcome is unknown then.
+Retries are safe: a new member gets its id before it joins (KIP-394), so a lost answer leaves no second member behind; and a repeated commit
+writes the same offsets in the same generation. But the last answer does not reveal the outcome of earlier attempts. If a commit gets no
+answer, the member may be removed before the retry; then the outcome of the commit is unknown.
 """
 
 import asyncio
@@ -24,11 +25,11 @@ from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.settings import GroupSettings
 
 AWAY = frozenset({Problem.NOT_COORDINATOR, Problem.COORDINATOR_UNAVAILABLE})
-"""Refusals that say nothing about the member: the coordinator moved, or does not answer."""
+"""Problems that say nothing about the member: the coordinator moved or does not answer."""
 HAND_OVER_MS = 500
-"""Pause (ms) between two looks whether groups belong to others by now."""
+"""Pause (ms) between two checks whether groups should move to other servers."""
 BEAT_WAIT_MS = 1_000
-"""Time (ms) that a heartbeat or a farewell looks for the coordinator: the next one comes soon, or the session ends by itself."""
+"""Time (ms) that a heartbeat or leave request looks for the coordinator: the next heartbeat comes soon, or the session expires."""
 _PAUSE_MIN_MS = 20
 _PAUSE_MAX_MS = 500
 
@@ -36,14 +37,14 @@ T = TypeVar("T")
 
 
 class Groups:
-    """All groups. Used from the event loop's thread only."""
+    """All groups of the deployment. Use it from the event loop's thread only."""
 
     def __init__(self, own: Coordinator, server: ServerRef, peers: Peers) -> None:
-        """`own` coordinates what this `server` has."""
+        """`own` is this server's coordinator."""
         self._own = own
         self._server = server
         self._peers = peers
-        self._known: dict[str, ServerRef] = {}  # where groups were found, bounded by `count_max`
+        self._known: dict[str, ServerRef] = {}  # last known coordinators, bounded by `count_max`
 
     @property
     def settings(self) -> GroupSettings:
@@ -51,7 +52,7 @@ class Groups:
         return self._own.settings
 
     async def run(self) -> None:
-        """Hand groups over to the servers that shall have them, and drop those that others took; ends only by cancellation."""
+        """Hand groups over to the servers that should have them, and drop groups that other servers took; runs until cancelled."""
         while True:
             await asyncio.sleep(HAND_OVER_MS / 1000)
             await self._own.verify()
@@ -86,11 +87,11 @@ class Groups:
         )
 
     async def heartbeat(self, name: str, member_id: str, instance_id: str | None, generation: int) -> None:
-        """A member is alive. Raises `GroupRefusal`; one of `AWAY` says nothing about the member."""
+        """Renew a member's session. Raises `GroupRefusal`; a problem in `AWAY` says nothing about the member."""
         await self._ask(name, lambda it: it.heartbeat(name, member_id, instance_id, generation), BEAT_WAIT_MS)
 
     async def leave(self, name: str, member_id: str, instance_id: str | None) -> str:
-        """A member leaves; returns its id. Raises `GroupRefusal`."""
+        """Remove a member; returns its id. Raises `GroupRefusal`."""
         return await self._ask(name, lambda it: it.leave(name, member_id, instance_id), BEAT_WAIT_MS)
 
     async def commit(
@@ -101,9 +102,9 @@ class Groups:
         generation: int,
         offsets: Mapping[PartitionKey, CommittedOffset],
     ) -> None:
-        """Commit offsets as a member, or with generation -1 and no member id as a client that manages itself. Raises `GroupRefusal`.
+        """Commit offsets as a member, or, with generation -1 and no member id, as a client outside the group protocol.
 
-        COORDINATOR_UNAVAILABLE says that the offsets may be committed, every other refusal that they are not.
+        Raises `GroupRefusal`. COORDINATOR_UNAVAILABLE: the offsets may or may not be committed; any other refusal: they are not.
         """
         is_unsure = False
 
@@ -124,26 +125,26 @@ class Groups:
                 Problem.COORDINATOR_UNAVAILABLE, f"commit outcome unknown; last answer: {refusal}"
             ) from refusal
 
-    # -- to look at ----------------------------------------------------------------------------------------------
+    # -- reading -------------------------------------------------------------------------------------------------
 
     async def describe(self, name: str) -> Group:
-        """The group as it is now; not to be changed. Raises `GroupRefusal` (NOT_FOUND: no such group)."""
+        """Return the current group; the caller must not change it. Raises `GroupRefusal` (NOT_FOUND: no such group)."""
         return await self._ask(name, lambda it: it.describe(name))
 
     async def offsets(
         self, name: str, partitions: Collection[PartitionKey] | None = None
     ) -> dict[PartitionKey, CommittedOffset]:
-        """Committed offsets, the store's truth as of now; those never committed are left out. Raises `GroupRefusal`."""
+        """Read committed offsets from the store; partitions without a committed offset are left out. Raises `GroupRefusal`."""
         return await self._own.offsets(name, partitions)
 
     async def all(self) -> list[GroupListing]:
-        """Every group of the deployment that is stored, by name. Raises `GroupRefusal`."""
+        """Return every stored group of the deployment, sorted by name. Raises `GroupRefusal`."""
         return await self._own.all()
 
-    # -- the way -------------------------------------------------------------------------------------------------
+    # -- finding the coordinator ---------------------------------------------------------------------------------
 
     async def _ask(self, name: str, ask: Callable[[Coordination], Awaitable[T]], wait_ms: int | None = None) -> T:
-        """Ask the group's coordinator; when it is lost, look for it for at most `wait_ms` (None: as the settings say)."""
+        """Ask the group's coordinator; if it moved or does not answer, look for it for at most `wait_ms` (None: as in the settings)."""
         loop = asyncio.get_running_loop()
         wait_s = (self.settings.coordinator_wait_ms if wait_ms is None else wait_ms) / 1000
         pause_s = _PAUSE_MIN_MS / 1000
@@ -155,14 +156,14 @@ class Groups:
                 if refusal.problem not in AWAY:
                     raise
                 self._known.pop(name, None)
-                until = until or loop.time() + wait_s  # a join may have waited for long before
+                until = until or loop.time() + wait_s  # starts at the first failure: a join may have waited long before
                 if loop.time() + pause_s > until:
                     raise
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _PAUSE_MAX_MS / 1000)
 
     async def _coordination(self, name: str) -> Coordination:
-        """Who coordinates the group, or shall do so. Raises `GroupRefusal` (COORDINATOR_UNAVAILABLE)."""
+        """Return the group's coordinator, or the server that should become it. Raises `GroupRefusal` (COORDINATOR_UNAVAILABLE)."""
         if self._own.has(name):
             return self._own
         server = self._known.get(name) or await self._find(name)

@@ -1,4 +1,4 @@
-"""Which topics a consumer group is subscribed to: the only look that the coordinator takes into members' metadata."""
+"""Topics that a consumer group subscribes to; the only place where the coordinator parses members' metadata."""
 
 from bearlake.errors import Corrupt
 from bearlake.streams.groups import assignment
@@ -6,7 +6,7 @@ from bearlake.streams.groups.model import Group
 
 
 def topics(group: Group) -> set[str]:
-    """Topics in the subscriptions of all members; metadata of another shape says nothing."""
+    """Return the topics in the subscriptions of all members; ignores metadata in other formats."""
     found: set[str] = set()
     for member in group.members.values():
         for _, metadata in member.protocols:

@@ -1,7 +1,6 @@
-"""The futures on which members wait for their round, and how they are answered.
+"""Answers the futures on which members wait for their round or assignment.
 
-Whoever waited may have gone meanwhile: a future that is done already is left alone, and a refusal that nobody takes is not worth a
-warning.
+A waiting client may have disconnected: a future that is already done stays unchanged, and an unretrieved refusal logs no warning.
 """
 
 import asyncio
@@ -11,14 +10,14 @@ from bearlake.streams.groups.problems import GroupRefusal, Problem
 
 
 def done_join(loop: asyncio.AbstractEventLoop, answer: Joined) -> asyncio.Future[Joined]:
-    """A future that has its answer."""
+    """Return a future that is done with the answer."""
     future: asyncio.Future[Joined] = loop.create_future()
     future.set_result(answer)
     return future
 
 
 def done_sync(loop: asyncio.AbstractEventLoop, group: Group, member: Member) -> asyncio.Future[Synced]:
-    """A future that has the member's assignment."""
+    """Return a future that is done with the member's assignment."""
     future: asyncio.Future[Synced] = loop.create_future()
     future.set_result(_synced(group, member))
     return future
@@ -39,7 +38,7 @@ def finish_sync(member: Member, group: Group) -> None:
 
 
 def refuse_join(member: Member, problem: Problem) -> None:
-    """Refuse the member's join, if it waits in one."""
+    """Refuse the member's join, if one is waiting."""
     future, member.joining = member.joining, None
     if future is not None and not future.done():
         future.set_exception(GroupRefusal(problem))
@@ -47,7 +46,7 @@ def refuse_join(member: Member, problem: Problem) -> None:
 
 
 def refuse_sync(member: Member, problem: Problem) -> None:
-    """Refuse the member's sync, if it waits in one."""
+    """Refuse the member's sync, if one is waiting."""
     future, member.syncing = member.syncing, None
     if future is not None and not future.done():
         future.set_exception(GroupRefusal(problem))
@@ -55,7 +54,7 @@ def refuse_sync(member: Member, problem: Problem) -> None:
 
 
 def refuse_all(member: Member, problem: Problem) -> None:
-    """Refuse whatever the member waits in."""
+    """Refuse the member's waiting join or sync."""
     refuse_join(member, problem)
     refuse_sync(member, problem)
 

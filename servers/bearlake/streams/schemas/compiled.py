@@ -1,4 +1,4 @@
-"""A compiled schema as the server keeps it: texts and bytes only, so that it can come from another process."""
+"""A compiled schema: texts and bytes only, so that a child process can send it to the server."""
 
 import base64
 from collections.abc import Mapping
@@ -13,21 +13,21 @@ class Compiled:
     type: str
     """The name of its `SchemaType`."""
     text: str
-    """What is kept and given back to clients."""
+    """The text that is stored and returned to clients."""
     canonical: str
-    """The same for texts that mean the same but for spelling: what makes two schemas one."""
+    """The canonical text: two schemas with equal canonical texts are the same schema."""
     normalized: str
-    """The text to keep when a client asks for normalization."""
+    """The text to store if a client requests normalization."""
     exports: Mapping[str, str] = field(default_factory=dict)
-    """Other forms that clients may ask for, by the name of the form."""
+    """Other forms that clients may request, by name of the form."""
     references: Mapping[str, str] = field(default_factory=dict)
-    """Texts of what it names, by name, what they name themselves before them."""
+    """Texts of the referenced schemas, by name; each comes after the schemas that it references."""
     files: tuple[bytes, ...] = ()
-    """Protobuf: serialized descriptors of all files that it imports, what they import before them, and last its own."""
+    """Protobuf: serialized descriptors of all imported files, each after its own imports, then the schema's own file."""
 
     @property
     def size_bytes(self) -> int:
-        """About what it takes in memory."""
+        """Approximate size in memory."""
         texts = [self.text, self.canonical, self.normalized, *self.exports.values(), *self.references.values()]
         return sum(map(len, texts)) + sum(map(len, self.files))
 
@@ -45,5 +45,5 @@ class Compiled:
 
     @staticmethod
     def from_json(fields: Mapping[str, Any]) -> "Compiled":
-        """The schema of these fields."""
+        """Create the schema from these fields."""
         return Compiled(**{**fields, "files": tuple(base64.b64decode(one) for one in fields["files"])})

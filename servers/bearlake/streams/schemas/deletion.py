@@ -1,6 +1,6 @@
-"""Deleting subjects and versions: softly first, so that it can be taken back by registering the schema again, then for good.
+"""Deletes subjects and versions: first a soft delete, which registering the schema again undoes, then a permanent delete.
 
-The contracts are those of `Schemas.delete_subject` and `Schemas.delete_version`; `Conflict` means that it has to be decided again.
+`Schemas.delete_subject` and `Schemas.delete_version` document the contracts. `Conflict`: the caller must decide again.
 """
 
 from collections.abc import Sequence
@@ -23,11 +23,11 @@ from bearlake.streams.schemas.problems import (
 )
 
 ATTEMPTS_MAX = 16
-"""Tries to unset the rules of a deleted subject that others change meanwhile."""
+"""Attempts to unset the rules of a deleted subject despite concurrent changes."""
 
 
 class Remover:
-    """Deletes what the rules let go."""
+    """Deletes subjects and versions that the rules allow to be deleted."""
 
     def __init__(self, store: SchemaStore, library: Library) -> None:
         self._store = store
@@ -87,14 +87,14 @@ class Remover:
 
 
 def existing(state: SubjectState) -> SubjectState:
-    """The state, if the subject has versions. Raises `SubjectNotFound`."""
+    """Return the state if the subject has versions. Raises `SubjectNotFound`."""
     if not state.versions:
         raise SubjectNotFound(f"Subject '{names.shown(state.subject)}' not found.")
     return state
 
 
 def pick(state: SubjectState, version: int, *, with_deleted: bool) -> VersionRow:
-    """The row of a version. Raises `SubjectNotFound`, `VersionNotFound`."""
+    """Return the row of a version. Raises `SubjectNotFound`, `VersionNotFound`."""
     rows = [row for row in state.versions if with_deleted or not row.is_deleted]
     if not rows:
         raise SubjectNotFound(f"Subject '{names.shown(state.subject)}' not found.")
@@ -107,6 +107,6 @@ def pick(state: SubjectState, version: int, *, with_deleted: bool) -> VersionRow
 
 
 def _listed(numbers: Sequence[int]) -> str:
-    """Numbers for a message, the last ones when there are many."""
+    """Format numbers for a message; only the last ones if there are many."""
     shown = ", ".join(str(number) for number in numbers[-10:])
     return shown if len(numbers) <= 10 else f"… {shown}"

@@ -1,7 +1,7 @@
 """Schemas by id, and compiled schemas by text and references: a bounded cache over the metadata store.
 
-A schema never changes, so what is here is right; that there is none, or that one could not be compiled, is never remembered. Schemas
-are compiled and compared in child processes (`confined/`); large values are read and written on a thread.
+A schema never changes, so cached schemas are never stale. The cache does not store failures: neither missing schemas nor compile errors.
+Child processes (`confined/`) compile and compare schemas; a thread reads and writes large values.
 """
 
 import asyncio
@@ -30,11 +30,11 @@ from bearlake.telemetry import metrics
 V = TypeVar("V")
 
 ENTRY_BYTES = 512
-"""What an entry takes beside its text."""
+"""Memory (bytes) of an entry besides its text."""
 
 
 class Library:
-    """The schemas that one server knows. Used from the event loop's thread only."""
+    """The schemas that one server knows. Use it from the event loop's thread only."""
 
     def __init__(self, store: SchemaStore, settings: SchemasSettings) -> None:
         self._store = store
@@ -48,24 +48,24 @@ class Library:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="schemas")
 
     def close(self) -> None:
-        """End the thread, whose present work is finished first, and the processes, whose present work fails."""
+        """Stop the thread after its current work, and the processes at once; their current work fails."""
         self._pool.close()
         self._thread.shutdown(cancel_futures=True)
 
     def forget(self, context: str, ids: Collection[int]) -> None:
-        """Ask the store again for these, since their last versions may be gone."""
+        """Drop these schemas from the cache: their last versions may be deleted, so the next call asks the store."""
         for schema_id in ids:
             self._schemas.forget((context, schema_id))
 
     async def schema(self, context: str, schema_id: int) -> Schema:
-        """The schema with that id. Raises `SchemaNotFound`, `Unavailable`."""
+        """Return the schema with this id. Raises `SchemaNotFound`, `Unavailable`."""
         found = (await self.schemas(context, [schema_id])).get(schema_id)
         if found is None:
             raise SchemaNotFound(f"Schema {schema_id} not found")
         return found
 
     async def schemas(self, context: str, ids: Collection[int]) -> dict[int, Schema]:
-        """Those of the schemas that exist, by id."""
+        """Return the schemas that exist, by id."""
         now = self._now()
         found = {schema_id: self._schemas.get((context, schema_id), now) for schema_id in ids}
         missing = [schema_id for schema_id, schema in found.items() if schema is None]
@@ -76,25 +76,25 @@ class Library:
         return {schema_id: schema for schema_id, schema in found.items() if schema is not None}
 
     def keep(self, row: SchemaRow) -> Schema:
-        """The schema of a row that some version has, kept for the next call."""
+        """Return the schema of a row that a version uses, and cache it."""
         schema = schema_of(row)
         expires = self._now() + self._settings.cached_ms / 1000
         self._schemas.put((row.context, row.id), schema, len(row.content), expires)
         return schema
 
     async def compiled(self, type_: SchemaType, text: str, references: Sequence[Reference]) -> Compiled:
-        """The text, compiled. Raises `InvalidSchema`, `SchemaTooLarge`, `Overloaded`, `Unavailable`."""
+        """Compile a text. Raises `InvalidSchema`, `SchemaTooLarge`, `Overloaded`, `Unavailable`."""
         return (await self._entry(type_, text, references)).schema
 
     async def values(self, type_: SchemaType, text: str, references: Sequence[Reference]) -> Values:
-        """The values of the schema of that text. Raises as `compiled`."""
+        """Return the reader and writer of values for a schema text. Raises as `compiled`."""
         entry = await self._entry(type_, text, references)
         if entry.values is None:
             entry.values = await self.run(values_of, entry.schema)
         return entry.values
 
     async def written(self, schema: Schema, values: Sequence[Any]) -> list[bytes | Unfit | None]:
-        """The values in Confluent's wire format (schema id in front); `Unfit` for a value that does not fit the schema."""
+        """Serialize values in Confluent's wire format (schema id first); `Unfit` stands for a value that does not fit the schema."""
         found = await self._pool.written(await self.compiled_schema(schema), values)
         return [wire.head(schema.id) + one if isinstance(one, bytes) else one for one in found]
 
@@ -109,7 +109,7 @@ class Library:
         found = self._compiled.get(key, 0)
         if found is not None:
             return found
-        async with self._turns.setdefault(key, asyncio.Lock()):  # who wants the same waits for the same
+        async with self._turns.setdefault(key, asyncio.Lock()):  # concurrent callers share one compilation
             found = self._compiled.get(key, 0)
             if found is None:
                 found = _Entry(await self._pool.compiled(type_.value, text, texts))
@@ -117,15 +117,15 @@ class Library:
             return found
 
     async def compiled_schema(self, schema: Schema) -> Compiled:
-        """A kept schema, compiled. Raises as `compiled`."""
+        """Compile a stored schema. Raises as `compiled`."""
         return await self.compiled(schema.type, schema.text, schema.references)
 
     async def incompatibilities(self, reader: Compiled, writer: Compiled) -> list[str]:
-        """What `reader` cannot read of `writer`'s data; compared in a child process."""
+        """Return why `reader` cannot read `writer`'s data; a child process compares the schemas."""
         return await self._pool.incompatibilities(reader, writer)
 
     async def _resolve(self, references: Sequence[Reference], texts: dict[str, str], seen: set[str]) -> None:
-        """Add the texts of the references, what they reference before them; each name once."""
+        """Add the texts of the references, each after its own references; each name once."""
         for reference in references:
             if reference.name in seen:
                 continue
@@ -148,7 +148,7 @@ class Library:
         )
 
     async def run(self, work: Callable[..., V], *arguments: object) -> V:
-        """Do what takes its time on the library's thread."""
+        """Run slow work on the library's thread."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
 
     @staticmethod
@@ -158,14 +158,14 @@ class Library:
 
 @dataclass(slots=True)
 class _Entry:
-    """A compiled schema, and its values once somebody asked for them."""
+    """A compiled schema, and its reader and writer of values, created on first use."""
 
     schema: Compiled
     values: Values | None = None
 
 
 class _Recent(Generic[V]):
-    """Values by key, as many as fit, least recently used first out."""
+    """A size-bounded LRU cache."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -193,27 +193,27 @@ class _Recent(Generic[V]):
 
 
 def body_of(type_: SchemaType, canonical: str, references: Sequence[Reference]) -> bytes:
-    """The fingerprint of what a schema says, whatever is said about it."""
+    """Return the fingerprint of a schema without its metadata and rules."""
     named = sorted([reference.name, *reference.version.subject, reference.version.number] for reference in references)
     return _digest([type_.value, canonical, named])
 
 
 def fingerprint_of(body: bytes, metadata: Document | None, rule_set: Document | None) -> bytes:
-    """The fingerprint of all of a schema; as a UUID, its guid."""
+    """Return the fingerprint of a schema with its metadata and rules; as a UUID, the schema's guid."""
     return _digest([body.hex(), metadata, rule_set])
 
 
 def content_of(
     type_: SchemaType, text: str, references: Sequence[Reference], metadata: Document | None, rule_set: Document | None
 ) -> str:
-    """What the store keeps of a schema."""
+    """Encode a schema for the store."""
     named = [[reference.name, *reference.version.subject, reference.version.number] for reference in references]
     content = {"type": type_.value, "text": text, "references": named, "metadata": metadata, "ruleSet": rule_set}
     return json.dumps(content)
 
 
 def schema_of(row: SchemaRow) -> Schema:
-    """The schema of a stored row."""
+    """Decode a stored row."""
     content: Mapping[str, Any] = json.loads(row.content)
     return Schema(
         context=row.context,

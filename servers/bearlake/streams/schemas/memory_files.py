@@ -1,6 +1,6 @@
-"""Anonymous files: no folder has to be writable, and nothing is left behind when the process is killed.
+"""Anonymous files: they need no writable folder and leave nothing behind when the process is killed.
 
-Source: memfd_create(2); elsewhere than on Linux, a temporary file without a name.
+Source: memfd_create(2); on other systems than Linux, a temporary file without a name.
 """
 
 import os
@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 
 def memory_file(content: bytes = b"") -> BinaryIO:
-    """A file with that content. Other code of this process can open it by `path_of`; it ends when it is closed."""
+    """Create a file with this content. Code in this process can open it with `path_of`; closing the file deletes it."""
     if hasattr(os, "memfd_create"):
         file: BinaryIO = os.fdopen(os.memfd_create("bearlake"), "w+b")
     else:
@@ -21,5 +21,5 @@ def memory_file(content: bytes = b"") -> BinaryIO:
 
 
 def path_of(file: BinaryIO) -> str:
-    """The path by which this process can open the file again."""
+    """Return the path under which this process can open the file again."""
     return f"/dev/fd/{file.fileno()}"

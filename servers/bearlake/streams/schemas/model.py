@@ -1,4 +1,4 @@
-"""Values of the registry: schemas as clients write them, schemas as they are kept, levels and modes."""
+"""Values of the registry: drafts from clients, stored schemas, compatibility levels and modes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from uuid import UUID
 from bearlake.metadata.schemas import SubjectKey, VersionKey
 
 Document = Mapping[str, Any]
-"""A JSON object that is kept and given back as it is (metadata, rule sets, configs). Any: whatever JSON can say."""
+"""A JSON object that is stored and returned unchanged (metadata, rule sets, configs). Any: any JSON value."""
 
 ENCODING = "bearlake.encoding"
-"""Property of a schema's metadata: how values are written, where that is not the format's own way; versions do not change it."""
+"""Metadata property: the encoding of values, if it is not the format's default. All versions of a subject keep the same encoding."""
 
 
 class SchemaType(Enum):
-    """The formats of schemas."""
+    """Schema formats."""
 
     AVRO = "AVRO"
     JSON = "JSON"
@@ -36,34 +36,34 @@ class Level(Enum):
 
     @property
     def is_transitive(self) -> bool:
-        """Whether all earlier versions count, not only the latest."""
+        """Whether the level compares with all earlier versions, not only the latest."""
         return self.value.endswith("_TRANSITIVE")
 
     @property
     def needs_backward(self) -> bool:
-        """Whether the new schema must read what earlier ones wrote."""
+        """Whether the new schema must read data written with earlier schemas."""
         return self.value.startswith(("BACKWARD", "FULL"))
 
     @property
     def needs_forward(self) -> bool:
-        """Whether earlier schemas must read what the new one writes."""
+        """Whether earlier schemas must read data written with the new schema."""
         return self.value.startswith(("FORWARD", "FULL"))
 
 
 class Mode(Enum):
-    """What may be done to a subject. Source: Confluent, "Schema Registry API Reference", mode."""
+    """Operations allowed on a subject. Source: Confluent, "Schema Registry API Reference", mode."""
 
     READWRITE = "READWRITE"
     READONLY = "READONLY"
     READONLY_OVERRIDE = "READONLY_OVERRIDE"
-    """Read-only for all, whatever their subjects say."""
+    """Read-only for all subjects, whatever their own mode."""
     IMPORT = "IMPORT"
-    """Schemas come with their ids, and are not compared with earlier ones."""
+    """Clients register schemas with given ids; the registry does not check compatibility."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """What a schema calls `name` (an Avro type, a JSON Schema's URL, a Protobuf file) is this version of another subject."""
+    """Maps a name in a schema (an Avro type, a JSON Schema URL, a Protobuf file) to a version of another subject."""
 
     name: str
     version: VersionKey
@@ -81,17 +81,17 @@ class Draft:
     id: int | None = None
     """Only in IMPORT mode."""
     version: int | None = None
-    """Only in IMPORT mode, or the number that the next version has anyway."""
+    """Only in IMPORT mode, unless it equals the number of the next version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schema:
-    """A schema as it is kept; it never changes."""
+    """A stored schema; immutable."""
 
     context: str
     id: int
     guid: UUID
-    """The same for the same schema in every context and registry."""
+    """Equal for equal schemas, in every context and registry."""
     type: SchemaType
     text: str
     references: tuple[Reference, ...]

@@ -1,6 +1,6 @@
-"""How subjects, contexts and versions are written.
+"""Syntax of subjects, contexts and versions.
 
-A subject outside the default context is written `:.context:name`; `:.context:` names all of the context, `:*:` all contexts.
+A subject outside the default context is written `:.context:name`; `:.context:` names a whole context, `:*:` all contexts.
 Source: Confluent, "Schema Contexts".
 """
 
@@ -8,7 +8,7 @@ from bearlake.metadata.schemas import DEFAULT_CONTEXT, GLOBAL_SUBJECT, SubjectKe
 from bearlake.streams.schemas.problems import InvalidSubject, InvalidVersion
 
 SUBJECT_LENGTH_MAX = 1024
-"""Characters of a subject with its context."""
+"""Most characters of a subject with its context."""
 
 VERSION_MAX = 2**31 - 1
 LATEST = -1
@@ -21,7 +21,7 @@ GLOBAL = SubjectKey(DEFAULT_CONTEXT, GLOBAL_SUBJECT)
 
 
 def split(text: str) -> SubjectKey:
-    """`:.context:name` or `name` as a key; the name may be empty (see `GLOBAL_SUBJECT`). Raises `InvalidSubject`."""
+    """Parse `:.context:name` or `name`; the name may be empty (see `GLOBAL_SUBJECT`). Raises `InvalidSubject`."""
     _check(text)
     if not text.startswith(":."):
         return SubjectKey(DEFAULT_CONTEXT, text)
@@ -32,7 +32,7 @@ def split(text: str) -> SubjectKey:
 
 
 def parse(text: str) -> SubjectKey:
-    """The key of a subject that can have versions. Raises `InvalidSubject`."""
+    """Parse the key of a subject that can have versions. Raises `InvalidSubject`."""
     key = split(text)
     if key.name == GLOBAL_SUBJECT or key.name in GLOBAL_NAMES:
         raise InvalidSubject(f"The specified subject {text!r} is not a valid subject: it names no subject")
@@ -40,23 +40,23 @@ def parse(text: str) -> SubjectKey:
 
 
 def within(text: str, context: str) -> SubjectKey:
-    """The key of a subject that is named from inside `context`. Raises `InvalidSubject`."""
+    """Parse a subject relative to `context`. Raises `InvalidSubject`."""
     key = parse(text)
     return SubjectKey(context, key.name) if key.context == DEFAULT_CONTEXT and not text.startswith(":.") else key
 
 
 def shown(key: SubjectKey) -> str:
-    """The subject as clients write it."""
+    """Format the subject as clients write it."""
     return key.name if key.context == DEFAULT_CONTEXT else f":{key.context}:{key.name}"
 
 
 def resource(key: SubjectKey) -> str:
-    """What access to a subject, to a context (`:.context:`) or to the registry (`__GLOBAL`) is granted by."""
+    """Return the resource name for access to a subject, to a context (`:.context:`) or to the registry (`__GLOBAL`)."""
     return GLOBAL_NAMES[0] if key == GLOBAL else shown(key)
 
 
 def parse_prefix(text: str) -> tuple[str | None, str]:
-    """Context (None: all) and prefix of the names that a list is asked for. Raises `InvalidSubject`."""
+    """Parse the prefix of a list request into context (None: all) and name prefix. Raises `InvalidSubject`."""
     if text.startswith(ALL_CONTEXTS):
         _check(text)
         return None, text[len(ALL_CONTEXTS) :]
@@ -64,7 +64,7 @@ def parse_prefix(text: str) -> tuple[str | None, str]:
 
 
 def parse_version(text: str) -> int:
-    """A version number >= 1, or `LATEST`. Raises `InvalidVersion`."""
+    """Parse a version number >= 1, or `LATEST`. Raises `InvalidVersion`."""
     if text in ("latest", "-1"):
         return LATEST
     if text.isascii() and text.isdigit() and len(text) <= 10 and 1 <= int(text) <= VERSION_MAX:

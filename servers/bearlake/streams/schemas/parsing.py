@@ -1,6 +1,6 @@
-"""A schema's text compiled, and two compiled schemas compared, in this process. Servers do both in children (`confined/pool.py`).
+"""Compiles schema texts and compares compiled schemas in this process. Servers do both in child processes (`confined/pool.py`).
 
-The modules of `formats/` have the same two functions, `parsed` and `incompatibilities`.
+Each module of `formats/` has the same two functions, `parsed` and `incompatibilities`.
 """
 
 from collections.abc import Mapping
@@ -12,10 +12,10 @@ from bearlake.streams.schemas.problems import SchemaTooLarge
 
 
 def compiled(type_: SchemaType, text: str, references: Mapping[str, str]) -> Compiled:
-    """Compile `text`; `references` are the texts of what it names, by name, what they name themselves before them.
+    """Compile `text`. `references` has the texts of referenced schemas by name; each comes after the schemas that it references.
 
     Raises:
-        InvalidSchema: with what is wrong.
+        InvalidSchema: the text or a reference is invalid; the message says why.
     """
     exports: dict[str, str] = {}
     files: tuple[bytes, ...] = ()
@@ -41,7 +41,7 @@ def compiled(type_: SchemaType, text: str, references: Mapping[str, str]) -> Com
 
 
 def incompatibilities(reader: Compiled, writer: Compiled) -> list[str]:
-    """What keeps `reader` from reading what was written with `writer`, one sentence each; empty: nothing.
+    """Return why `reader` cannot read data written with `writer`, one sentence per reason; empty: compatible.
 
     Raises:
         SchemaTooLarge: the two cannot be compared in bounded time and depth.

@@ -1,10 +1,9 @@
-"""Values of records as JSON: written with a schema that the caller names, read with the schema that the bytes name.
+"""Converts record keys and values between JSON and serialized bytes, with schemas of the registry.
 
-    writer   the schema, registered if it is new, and the function that writes its values behind its id
-    read     JSON of what a serializer wrote
+    writer   finds or registers the schema; writes values, each after the schema's id
+    read     reads serialized bytes as JSON, with the schema whose id the bytes carry
 
-A value that is absent (null) is written as absent whatever its schema, as Confluent's serializers do: it deletes its key where that
-means something.
+Null is written as an absent value, whatever the schema, as Confluent's serializers do. In a key-compacted stream it deletes the key.
 
 Source: Confluent, "Formats, Serializers, and Deserializers" (wire format, subject name strategies).
 """
@@ -24,11 +23,11 @@ from bearlake.streams.schemas.values import wire
 from bearlake.streams.schemas.values.model import Unfit, Values
 
 INLINE_BYTES_MAX = 32 * 1024
-"""Values up to this size are read and written on the event loop, in about a millisecond; larger ones on a thread."""
+"""Values up to this size (bytes) are read and written on the event loop, in about a millisecond; larger values on a thread."""
 
 
 class Naming(Enum):
-    """How a value's subject is named, when nobody says it."""
+    """Subject name strategies, for requests that do not name the subject."""
 
     TOPIC_NAME = "TOPIC_NAME"
     RECORD_NAME = "RECORD_NAME"
@@ -37,7 +36,7 @@ class Naming(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The schema that a caller wants: by its text (with its type), by id, or by subject and version (the latest, if none is said)."""
+    """The schema that a caller chooses: by text and type, by id, or by subject and version (default: the latest)."""
 
     type: SchemaType | None = None
     text: str | None = None
@@ -54,27 +53,27 @@ class Writer:
     schema: Schema
     subject: str
     version: int | None
-    """The number of the schema's version of the subject; None: it has none there."""
+    """The version number of the schema under the subject; None if it is not registered there."""
     values: Values
 
     def write(self, value: Any) -> bytes | None:
-        """The bytes of a JSON value (Any: whatever JSON can say). Raises `Unfit`."""
+        """Serialize a JSON value (Any: any JSON value). Raises `Unfit`."""
         return None if value is None else wire.head(self.schema.id) + self.values.write(value)
 
 
 class Payloads:
-    """Values with the schemas of a registry. Calls raise `Unavailable` when it cannot be asked."""
+    """Reads and writes values with the schemas of a registry. Calls raise `Unavailable` if the registry does not answer."""
 
     def __init__(self, schemas: Schemas) -> None:
         self._schemas = schemas
 
     async def writer(self, who: Principal, choice: Choice, topic: str, part: str) -> Writer:
-        """What writes values with the chosen schema; `part` (`key` or `value`) of a topic's records names the subject.
+        """Return a writer of values for the chosen schema; topic and `part` (`key` or `value`) determine the subject.
 
         Raises:
             Invalid: the choice contradicts itself, or names no schema.
-            Refusal: the registry's, such as `InvalidSchema`, `Incompatible`, `SchemaNotFound`.
-            Denied: the caller may not.
+            Refusal: an error of the registry, such as `InvalidSchema`, `Incompatible`, `SchemaNotFound`.
+            Denied: the caller lacks permission.
         """
         if sum(one is not None for one in (choice.text, choice.id, choice.version)) > 1:
             raise Invalid("only one of schema, schema_id and schema_version may be given")
@@ -85,7 +84,7 @@ class Payloads:
         return await self._by_version(who, choice, topic, part)
 
     async def read(self, who: Principal, octets: bytes, wanted: SchemaType) -> Any:
-        """The JSON of bytes that a serializer wrote with a schema of that type. Raises `Unfit`, `Denied`."""
+        """Read as JSON the bytes that a serializer wrote with a schema of type `wanted`. Raises `Unfit`, `Denied`."""
         schema_id, rest = wire.split(octets)
         try:
             schema = await self._schemas.schema(who, schema_id)
@@ -99,9 +98,9 @@ class Payloads:
         return await self._schemas.run(values.read, rest)
 
     async def write_all(self, writer: Writer, values: Sequence[Any], size_bytes: int) -> list[bytes | Unfit | None]:
-        """The bytes of values, or what is wrong with them, one by one; `size_bytes` is about the size of all.
+        """Serialize values; `Unfit` stands for a value that does not fit. `size_bytes` is their approximate total size.
 
-        Raises `Invalid` when the schema needs more work than the limits allow, `Overloaded`.
+        Raises `Invalid` if the schema needs more work than the limits allow; `Overloaded`.
         """
         if not writer.values.is_quick(size_bytes):
             return await self._schemas.written(writer.schema, values)

@@ -1,4 +1,4 @@
-"""What the registry refuses: the error kinds of `bearlake.errors`, each with the number that registry clients know it by.
+"""Errors of the registry: kinds of `bearlake.errors`, each with the error code that registry clients know.
 
 Source of the numbers: Confluent, "Schema Registry API Reference", section of errors per call.
 """
@@ -7,7 +7,7 @@ from bearlake.errors import BearlakeError, Conflict, Invalid, NotFound
 
 
 class Refusal(BearlakeError):
-    """Base of all of these; `code` is Confluent's error code, whose first three digits are the HTTP status."""
+    """Base class; `code` is Confluent's error code, whose first three digits are the HTTP status."""
 
     code = 50001
 
@@ -25,31 +25,31 @@ class VersionNotFound(Refusal, NotFound):
 
 
 class SchemaNotFound(Refusal, NotFound):
-    """No such schema, here."""
+    """No such schema in this context, or under this subject."""
 
     code = 40403
 
 
 class SubjectSoftDeleted(Refusal, NotFound):
-    """The subject was deleted softly already."""
+    """The subject is already soft-deleted."""
 
     code = 40404
 
 
 class SubjectNotSoftDeleted(Refusal, NotFound):
-    """The subject must be deleted softly before it is deleted for good."""
+    """The subject must be soft-deleted before a permanent delete."""
 
     code = 40405
 
 
 class VersionSoftDeleted(Refusal, NotFound):
-    """The version was deleted softly already."""
+    """The version is already soft-deleted."""
 
     code = 40406
 
 
 class VersionNotSoftDeleted(Refusal, NotFound):
-    """The version must be deleted softly before it is deleted for good."""
+    """The version must be soft-deleted before a permanent delete."""
 
     code = 40407
 
@@ -77,7 +77,7 @@ class Incompatible(Refusal, Conflict):
 
 
 class InvalidSchema(Refusal, Invalid):
-    """Not a schema of its type, or one of its references is not there."""
+    """The text is not a valid schema of its type, or a reference does not exist."""
 
     code = 42201
 
@@ -113,18 +113,18 @@ class ReferenceExists(Refusal, Invalid):
 
 
 class IdDoesNotMatch(Refusal, Invalid):
-    """The schema is there already, under another id."""
+    """The schema is already registered with another id."""
 
     code = 42207
 
 
 class InvalidSubject(Refusal, Invalid):
-    """Not a name that a subject can have."""
+    """Not a valid subject name."""
 
     code = 42208
 
 
 class SchemaTooLarge(Refusal, Invalid):
-    """The schema, or what it references, exceeds a limit."""
+    """The schema, alone or with its references, exceeds a limit."""
 
     code = 42209

@@ -1,7 +1,7 @@
-"""A schema for a subject: is it there, is it compatible, and if not there, its id.
+"""Registers schemas: looks a schema up under a subject, checks compatibility, and assigns an id to a new schema.
 
-Decisions are made on one state of the subject and carried out only if that is still its state (`SchemaStore`); else they are made
-again. Calls of this server for one subject queue up here, so that only other servers can come between.
+Each decision uses one state of the subject. The store applies the decision only if the state is unchanged (`SchemaStore`); otherwise the
+registrar decides again. Calls of this server for one subject run one at a time, so only other servers can cause conflicts.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ R = TypeVar("R")
 
 
 class _Understood(NamedTuple):
-    """A draft with what compiling it gave."""
+    """A draft and its compiled schema."""
 
     draft: Draft
     compiled: Compiled
@@ -48,7 +48,7 @@ class Registrar:
         self._turns: WeakValueDictionary[SubjectKey, asyncio.Lock] = WeakValueDictionary()
 
     async def deciding(self, subject: SubjectKey, decide: Callable[[], Awaitable[R]]) -> R:
-        """Run `decide`, again when it met a `Conflict`. Raises what it raises, and `Overloaded` when it goes on and on."""
+        """Run `decide`, and retry after a `Conflict`. Raises what `decide` raises, and `Overloaded` after too many conflicts."""
         turn = self._turns.setdefault(subject, asyncio.Lock())
         async with turn:
             for _ in range(self._settings.attempt_count_max):
@@ -60,7 +60,7 @@ class Registrar:
         raise Overloaded(f"the subject {names.shown(subject)!r} is changed by others all the time, come back later")
 
     async def register(self, subject: SubjectKey, draft: Draft, *, is_normalized: bool) -> SchemaVersion:
-        """Register a schema under a subject, or find it there."""
+        """Return the version with this schema; registers a new version if needed."""
         return await self.deciding(subject, lambda: self._register(subject, draft, is_normalized))
 
     async def lookup(
@@ -79,7 +79,7 @@ class Registrar:
     async def check(
         self, subject: SubjectKey, draft: Draft, rows: Sequence[VersionRow] | None, *, is_normalized: bool
     ) -> list[str]:
-        """Check a schema against `rows`, or with None against the versions that the subject's level names."""
+        """Check compatibility with `rows`; None: with the versions that the subject's level requires."""
         state, understood = await self._understand(subject, draft, is_normalized)
         policy = rules.policy(state)
         if rows is None:
@@ -109,7 +109,7 @@ class Registrar:
         return state, understood
 
     async def _pinned(self, reference: Reference) -> Reference:
-        """The reference with the number of the version that it means."""
+        """Replace `latest` in a reference by the version number."""
         subject, number = reference.version
         if number != names.LATEST:
             return reference
@@ -119,7 +119,7 @@ class Registrar:
         return replace(reference, version=VersionKey(subject, live[-1]))
 
     def _find(self, state: SubjectState, understood: _Understood, rows: Sequence[VersionRow]) -> SchemaVersion | None:
-        """The newest of the versions that has this schema; metadata and rules count when the draft has some."""
+        """Return the newest version with this schema; metadata and rules must match if the draft has them."""
         draft = understood.draft
         matches = {row.id: row for row in state.matches}
         if draft.metadata is not None or draft.rule_set is not None:
@@ -158,7 +158,7 @@ class Registrar:
     async def _completed(
         self, state: SubjectState, policy: rules.Policy, draft: Draft, live: Sequence[VersionRow]
     ) -> tuple[Document | None, Document | None]:
-        """Metadata and rules: the draft's own, or those of the version before; with what the config adds."""
+        """Return metadata and rules: the draft's, or the previous version's, merged with those of the config."""
         metadata, rule_set = draft.metadata, draft.rule_set
         if live and (metadata is None or rule_set is None):
             latest = await self._library.schema(state.subject.context, live[-1].schema_id)
@@ -190,7 +190,7 @@ class Registrar:
     async def _incompatibilities(
         self, state: SubjectState, policy: rules.Policy, understood: _Understood, rows: Sequence[VersionRow]
     ) -> list[str]:
-        """What the level forbids about the draft, compared with these versions, newest first; at the first that differs it ends."""
+        """Compare the draft with these versions, newest first; returns the messages for the first incompatible version."""
         if not (policy.level.needs_backward or policy.level.needs_forward):
             return []
         schemas = await self._library.schemas(state.subject.context, [row.schema_id for row in rows])
@@ -231,7 +231,7 @@ def _check_next(draft: Draft, state: SubjectState) -> None:
 
 
 def _is_of_group(policy: rules.Policy, draft: Draft, schema: Schema) -> bool:
-    """Whether the schema is compared with the draft, as far as compatibility groups decide that."""
+    """Whether the schema and the draft are in the same compatibility group, so that they are compared."""
     group = policy.compatibility_group
     if not group:
         return True
@@ -239,7 +239,7 @@ def _is_of_group(policy: rules.Policy, draft: Draft, schema: Schema) -> bool:
 
 
 def _encoding_change(draft: Draft, schema: Schema) -> list[str]:
-    """What the two schemas say differently about how values are written; a draft without metadata takes over the schema's."""
+    """Return messages if the two schemas' encodings differ; a draft without metadata inherits the schema's."""
     before, after = _property(schema.metadata, ENCODING), _property(draft.metadata, ENCODING)
     if draft.metadata is None or before == after:
         return []

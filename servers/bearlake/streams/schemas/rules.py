@@ -1,7 +1,7 @@
-"""Config and mode: what subject, context and registry say, together.
+"""Config and mode: merges the settings of subject, context and registry.
 
-Each level may set what it likes; of a config every field is taken from the nearest level that sets it, and so is the mode, but for
-READONLY_OVERRIDE, which a wider level imposes on all.
+For each config field, the nearest level that sets the field decides; so with the mode. Exception: READONLY_OVERRIDE at a wider level
+overrides all narrower levels.
 
 Source: Confluent, "Schema Registry API Reference", config and mode; "Data Contracts", default and override metadata and rules.
 """
@@ -17,7 +17,7 @@ from bearlake.streams.schemas.model import Document, Level, Mode
 from bearlake.streams.schemas.problems import InvalidCompatibilityLevel
 
 LEVEL = "compatibilityLevel"
-"""The field's name in stored and shown configs; clients write it as `compatibility`."""
+"""The field's name in stored and returned configs; clients send it as `compatibility`."""
 
 METADATA_FIELDS = ("tags", "properties", "sensitive")
 RULE_FIELDS = ("migrationRules", "domainRules", "encodingRules")
@@ -25,18 +25,18 @@ RULE_FIELDS = ("migrationRules", "domainRules", "encodingRules")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What holds for a subject."""
+    """The effective rules of a subject."""
 
     level: Level
     mode: Mode
     is_normalizing: bool
     compatibility_group: str | None
-    """Property of the metadata; only versions that have the same value are compared."""
+    """Metadata property; the registry compares only versions with the same value."""
     config: Document
 
 
 def policy(state: SubjectState) -> Policy:
-    """What holds for the subject of the state."""
+    """Return the effective rules for the subject of `state`."""
     config = in_scope(state)
     return Policy(
         level=Level(config[LEVEL]),
@@ -48,7 +48,7 @@ def policy(state: SubjectState) -> Policy:
 
 
 def in_scope(state: SubjectState) -> dict[str, Any]:
-    """The config of the subject with what wider levels add to it."""
+    """Return the subject's config, including fields inherited from wider levels."""
     merged: dict[str, Any] = {LEVEL: Level.BACKWARD.value}
     for rules in reversed(state.rules):
         merged |= loaded(rules.config) or {}
@@ -56,7 +56,7 @@ def in_scope(state: SubjectState) -> dict[str, Any]:
 
 
 def mode_in_scope(state: SubjectState) -> Mode:
-    """The mode that holds for the subject."""
+    """Return the subject's effective mode."""
     modes = [Mode(rules.mode) for rules in state.rules if rules.mode is not None]
     if Mode.READONLY_OVERRIDE in modes:
         return Mode.READONLY_OVERRIDE
@@ -64,12 +64,12 @@ def mode_in_scope(state: SubjectState) -> Mode:
 
 
 def loaded(text: str | None) -> dict[str, Any] | None:
-    """A stored config."""
+    """Parse a stored config."""
     return None if text is None else json.loads(text)
 
 
 def updated(stored: str | None, update: Mapping[str, Any]) -> str:
-    """The stored config with the fields of `update`, whose types the caller has checked; a field that is null there is unset.
+    """Apply `update` to a stored config; null unsets a field. The caller has checked the types.
 
     Raises:
         InvalidCompatibilityLevel: no such level.
@@ -89,7 +89,7 @@ def updated(stored: str | None, update: Mapping[str, Any]) -> str:
 
 
 def with_defaults(config: Document, metadata: Document | None, rule_set: Document | None) -> tuple[Any, Any]:
-    """Metadata and rules of a schema with those that its config adds (default) and imposes (override)."""
+    """Merge a schema's metadata and rules with the config's default and override metadata and rules."""
     for name in ("default", "override"):
         metadata = _over(config.get(f"{name}Metadata"), metadata, METADATA_FIELDS, is_forced=name == "override")
         rule_set = _over(config.get(f"{name}RuleSet"), rule_set, RULE_FIELDS, is_forced=name == "override")
@@ -97,7 +97,7 @@ def with_defaults(config: Document, metadata: Document | None, rule_set: Documen
 
 
 def check_metadata(metadata: Document | None) -> None:
-    """Raise `Invalid` unless properties are texts by name, tags lists of texts by path, and sensitive names a list of texts."""
+    """Raise `Invalid` unless properties map names to texts, tags map paths to lists of texts, and sensitive is a list of texts."""
     if metadata is None:
         return
     properties, tags, sensitive = (metadata.get(name) for name in ("properties", "tags", "sensitive"))

@@ -1,4 +1,4 @@
-"""Changes of configs and modes: decided on a state of the subject, carried out only if that has not changed (`SchemaStore`)."""
+"""Changes configs and modes: decides on one state of the subject; the store applies a change only if the state is unchanged."""
 
 from bearlake.metadata.schemas import GLOBAL_SUBJECT, Deletion, SchemaStore, SubjectKey, SubjectState
 from bearlake.streams.schemas import names, rules
@@ -7,25 +7,25 @@ from bearlake.streams.schemas.problems import NotPermitted
 
 
 class Ruler:
-    """Changes what the rules let be changed. Everything raises `Conflict` when something came in between."""
+    """Applies changes that the mode permits. All methods raise `Conflict` after a concurrent change."""
 
     def __init__(self, store: SchemaStore) -> None:
         self._store = store
 
     async def set_config(self, key: SubjectKey, update: Document) -> Document:
-        """Change fields of a config; returns them as they were taken. Raises `NotPermitted`."""
+        """Change fields of a config; returns the applied fields. Raises `NotPermitted`."""
         state = await self._writable(key)
         stored = rules.updated(state.rules[0].config, update)
         await self._store.set_config(key, stored, revision=state.revision)
         return rules.loaded(stored) or {}
 
     async def unset_config(self, key: SubjectKey) -> None:
-        """Take back a config. Raises `NotPermitted`."""
+        """Unset a config. Raises `NotPermitted`."""
         state = await self._writable(key)
         await self._store.set_config(key, None, revision=state.revision)
 
     async def set_mode(self, key: SubjectKey, mode: Mode | None, *, is_forced: bool = False) -> None:
-        """Set a mode, or take it back. Raises `NotPermitted`."""
+        """Set a mode, or unset it (None). Raises `NotPermitted`."""
         state = await self._store.subject(key)
         if mode is Mode.IMPORT and not is_forced and await self._has_versions(state):
             raise NotPermitted("Cannot import since found existing subjects")

@@ -1,10 +1,10 @@
-"""The schema registry of one server process: what protocol servers may call.
+"""The schema registry of one server process: the interface for protocol servers.
 
-Any server can do any of this: decisions are carried out by the metadata store alone. What a server keeps are schemas by id, which
-never change; subjects, versions, configs and modes are read from the store for every call.
+Any server can serve any call, because the metadata store applies all decisions. A server caches only schemas by id, which never change;
+it reads subjects, versions, configs and modes from the store for every call.
 
-    register, lookup, check       a schema for a subject
-    schema, version, versions …   what is there
+    register, lookup, check       register a schema under a subject, find it, check compatibility
+    schema, version, versions …   read what is registered
     delete_subject, delete_version
     config, set_config, mode, set_mode
 """
@@ -43,21 +43,21 @@ from bearlake.streams.schemas.settings import SchemasSettings
 from bearlake.streams.schemas.values.model import Unfit, Values
 
 PAGE_COUNT = 1_000
-"""Rows of one look into the store."""
+"""Rows of one read of the store."""
 
 T = TypeVar("T")
 
 
 class Schemas:
-    """The registry. Every call may raise `Unavailable`, `Overloaded` and `Denied`, those that name a subject `InvalidSubject`.
+    """The registry. Every call may raise `Unavailable`, `Overloaded` and `Denied`; calls with a subject may raise `InvalidSubject`.
 
-    What a list holds is what the caller may know of.
+    Lists contain only entries that the caller may see.
     """
 
     def __init__(
         self, store: SchemaStore, settings: SchemasSettings | None = None, authorizer: Authorizer | None = None
     ) -> None:
-        """`authorizer`: everybody may do everything when none is given."""
+        """`authorizer` None: every operation is allowed."""
         self._authorizer = authorizer or AllowAll()
         self.settings = settings or SchemasSettings()
         self._store = store
@@ -67,20 +67,20 @@ class Schemas:
         self._ruler = Ruler(store)
 
     def close(self) -> None:
-        """End the thread and the processes that compile. The store stays open, it belongs to the caller."""
+        """Stop the thread and the compiler processes. The store stays open; it belongs to the caller."""
         self._library.close()
 
-    # -- a schema for a subject ----------------------------------------------------------------------------------
+    # -- registering ---------------------------------------------------------------------------------------------
 
     async def register(
         self, who: Principal, subject: str, draft: Draft, *, is_normalized: bool = False
     ) -> SchemaVersion:
-        """The version of the subject that has this schema, made if there is none; the same schema has the same id in a context.
+        """Return the subject's version with this schema; registers it if needed. Equal schemas have the same id within a context.
 
         Raises:
-            InvalidSchema, SchemaTooLarge: the text, or a reference.
-            Incompatible: with earlier versions, by the subject's level.
-            NotPermitted, IdDoesNotMatch: the subject's mode, or an imported id.
+            InvalidSchema, SchemaTooLarge: the text or a reference is invalid.
+            Incompatible: the subject's level forbids the schema, given earlier versions.
+            NotPermitted, IdDoesNotMatch: the subject's mode forbids the change, or the imported id does not match.
         """
         key = self._subject(who, Operation.WRITE, subject)
         return await self._registrar.register(key, draft, is_normalized=is_normalized)
@@ -88,16 +88,16 @@ class Schemas:
     async def lookup(
         self, who: Principal, subject: str, draft: Draft, *, is_normalized: bool = False, with_deleted: bool = False
     ) -> SchemaVersion:
-        """The version of the subject that has this schema. Raises `SubjectNotFound`, `SchemaNotFound`, `InvalidSchema`."""
+        """Return the subject's version with this schema. Raises `SubjectNotFound`, `SchemaNotFound`, `InvalidSchema`."""
         key = self._subject(who, Operation.READ, subject)
         return await self._registrar.lookup(key, draft, is_normalized=is_normalized, with_deleted=with_deleted)
 
     async def check(
         self, who: Principal, subject: str, draft: Draft, version: int | None = None, *, is_normalized: bool = False
     ) -> list[str]:
-        """What the subject's level forbids about the draft, compared with one version (None: with those that the level asks for).
+        """Check the draft against one version, or (None) against the versions that the subject's level requires.
 
-        Empty: compatible. Raises `InvalidSchema`, and for one version `SubjectNotFound`, `VersionNotFound`.
+        Returns the incompatibilities; empty: compatible. Raises `InvalidSchema`, and for one version `SubjectNotFound`, `VersionNotFound`.
         """
         key = self._subject(who, Operation.READ, subject)
         rows: Sequence[VersionRow] | None = None
@@ -108,34 +108,34 @@ class Schemas:
             rows = [pick(state, version, with_deleted=False)]
         return await self._registrar.check(key, draft, rows, is_normalized=is_normalized)
 
-    # -- what is there -------------------------------------------------------------------------------------------
+    # -- reading -------------------------------------------------------------------------------------------------
 
     async def schema(self, who: Principal, schema_id: int, subject: str | None = None) -> Schema:
-        """The schema with that id, in the context of `subject`. Raises `SchemaNotFound`."""
+        """Return the schema with this id, in the context of `subject`. Raises `SchemaNotFound`."""
         return await self._library.schema(self._context(who, subject), schema_id)
 
     async def compiled(self, schema: Schema) -> Compiled:
-        """The schema, compiled. Raises `Overloaded`, `Unavailable`."""
+        """Compile a schema. Raises `Overloaded`, `Unavailable`."""
         return await self._library.compiled_schema(schema)
 
     async def values(self, type_: SchemaType, text: str, references: Sequence[Reference]) -> Values:
-        """The values of records with the schema of that text. Raises `InvalidSchema`, `SchemaTooLarge`."""
+        """Return the reader and writer of values for a schema text. Raises `InvalidSchema`, `SchemaTooLarge`."""
         return await self._library.values(type_, text, references)
 
     async def written(self, schema: Schema, values: Sequence[Any]) -> list[bytes | Unfit | None]:
-        """The bytes of values behind the schema's id, or what is wrong with them, one by one; made in a child process."""
+        """Serialize values, each after the schema's id, in a child process; an `Unfit` stands for a value that does not fit."""
         return await self._library.written(schema, values)
 
     async def run(self, work: Callable[..., T], *arguments: object) -> T:
-        """Do what takes its time, such as reading large values, on a thread."""
+        """Run slow work, such as reading large values, on a thread."""
         return await self._library.run(work, *arguments)
 
     async def last_id(self, who: Principal, subject: str | None = None) -> int:
-        """The largest id of the context of `subject`."""
+        """Return the largest schema id in the context of `subject`."""
         return await self._store.last_id(self._context(who, subject))
 
     async def by_guid(self, who: Principal, guid: UUID) -> list[Schema]:
-        """The schema with that guid, in all contexts that have it. Raises `SchemaNotFound`."""
+        """Return the schema with this guid, from every context that has it. Raises `SchemaNotFound`."""
         rows = await self._store.by_fingerprint(guid.bytes)
         rows = [row for row in rows if self._may(who, Operation.READ, SubjectKey(row.context, GLOBAL_SUBJECT))]
         if not rows:
@@ -145,7 +145,7 @@ class Schemas:
     async def usages(
         self, who: Principal, schema_id: int, subject: str | None = None, *, with_deleted: bool = False
     ) -> list[SubjectVersion]:
-        """The versions that have the schema; if `subject` names more than a context, only its. Raises `SchemaNotFound`."""
+        """Return the versions with this schema; if `subject` names more than a context, only its versions. Raises `SchemaNotFound`."""
         key = SubjectKey(DEFAULT_CONTEXT, GLOBAL_SUBJECT) if subject is None else names.split(subject)
         found = await self._store.usages(key.context, schema_id)
         if not found:
@@ -159,7 +159,7 @@ class Schemas:
         ]
 
     async def contexts(self, who: Principal, *, offset: int = 0, limit: int = -1) -> Sequence[str]:
-        """Contexts by name."""
+        """Return the contexts, sorted by name."""
         found = await self._store.contexts()
         allowed = [one for one in found if self._may(who, Operation.DESCRIBE, SubjectKey(one, GLOBAL_SUBJECT))]
         return _sliced(allowed, offset, limit)
@@ -167,7 +167,7 @@ class Schemas:
     async def subjects(
         self, who: Principal, prefix: str, deletion: Deletion, *, offset: int = 0, limit: int = -1
     ) -> list[str]:
-        """Subjects whose name starts with `prefix` (see `names.parse_prefix`), by context and name."""
+        """Return subjects whose name starts with `prefix` (see `names.parse_prefix`), sorted by context and name."""
         context, start = names.parse_prefix(prefix)
         limit = _bounded(limit, self.settings.subject_list_count_max)
         found: list[SubjectKey] = []
@@ -192,7 +192,7 @@ class Schemas:
         offset: int = 0,
         limit: int = -1,
     ) -> list[SchemaVersion]:
-        """Versions with their schemas, of all subjects whose name starts with `prefix`."""
+        """Return versions, with their schemas, of all subjects whose name starts with `prefix`."""
         context, start = names.parse_prefix(prefix)
         limit = _bounded(limit, self.settings.schema_list_count_max)
         found: list[SubjectVersion] = []
@@ -215,7 +215,7 @@ class Schemas:
     async def versions(
         self, who: Principal, subject: str, deletion: Deletion, *, offset: int = 0, limit: int = -1
     ) -> list[int]:
-        """Numbers of the subject's versions. Raises `SubjectNotFound`."""
+        """Return the numbers of the subject's versions. Raises `SubjectNotFound`."""
         state = await self._existing(who, Operation.DESCRIBE, subject)
         found = [row.number for row in state.versions if _is_listed(row, deletion)]
         if not found:
@@ -223,7 +223,7 @@ class Schemas:
         return list(_sliced(found, offset, limit))
 
     async def version(self, who: Principal, subject: str, version: int, *, with_deleted: bool = False) -> SchemaVersion:
-        """A version (or `names.LATEST`) with its schema. Raises `SubjectNotFound`, `VersionNotFound`."""
+        """Return a version (or `names.LATEST`) with its schema. Raises `SubjectNotFound`, `VersionNotFound`."""
         state = await self._existing(who, Operation.READ, subject)
         key = state.subject
         if not with_deleted and all(row.is_deleted for row in state.versions):
@@ -235,7 +235,7 @@ class Schemas:
     async def latest_with_metadata(
         self, who: Principal, subject: str, properties: Document, *, with_deleted: bool = False
     ) -> SchemaVersion:
-        """The newest version whose metadata has all these properties. Raises `SubjectNotFound`, `VersionNotFound`."""
+        """Return the newest version whose metadata has all these properties. Raises `SubjectNotFound`, `VersionNotFound`."""
         state = await self._existing(who, Operation.READ, subject)
         schemas = await self._library.schemas(state.subject.context, {row.schema_id for row in state.versions})
         for row in reversed(state.versions):
@@ -246,15 +246,15 @@ class Schemas:
         raise VersionNotFound("Version not found: none has this metadata")
 
     async def referrers(self, who: Principal, subject: str, version: int) -> Sequence[int]:
-        """Ids of schemas with live versions that reference this one. Raises `SubjectNotFound`, `VersionNotFound`."""
+        """Return the ids of schemas with live versions that reference this version. Raises `SubjectNotFound`, `VersionNotFound`."""
         state = await self._existing(who, Operation.READ, subject)
         row = pick(state, version, with_deleted=True)
         return await self._store.referrers(VersionKey(state.subject, row.number))
 
-    # -- delete --------------------------------------------------------------------------------------------------
+    # -- deleting ------------------------------------------------------------------------------------------------
 
     async def delete_subject(self, who: Principal, subject: str, *, is_permanent: bool = False) -> list[int]:
-        """Delete all versions (softly: the live ones, with config and mode; for good: all, which were deleted softly before).
+        """Delete a subject. Soft: its live versions, config and mode. Permanent: all versions, which must be soft-deleted already.
 
         Raises:
             SubjectNotFound, SubjectSoftDeleted, SubjectNotSoftDeleted, ReferenceExists, NotPermitted
@@ -263,7 +263,7 @@ class Schemas:
         return await self._registrar.deciding(key, lambda: self._remover.subject(key, is_permanent))
 
     async def delete_version(self, who: Principal, subject: str, version: int, *, is_permanent: bool = False) -> int:
-        """Delete one version (or `names.LATEST`), softly or, after that, for good.
+        """Soft-delete one version (or `names.LATEST`), or permanently delete a soft-deleted version.
 
         Raises:
             SubjectNotFound, VersionNotFound, VersionSoftDeleted, VersionNotSoftDeleted, ReferenceExists, NotPermitted
@@ -274,9 +274,9 @@ class Schemas:
     # -- config and mode -----------------------------------------------------------------------------------------
 
     async def config(self, who: Principal, subject: str = "", *, is_in_scope: bool = False) -> Document:
-        """The config of a subject, of a context (`:.context:`) or of the registry (empty).
+        """Return the config of a subject, of a context (`:.context:`) or of the registry (empty).
 
-        `is_in_scope`: with what wider levels add; else its own only. Raises `ConfigNotFound`.
+        `is_in_scope`: include fields inherited from wider levels; otherwise only its own. Raises `ConfigNotFound`.
         """
         key = self._level(who, Operation.DESCRIBE, subject)
         state = await self._store.subject(key)
@@ -288,19 +288,19 @@ class Schemas:
         return own
 
     async def set_config(self, who: Principal, subject: str, update: Document) -> Document:
-        """Change fields of a config; see `rules.updated`. Returns the update as it was taken. Raises `NotPermitted`."""
+        """Change fields of a config; see `rules.updated`. Returns the applied update. Raises `NotPermitted`."""
         key = self._level(who, Operation.ALTER, subject)
         return await self._registrar.deciding(key, lambda: self._ruler.set_config(key, update))
 
     async def unset_config(self, who: Principal, subject: str = "") -> Document:
-        """Take back a config; returns what it was. Raises `ConfigNotFound`, `NotPermitted`."""
+        """Unset a config; returns the previous config. Raises `ConfigNotFound`, `NotPermitted`."""
         before = await self.config(who, subject)
         key = self._level(who, Operation.ALTER, subject)
         await self._registrar.deciding(key, lambda: self._ruler.unset_config(key))
         return before
 
     async def mode(self, who: Principal, subject: str = "", *, is_in_scope: bool = False) -> Mode:
-        """The mode of a subject, a context or the registry; see `config`. Raises `ModeNotFound`."""
+        """Return the mode of a subject, a context or the registry; see `config`. Raises `ModeNotFound`."""
         key = self._level(who, Operation.DESCRIBE, subject)
         state = await self._store.subject(key)
         if is_in_scope or key == names.GLOBAL:
@@ -310,18 +310,18 @@ class Schemas:
         return Mode(state.rules[0].mode)
 
     async def set_mode(self, who: Principal, subject: str, mode: Mode, *, is_forced: bool = False) -> None:
-        """Set a mode. Raises `NotPermitted`: IMPORT, unless forced, needs a subject (or context) without schemas."""
+        """Set a mode. Raises `NotPermitted`: unless forced, IMPORT requires a subject (or context) without schemas."""
         key = self._level(who, Operation.ALTER, subject)
         await self._registrar.deciding(key, lambda: self._ruler.set_mode(key, mode, is_forced=is_forced))
 
     async def unset_mode(self, who: Principal, subject: str = "") -> Mode:
-        """Take back a mode; returns what it was. Raises `ModeNotFound`."""
+        """Unset a mode; returns the previous mode. Raises `ModeNotFound`."""
         before = await self.mode(who, subject)
         key = self._level(who, Operation.ALTER, subject)
         await self._registrar.deciding(key, lambda: self._ruler.set_mode(key, None))
         return before
 
-    # -- inside --------------------------------------------------------------------------------------------------
+    # -- internals -----------------------------------------------------------------------------------------------
 
     def _may(self, who: Principal, operation: Operation, key: SubjectKey) -> bool:
         return self._authorizer.allows(who, operation, Resource.SUBJECT, names.resource(key))
@@ -332,7 +332,7 @@ class Schemas:
         return key
 
     def _context(self, who: Principal, subject: str | None) -> str:
-        """The context of `subject`. That schemas may be read there is enough, whatever their subjects."""
+        """Return the context of `subject`. Read access to the context's schemas is enough, whatever their subjects."""
         context = DEFAULT_CONTEXT if subject is None else names.split(subject).context
         require(
             self._authorizer, who, Operation.READ, Resource.SUBJECT, names.resource(SubjectKey(context, GLOBAL_SUBJECT))
@@ -340,14 +340,14 @@ class Schemas:
         return context
 
     def _level(self, who: Principal, operation: Operation, subject: str) -> SubjectKey:
-        """The key of what has a config and a mode: a subject, a context or the registry."""
+        """Return the key of a level with a config and a mode: a subject, a context or the registry."""
         key = names.split(subject)
         key = names.GLOBAL if key.name in names.GLOBAL_NAMES and key.context == DEFAULT_CONTEXT else key
         require(self._authorizer, who, operation, Resource.SUBJECT, names.resource(key))
         return key
 
     async def _existing(self, who: Principal, operation: Operation, subject: str) -> SubjectState:
-        """The state of a subject that has versions, or of the one that its config calls its alias."""
+        """Return the state of a subject that has versions, or of the subject that its config names as alias."""
         state = await self._store.subject(self._subject(who, operation, subject))
         alias = (rules.loaded(state.rules[0].config) or {}).get("alias")
         if alias:

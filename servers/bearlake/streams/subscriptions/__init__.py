@@ -1,13 +1,13 @@
-"""Subscriptions: consumers that share a partition, a durable cursor, and one dispatcher that knows who has what.
+"""Subscriptions: consumers that share a partition, a durable cursor, and one dispatcher that tracks which consumer has which entry.
 
-A protocol server attaches consumers and gets entries pushed, as far as permits go; it hands back acknowledgements. One server at a
-time dispatches the durable subscriptions of a partition: it holds the lease `dispatch/<partition>`, and every write of a cursor carries
-that lease. Non-durable subscriptions (readers) live in the memory of any server.
+A protocol server attaches consumers and passes on their acknowledgements; the dispatcher pushes entries while consumers have permits. One
+server at a time dispatches the durable subscriptions of a partition: it holds the lease `dispatch/<partition>`, and every write of a cursor
+carries that lease. Non-durable subscriptions (readers) exist only in the memory of one server, which can be any server.
 
     protocol ── attach, flow, acknowledge, redeliver ──> Attachment ──> the subscription's machine ──> Consumer.deliver
                                                              └── cursor ──> saved in groups, fenced by the lease
 
-Everything here is used from the event loop's thread only; what is not `async` does not wait.
+Use everything here from the event loop's thread only. Methods that are not `async` never wait.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,31 +26,32 @@ from bearlake.streams.subscriptions.model import (
 
 
 class Consumer(Protocol):
-    """A consumer as its protocol server serves it. Its methods are called from the event loop and return at once."""
+    """A consumer, implemented by its protocol server. The event loop calls these methods; they return at once."""
 
     def deliver(self, deliveries: Sequence[Delivery]) -> int:
-        """Send these entries, in order; returns how many messages they count against the permits (`Delivery.open_count` each, as a
-        rule). Must not raise, nor call the attachment.
+        """Send these entries, in order; returns how many permits they use (usually `Delivery.open_count` each).
+
+        Must not raise or call the attachment.
         """
 
     def is_ready(self) -> bool:
-        """Whether more may be sent now. Whoever says no calls `Attachment.resume` when it changes."""
+        """Whether the consumer can take more entries now. After False, it calls `Attachment.resume` when it can."""
 
     def activity(self, is_active: bool) -> None:
-        """Failover: this consumer is active from now on, or stands by. Called once after attaching, and at every change."""
+        """Failover: this consumer becomes active or standby. Called once after attaching, and at every change."""
 
     def end_of_topic(self) -> None:
-        """All entries were delivered and acknowledged, and no more will ever come: the stream is terminated."""
+        """The stream is terminated, and all its entries are delivered and acknowledged."""
 
     def closed(self, reason: Closed) -> None:
-        """The attachment is over: nothing is delivered any more, and what is called on it has no effect. Not called after `detach`."""
+        """The attachment has ended: no more deliveries come, and calls on it have no effect. Not called after `detach`."""
 
 
 class EntryReader(Protocol):
-    """Reads what a dispatcher must know of an entry; belongs to the protocol that gave the entry its form."""
+    """Extracts from an entry what the dispatcher must know; implemented by the protocol whose format the entry has."""
 
     def traits(self, batch: memoryview) -> EntryTraits:
-        """Traits of a whole record batch. Must not raise: what it does not understand has none."""
+        """Return the traits of a whole record batch; empty traits for an unknown format. Must not raise."""
 
 
 class Attachment(Protocol):
@@ -58,54 +59,56 @@ class Attachment(Protocol):
 
     @property
     def mark_delete(self) -> int:
-        """The subscription's cursor: all offsets below are acknowledged."""
+        """The subscription's mark-delete offset: all smaller offsets are acknowledged."""
 
     @property
     def is_active(self) -> bool:
-        """Whether entries may come: False for a Failover consumer that stands by, and after the end."""
+        """Whether the consumer may get entries: False for a standby Failover consumer and after the attachment has ended."""
 
     def flow(self, permits: int) -> None:
-        """Allow `permits` (>= 1) more messages. An entry is sent whole when at least one is allowed."""
+        """Grant `permits` (>= 1) more messages. The dispatcher sends whole entries while at least one permit is left."""
 
     def resume(self) -> None:
-        """The consumer is ready again."""
+        """Report that the consumer is ready again."""
 
     def acknowledge(self, acks: Sequence[EntryAck]) -> None:
-        """Acknowledge entries or parts of them, in any order; what is acknowledged or gone already has no effect.
+        """Acknowledge entries or parts of entries, in any order; no-op for offsets that are acknowledged or trimmed already.
 
         Raises:
-            Overloaded: too many acknowledgements of entries that this server did not read wait; some of these were dropped.
-            Unavailable: the consumer is closed, or nothing is read for it any more; some of these were dropped.
+            Overloaded: too many acknowledgements are waiting for reads of their entries; some of `acks` were dropped.
+            Unavailable: the consumer is closed, or its subscription no longer reads; some of `acks` were dropped.
         """
 
     def acknowledge_through(self, ack: EntryAck) -> None:
-        """Acknowledge everything before the entry, and of the entry itself what `ack` says; `ack.base_offset` may be any of its offsets
-        if no bits are open. Raises `Invalid` in Shared and Key_Shared subscriptions, and as `acknowledge`.
+        """Acknowledge all earlier entries, and the entry itself according to `ack`.
+
+        If no bits are open, `ack.base_offset` may be any offset of the entry. Raises `Invalid` in Shared and Key_Shared subscriptions, and
+        as `acknowledge`.
         """
 
     def redeliver(self, base_offsets: Sequence[int]) -> None:
-        """Negative acknowledgement: deliver these entries again, to anybody, with their count raised. Unknown ones have no effect.
+        """Negative acknowledgement: redeliver these entries to any consumer, with a higher redelivery count. Ignores unknown entries.
 
         Exclusive and Failover: as `redeliver_all`.
         """
 
     def redeliver_all(self) -> None:
-        """Deliver again whatever this consumer has not acknowledged. Exclusive and Failover: from the cursor on, counts unchanged."""
+        """Redeliver all entries that this consumer has not acknowledged. Exclusive and Failover: from the cursor on, same counts."""
 
     async def flushed(self) -> None:
-        """Return when all acknowledgements taken so far are saved (of a non-durable subscription: applied).
+        """Return when all acknowledgements accepted so far are saved (non-durable subscription: applied).
 
         Raises:
-            Fenced: the partition was taken over before.
-            Overloaded: the cursor has too many holes to be saved; what was acknowledged is known until the server stops.
-            Unavailable: the store did not answer in time, or acknowledged entries cannot be looked up; they may be saved or not.
+            Fenced: another server took the partition over before the save.
+            Overloaded: the cursor has too many holes to be saved; the server keeps the acknowledgements in memory until it stops.
+            Unavailable: the store did not answer in time, or acknowledged entries cannot be looked up; they may or may not be saved.
         """
 
     async def seek(self, offset: int) -> None:
-        """Move the cursor: entries are delivered from `offset` on (inside an entry: that entry, with what lies before acknowledged).
+        """Move the cursor so that delivery continues at `offset`. Inside an entry: at that entry, with its earlier offsets acknowledged.
 
-        `EARLIEST` and `LATEST` are offsets too; others are brought into `[start, end]`. All consumers of the subscription, this
-        one too, are told `closed(RESET)` before this returns; a non-durable subscription waits a minute for the first that attaches again.
+        Accepts `EARLIEST` and `LATEST`; clamps other offsets to `[start, end]`. Calls `closed(RESET)` on all consumers of the subscription,
+        including this one, before it returns. A non-durable subscription then waits a minute for a consumer to attach again.
         Raises as `flushed`.
         """
 
@@ -113,42 +116,42 @@ class Attachment(Protocol):
         """`seek` to the first record at or after a time (ms since 1970); to the end if there is none. Raises as `flushed`."""
 
     async def unsubscribe(self) -> None:
-        """Delete the subscription; this attachment is over without a call of `closed`.
+        """Delete the subscription; this attachment ends without a call of `closed`.
 
         Raises:
-            Busy: it has other consumers.
+            Busy: the subscription has other consumers.
             Fenced, Unavailable: as `flushed`.
         """
 
     def detach(self) -> None:
-        """The consumer has gone: what it did not acknowledge goes to the others or to whoever comes next. Idempotent."""
+        """Remove the consumer; its unacknowledged entries go to other consumers, or to the next one that attaches. Idempotent."""
 
     def stats(self) -> ConsumerStats:
-        """What is shown of this consumer."""
+        """Return the consumer's statistics."""
 
 
 class Subscriptions(Protocol):
-    """All subscriptions, as one server sees them. The caller has asked for authorization.
+    """All subscriptions, as one server sees them. The caller must check authorization first.
 
-    Methods that change a durable subscription take the partition over if nobody live has it, and raise `NotHolder` when another
-    server has; `NotFound` when there is no such partition or subscription; `Fenced`, `Overloaded` and `Unavailable` as usual.
+    Methods that change a durable subscription take the partition over if no live server holds it. They raise `NotHolder` if another server
+    holds it, `NotFound` if there is no such partition or subscription, and `Fenced`, `Overloaded` and `Unavailable` as usual.
     """
 
     async def drain(self) -> None:
-        """Give everything up: what is acknowledged is saved, leases are free, then consumers are told `closed(MOVED)`. Repeatable.
+        """Save all acknowledgements, release all leases, then call `closed(MOVED)` on the consumers. Idempotent.
 
-        From then on whatever would need a lease is `NotHolder`.
+        From then on, calls that need a lease raise `NotHolder`.
         """
 
     async def attach(
         self, partition: PartitionKey, subscription: str, spec: ConsumerSpec, consumer: Consumer, reader: EntryReader
     ) -> Attachment:
-        """Attach a consumer; the subscription is created if it does not exist. Nothing is delivered before `Attachment.flow`.
+        """Attach a consumer; creates the subscription if needed. Delivery starts after `Attachment.flow`.
 
-        `reader` is the one of the subscription's first consumer while it has any.
+        The subscription uses the `reader` of its first consumer as long as it has consumers.
 
         Raises:
-            Busy, Overlap: its consumers forbid it.
+            Busy, Overlap: the attached consumers exclude this one.
             NotHolder: another server dispatches this partition (durable subscriptions only).
             NotFound: no such partition.
             Invalid: the spec contradicts itself.
@@ -158,15 +161,15 @@ class Subscriptions(Protocol):
         """
 
     async def holder(self, partition: PartitionKey) -> ServerRef | None:
-        """The live server that dispatches the partition now, as of the store; None when nobody does. Raises `Unavailable`."""
+        """Read from the store which live server dispatches the partition; None if there is none. Raises `Unavailable`."""
 
     async def names(self, partition: PartitionKey) -> list[str]:
-        """Names of the durable subscriptions, sorted; on any server."""
+        """Return the names of the durable subscriptions, sorted; works on any server."""
 
     async def stats(self, partition: PartitionKey) -> list[SubscriptionStats]:
-        """All durable subscriptions of the partition and this server's non-durable ones, by name. Takes nothing over.
+        """Return statistics of the partition's durable subscriptions and this server's non-durable ones, by name. Takes no lease.
 
-        Raises `NotHolder` when another server dispatches the partition: it alone knows the consumers.
+        Raises `NotHolder` if another server dispatches the partition: only that server knows the consumers.
         """
 
     async def create(
@@ -175,7 +178,7 @@ class Subscriptions(Protocol):
         """Create a durable subscription without consumers. Raises `AlreadyExists`."""
 
     async def delete(self, partition: PartitionKey, subscription: str, *, is_forced: bool = False) -> None:
-        """Delete a durable subscription; its consumers are told `closed(UNSUBSCRIBED)` if `is_forced`, else it is `Busy` with any."""
+        """Delete a durable subscription. With consumers: raises `Busy`, or closes them (`UNSUBSCRIBED`) if `is_forced`."""
 
     async def seek(self, partition: PartitionKey, subscription: str, offset: int) -> None:
         """`Attachment.seek` for a subscription that may have no consumers."""
@@ -184,7 +187,7 @@ class Subscriptions(Protocol):
         """`Attachment.seek_time` for a subscription that may have no consumers."""
 
     async def skip(self, partition: PartitionKey, subscription: str, count: int) -> None:
-        """Acknowledge the first `count` (>= 1) offsets that are not acknowledged; consumers stay attached."""
+        """Acknowledge the first `count` (>= 1) unacknowledged offsets; consumers stay attached."""
 
     async def expire(self, partition: PartitionKey, subscription: str, before_ms: int) -> None:
-        """Acknowledge all that lies before the first record of `before_ms` (ms since 1970) or later; consumers stay attached."""
+        """Acknowledge all offsets before the first record at or after `before_ms` (ms since 1970); consumers stay attached."""

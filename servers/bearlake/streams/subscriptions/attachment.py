@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from bearlake.streams.subscriptions.owner import SubscriptionOwner as SubscriptionService
 
 _FORGETTING = (Closed.RESET, Closed.DELETED, Closed.UNSUBSCRIBED)
-"""Ends behind which nothing is left of what was acknowledged before."""
+"""Reasons of closing after which no earlier acknowledgement has any effect left."""
 
 
 class Attached(Attachment):
-    """`Attachment`. After its end, what a client still says has no effect, and acknowledgements that would be lost are refused."""
+    """Implements `Attachment`. After its end, calls have no effect, and acknowledgements that would be lost are refused."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class Attached(Attachment):
         consumer: "Consumer",
         reader: "EntryReader",
     ) -> None:
-        """Attaches the consumer. Raises `Busy`, `Overlap`, `Overloaded`, `Invalid`."""
+        """Attach the consumer. Raises `Busy`, `Overlap`, `Overloaded`, `Invalid`."""
         self._service = service
         self._subscription = subscription
         self._ended: Closed | None = None
@@ -74,7 +74,7 @@ class Attached(Attachment):
             self._subscription.acknowledge(self._member, [ack], is_through=True)
 
     def _may_acknowledge(self) -> bool:
-        """False when acknowledgements mean nothing any more. Raises `Unavailable` when they would be lost."""
+        """False if acknowledgements have no effect any more. Raises `Unavailable` if they would be lost."""
         if self._is_over and self._ended not in _FORGETTING:
             raise Unavailable("the consumer is closed")
         return not self._is_over

@@ -1,10 +1,10 @@
-"""A subscription's cursor in memory: which offsets are acknowledged.
+"""A subscription's cursor in memory: the set of acknowledged offsets.
 
     0 ........ mark_delete      [start, end)   [start, end)
     all acknowledged   | open |  acknowledged | acknowledged |  open ...
 
-Ranges above the mark-delete offset ascend, are not empty, and touch neither each other nor the mark-delete offset, so equal sets
-of acknowledged offsets look equal. Pure; the model it is tested against is a set of offsets.
+Ranges above the mark-delete offset ascend, are not empty, and touch neither each other nor the mark-delete offset. So equal sets of
+acknowledged offsets have equal representations. The module is pure; tests compare it with a set of offsets.
 
 Source: Apache Pulsar, ManagedCursor (mark-delete position and individually deleted messages).
 """
@@ -22,7 +22,7 @@ class AckCursor:
 
     def __init__(self, mark_delete: int, ranges: Sequence[tuple[int, int]] = ()) -> None:
         self.mark_delete = mark_delete
-        """All offsets below are acknowledged; this one is not."""
+        """All smaller offsets are acknowledged; this one is not."""
         self._starts = [start for start, _ in ranges]
         self._ends = [end for _, end in ranges]
         self._count = sum(self._ends) - sum(self._starts)
@@ -31,11 +31,11 @@ class AckCursor:
 
     @classmethod
     def unpack(cls, mark_delete: int, packed: bytes) -> "AckCursor":
-        """The cursor as it was saved. Raises `Corrupt`."""
+        """Decode a saved cursor. Raises `Corrupt`."""
         return cls(mark_delete, unpack_ranges(mark_delete, packed))
 
     def pack(self, bytes_max: int = ACKNOWLEDGED_BYTES_MAX) -> tuple[bytes, bool]:
-        """The packed ranges, and whether these are all of them: the highest ones are left out as far as needed for `bytes_max`."""
+        """Return the packed ranges, and whether they are complete: the highest ranges are left out to fit `bytes_max`."""
         count = len(self._starts)
         packed = pack_ranges(self.mark_delete, self.ranges)
         while len(packed) > bytes_max:
@@ -50,28 +50,28 @@ class AckCursor:
 
     @property
     def range_count(self) -> int:
-        """How many ranges there are."""
+        """Number of acknowledged ranges above `mark_delete`."""
         return len(self._starts)
 
     @property
     def last_end(self) -> int:
-        """The end of the highest acknowledged range; `mark_delete` when there is none."""
+        """The end of the highest acknowledged range; `mark_delete` if there is none."""
         return self._ends[-1] if self._ends else self.mark_delete
 
     @property
     def range_offset_count(self) -> int:
-        """How many offsets are acknowledged above `mark_delete`."""
+        """Number of acknowledged offsets above `mark_delete`."""
         return self._count
 
     def acknowledge(self, start: int, end: int) -> int:
-        """Acknowledge `[start, end)`; returns how many offsets of it were not acknowledged before."""
+        """Acknowledge `[start, end)`; returns how many of these offsets were not acknowledged before."""
         if end <= self.mark_delete or end <= start:
             return 0
         if start <= self.mark_delete:
             return self._advance(end)
         starts, ends = self._starts, self._ends
         low = bisect_left(ends, start)  # the first range that touches or follows
-        high = bisect_right(starts, end)  # behind the last one that touches or precedes
+        high = bisect_right(starts, end)  # after the last range that touches or precedes
         if low == high:
             starts.insert(low, start)
             ends.insert(low, end)
@@ -88,16 +88,16 @@ class AckCursor:
         return fresh
 
     def acknowledge_before(self, offset: int) -> int:
-        """Acknowledge everything below `offset`; returns how many offsets that were not acknowledged before."""
+        """Acknowledge all offsets below `offset`; returns how many of them were not acknowledged before."""
         return self._advance(offset) if offset > self.mark_delete else 0
 
     def _advance(self, end: int) -> int:
-        """Move `mark_delete` (which is below `end`) to `end` or, if a range touches that, to the range's end."""
+        """Move `mark_delete` (which is below `end`) to `end`, or, if a range touches `end`, to that range's end."""
         fresh = end - self.mark_delete
         starts, ends = self._starts, self._ends
         passed = bisect_right(starts, end)
         if passed:
-            # The last range passed may reach beyond `end`: what lies in `[mark_delete, end)` of them all was acknowledged already.
+            # The last passed range may reach beyond `end`; count only the part below `end` as already acknowledged.
             last_end = ends[passed - 1]
             known = sum(ends[:passed]) - sum(starts[:passed])
             fresh -= known - max(0, last_end - end)
@@ -109,7 +109,7 @@ class AckCursor:
         return fresh
 
     def reset(self, offset: int) -> None:
-        """Everything below `offset` is acknowledged, nothing else."""
+        """Acknowledge exactly the offsets below `offset`."""
         self.mark_delete = offset
         self._starts.clear()
         self._ends.clear()
@@ -117,7 +117,7 @@ class AckCursor:
         self.version += 1
 
     def within(self, start: int, end: int) -> list[tuple[int, int]]:
-        """The acknowledged ranges inside `[start, end)`, clipped to it."""
+        """Return the acknowledged ranges, clipped to `[start, end)`."""
         found = []
         if start < self.mark_delete:
             found.append((start, min(end, self.mark_delete)))
@@ -127,7 +127,7 @@ class AckCursor:
         return found
 
     def open_count(self, start: int, end: int) -> int:
-        """How many offsets of `[start, end)` are not acknowledged."""
+        """Return how many offsets of `[start, end)` are not acknowledged."""
         if end <= self.mark_delete:
             return 0
         if start >= self.last_end:
@@ -135,7 +135,7 @@ class AckCursor:
         return end - start - sum(last - first for first, last in self.within(start, end))
 
     def offset_behind(self, count: int) -> int:
-        """The smallest offset with `count` offsets below it that are not acknowledged."""
+        """Return the smallest offset with `count` unacknowledged offsets below it."""
         offset = self.mark_delete
         for start, end in zip(self._starts, self._ends, strict=True):
             if count <= start - offset:

@@ -1,10 +1,10 @@
-"""Entries that wait for their time: a bounded heap. It is built anew by reading, since the cursor cannot pass what is not delivered."""
+"""Delayed entries: a bounded heap in memory. After a restart, reading rebuilds it, because the cursor cannot pass undelivered entries."""
 
 from heapq import heappop, heappush
 
 
 class DelayedEntries:
-    """Base offsets by the time (ms since 1970) they are due."""
+    """Base offsets of entries, ordered by due time (ms since 1970)."""
 
     __slots__ = ("_bases", "_heap")
 
@@ -16,12 +16,12 @@ class DelayedEntries:
         return len(self._bases)
 
     def add(self, base: int, due_ms: int) -> None:
-        """Wait with the entry until `due_ms`."""
+        """Delay the entry until `due_ms`."""
         self._bases.add(base)
         heappush(self._heap, (due_ms, base))
 
     def discard(self, base: int) -> None:
-        """The entry need not be delivered any more."""
+        """Remove an entry that no longer needs delivery."""
         self._bases.discard(base)
         while self._heap and self._heap[0][1] not in self._bases:
             heappop(self._heap)
@@ -29,11 +29,11 @@ class DelayedEntries:
             self._heap = sorted(item for item in self._heap if item[1] in self._bases)
 
     def next_due_ms(self) -> int | None:
-        """When the first is due."""
+        """Return the due time of the first entry; None if there is none."""
         return self._heap[0][0] if self._heap else None
 
     def take_due(self, now_ms: int) -> list[int]:
-        """Take out the entries that are due, in the order of their times."""
+        """Remove and return the entries that are due, ordered by due time."""
         due = []
         while self._heap and self._heap[0][0] <= now_ms:
             base = heappop(self._heap)[1]

@@ -1,4 +1,4 @@
-"""What all dispatchers have in common: a machine without I/O that says what to read and who gets what was read.
+"""The dispatcher interface: a state machine without I/O that decides what to read and which consumer gets each entry.
 
     Subscription (I/O)                        Dispatcher (pure)
         want()  ─────────────────────────────> Read(offset) | ReadAgain(bases) | None
@@ -7,8 +7,8 @@
         dispatch(now) ───────────────────────> Member.deliver(…)
         flow, acknowledge, redeliver ────────> changes what want() and dispatch() do
 
-Guarantees: an entry is delivered while any of its offsets is not acknowledged, and never after; to one consumer at a time.
-Entries without records for consumers count as acknowledged when they are read.
+Guarantees: an entry is delivered while any of its offsets is unacknowledged, and never after; one consumer has it at a time.
+Entries without records for consumers count as acknowledged once they are read.
 """
 
 from abc import ABC, abstractmethod
@@ -22,13 +22,13 @@ from bearlake.streams.subscriptions.settings import SubscriptionSettings
 
 
 class Read(NamedTuple):
-    """Read on from `offset`, and wait for records at the partition's end."""
+    """Read from `offset` on; wait for records at the partition's end."""
 
     offset: int
 
 
 class ReadAgain(NamedTuple):
-    """Read the entries with these base offsets, ascending; as many as is convenient."""
+    """Read entries with these base offsets (ascending); the reader may read fewer."""
 
     bases: Sequence[int]
 
@@ -51,49 +51,49 @@ class Dispatcher(ABC):
 
     @abstractmethod
     def add(self, member: Member) -> None:
-        """A consumer comes. Raises `Busy`, `Overlap`, `Invalid`; nothing has changed then."""
+        """Add a consumer. Raises `Busy`, `Overlap`, `Invalid`, without a change."""
 
     @abstractmethod
     def remove(self, member: Member) -> None:
-        """A consumer has gone: what it had is delivered again."""
+        """Remove a consumer and redeliver its entries."""
 
     @abstractmethod
     def is_active(self, member: Member) -> bool:
         """Whether the consumer may get entries."""
 
     def flow(self, member: Member, permits: int) -> None:
-        """The consumer may be sent `permits` more messages."""
+        """Grant the consumer `permits` more messages."""
         member.allow(permits)
 
     # -- reading and delivering ----------------------------------------------------------------------------------
 
     @abstractmethod
     def want(self) -> Want:
-        """What to read next; None: nothing can be delivered now."""
+        """Return what to read next; None if nothing can be delivered now."""
 
     @abstractmethod
     def offer(self, entries: Sequence[StoredEntry], now_ms: int) -> None:
-        """Entries read from `read_offset` on, in order; only the first may begin before it."""
+        """Take entries read from `read_offset` on, in order; only the first entry may begin before it."""
 
     @abstractmethod
     def offer_again(self, entries: Sequence[StoredEntry]) -> None:
-        """Entries that were asked for with `ReadAgain`; delivered at once as far as possible, others are left alone."""
+        """Take entries requested with `ReadAgain`; delivers what it can at once and leaves the other entries unchanged."""
 
     @abstractmethod
     def dispatch(self, now_ms: int) -> None:
-        """Deliver what can be delivered, and tell consumers about their activity."""
+        """Deliver entries, and tell consumers whether they are active."""
 
     def next_due_ms(self) -> int | None:
-        """When (ms since 1970) the next delayed entry is due; None when there is none."""
+        """Return when (ms since 1970) the next delayed entry is due; None if there is none."""
         return None
 
     # -- acknowledgements ----------------------------------------------------------------------------------------
 
     @abstractmethod
     def acknowledge(self, member: Member, ack: EntryAck, *, is_through: bool = False) -> bool:
-        """Acknowledge an entry or parts of it; `is_through`: and all before it (the offset may then be any of the entry's).
+        """Acknowledge an entry or parts of it; `is_through`: also all earlier entries (`ack` may then name any offset of the entry).
 
-        False if it is not known where the entry begins and ends: find out, and call `acknowledge_read`.
+        Returns False if the dispatcher does not know the entry's extent: the caller looks it up and calls `acknowledge_read`.
 
         Raises:
             Invalid: `is_through` where consumers share the entries.
@@ -101,25 +101,25 @@ class Dispatcher(ABC):
 
     @abstractmethod
     def acknowledge_read(self, member: Member, ack: EntryAck, base: int, end: int, *, is_through: bool = False) -> None:
-        """The same for an entry whose extent was looked up."""
+        """Acknowledge an entry, as `acknowledge` does, with the extent that the caller looked up."""
 
     @abstractmethod
     def redeliver(self, member: Member, bases: Sequence[int]) -> None:
-        """The consumer wants these entries to be delivered again, to whomever."""
+        """Redeliver these entries of the consumer, to any consumer."""
 
     @abstractmethod
     def redeliver_all(self, member: Member) -> None:
-        """The consumer wants all that it has to be delivered again."""
+        """Redeliver all unacknowledged entries of the consumer."""
 
     @abstractmethod
     def moved(self) -> None:
-        """The cursor was moved forward from outside (a trim, a skip): forget what lies behind it."""
+        """Forget entries below the cursor, after a trim or a skip moved it forward."""
 
-    # -- what is shown -------------------------------------------------------------------------------------------
+    # -- statistics ----------------------------------------------------------------------------------------------
 
     @property
     def may_read_on(self) -> bool:
-        """Whether `read_offset` may move: not far beyond what is acknowledged while the cursor has too many holes."""
+        """Whether `read_offset` may advance; False if the cursor has too many holes and `read_offset` has passed its last range."""
         cursor = self.cursor
         return cursor.range_count < self.settings.range_count_max or self.read_offset < cursor.last_end
 
@@ -129,39 +129,39 @@ class Dispatcher(ABC):
 
     @property
     def unacknowledged(self) -> int:
-        """Offsets that consumers have and did not acknowledge."""
+        """Number of offsets that were delivered but not acknowledged."""
         return sum(member.unacknowledged for member in self.members)
 
     @property
     @abstractmethod
     def has_given(self) -> bool:
-        """Whether consumers have messages that they have not acknowledged."""
+        """Whether consumers have unacknowledged messages."""
 
     @property
     def delayed_count(self) -> int:
-        """Entries that wait for their time."""
+        """Number of delayed entries."""
         return 0
 
     @property
     def again_count(self) -> int:
-        """Entries that wait to be delivered again."""
+        """Number of entries waiting for redelivery."""
         return 0
 
-    # -- for all kinds -------------------------------------------------------------------------------------------
+    # -- for subclasses ------------------------------------------------------------------------------------------
 
     def _notice_readiness(self) -> None:
         for member in self.members:
             member.is_ready = member.sink.is_ready()
 
     def _apply(self, base: int, end: int, open_bits: int) -> int:
-        """Acknowledge the entry but for its open bits; returns how many offsets were not acknowledged before."""
+        """Acknowledge the entry except its open bits; returns how many offsets were not acknowledged before."""
         if not open_bits:
             return self.cursor.acknowledge(base, end)
         return sum([self.cursor.acknowledge(*span) for span in acknowledged_spans(base, end, open_bits)])
 
 
 def acknowledged_spans(base: int, end: int, open_bits: int) -> Iterator[tuple[int, int]]:
-    """The offset ranges of `[base, end)` whose bits are not set in `open_bits` (bit 0 is `base`)."""
+    """Yield the offset ranges of `[base, end)` whose bits are not set in `open_bits` (bit 0 is `base`)."""
     at = base
     while at < end:
         if not open_bits:

@@ -1,7 +1,7 @@
-"""The ends of terminated streams: subscriptions learn where nothing more will come, and tell their consumers.
+"""Ends of terminated streams: reads the final end offsets and passes them to the subscriptions.
 
-The catalog says that a stream is terminated; its ends are asked from the store after that, so they are final. Consumers are told by
-`Subscription.ends_at`: at once if they have acknowledged all, else when they have.
+The catalog reports that a stream is terminated; end offsets that the store returns after that are final. `Subscription.ends_at` tells
+the consumers once all entries are acknowledged.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class Endings:
-    """Looks for subscriptions of terminated streams. Used from the event loop's thread only."""
+    """Finds subscriptions of terminated streams. Use it from the event loop's thread only."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class Endings:
         *,
         retry_pause_ms: int,
     ) -> None:
-        """`is_terminated` is what this server knows; `subscriptions` are all that it has. After a failure it waits `retry_pause_ms`."""
+        """`is_terminated` says what this server knows; `subscriptions` yields all its subscriptions. Retries after `retry_pause_ms`."""
         self._records = records
         self._is_terminated = is_terminated
         self._subscriptions = subscriptions
@@ -37,16 +37,16 @@ class Endings:
         self._outage = Outage(log, "ends of streams not looked up, trying again", "ends of streams looked up again")
 
     def look(self) -> None:
-        """A stream has changed, or a consumer has come: look soon."""
+        """Check soon: a stream has changed, or a consumer has attached."""
         self._wake.set()
 
     def came(self, partition: PartitionKey) -> None:
-        """A consumer of the partition has come: if its stream is terminated, look soon, when it has heard that it is attached."""
+        """A consumer has attached. If its stream is terminated, check soon, but after the consumer knows that it is attached."""
         if self._is_terminated(partition):
             self._wake.set()
 
     async def run(self) -> None:
-        """Ends only by cancellation."""
+        """Run until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()

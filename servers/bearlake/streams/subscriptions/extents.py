@@ -1,6 +1,6 @@
-"""Where entries begin and end, for those that were read: a client may acknowledge an entry by its base offset alone.
+"""Extents of the entries that were read: a client may acknowledge an entry by its base offset alone, so the server must know its end.
 
-One array of base offsets, 8 bytes per entry: each entry ends where the next one begins.
+The extents are one array of base offsets, 8 bytes per entry: each entry ends where the next one begins.
 """
 
 from array import array
@@ -8,12 +8,12 @@ from bisect import bisect_left, bisect_right
 
 
 class Extents:
-    """The known entries of one partition: a run without gaps, bounded."""
+    """The known entries of one partition: a contiguous run, bounded in length."""
 
     __slots__ = ("_bases", "_count_max", "_end")
 
     def __init__(self, count_max: int) -> None:
-        """Remember at most `count_max` entries; with more, the older half is forgotten."""
+        """Keep at most `count_max` entries; beyond that, drop the older half."""
         self._bases = array("q")
         self._end = 0
         self._count_max = count_max
@@ -22,7 +22,7 @@ class Extents:
         return len(self._bases)
 
     def add(self, base: int, end: int) -> None:
-        """Learn an entry. One that does not follow the last one starts a new run, unless it is known."""
+        """Add an entry. An unknown entry that does not follow the last one starts a new run."""
         if base == self._end or not self._bases:
             pass
         elif base > self._end or base < self._bases[0]:
@@ -35,7 +35,7 @@ class Extents:
             del self._bases[: len(self._bases) // 2]
 
     def find(self, offset: int) -> tuple[int, int] | None:
-        """`[base, end)` of the entry that holds `offset`; None when it is not known."""
+        """Return `[base, end)` of the entry that holds `offset`; None if the entry is not known."""
         bases = self._bases
         if not bases or not bases[0] <= offset < self._end:
             return None
@@ -43,15 +43,17 @@ class Extents:
         return bases[at - 1], bases[at] if at < len(bases) else self._end
 
     def ends_by(self, offset: int, mark: int) -> bool:
-        """Whether the entry that holds `offset` is known to end at or before `mark`, also when it is forgotten itself: an entry is known to
-        begin or end in between, and entries do not overlap."""
+        """Whether the entry that holds `offset` certainly ends at or before `mark`.
+
+        The entry itself may be forgotten: it is enough that a known entry begins or ends in between, because entries do not overlap.
+        """
         if self._end <= mark:
             return offset < self._end
         at = bisect_right(self._bases, mark)
         return at > 0 and offset < self._bases[at - 1]
 
     def forget_before(self, offset: int) -> None:
-        """Forget entries that end at or before `offset`; done now and then, when it pays."""
+        """Drop entries that end at or before `offset`; may be deferred until enough entries can be dropped."""
         bases = self._bases
         if offset >= self._end:
             del bases[:]

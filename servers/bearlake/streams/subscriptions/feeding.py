@@ -1,4 +1,4 @@
-"""The task that reads for a dispatcher: it asks the machine what it wants, reads that, and lets it deliver.
+"""The task that reads entries for a dispatcher: asks the machine what to read, reads it, and lets the machine deliver.
 
 flow, acknowledge, … ─> machine ── poke ─┐
                                          ├─> dispatch → want → read → offer → dispatch …
@@ -26,13 +26,13 @@ from bearlake.telemetry.outage import Outage
 log = logging.getLogger(__name__)
 
 OFFER_COUNT_MAX = 500
-"""Entries that are looked at without a pause: about 5 ms."""
+"""Entries offered without yielding to the event loop: about 5 ms of work."""
 DUE_WAIT_S_MAX = 60.0
-"""Longest time between two looks at the clock while entries wait for theirs."""
+"""Longest time between two checks of the clock while delayed entries wait."""
 
 
 class Surroundings(NamedTuple):
-    """What a subscription needs of its server."""
+    """What a subscription needs from its server."""
 
     records: Records
     clock: Clock
@@ -40,7 +40,7 @@ class Surroundings(NamedTuple):
     start: Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
     """Starts a task that the server owns."""
     may_deliver: Callable[[PartitionKey], bool]
-    """Whether this server is sure to dispatch the partition now; while it is not, nothing is delivered."""
+    """Whether this server is sure that it dispatches the partition now; the feeder delivers nothing while it is not."""
 
 
 class _Unresolved(NamedTuple):
@@ -50,7 +50,7 @@ class _Unresolved(NamedTuple):
 
 
 class Feeder:
-    """Reads for one machine. Used from the event loop's thread only."""
+    """Reads for one machine. Use it from the event loop's thread only."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Feeder:
         on_moved: Callable[[], None],
         on_failed: Callable[[Closed], None],
     ) -> None:
-        """`on_moved` is called when the cursor may have moved, `on_failed` at last, when the partition cannot be read any more."""
+        """`on_moved` is called when the cursor may have moved; `on_failed` is called last, when the partition cannot be read any more."""
         self._partition = partition
         self._machine = machine
         self._around = surroundings
@@ -69,7 +69,7 @@ class Feeder:
         self._on_failed = on_failed
         self._unresolved: deque[_Unresolved] = deque()
         self._taken_count = 0
-        """Acknowledgements that waited ever; the last ones of them wait still."""
+        """Total number of acknowledgements that had to wait for a read; the last of them are still waiting."""
         self._resolved: asyncio.Future[None] | None = None
         self._wake = asyncio.Event()
         self._tail: asyncio.Timeout | None = None
@@ -78,7 +78,7 @@ class Feeder:
         self._task = surroundings.start(self._run())
 
     def poke(self, *, is_forced: bool = False) -> None:
-        """Something has changed: look again. A read that waits for records goes on, unless there is something else to do."""
+        """Run another step, because something changed. A read that waits for records continues unless there is other work."""
         self._wake.set()
         tail = self._tail
         if tail is None or tail.expired():
@@ -87,7 +87,7 @@ class Feeder:
             tail.reschedule(asyncio.get_running_loop().time())
 
     def stop(self) -> None:
-        """Read and deliver nothing any more; acknowledgements that wait for a read are dropped, and who waits for them is told so."""
+        """Stop reading and delivering; drop acknowledgements that wait for a read, and fail the callers that wait for them."""
         if self._task is not asyncio.current_task():
             self._task.cancel()
         dropped = len(self._unresolved)
@@ -97,7 +97,7 @@ class Feeder:
         self._answer_resolved(Unavailable(f"{dropped} acknowledgements were dropped") if dropped else None)
 
     def resolve(self, member: Member, ack: EntryAck, *, is_through: bool) -> None:
-        """Acknowledge an entry whose extent is not known: it is looked up first. Raises `Overloaded`: too many wait."""
+        """Queue the acknowledgement of an entry with an unknown extent; the task looks it up. Raises `Overloaded`: too many wait."""
         if len(self._unresolved) >= self._settings.unresolved_ack_count_max:
             metrics.SUBSCRIPTION_ACKS_DROPPED.inc()
             raise Overloaded(f"{len(self._unresolved)} acknowledgements wait for a look into the log")
@@ -106,9 +106,9 @@ class Feeder:
         self.poke(is_forced=True)
 
     async def resolved(self) -> None:
-        """Return when none of the acknowledgements taken so far waits for a look into the log.
+        """Return when no acknowledgement accepted so far waits for a read of the log.
 
-        Raises `Unavailable`: some were dropped, or wait for longer than `resolve_wait_ms` and go on waiting.
+        Raises `Unavailable`: some were dropped, or have waited longer than `resolve_wait_ms` (these keep waiting).
         """
         wait_ms, count = self._settings.resolve_wait_ms, self._taken_count
         try:
@@ -128,12 +128,12 @@ class Feeder:
             resolved.set_result(None)
         else:
             resolved.set_exception(error)
-            resolved.exception()  # whoever waited may have given up
+            resolved.exception()  # mark the error as retrieved: the callers may have been cancelled
 
     # -- the task ------------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        """Ends by cancellation, or when the partition cannot be read."""
+        """Run until cancelled, or until the partition cannot be read."""
         while True:
             self._wake.clear()
             try:
@@ -181,7 +181,7 @@ class Feeder:
         await self._offer([entry for entry in entries_of(fetched) if entry.end > offset], offset)
 
     async def _offer(self, entries: Sequence[StoredEntry], offset: int) -> None:
-        """Offer what was read from `offset` on, in parts, so that others have their turn; unless the machine reads elsewhere by now."""
+        """Offer entries read from `offset` on, in parts, so that other tasks can run; stops if the machine now reads elsewhere."""
         machine = self._machine
         for at in range(0, len(entries), OFFER_COUNT_MAX):
             part = entries[at : at + OFFER_COUNT_MAX]
@@ -195,7 +195,7 @@ class Feeder:
                 await asyncio.sleep(0)
 
     async def _wait_at_end(self, offset: int) -> Fetched | None:
-        """Wait for records at `offset`; None if something else is to be done first."""
+        """Wait for records at `offset`; None if there is other work first."""
         if self._wake.is_set():
             return None
         ranges = [FetchRange(self._partition, offset, self._settings.read_bytes_max)]
@@ -209,7 +209,7 @@ class Feeder:
             self._tail = None
 
     def _wait_s(self) -> float | None:
-        """Seconds until the next delayed entry may be due; None when there is none."""
+        """Return the seconds until the next delayed entry may be due; None if there is none."""
         due_ms = self._machine.next_due_ms()
         if due_ms is None:
             return None
@@ -217,7 +217,7 @@ class Feeder:
 
     async def _read_again(self, want: ReadAgain) -> None:
         settings = self._settings
-        start = self._machine.cursor.mark_delete  # it may lie inside the first entry, whose base is trimmed then
+        start = self._machine.cursor.mark_delete  # may be inside the first entry, whose base may be trimmed
         offsets = [max(base, start) for base in want.bases]
         ranges = ranges_of(self._partition, offsets, settings.replay_range_count_max, settings.read_bytes_max)
         found = await self._fetch(ranges)
@@ -225,7 +225,7 @@ class Feeder:
             return
         entries = {entry.base: entry for fetched in found for entry in entries_of(fetched)}
         if not entries:
-            # They were read from history, ahead of what this server has followed: its tail ends before them, and says so at once.
+            # The entries came from history, ahead of this server's follower; its tail ends before them: the read is empty.
             await asyncio.sleep(self._settings.retry_pause_ms / 1000)
         elif self._may_deliver():
             self._machine.offer_again([entries[base] for base in sorted(entries)])
@@ -235,7 +235,7 @@ class Feeder:
         return self._around.may_deliver(self._partition)
 
     async def _resolve(self) -> None:
-        """Look up the first entry that was acknowledged without being known, and acknowledge it."""
+        """Look up the first queued entry with an unknown extent, and acknowledge it."""
         machine = self._machine
         item = self._unresolved[0]
         member, ack, is_through = item
@@ -249,18 +249,18 @@ class Feeder:
             self._answer_resolved()
 
     async def _entry_at(self, offset: int) -> StoredEntry | None:
-        """The entry that holds `offset`; None: it is trimmed, or there is none. Raises `Unavailable` while this server cannot know."""
+        """Return the entry that holds `offset`; None if it is trimmed or does not exist. Raises `Unavailable` if the server lags."""
         at = offset
         (fetched,) = await self._fetch([FetchRange(self._partition, at, 1)])
         if isinstance(fetched.error, OutOfRange) and at < fetched.error.start:
-            # A trim may have cut into the entry: what is left of it begins at the partition's start.
+            # A trim may have cut the entry: the rest begins at the partition's start.
             at = fetched.error.start
             (fetched,) = await self._fetch([FetchRange(self._partition, at, 1)])
         if not isinstance(fetched.error, OutOfRange):
             _raise(fetched)
             for entry in entries_of(fetched)[:1]:
                 return entry if entry.base <= offset < entry.end else None
-        # Nothing was read. What this server has followed may end before the entry; the store knows whether there is one.
+        # Nothing was read. This server's follower may lag behind the entry; the store knows whether the entry exists.
         bounds = (await self._around.records.bounds([self._partition])).get(self._partition)
         if bounds is None:
             raise NotFound(f"no partition {self._partition}")
@@ -275,7 +275,7 @@ class Feeder:
         )
 
     def _is_trimmed(self, fetched: Fetched) -> bool:
-        """Whether the partition's start has moved beyond what was asked for. The cursor follows it. Raises what the range failed with."""
+        """Whether a trim moved the start beyond the requested range; moves the cursor along. Raises other errors of the range."""
         error = fetched.error
         is_trimmed = isinstance(error, OutOfRange) and fetched.range.offset < error.start
         if not is_trimmed:

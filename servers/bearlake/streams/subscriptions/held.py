@@ -1,4 +1,4 @@
-"""A partition that this server dispatches: its lease and its durable subscriptions, from the moment it is held until it is given up."""
+"""A partition that this server dispatches: its lease and its durable subscriptions."""
 
 import asyncio
 
@@ -14,35 +14,35 @@ from bearlake.streams.tenure import HeldLease
 
 
 class HeldPartition:
-    """A partition that this server dispatches, and its durable subscriptions by name."""
+    """A held partition: its lease, its state, and its durable subscriptions by name."""
 
     def __init__(self, partition: PartitionKey, held: HeldLease, surroundings: Surroundings, saver: Saver) -> None:
         self.partition = partition
         self.held = held
         self.lease = held.lease
         self.is_doubted = False
-        """Whether this server was not sure of itself since the lease was verified."""
+        """Whether this server has been unsure of its registration since the lease was verified."""
         self.subscriptions: dict[str, Subscription] = {}
         self.last_used = asyncio.get_running_loop().time()
         self.is_left = False
-        """Given up or overtaken: nothing may be attached or changed any more."""
+        """Released or taken over: no attachments or changes are allowed any more."""
         self.drop_count = 0
-        """How often a subscription was dropped, or may have been deleted. What the store answered before may be a cursor that is gone."""
+        """How often a subscription was dropped or may have been deleted; a cursor that the store returned before that may be gone."""
         self.open_deletion: int | None = None
-        """The largest count that a deletion without an answer named: it may still take effect."""
+        """The largest count named by an unanswered deletion, which may still take effect."""
         self._revisions = Revisions()
         self._around = surroundings
         self._saver = saver
 
     @property
     def consumer_count(self) -> int:
-        """Attached consumers."""
+        """Number of attached consumers."""
         return sum(subscription.consumer_count for subscription in self.subscriptions.values())
 
     def adopt(self, stored: Cursor, start: int) -> Subscription:
-        """The subscription of a stored cursor; the one that is here already knows better. `start` is the partition's start offset.
+        """Return the subscription of a stored cursor; an existing one here takes precedence. `start`: the partition's start offset.
 
-        Raises `Fenced` once the partition is left: nothing is ever saved under a lease that was given up.
+        Raises `Fenced` once the partition is released: the server never saves under a released lease.
         """
         if self.is_left:
             raise Fenced(f"this server has given up partition {self.partition}")
@@ -77,7 +77,7 @@ class HeldPartition:
         self._saver.moved(subscription.saved, is_urgent=subscription.consumer_count == 0)
 
     def drop(self, saved: SavedCursor, error: BearlakeError) -> Subscription | None:
-        """Save and confirm nothing more of a cursor; returns its subscription, which is not here any more. None: it was not here."""
+        """Stop saving and confirming a cursor; removes and returns its subscription. None if the subscription is not here."""
         saved.end(error)
         subscription = self.subscriptions.get(saved.name)
         if subscription is None or subscription.saved is not saved:
@@ -87,12 +87,12 @@ class HeldPartition:
         return subscription
 
     def deletion_unknown(self, named: int) -> None:
-        """A deletion that named this count has no answer."""
+        """Record that a deletion that named this count got no answer."""
         self.open_deletion = max(named, self.open_deletion or 0)
         self.drop_count += 1
 
     def end(self, reason: Closed, error: BearlakeError) -> None:
-        """Everything here is over; whoever waits for a save gets `error`."""
+        """Close all subscriptions; callers that wait for a save get `error`."""
         self.is_left = True
         for subscription in list(self.subscriptions.values()):
             if subscription.saved is not None:

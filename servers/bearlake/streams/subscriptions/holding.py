@@ -1,13 +1,13 @@
-"""Which partitions this server dispatches: leases taken at the first use, given up when idle or drained, lost when overtaken.
+"""Partitions that this server dispatches: takes leases at first use, releases them when idle or draining, loses them to other servers.
 
     absent ── open ──> taking (lease, cursors) ──> held ── idle, drain, stream deleted ──> leaving (saved, released) ──> absent
                                                      └──── overtaken ──> absent, at once
 
-While a partition is leaving its acknowledgements still count, and whoever wants it waits until it has left.
+While a partition is leaving, acknowledgements still count, and new requests for the partition wait until it has left.
 
-A lease lives as long as its holder's registration. A server that has learned that its own had lapsed, or is not sure of it for a moment (it
-or its machine stood still, or the store did not answer its heartbeats), delivers nothing until it has seen in the store that its leases are
-still its own.
+A lease lasts as long as its holder's registration. A server stops delivering when it learns that its registration had lapsed, or when it is
+unsure (the process or the machine stood still, or the store did not answer heartbeats). It delivers again once it has read in the store
+that it still holds its leases.
 """
 
 import asyncio
@@ -30,17 +30,17 @@ from bearlake.telemetry import metrics
 log = logging.getLogger(__name__)
 
 LEAVE_COUNT = 32
-"""Partitions that are given up at once."""
+"""Partitions released concurrently."""
 STOP_COUNT = 1_024
-"""Partitions whose consumers acknowledge at once what they have, before those are given up."""
+"""Partitions whose consumers may finish their acknowledgements concurrently, before the partitions are released."""
 ACK_POLL_MS = 10
-"""Pause between two looks whether they have."""
+"""Pause (ms) between two checks whether the consumers have acknowledged everything."""
 LAST_SAVE_COUNT_MAX = 3
-"""Saves of a partition that is given up while acknowledgements keep coming; later ones are delivered again elsewhere."""
+"""Saves of a partition being released while acknowledgements keep arriving; entries acknowledged later are redelivered elsewhere."""
 
 
 class Holdings:
-    """All partitions that this server dispatches. Used from the event loop's thread only."""
+    """All partitions that this server dispatches. Use it from the event loop's thread only."""
 
     def __init__(
         self,
@@ -60,20 +60,23 @@ class Holdings:
         self._opening: dict[PartitionKey, asyncio.Task[HeldPartition]] = {}
         self._leaving: dict[PartitionKey, asyncio.Task[None]] = {}
         self._taken: dict[PartitionKey, Lease] = {}
-        """Leases that the store may still have for this server."""
+        """Leases that this server may still hold according to the store."""
         self._is_draining = False
         metrics.SUBSCRIPTION_PARTITIONS.set_function(lambda: len(self._held))
 
     def get(self, partition: PartitionKey) -> HeldPartition | None:
-        """The partition if this server dispatches it now."""
+        """Return the partition if this server dispatches it now, else None."""
         return self._held.get(partition)
 
     def all(self) -> list[HeldPartition]:
-        """All that this server dispatches now."""
+        """Return all partitions that this server dispatches now."""
         return list(self._held.values())
 
     async def open(self, partition: PartitionKey) -> HeldPartition:
-        """The partition, taken over if nobody live has it. Raises `NotHolder`, `NotFound`, `Overloaded`, `Fenced`, `Unavailable`."""
+        """Return the partition; takes it over if no live server holds it.
+
+        Raises `NotHolder`, `NotFound`, `Overloaded`, `Fenced`, `Unavailable`.
+        """
         while True:
             held = self._held.get(partition)
             leaving = self._leaving.get(partition)
@@ -99,7 +102,7 @@ class Holdings:
     def _opened(self, partition: PartitionKey, task: "asyncio.Task[HeldPartition]") -> None:
         self._opening.pop(partition, None)
         if not task.cancelled():
-            task.exception()  # everybody who waited may have gone
+            task.exception()  # mark the error as retrieved: all waiters may have been cancelled
 
     async def _take(self, partition: PartitionKey) -> HeldPartition:
         taken = await self._acquire(partition)
@@ -133,9 +136,9 @@ class Holdings:
         return taken
 
     async def _release_former(self, partition: PartitionKey) -> None:
-        """Release the lease under which this server had the partition before. Raises `Unavailable`.
+        """Release this server's earlier lease of the partition. Raises `Unavailable`.
 
-        The next one has a larger epoch then, so nothing that was written under the former one can come late.
+        The next lease then has a larger epoch, so the store refuses late writes under the earlier one.
         """
         former = self._taken.get(partition)
         if former is not None:
@@ -144,7 +147,7 @@ class Holdings:
                 del self._taken[partition]
 
     async def release_former(self) -> None:
-        """Release what is not held any more, but may be this server's in the store. Raises `Unavailable`."""
+        """Release the leases that this server may still hold in the store but no longer uses. Raises `Unavailable`."""
         for partition in [*self._taken]:
             if partition not in self._held and partition not in self._opening:
                 await self._release_former(partition)
@@ -154,7 +157,7 @@ class Holdings:
     async def create(
         self, held: HeldPartition, name: str, mark_delete: int, properties: Mapping[str, str]
     ) -> Subscription:
-        """The subscription, made if there is none. Raises as `create_cursor`, and `Fenced` if the partition was left meanwhile."""
+        """Return the subscription; creates it if needed. Raises as `create_cursor`; `Fenced` if the partition was released meanwhile."""
         for _ in range(ATTEMPTS_MAX):
             drop_count = held.drop_count
             stored = await create_cursor(self._cursors, held.partition, name, mark_delete, properties)
@@ -163,13 +166,13 @@ class Holdings:
         raise changing(held.partition)
 
     async def find(self, held: HeldPartition, name: str) -> Subscription | None:
-        """The subscription if there is one; no deletion from before removes it afterwards. Raises `Fenced`, `Unavailable`."""
+        """Return the subscription if it exists; no pending deletion can remove it afterwards. Raises `Fenced`, `Unavailable`."""
         if name not in held.subscriptions:
             await self.adopt_stored(held)
         return held.subscriptions.get(name)
 
     async def adopt_stored(self, held: HeldPartition, start: int = 0) -> Sequence[Cursor]:
-        """Adopt the cursors that other servers made; returns all that are stored. Raises `Fenced`, `Unavailable`."""
+        """Adopt cursors that other servers created; returns all stored cursors. Raises `Fenced`, `Unavailable`."""
         for _ in range(ATTEMPTS_MAX):
             drop_count = held.drop_count
             if held.open_deletion is not None:
@@ -183,10 +186,10 @@ class Holdings:
         raise changing(held.partition)
 
     async def forget(self, saved: SavedCursor) -> None:
-        """Delete the cursor. Raises `Fenced`; `Unavailable`: it may be deleted or not.
+        """Delete the cursor. Raises `Fenced`; `Unavailable`: the cursor may or may not be deleted.
 
-        If nobody knows, or the caller gives up, nothing more is saved or confirmed here: its consumers are closed, and find it or make it
-        anew.
+        If the outcome is unknown or the call is cancelled, this server stops saving and confirming the cursor and closes its consumers.
+        They attach again and so find or recreate the subscription.
         """
         for _ in range(ATTEMPTS_MAX):
             after = await self._cursors.deletion_count(saved.partition)
@@ -206,7 +209,7 @@ class Holdings:
         raise changing(saved.partition)
 
     def unsaved(self, saved: SavedCursor) -> None:
-        """The store has no such cursor any more: its consumers are closed, and make it anew."""
+        """Handle a cursor that is missing in the store: close its consumers, which attach again and recreate it."""
         held = self._held.get(saved.partition)
         error = Unavailable(f"the cursor {saved.name!r} is not stored any more")
         if held is None:
@@ -220,10 +223,10 @@ class Holdings:
         if subscription is not None:
             subscription.close(Closed.FAILED)
 
-    # -- being sure ----------------------------------------------------------------------------------------------
+    # -- confirming ownership ------------------------------------------------------------------------------------
 
     def may_deliver(self, partition: PartitionKey) -> bool:
-        """Whether the partition is this server's as far as it can know without asking the store."""
+        """Whether this server may deliver, as far as it knows without asking the store."""
         held = self._held.get(partition)
         if not self._tenure.is_sure():
             self._doubt_all()
@@ -245,10 +248,10 @@ class Holdings:
             else:
                 held.is_doubted = not self._tenure.is_sure()
 
-    # -- leaving -------------------------------------------------------------------------------------------------
+    # -- releasing -----------------------------------------------------------------------------------------------
 
     def overtaken(self, partition: PartitionKey, lease: Lease) -> None:
-        """The lease was overtaken: stop at once, unless the partition is held under a later one by now."""
+        """Another server took the lease: stop at once, unless this server already holds the partition under a later lease."""
         held = self._held.get(partition)
         if held is not None and held.lease == lease:
             self._lose(held)
@@ -262,7 +265,7 @@ class Holdings:
             held.end(Closed.FENCED, Fenced(f"another server dispatches partition {partition}"))
 
     async def give_up_idle(self) -> None:
-        """Give up partitions that have had no consumers for long."""
+        """Release partitions that have had no consumers for long."""
         now = asyncio.get_running_loop().time()
         for held in self.all():
             if held.consumer_count:
@@ -271,7 +274,7 @@ class Holdings:
                 await self.leave(held, Closed.MOVED)
 
     async def drain(self) -> None:
-        """Give everything up; what is asked for from now on is `NotHolder`."""
+        """Release all partitions; later requests raise `NotHolder`."""
         self._is_draining = True
         if self._opening:
             await asyncio.wait(self._opening.values())
@@ -285,7 +288,7 @@ class Holdings:
             await asyncio.gather(*(self.leave(item, Closed.MOVED) for item in held[start : start + LEAVE_COUNT]))
 
     async def _acknowledged(self, subscriptions: list[Subscription]) -> None:
-        """Deliver nothing more, and let consumers acknowledge what they have, so that they do not get it again elsewhere."""
+        """Stop delivering, and let consumers acknowledge their entries, so that another server does not redeliver them."""
         for subscription in subscriptions:
             subscription.stop()
         loop = asyncio.get_running_loop()
@@ -294,7 +297,7 @@ class Holdings:
             await asyncio.sleep(ACK_POLL_MS / 1000)
 
     async def leave(self, held: HeldPartition, reason: Closed) -> None:
-        """Give a partition up: deliver nothing more, save, release, and tell the consumers, in this order."""
+        """Release a partition: stop delivering, save, release the lease, and close the consumers, in this order."""
         partition = held.partition
         task = self._leaving.get(partition)
         if task is None and self._held.get(partition) is held:
@@ -314,7 +317,7 @@ class Holdings:
                 await asyncio.gather(*map(self._saver.flushed, dirty))
         except BearlakeError as error:
             log.warning("cursors not saved when giving up", extra={"partition": held.partition, "error": repr(error)})
-        if self._held.get(held.partition) is held:  # else it was overtaken meanwhile
+        if self._held.get(held.partition) is held:  # otherwise another server took it over meanwhile
             await self._release(held.partition)
             self._held.pop(held.partition, None)
             held.end(reason, Fenced(f"this server has given up partition {held.partition}"))
@@ -326,7 +329,7 @@ class Holdings:
             log.warning("lease not released, trying again", extra={"partition": partition, "error": repr(error)})
 
     async def close(self) -> None:
-        """Stop; consumers are told to go elsewhere."""
+        """Stop; closes the consumers so that they attach to other servers."""
         tasks = [*self._opening.values(), *self._leaving.values()]
         for task in tasks:
             task.cancel()

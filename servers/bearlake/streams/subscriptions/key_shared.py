@@ -1,13 +1,14 @@
 """Key_Shared: entries of one ordering key go to one consumer at a time, in order.
 
-Rules, per slot (all keys that hash to it):
+Rules, per slot (a slot covers all keys that hash to it):
 
-1. It belongs to one consumer (`slots.py`). Consumers that come and go change that.
-2. An entry is given to the slot's consumer only when no other one has entries of the slot that are not acknowledged (draining).
-3. It is given only when no earlier entry of the slot waits (AGAIN): order is kept, also when its consumer has no permits.
-4. What waits is read past, up to `held_entry_count_max` entries, so that a slow consumer does not stop the others at once.
+1. A slot belongs to one consumer (`slots.py`). Its owner may change when consumers attach or detach.
+2. The dispatcher gives an entry to the slot's consumer only if no other consumer has unacknowledged entries of the slot (draining).
+3. The dispatcher gives an entry only if no earlier entry of the slot waits (AGAIN). This keeps order, even if the consumer has no permits.
+4. The dispatcher reads past waiting entries, up to `held_entry_count_max`, so that a slow consumer does not block the others at once.
 
-An entry without a key is a key of its own. A negative acknowledgement may bring an entry behind later ones of its key, as it must.
+Each entry without a key has a key of its own. A negative acknowledgement may move an entry after later entries of its key; this is
+unavoidable.
 
 Source: Apache Pulsar, PIP-34, PIP-379 (Key_Shared draining hashes).
 """
@@ -30,21 +31,21 @@ if TYPE_CHECKING:
 
 
 class KeyShared(Pool):
-    """One consumer per slot at a time."""
+    """A dispatcher that gives each slot's entries to one consumer at a time."""
 
     def __init__(self, cursor: AckCursor, settings: SubscriptionSettings, reader: "EntryReader") -> None:
         super().__init__(SubscriptionType.KEY_SHARED, cursor, settings, reader)
         self._slots: Slots[Member] | None = None
         self._is_order_kept = True
         self._given_of: dict[int, dict[Member, int]] = {}
-        """Slot → who has how many entries of it. One consumer, unless order is not kept."""
+        """Slot → consumer → number of the slot's entries that it has. One consumer per slot, unless out-of-order delivery is allowed."""
         self._held: dict[int, list[int]] = {}
         """Slot → base offsets of its AGAIN entries, ascending."""
         self._held_count = 0
         self._open_slots: dict[Member, dict[int, None]] = {}
-        """Consumer → its slots with held entries that it could have."""
+        """Consumer → its slots with held entries that it could take."""
         self._open_at: dict[int, Member] = {}
-        """The same by slot."""
+        """Slot → the consumer that could take its held entries."""
 
     @override
     def add(self, member: Member) -> None:
@@ -75,7 +76,7 @@ class KeyShared(Pool):
         return slot_of(traits.ordering_key or base.to_bytes(8, "big"))
 
     def _candidate(self, slot: int) -> Member | None:
-        """Who may have the next entry of the slot; None: nobody has the slot, or another one must acknowledge first."""
+        """Return the consumer for the slot's next entry; None if the slot has no owner, or another consumer must acknowledge first."""
         assert self._slots is not None
         owner = self._slots.owner(slot)
         given = self._given_of.get(slot)
@@ -139,7 +140,7 @@ class KeyShared(Pool):
         return sorted(picked)
 
     def _place(self, slot: int) -> None:
-        """Note who could have the slot's held entries."""
+        """Record which consumer could take the slot's held entries."""
         before = self._open_at.get(slot)
         member = self._candidate(slot) if slot in self._held else None
         if member is before:
@@ -159,5 +160,5 @@ class KeyShared(Pool):
     @property
     @override
     def again_count(self) -> int:
-        """What is held counts too."""
+        """Number of entries waiting for redelivery, including held entries."""
         return self._held_count

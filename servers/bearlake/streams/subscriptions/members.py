@@ -1,4 +1,4 @@
-"""What a dispatcher knows of each consumer, and of each entry it reads."""
+"""The dispatcher's view of a consumer (`Member`) and of an entry that was read (`StoredEntry`)."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,7 +15,7 @@ _AGAIN = metrics.SUBSCRIPTION_MESSAGES.labels("again")
 
 
 class StoredEntry(NamedTuple):
-    """A record batch as it was read: offsets `[base, end)`. Without records for consumers (a control batch, a gap) `batch` is None."""
+    """A record batch that was read: offsets `[base, end)`. `batch` is None without records for consumers (control batch, gap)."""
 
     base: int
     end: int
@@ -48,13 +48,13 @@ class Member:
         self.permits = 0
         self.has_flowed = False
         self.has_dropped = False
-        """Whether an acknowledgement of it was taken and then dropped, because nothing is read for the subscription any more."""
+        """Whether an accepted acknowledgement of this consumer was dropped because its subscription stopped reading."""
         self.is_ready = True
-        """What the sink said in this round."""
+        """The sink's readiness in this round."""
         self.unacknowledged = 0
-        """Offsets that it has and did not acknowledge (Shared, Key_Shared)."""
+        """Offsets delivered to this consumer and not acknowledged (Shared, Key_Shared)."""
         self.is_blocked = False
-        """Too many of them; until half are gone."""
+        """Whether too many offsets are unacknowledged; stays True until half of the limit is acknowledged."""
         self.told_active: bool | None = None
         self.told_end = False
         self.delivered_message_count = self.delivered_bytes = 0
@@ -62,16 +62,19 @@ class Member:
 
     @property
     def can_take(self) -> bool:
-        """Whether it may get an entry now."""
+        """Whether the consumer may get an entry now."""
         return self.permits > 0 and self.is_ready and not self.is_blocked
 
     def allow(self, permits: int) -> None:
-        """More permits."""
+        """Grant more permits."""
         self.permits += permits
         self.has_flowed = True
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
-        """Hand the entries to the consumer. Their open offsets were taken from the permits before; what it counts decides."""
+        """Pass the entries to the consumer.
+
+        The caller has already deducted their open offsets from the permits; this corrects the permits to the consumer's count.
+        """
         expected = again = 0
         for delivery in deliveries:
             expected += delivery.open_count
@@ -86,7 +89,7 @@ class Member:
         _FIRST.value += expected - again
 
     def stats(self, *, is_active: bool, slot_ranges: Sequence[tuple[int, int]] = ()) -> ConsumerStats:
-        """What is shown of it."""
+        """Return the consumer's statistics."""
         return ConsumerStats(
             name=self.spec.name,
             priority=self.spec.priority,

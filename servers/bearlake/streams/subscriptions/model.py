@@ -1,10 +1,10 @@
-"""The values of subscriptions: types, consumers as they describe themselves, deliveries, acknowledgements, what is shown of them.
+"""Values of subscriptions: types, consumer specs, deliveries, acknowledgements, statistics.
 
-An *entry* is one stored record batch: offsets `[base, end)`. Whoever consumes gets entries whole and acknowledges their offsets one by
-one or whole; an entry is identified by its base offset, also by clients that do not know how many records it has.
+An *entry* is one stored record batch: offsets `[base, end)`. Consumers get whole entries, and acknowledge whole entries or single offsets.
+The base offset identifies an entry, also for clients that do not know its number of records.
 
 Source: the four types, permits, cumulative and individual acknowledgements are Apache Pulsar's ("Subscriptions"; PIP-34 and PIP-379
-for Key_Shared; PIP-54 for acknowledgements inside an entry); nothing here knows its wire format.
+for Key_Shared; PIP-54 for acknowledgements inside an entry). This package does not depend on Pulsar's wire format.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,12 +16,12 @@ from bearlake.errors import Conflict
 from bearlake.metadata.model import ServerRef
 
 EARLIEST = -2
-"""In place of an offset: the partition's start. The numbers are those of `offsets.OffsetSpec`."""
+"""Special offset: the partition's start. The numbers are those of `offsets.OffsetSpec`."""
 LATEST = -1
-"""In place of an offset: the partition's end."""
+"""Special offset: the partition's end."""
 
 SLOT_COUNT = 65_536
-"""Slots into which Key_Shared hashes ordering keys; sticky ranges are given in them."""
+"""Number of slots into which Key_Shared hashes ordering keys; sticky ranges are ranges of slots."""
 
 
 class SubscriptionType(Enum):
@@ -30,22 +30,22 @@ class SubscriptionType(Enum):
     EXCLUSIVE = "Exclusive"
     """One consumer; a second one is refused."""
     FAILOVER = "Failover"
-    """One active consumer; the others stand by."""
+    """One active consumer; the others are on standby."""
     SHARED = "Shared"
-    """Entries go to whoever has permits, in turn; no order."""
+    """Entries go to the consumers with permits, in turn; no order."""
     KEY_SHARED = "Key_Shared"
     """Entries with equal ordering keys go to one consumer at a time, in order."""
 
 
 class Closed(Enum):
-    """Why an attachment ended without its consumer's wish."""
+    """Why the server ended an attachment."""
 
     MOVED = "moved"
-    """This server gives the partition up (it drains): attach at another one. What was acknowledged is saved, the lease is free."""
+    """This server released the partition (it drains): attach at another server. All acknowledgements are saved and the lease is free."""
     FENCED = "fenced"
     """Another server has taken the partition over: look it up again."""
     RESET = "reset"
-    """The cursor was moved (seek, reset): attach again, deliveries go on from there."""
+    """The cursor was moved (seek, reset): attach again; delivery continues from there."""
     UNSUBSCRIBED = "unsubscribed"
     """The subscription was deleted."""
     DELETED = "deleted"
@@ -55,15 +55,15 @@ class Closed(Enum):
 
 
 class Busy(Conflict):
-    """An Exclusive subscription has its consumer already, or connected consumers use it with another type: try later or elsewhere."""
+    """The Exclusive subscription already has a consumer, or its consumers use another type: try again later or elsewhere."""
 
 
 class Overlap(Conflict):
-    """A sticky consumer asks for slots that another one has, or AUTO_SPLIT and STICKY consumers meet in one subscription."""
+    """A sticky consumer requests slots of another consumer, or a subscription would mix AUTO_SPLIT and STICKY consumers."""
 
 
 class NotHolder(Conflict):
-    """`holder` dispatches the partition, this server does not (None: this server must not take it over, it drains): go there."""
+    """Server `holder` dispatches the partition: attach there. None: this server is draining and must not take the partition over."""
 
     def __init__(self, message: str, holder: ServerRef | None) -> None:
         super().__init__(message)
@@ -71,10 +71,10 @@ class NotHolder(Conflict):
 
 
 class EntryTraits(NamedTuple):
-    """What a dispatcher must know of an entry's contents.
+    """Properties of an entry's content that the dispatcher needs.
 
-    `ordering_key`: of its first message, empty if none. `deliver_at_ms`: not to be delivered before (ms since 1970; 0: at once).
-    `chunk_of`: entries with the same non-empty value go to the same consumer, up to the one that `is_last_chunk`.
+    `ordering_key`: the key of the first message, empty if none. `deliver_at_ms`: earliest delivery (ms since 1970; 0: at once).
+    `chunk_of`: entries with the same non-empty value go to the same consumer, up to the entry with `is_last_chunk`.
     """
 
     ordering_key: bytes = b""
@@ -84,10 +84,10 @@ class EntryTraits(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """One entry on its way to a consumer.
+    """One entry being delivered to a consumer.
 
     `batch` is the record batch with its base offset in place, valid while it is referenced. `redelivery_count` is 0 the first time.
-    `acknowledged` are the offset ranges `[start, end)` of the entry that are acknowledged already, sorted; not all of it is.
+    `acknowledged` has the sorted offset ranges `[start, end)` of the entry that are already acknowledged, never the whole entry.
     """
 
     base_offset: int
@@ -98,14 +98,14 @@ class Delivery(NamedTuple):
 
     @property
     def open_count(self) -> int:
-        """How many offsets of the entry are not acknowledged."""
+        """Number of offsets of the entry that are not acknowledged."""
         if not self.acknowledged:
             return self.record_count
         return self.record_count - sum([end - start for start, end in self.acknowledged])
 
 
 class EntryAck(NamedTuple):
-    """Acknowledges the entry at `base_offset` but for the offsets `base_offset + i` whose bit `i` in `open_bits` is set (0: all of it)."""
+    """Acknowledges the entry at `base_offset`, except offsets `base_offset + i` whose bit `i` is set in `open_bits` (0: all of it)."""
 
     base_offset: int
     open_bits: int = 0
@@ -117,60 +117,60 @@ class ConsumerSpec:
 
     type: SubscriptionType
     name: str
-    """The consumer's name; decides, with the priority, who is active in Failover, and the slots in Key_Shared."""
+    """The consumer's name; with the priority it decides the active consumer in Failover; it decides the slots in Key_Shared."""
     is_durable: bool = True
-    """False: the cursor is kept in memory, by this server, until the last consumer has gone; any server takes it."""
+    """False: this server keeps the cursor in memory until the last consumer detaches; any server accepts such a subscription."""
     position: int = LATEST
-    """Where the subscription starts if it does not exist yet: an offset, `EARLIEST` or `LATEST`."""
+    """Start of a new subscription: an offset, `EARLIEST` or `LATEST`."""
     priority: int = 0
-    """Smaller is served first (Shared) or becomes active (Failover)."""
+    """The smallest number is served first (Shared) or becomes active (Failover)."""
     partition_index: int = -1
-    """Failover: spreads the active consumers of a stream's partitions; -1: a stream that is not partitioned for its clients."""
+    """Failover: partition index, used to spread active consumers over partitions; -1: clients see an unpartitioned stream."""
     sticky_ranges: Sequence[tuple[int, int]] = ()
-    """Key_Shared: slot ranges `[start, end)` this consumer has for itself (STICKY); empty: slots are split automatically."""
+    """Key_Shared: slot ranges `[start, end)` reserved for this consumer (STICKY); empty: slots are split automatically."""
     is_out_of_order_allowed: bool = False
-    """Key_Shared: a key may go to another consumer before its pending entries are acknowledged."""
+    """Key_Shared: whether a key may move to another consumer before its unacknowledged entries are acknowledged."""
     subscription_properties: Mapping[str, str] = field(default_factory=dict)
-    """Kept with a subscription that this consumer creates."""
+    """Stored with a subscription that this consumer creates."""
     metadata: Mapping[str, str] = field(default_factory=dict)
     """Shown in statistics only."""
     origin: Mapping[str, str] = field(default_factory=dict)
-    """Where it comes from, in the words of its protocol (an address, a client's version); shown in statistics only."""
+    """The client's origin in terms of its protocol (an address, a client version); shown in statistics only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerStats:
-    """What is shown of an attached consumer; counts since it attached."""
+    """Statistics of an attached consumer; counts since it attached."""
 
     name: str
     priority: int
     is_active: bool
     permits: int
-    """Messages that it may still be sent."""
+    """Messages that the server may still send it."""
     unacknowledged_count: int
-    """Messages that it was sent and has not acknowledged (Shared and Key_Shared; else 0)."""
+    """Messages delivered and not acknowledged (Shared and Key_Shared; else 0)."""
     is_blocked: bool
-    """Whether it gets nothing because of its unacknowledged messages."""
+    """Whether too many unacknowledged messages stop its deliveries."""
     delivered_message_count: int
     delivered_bytes: int
     redelivered_message_count: int
     acknowledged_count: int
     slot_ranges: Sequence[tuple[int, int]]
-    """Key_Shared: the slots it has, `[start, end)`."""
+    """Key_Shared: the consumer's slots, `[start, end)`."""
     metadata: Mapping[str, str]
     origin: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionStats:
-    """What is shown of a subscription in one partition."""
+    """Statistics of a subscription in one partition."""
 
     name: str
     type: SubscriptionType | None
-    """None while it has no consumer."""
+    """None while there are no consumers."""
     is_durable: bool
     mark_delete: int
-    """All offsets below are acknowledged."""
+    """All smaller offsets are acknowledged."""
     read_offset: int
     """The next offset to be read for the first time."""
     backlog_count: int
@@ -179,8 +179,8 @@ class SubscriptionStats:
     """Acknowledged ranges above `mark_delete`."""
     unacknowledged_count: int
     delayed_count: int
-    """Entries that wait for their time."""
+    """Number of delayed entries."""
     redelivery_count: int
-    """Entries that wait to be delivered again."""
+    """Number of entries waiting for redelivery."""
     properties: Mapping[str, str]
     consumers: Sequence[ConsumerStats]

@@ -1,4 +1,4 @@
-"""What the attachments of a subscription ask of the service that owns it."""
+"""The interface through which attachments call the service that owns their subscription."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -13,10 +13,10 @@ class SubscriptionOwner(Protocol):
         """Return when the subscription's acknowledgements are saved. Raises `Fenced`, `Overloaded`, `Unavailable`."""
 
     async def move(self, subscription: Subscription, offset: int) -> None:
-        """Set the subscription's mark-delete offset; consumers start again there. Raises `Fenced`, `Unavailable`."""
+        """Set the subscription's mark-delete offset; closes its consumers, which continue there. Raises `Fenced`, `Unavailable`."""
 
     async def move_to_time(self, subscription: Subscription, timestamp_ms: int) -> None:
-        """The same, to the first record at or after a time."""
+        """As `move`, to the first record at or after a time."""
 
     async def forget(self, subscription: Subscription, on_forgotten: Callable[[], None]) -> None:
         """Delete the subscription; `on_forgotten` runs before its consumers are closed. Raises `Fenced`, `Unavailable`."""

@@ -1,4 +1,4 @@
-"""What Shared and Key_Shared have in common: entries that several consumers have at once, each acknowledged by itself.
+"""The common part of Shared and Key_Shared: several consumers have entries at once, and each entry is acknowledged separately.
 
 An entry that was read and is not acknowledged is in one of these states:
 
@@ -9,7 +9,7 @@ An entry that was read and is not acknowledged is in one of these states:
 | AGAIN | forgotten, read again when somebody may have it | being given to a consumer |
 | DELAYED | forgotten | its time (AGAIN) |
 
-In any state an acknowledgement of all its offsets ends it. How many are GIVEN is bounded per consumer and per subscription.
+In any state, the acknowledgement of all its offsets removes an entry. Limits per consumer and per subscription bound the GIVEN entries.
 """
 
 from abc import abstractmethod
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from bearlake.streams.subscriptions import EntryReader
 
 AGAIN_COUNT_MAX = 1_000
-"""Entries that one `ReadAgain` names."""
+"""Most entries in one `ReadAgain`."""
 
 
 class State(Enum):
-    """See the module."""
+    """State of an entry; see the table above."""
 
     READY = 1
     GIVEN = 2
@@ -63,7 +63,7 @@ class Entry:
 
 
 class Pool(Dispatcher):
-    """A dispatcher whose consumers share the entries."""
+    """A dispatcher whose consumers share the partition's entries."""
 
     def __init__(
         self, type_: SubscriptionType, cursor: AckCursor, settings: SubscriptionSettings, reader: "EntryReader"
@@ -76,41 +76,41 @@ class Pool(Dispatcher):
         self._given_count = 0
         self._is_blocked = False
         self._is_at_entry = False
-        """Whether an entry ends at `read_offset`: a cursor that was loaded, or moved by others, may lie inside one."""
+        """Whether `read_offset` is an entry boundary; a loaded or moved cursor may be inside an entry."""
 
-    # -- what the two kinds decide -------------------------------------------------------------------------------
+    # -- differences between Shared and Key_Shared ---------------------------------------------------------------
 
     @abstractmethod
     def _slot_of(self, traits: EntryTraits, base: int) -> int:
-        """The entry's slot, -1 where there are none."""
+        """Return the entry's slot; -1 if the type has no slots."""
 
     @abstractmethod
     def _choose(self, entry: Entry) -> Member | None:
-        """Who gets the entry now; None: nobody can."""
+        """Return the consumer that gets the entry now; None if no consumer can take it."""
 
     @abstractmethod
     def _pass_over(self, entry: Entry) -> bool:
-        """Nobody can have this entry now: whether those behind it are looked at; it has become AGAIN then."""
+        """No consumer can take this entry now: return whether to skip it (it becomes AGAIN) and go on with later entries."""
 
     @abstractmethod
     def _given(self, entry: Entry) -> None:
-        """The entry was given to `entry.owner`."""
+        """Called after an entry was given to `entry.owner`."""
 
     @abstractmethod
     def _taken_back(self, entry: Entry, owner: Member) -> None:
-        """The entry is not `owner`'s any more: acknowledged, or to be given again."""
+        """Called when `owner` no longer has the entry: it was acknowledged, or awaits redelivery."""
 
     @abstractmethod
     def _keep_again(self, entries: Sequence[Entry]) -> None:
-        """Remember entries in state AGAIN, ascending."""
+        """Record entries in state AGAIN, ascending."""
 
     @abstractmethod
     def _forget_again(self, entry: Entry) -> None:
-        """The entry is not AGAIN any more."""
+        """Called when an entry leaves the state AGAIN."""
 
     @abstractmethod
     def _pick_again(self, count_max: int) -> Sequence[int]:
-        """Base offsets of AGAIN entries that consumers could have now, ascending."""
+        """Return base offsets of AGAIN entries that consumers could take now, ascending."""
 
     # -- consumers -----------------------------------------------------------------------------------------------
 
@@ -159,7 +159,7 @@ class Pool(Dispatcher):
         self._notice_readiness()
         deliveries: dict[Member, list[Delivery]] = {}
         for base, end, batch in entries:
-            if batch is None:  # records that were there before: a compaction has dropped them
+            if batch is None:  # compaction has dropped records that existed at the first read
                 if self.cursor.acknowledge(base, end):
                     self.moved()
                 continue
@@ -203,7 +203,7 @@ class Pool(Dispatcher):
         deliveries.setdefault(member, []).append(delivery)
 
     def _count_given(self, member: Member, count: int) -> None:
-        """`count` (may be negative) more offsets are given to the member. Blocks at the limits, until half is acknowledged."""
+        """Add `count` (may be negative) to the member's unacknowledged offsets. Blocks at a limit until half of it is acknowledged."""
         settings = self.settings
         member.unacknowledged += count
         self._given_count += count
@@ -239,7 +239,7 @@ class Pool(Dispatcher):
             self._shrink(entry, count)
 
     def _shrink(self, entry: Entry, count: int) -> None:
-        """`count` more offsets of the entry are acknowledged; if these are all, it ends."""
+        """Record `count` more acknowledged offsets of the entry; removes the entry once none is open."""
         entry.open -= count
         owner = entry.owner
         if owner is not None:
@@ -254,7 +254,7 @@ class Pool(Dispatcher):
             self._forget_again(entry)
         elif entry.state is State.DELAYED:
             self._delayed.discard(entry.base)
-        entry.state = State.GIVEN  # in `_ready` it is passed by
+        entry.state = State.GIVEN  # so that `dispatch` skips it in `_ready`
 
     @override
     def moved(self) -> None:
@@ -294,7 +294,7 @@ class Pool(Dispatcher):
             entry.state = State.AGAIN
         self._keep_again(entries)
 
-    # -- what is shown -------------------------------------------------------------------------------------------
+    # -- statistics ----------------------------------------------------------------------------------------------
 
     @property
     @override

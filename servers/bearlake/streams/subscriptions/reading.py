@@ -1,4 +1,4 @@
-"""Reading entries from the log for a dispatcher: bytes into entries, and errors into what they mean for a cursor."""
+"""Reads entries from the log for a dispatcher: turns fetched bytes into entries, and entry offsets into ranges to fetch."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -13,11 +13,11 @@ CONTROL = 0x20
 """Attribute of a control batch (transaction markers)."""
 
 NEAR_OFFSET_COUNT = 1_000
-"""Entries that are not further apart are read together."""
+"""Entries at most this many offsets apart are read together."""
 
 
 class Records(Protocol):
-    """What subscriptions need of the waist; `streams.service.Streams` is it."""
+    """The part of the waist that subscriptions use; `streams.service.Streams` implements it."""
 
     async def fetch(
         self, ranges: Sequence[FetchRange], *, bytes_min: int, bytes_max: int, wait_ms: int
@@ -32,7 +32,7 @@ class Records(Protocol):
 
 
 def entries_of(fetched: Fetched) -> list[StoredEntry]:
-    """The entries of a range, in order. Raises `Corrupt`."""
+    """Return the entries of a fetched range, in order. Raises `Corrupt`."""
     entries = []
     for view in fetched.views:
         for position, base, header in kernel.batches(view, 0, len(view)):
@@ -45,7 +45,7 @@ def entries_of(fetched: Fetched) -> list[StoredEntry]:
 def ranges_of(
     partition: PartitionKey, offsets: Sequence[int], range_count_max: int, bytes_max: int
 ) -> list[FetchRange]:
-    """Ranges to be read for the entries that hold `offsets` (ascending), the first of them at least."""
+    """Return the ranges to fetch for entries that hold `offsets` (ascending); they cover at least the first entry."""
     starts = [offsets[0]]
     last = offsets[0]
     for offset in offsets[1:]:

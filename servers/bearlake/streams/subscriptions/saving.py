@@ -1,8 +1,8 @@
-"""Saving cursors: all that moved on this server, in one transaction, as often as somebody waits and at least every `save_ms`.
+"""Saves all cursors that moved on this server, in one transaction, whenever a caller waits and at least every `save_ms`.
 
-While a save is under way the next one gathers. A save carries the leases of its partitions; where another server has taken over,
-nothing is changed, and the partition's owner is told. The owner is told too when the store has not kept a cursor's update, because
-the cursor is not there any more: whoever waits for it gets an error.
+While a save runs, the next one collects cursors. A save carries the leases of its partitions. If another server has taken a partition
+over, the store skips its cursors, and the saver calls `on_overtaken`. If a cursor no longer exists in the store, the saver calls
+`on_unsaved`, and callers that wait for the cursor get an error.
 """
 
 import asyncio
@@ -20,29 +20,31 @@ from bearlake.telemetry.outage import Outage
 log = logging.getLogger(__name__)
 
 SAVE_COUNT_MAX = 1_000
-"""Cursors in one transaction."""
+"""Most cursors in one transaction."""
 
 
 @dataclass(slots=True)
 class Revisions:
-    """The revisions of all saves of one partition under one lease: each larger than all before, whatever became of those, so that the
-    store tells them apart."""
+    """Revisions of the saves of one partition under one lease.
+
+    Each revision is larger than all earlier ones, whatever their outcome, so that the store can order the saves.
+    """
 
     last: int = 0
 
     def seen(self, revision: int) -> None:
-        """The store has this one already."""
+        """Note a revision that the store already has."""
         self.last = max(self.last, revision)
 
     def next(self) -> int:
-        """For the next save."""
+        """Return the revision for the next save."""
         self.last += 1
         return self.last
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class SavedCursor:
-    """A durable cursor, and what of it is saved."""
+    """A durable cursor and the state of its saves."""
 
     partition: PartitionKey
     name: str
@@ -54,21 +56,21 @@ class SavedCursor:
     is_whole: bool = True
     """Whether the last save had room for all ranges."""
     is_over: bool = False
-    """Nothing is saved any more: the partition was given up or taken over, or the subscription deleted."""
+    """Saving has ended: the partition was released or taken over, or the subscription was deleted."""
     waiters: list[tuple[int, asyncio.Future[None]]] = field(default_factory=list)
 
     @property
     def is_dirty(self) -> bool:
-        """Whether something is not saved."""
+        """Whether the cursor has unsaved changes."""
         return not self.is_over and self.cursor.version > self.saved_version
 
     def end(self, error: BearlakeError) -> None:
-        """Save nothing any more; who waits gets the error."""
+        """Stop saving; waiting callers get the error."""
         self.is_over = True
         self.answer(error)
 
     def answer(self, error: BearlakeError | None = None) -> None:
-        """Answer those who wait for what is saved now, or with `error` all."""
+        """Answer the callers whose changes are saved now, or, with `error`, all waiting callers."""
         left = []
         for version, future in self.waiters:
             if error is None and version > self.saved_version:
@@ -85,7 +87,7 @@ class SavedCursor:
 
 
 class Saver:
-    """Saves the cursors of one server. `run` is owned by the service's task group."""
+    """Saves the cursors of one server. The service's task group owns `run`."""
 
     def __init__(
         self,
@@ -96,8 +98,9 @@ class Saver:
         save_ms: int,
         retry_pause_ms: int,
     ) -> None:
-        """`on_overtaken` is called for a partition whose lease is lost; `on_unsaved` for a cursor that the store does not have any more,
-        and must end it.
+        """`on_overtaken` is called for a partition whose lease is lost.
+
+        `on_unsaved` is called for a cursor that no longer exists in the store, and must call its `end`.
         """
         self._store = store
         self._on_overtaken = on_overtaken
@@ -109,7 +112,7 @@ class Saver:
         self._urgent = asyncio.Event()
 
     def moved(self, saved: SavedCursor, *, is_urgent: bool = False) -> None:
-        """The cursor may have moved: save it soon, or now."""
+        """Schedule a save of a cursor that may have moved; at once if `is_urgent`."""
         if saved.is_dirty:
             self._moved[saved] = None
             self._any.set()
@@ -117,7 +120,7 @@ class Saver:
                 self._urgent.set()
 
     async def flushed(self, saved: SavedCursor) -> None:
-        """Return when the cursor is saved as it is now. Raises `Fenced`, `Overloaded`, `Unavailable`."""
+        """Return when the cursor's current state is saved. Raises `Fenced`, `Overloaded`, `Unavailable`."""
         if saved.is_over:
             raise Fenced(f"the cursor {saved.name!r} is not this server's any more")
         if saved.is_dirty:
@@ -129,7 +132,7 @@ class Saver:
             raise Overloaded(f"the cursor {saved.name!r} has too many holes to be saved whole")
 
     async def run(self) -> None:
-        """Save for ever; ends only by cancellation."""
+        """Save until cancelled."""
         outage = Outage(log, "cursors not saved, trying again", "cursors are saved again")
         while True:
             await self._any.wait()
@@ -146,7 +149,7 @@ class Saver:
                 await asyncio.sleep(self._retry_pause_s)
 
     async def save(self) -> None:
-        """Save what has moved. Who waits for that gets the same error as is raised: `Unavailable`, `Overloaded`, `Fenced`."""
+        """Save all moved cursors. Callers that wait for them get the error that this raises: `Unavailable`, `Overloaded`, `Fenced`."""
         chosen = [saved for saved in list(self._moved)[:SAVE_COUNT_MAX] if saved.is_dirty]
         for saved in list(self._moved)[:SAVE_COUNT_MAX]:
             del self._moved[saved]

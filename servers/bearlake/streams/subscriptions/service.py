@@ -1,6 +1,6 @@
-"""`Subscriptions` of one server: attach consumers, show and change subscriptions, keep leases and cursors.
+"""Implements `Subscriptions` for one server: attaches consumers, describes and changes subscriptions, runs the background tasks.
 
-Durable subscriptions belong to held partitions (`holding.py`); non-durable ones are kept here, in memory, while they have consumers.
+Durable subscriptions belong to held partitions (`holding.py`); this module keeps non-durable ones in memory while they have consumers.
 """
 
 import asyncio
@@ -49,11 +49,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOK_ROUND_S_MAX = 1.0
-"""Longest time between looks for idle partitions and deleted streams."""
+"""Longest time between two checks for idle partitions and deleted streams."""
 
 
 class SubscriptionService(Subscriptions):
-    """`Subscriptions`. Used from the event loop's thread only; `run` must be running before anything is attached."""
+    """Implements `Subscriptions`. Use it from the event loop's thread only; start `run` before attaching consumers."""
 
     def __init__(
         self,
@@ -67,11 +67,11 @@ class SubscriptionService(Subscriptions):
         tenure: Tenure,
         is_terminated: Callable[[PartitionKey], bool] = lambda partition: False,
     ) -> None:
-        """`is_known` says whether this server knows the partition's stream as active; if not, the store is asked.
+        """`is_known` says whether this server knows the partition's stream as active; if not, the service asks the store.
 
-        `is_terminated` says whether it knows the stream as terminated; `streams_changed` is to be called when it may know more.
+        `is_terminated` says whether this server knows the stream as terminated; the caller calls `streams_changed` after changes.
 
-        `tenure` is what this server knows of its registration: whether another one may have taken its leases.
+        `tenure` tracks this server's registration: whether another server may have taken its leases.
         """
         self.settings = settings
         self._server = server
@@ -94,11 +94,11 @@ class SubscriptionService(Subscriptions):
         self._group: asyncio.TaskGroup | None = None
         self._is_draining = False
         self._attached_count = 0
-        """Attached consumers at the last look round, and those that came since."""
+        """Consumers attached at the last check, plus those attached since."""
         metrics.SUBSCRIPTION_CONSUMERS.set_function(lambda: self._consumer_count)
 
     async def run(self) -> None:
-        """Save cursors, read for consumers, give up what is idle; ends only by cancellation."""
+        """Save cursors, read for consumers, and release idle partitions; runs until cancelled."""
         try:
             async with asyncio.TaskGroup() as self._group:
                 self._group.create_task(self._saver.run(), name="save cursors")
@@ -108,17 +108,17 @@ class SubscriptionService(Subscriptions):
             self._group = None
 
     def streams_changed(self) -> None:
-        """Streams were created, changed or deleted, as far as this server knows."""
+        """Call this after this server learns that streams were created, changed or deleted."""
         self._endings.look()
 
     async def drain(self) -> None:
-        """Give up all partitions and close all consumers: they are told `closed(MOVED)` when others may take over."""
+        """Release all partitions, then close all consumers with `closed(MOVED)`: other servers may take over by then."""
         self._is_draining = True
         await self._holdings.drain()
         self._close_local(Closed.MOVED)
 
     async def close(self) -> None:
-        """Stop; what is not saved is delivered again elsewhere."""
+        """Stop; entries with unsaved acknowledgements are redelivered elsewhere."""
         await self._holdings.close()
         self._close_local(Closed.MOVED)
 
@@ -150,7 +150,7 @@ class SubscriptionService(Subscriptions):
                     held, subscription, spec.position, spec.subscription_properties
                 )
             except Fenced:
-                continue  # the partition was left meanwhile
+                continue  # the partition was released meanwhile
             if not held.is_left:
                 return self._attach(found, spec, consumer, reader)
 
@@ -227,14 +227,14 @@ class SubscriptionService(Subscriptions):
         await self.move(subscription, await self._offset_of_time(subscription.partition, timestamp_ms))
 
     async def _offset_of_time(self, partition: PartitionKey, timestamp_ms: int) -> int:
-        """Offset of the first record at or after a time, `LATEST` if there is none."""
+        """Return the offset of the first record at or after a time; `LATEST` if there is none."""
         (answer,) = await self._records.offsets([OffsetQuestion(partition, max(0, timestamp_ms))])
         if answer.error is not None:
             raise answer.error
         return answer.offset if answer.offset >= 0 else LATEST
 
     async def forget(self, subscription: Subscription, on_forgotten: Callable[[], None] = lambda: None) -> None:
-        """Delete the subscription; `on_forgotten` runs before its consumers are told so. Raises `Fenced`, `Unavailable`."""
+        """Delete the subscription; `on_forgotten` runs before its consumers are closed. Raises `Fenced`, `Unavailable`."""
         if subscription.saved is not None:
             await self._holdings.forget(subscription.saved)
         on_forgotten()
@@ -258,11 +258,11 @@ class SubscriptionService(Subscriptions):
         held = self._holdings.get(partition)
         shown: list[SubscriptionStats] = []
         if held is not None:
-            with suppress(Fenced):  # left meanwhile
+            with suppress(Fenced):  # the partition was released meanwhile
                 await self._holdings.adopt_stored(held, bounds.start)
         if held is not None and not held.is_left:
             for subscription in held.subscriptions.values():
-                subscription.skip_before(bounds.start)  # trimmed since its consumers read last
+                subscription.skip_before(bounds.start)  # a trim may have moved the start since the last read
             shown = [subscription.stats(bounds.end) for subscription in held.subscriptions.values()]
         else:
             holder = await self.holder(partition)
@@ -311,14 +311,14 @@ class SubscriptionService(Subscriptions):
         await self.flush(found)
 
     async def _find(self, partition: PartitionKey, name: str) -> Subscription:
-        """A durable subscription that exists. Raises as `Holdings.open`."""
+        """Return an existing durable subscription. Raises as `Holdings.open`."""
         held = await self._holdings.open(partition)
         found = await self._holdings.find(held, name)
         if found is None or held.is_left:
             raise NotFound(f"no subscription {name!r}")
         return found
 
-    # -- inside --------------------------------------------------------------------------------------------------
+    # -- internals -----------------------------------------------------------------------------------------------
 
     def _start(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         if self._group is None:
@@ -349,7 +349,7 @@ class SubscriptionService(Subscriptions):
                 outage.failed(error)
 
     async def _close_deleted(self) -> None:
-        """Close the consumers of partitions that are no more."""
+        """Close the consumers of partitions whose stream was deleted."""
         touched = {held.partition for held in self._holdings.all()} | {partition for partition, _ in self._local}
         unknown = [partition for partition in touched if not self._is_known(partition)]
         if not unknown:
@@ -368,14 +368,14 @@ _STORED_POSITIONS = {EARLIEST: cursors.EARLIEST, LATEST: cursors.LATEST}
 
 
 def _clamp(offset: int, bounds: PartitionBounds) -> int:
-    """The offset, `EARLIEST` and `LATEST` too, inside `[start, end]`."""
+    """Clamp an offset, also `EARLIEST` or `LATEST`, to `[start, end]`."""
     if offset == LATEST:
         return bounds.end
     return min(max(offset, bounds.start), bounds.end)
 
 
 def _stored_stats(stored: cursors.Cursor, bounds: PartitionBounds) -> SubscriptionStats:
-    """What is shown of a subscription that nobody dispatches."""
+    """Return the statistics of a subscription that no server dispatches."""
     cursor = AckCursor.unpack(stored.mark_delete, stored.acknowledged)
     cursor.acknowledge_before(bounds.start)
     return SubscriptionStats(

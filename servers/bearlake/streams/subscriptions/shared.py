@@ -1,4 +1,4 @@
-"""Shared: entries go to consumers in turn, to those of a smaller priority number first; chunks of one message stay together.
+"""Shared: entries go to consumers in turn, smallest priority number first; all chunks of a message go to one consumer.
 
 Source: Apache Pulsar, "Shared"; PIP-37 (chunks).
 """
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from bearlake.streams.subscriptions import EntryReader
 
 CHUNKED_COUNT_MAX = 10_000
-"""Chunked messages under way whose consumer is remembered; a producer may never send the last chunk."""
+"""Most incomplete chunked messages whose consumer is remembered; bounded because a producer may never send the last chunk."""
 
 
 class Shared(Pool):
-    """Round robin by permits. A consumer gets up to `burst_entry_count_max` entries in a row, fewer when few are there."""
+    """Round robin over consumers with permits. A consumer gets up to `burst_entry_count_max` entries in a row, fewer if few wait."""
 
     def __init__(self, cursor: AckCursor, settings: SubscriptionSettings, reader: "EntryReader") -> None:
         super().__init__(SubscriptionType.SHARED, cursor, settings, reader)
@@ -59,7 +59,7 @@ class Shared(Pool):
         return self._turn
 
     def _next_turn(self) -> Member | None:
-        """The next one who can take entries, of the smallest priority number that has any."""
+        """Return the next consumer that can take entries, among those with the smallest priority number."""
         first: Member | None = None
         is_behind = False
         for member in self.members:

@@ -1,17 +1,17 @@
-"""Exclusive and Failover: one active consumer gets everything in order.
+"""Exclusive and Failover: one active consumer gets all entries in order.
 
-Failover, in the order of (priority, name), n consumers of the first priority:
+Failover ranks consumers by (priority, name); n consumers have the first priority:
 
-| event | active before | active after | and |
+| event | active before | active after | effect |
 |---|---|---|---|
-| the first consumer comes | - | it | reads from the cursor |
-| one with precedence comes | A | the new one | hand-over: nothing is delivered until all that A has is acknowledged, or `handover_ms` |
-| another one comes or goes | A | A | |
-| the active one goes | A | the next one | what A did not acknowledge is read again, at once |
-| the active one goes during a hand-over from B | A | B, if it is its turn | B goes on where it was |
-| the former one goes during a hand-over | A | A | what it did not acknowledge is read again, at once |
+| the first consumer attaches | - | the first | it reads from the cursor |
+| a higher-ranked consumer attaches | A | the new one | hand-over: no delivery until all of A's entries are acknowledged, or `handover_ms` |
+| another consumer attaches or detaches | A | A | |
+| the active one detaches | A | the next one | A's unacknowledged entries are read again, at once |
+| the active one detaches during a hand-over from B | A | B, if it ranks next | B continues where it was |
+| the former one detaches during a hand-over | A | A | its unacknowledged entries are read again, at once |
 
-For clients of a partitioned stream, partition i's active consumer is the one at i modulo n, so that they share the partitions.
+If clients see a partitioned stream, the consumer with rank i modulo n is active for partition i, so that consumers share the partitions.
 
 Source: Apache Pulsar, "Failover"; activeConsumerFailoverDelayTimeMillis.
 """
@@ -30,15 +30,15 @@ from bearlake.streams.subscriptions.settings import SubscriptionSettings
 
 
 class SingleActive(Dispatcher):
-    """One active consumer. `handover_ms` is watched by the caller: it calls `end_handover`."""
+    """A dispatcher with one active consumer. The caller times `handover_ms` and calls `end_handover`."""
 
     def __init__(self, type_: SubscriptionType, cursor: AckCursor, settings: SubscriptionSettings) -> None:
         super().__init__(type_, cursor, settings)
         self.active: Member | None = None
         self.is_handing_over = False
-        """The active consumer waits for the acknowledgements of the one before."""
+        """Whether the active consumer waits for acknowledgements of its predecessor."""
         self._former: Member | None = None
-        """Who was active before the last hand-over began."""
+        """The active consumer before the last hand-over began."""
         self._ready: deque[StoredEntry] = deque()
         self._extents = Extents(settings.known_entry_count_max)
 
@@ -58,7 +58,7 @@ class SingleActive(Dispatcher):
                 self.end_handover()
             return
         self.active = None
-        is_back = self.is_handing_over  # the former one goes on where it was, if it is its turn again
+        is_back = self.is_handing_over  # if the former consumer becomes active again, it continues where it was
         self._choose()
         if not is_back or self.active is not self._former:
             self._rewind()
@@ -81,13 +81,13 @@ class SingleActive(Dispatcher):
             self._settle()
 
     def end_handover(self) -> None:
-        """The one before had its time: deliver what it did not acknowledge to the active one."""
+        """End the hand-over after `handover_ms`: deliver the predecessor's unacknowledged entries to the active consumer."""
         if self.is_handing_over:
             self.is_handing_over = False
             self._rewind()
 
     def _settle(self) -> None:
-        """End a hand-over when nothing is open any more of what was delivered."""
+        """End a hand-over once all delivered entries are acknowledged."""
         if self.is_handing_over and not self.cursor.open_count(self.cursor.mark_delete, self.read_offset):
             self.end_handover()
 
@@ -117,7 +117,7 @@ class SingleActive(Dispatcher):
                 self._ready.append(entry)
 
     def offer_again(self, entries: Sequence[StoredEntry]) -> None:
-        """Never asked for."""
+        """Never called: this dispatcher returns no `ReadAgain`."""
 
     @override
     def dispatch(self, now_ms: int) -> None:
@@ -150,7 +150,7 @@ class SingleActive(Dispatcher):
     def acknowledge(self, member: Member, ack: EntryAck, *, is_through: bool = False) -> bool:
         extent = self._extents.find(ack.base_offset)
         if extent is None:
-            # Below the mark-delete offset all is acknowledged, but the mark may lie inside the entry, whose end counts then.
+            # Offsets below the mark-delete offset are acknowledged, but the entry may extend beyond it: its end decides.
             return self._extents.ends_by(ack.base_offset, self.cursor.mark_delete)
         self.acknowledge_read(member, ack, *extent, is_through=is_through)
         return True
@@ -168,7 +168,7 @@ class SingleActive(Dispatcher):
         self._settle()
 
     def redeliver(self, member: Member, bases: Sequence[int]) -> None:
-        """As `redeliver_all`: order is kept."""
+        """As `redeliver_all`, to keep the order."""
         self.redeliver_all(member)
 
     @override

@@ -1,7 +1,8 @@
-"""Key_Shared: which consumer a key belongs to.
+"""Key_Shared: maps ordering keys to consumers.
 
-A key is hashed to one of `SLOT_COUNT` slots. AUTO_SPLIT: consumers stand on a ring of slots at places that follow from their names, and
-have the slots up to the next place; one that comes or goes moves only the slots that it gets or had. STICKY: each names its slots.
+Each key hashes to one of `SLOT_COUNT` slots. AUTO_SPLIT uses consistent hashing: a consumer's name determines its places on a ring of
+slots, and each place owns the slots up to the next place. A consumer that attaches or detaches moves only its own slots. STICKY: each
+consumer names its slots.
 
 Source: Apache Pulsar, PIP-34 (Key_Shared), PIP-119 (consistent hashing by default); MurmurHash3 x86 32 by Austin Appleby (public domain).
 """
@@ -17,7 +18,7 @@ from bearlake.errors import Invalid
 from bearlake.streams.subscriptions.model import SLOT_COUNT, Overlap
 
 PLACE_COUNT = 100
-"""Places of one consumer on the ring: shares differ by about a tenth of their mean. As many as Pulsar's."""
+"""Places per consumer on the ring, as in Pulsar; the consumers' shares differ by about a tenth of their mean."""
 
 T = TypeVar("T")
 
@@ -25,7 +26,7 @@ _MASK = 0xFFFFFFFF
 
 
 def slot_of(key: bytes) -> int:
-    """The slot of an ordering key, as in Pulsar (clients choose sticky ranges by it)."""
+    """Return the slot of an ordering key, as Pulsar computes it (clients choose sticky ranges by slot)."""
     return (murmur3_32(key) & 0x7FFFFFFF) % SLOT_COUNT
 
 
@@ -48,23 +49,23 @@ def murmur3_32(key: bytes, seed: int = 0) -> int:
 
 
 class Slots(Protocol[T]):
-    """Which consumer has a slot."""
+    """Maps slots to consumers."""
 
     def add(self, who: T, name: str, ranges: Sequence[tuple[int, int]]) -> None:
-        """A consumer comes. Raises `Overlap`, `Invalid`; nothing has changed then."""
+        """Add a consumer. Raises `Overlap`, `Invalid`, without a change."""
 
     def remove(self, who: T) -> None:
-        """A consumer goes."""
+        """Remove a consumer."""
 
     def owner(self, slot: int) -> T | None:
-        """The consumer that has the slot; None if nobody has."""
+        """Return the consumer that owns the slot; None if there is none."""
 
     def ranges(self, who: T) -> list[tuple[int, int]]:
-        """The consumer's slots, `[start, end)`, ascending."""
+        """Return the consumer's slot ranges `[start, end)`, ascending."""
 
 
 class SplitSlots(Slots[T]):
-    """AUTO_SPLIT. Consumers of the same name stand at different places."""
+    """AUTO_SPLIT. Consumers with the same name get different places."""
 
     def __init__(self) -> None:
         self._places: list[tuple[int, str, int]] = []  # (slot, name, copy), ascending
@@ -94,7 +95,7 @@ class SplitSlots(Slots[T]):
 
     @override
     def owner(self, slot: int) -> T | None:
-        """: the last place at or before the slot, the ring's last one for the slots before the first."""
+        """Return the owner of the last place at or before the slot; slots before the first place belong to the ring's last place."""
         if not self._places:
             return None
         return self._owners[self._places[bisect_right(self._starts, slot) - 1][1:]]
@@ -113,7 +114,7 @@ class SplitSlots(Slots[T]):
 
 
 class StickySlots(Slots[T]):
-    """STICKY: consumers name their slots; nobody gets those that nobody names."""
+    """STICKY: consumers name their slots; slots that no consumer names have no owner."""
 
     def __init__(self) -> None:
         self._ranges: list[tuple[int, int, T]] = []  # [start, end) and owner, ascending

@@ -1,6 +1,6 @@
-"""One subscription in one partition, on the server that dispatches it: its cursor, its consumers, and what dispatches to them.
+"""One subscription in one partition, on the server that dispatches it: its cursor, its consumers, and its dispatcher.
 
-The machine (`dispatcher.py`) exists while there are consumers, and the task that reads for it (`feeding.py`) too; the cursor stays.
+The dispatcher (`dispatcher.py`) and the task that reads for it (`feeding.py`) exist only while there are consumers; the cursor stays.
 """
 
 import asyncio
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 
 KEPT_S = 60.0
-"""Time in which consumers come back after a reset; clients do at once, or after 100 ms."""
+"""Time in which consumers attach again after a reset; clients attach at once or after 100 ms."""
 
 
 class Subscription:
-    """See the module. Used from the event loop's thread only."""
+    """One subscription in one partition. Use it from the event loop's thread only."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Subscription:
         properties: Mapping[str, str] | None = None,
         on_moved: Callable[["Subscription"], None] = lambda subscription: None,
     ) -> None:
-        """`saved` is the cursor in the store, None if non-durable; `on_moved` is called when the cursor may have moved."""
+        """`saved` is the stored cursor, None if non-durable; `on_moved` is called when the cursor may have moved."""
         self.partition = partition
         self.name = name
         self.cursor = cursor
@@ -57,9 +57,9 @@ class Subscription:
         self.properties = properties or {}
         self.machine: Dispatcher | None = None
         self.end: int | None = None
-        """Where the partition ends for ever; None while it goes on, or that is not known."""
+        """The partition's final end offset; None if the stream is not terminated or the end is not known yet."""
         self.kept_until_s = 0.0
-        """Loop time until which its consumers are expected back; a non-durable subscription is kept for them."""
+        """Loop time until which a non-durable subscription is kept for its consumers to attach again."""
         self._around = surroundings
         self._on_moved = on_moved
         self._feeder: Feeder | None = None
@@ -70,7 +70,7 @@ class Subscription:
 
     @property
     def consumer_count(self) -> int:
-        """Attached consumers."""
+        """Number of attached consumers."""
         return len(self._closers)
 
     def add(
@@ -101,7 +101,7 @@ class Subscription:
         return SingleActive(type_, self.cursor, settings)
 
     def _changed(self, machine: Dispatcher) -> None:
-        """Consumers have come or gone."""
+        """Handle attached or detached consumers."""
         if isinstance(machine, SingleActive) and machine.is_handing_over and self._handover is None:
             delay_s = self._around.settings.handover_ms / 1000
             self._handover = asyncio.get_running_loop().call_later(delay_s, self._end_handover, machine)
@@ -113,7 +113,7 @@ class Subscription:
         self._poke()
 
     def remove(self, member: Member) -> None:
-        """The consumer has gone."""
+        """Remove a consumer."""
         if self.machine is None or self._closers.pop(member, None) is None:
             return
         self.machine.remove(member)
@@ -133,7 +133,7 @@ class Subscription:
         self.moved()
 
     def stop(self) -> None:
-        """Deliver nothing any more. Acknowledgements still count, until `close`."""
+        """Stop delivering. Acknowledgements still count until `close`."""
         if self._feeder is not None:
             self._feeder.stop()
             self._feeder = None
@@ -149,7 +149,7 @@ class Subscription:
         if self._feeder is not None:
             self._feeder.poke(is_forced=is_forced)
 
-    # -- what consumers say --------------------------------------------------------------------------------------
+    # -- requests of consumers -----------------------------------------------------------------------------------
 
     def flow(self, member: Member, permits: int) -> None:
         """Add to the member's permits."""
@@ -159,11 +159,11 @@ class Subscription:
             self._poke(is_forced=is_first)
 
     def resume(self) -> None:
-        """Deliver again after a pause."""
+        """Deliver again after a consumer's pause."""
         self._poke(is_forced=True)
 
     def acknowledge(self, member: Member, acks: Sequence[EntryAck], *, is_through: bool) -> None:
-        """Acknowledge entries; with `is_through`, also all entries before."""
+        """Acknowledge entries; with `is_through`, also all earlier entries."""
         machine, refusal = self.machine, None
         if machine is None:
             raise Unavailable(f"the subscription {self.name!r} has no consumers")
@@ -184,7 +184,7 @@ class Subscription:
         self._feeder.resolve(member, ack, is_through=is_through)
 
     def redeliver(self, member: Member, bases: Sequence[int] | None) -> None:
-        """Deliver the member's unacknowledged entries again: those at `bases`, or with None all."""
+        """Redeliver the member's unacknowledged entries: those at `bases`, or all if None."""
         if self.machine is None:
             return
         if bases is None:
@@ -194,26 +194,26 @@ class Subscription:
         self._poke(is_forced=True)
 
     async def resolved(self) -> None:
-        """Return when all acknowledgements given so far are in the cursor."""
+        """Return when all acknowledgements accepted so far are in the cursor."""
         if self._feeder is not None:
             await self._feeder.resolved()
 
     @property
     def awaits_acknowledgements(self) -> bool:
-        """Whether its consumers have messages that they have not acknowledged."""
+        """Whether its consumers have unacknowledged messages."""
         return self.machine is not None and self.machine.has_given
 
     # -- moving the cursor ---------------------------------------------------------------------------------------
 
     def reset(self, offset: int) -> None:
-        """Everything below `offset` is acknowledged, nothing else; all consumers are closed."""
+        """Acknowledge exactly the offsets below `offset`, and close all consumers."""
         self.kept_until_s = asyncio.get_running_loop().time() + KEPT_S
         self.close(Closed.RESET)
         self.cursor.reset(offset)
         self.moved()
 
     def skip_before(self, offset: int) -> None:
-        """Everything below `offset` is acknowledged too."""
+        """Also acknowledge all offsets below `offset`."""
         if self.cursor.acknowledge_before(offset):
             if self.machine is not None:
                 self.machine.moved()
@@ -221,19 +221,19 @@ class Subscription:
             self._poke(is_forced=True)
 
     def moved(self) -> None:
-        """The cursor may have moved."""
+        """Call this when the cursor may have moved."""
         self._on_moved(self)
         if self.end is not None:
             self._tell_end()
 
     def ends_at(self, offset: int) -> None:
-        """No record will ever have this offset or one behind it: consumers are told when all before are acknowledged."""
+        """Set the final end offset of a terminated stream; consumers are told once all earlier offsets are acknowledged."""
         self.end = offset
         self._tell_end()
 
     @property
     def awaits_end(self) -> bool:
-        """Whether the end is not known, or a consumer does not know that it has reached it."""
+        """Whether the end is not known yet, or a consumer does not know yet that it has reached the end."""
         return self.end is None or not all(member.told_end for member in self._closers)
 
     def _tell_end(self) -> None:
@@ -244,19 +244,19 @@ class Subscription:
                 member.told_end = True
                 member.sink.end_of_topic()
 
-    # -- what is shown -------------------------------------------------------------------------------------------
+    # -- statistics ----------------------------------------------------------------------------------------------
 
     def is_active(self, member: Member) -> bool:
         """Whether the member gets messages now."""
         return self.machine is not None and self.machine.is_active(member)
 
     def consumer_stats(self, member: Member) -> ConsumerStats:
-        """What is shown of a consumer."""
+        """Return a consumer's statistics."""
         slot_ranges = self.machine.slot_ranges(member) if self.machine is not None else ()
         return member.stats(is_active=self.is_active(member), slot_ranges=slot_ranges)
 
     def stats(self, end: int) -> SubscriptionStats:
-        """What is shown of the subscription; `end` is the partition's end."""
+        """Return the subscription's statistics; `end` is the partition's end offset."""
         machine, cursor = self.machine, self.cursor
         return SubscriptionStats(
             name=self.name,

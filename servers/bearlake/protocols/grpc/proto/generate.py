@@ -1,8 +1,7 @@
-"""Makes `stream_pb2.py` and `stream_pb2.pyi` from the .proto file: `python -m bearlake.protocols.grpc.proto.generate`.
+"""Generates `stream_pb2.py` and `stream_pb2.pyi` from the .proto file: `python -m bearlake.protocols.grpc.proto.generate`.
 
-The results are checked in, so that installing needs neither a compiler nor the network; a test fails when they are out of date.
-protoc's check that the runtime is as new as itself is left out: the code uses nothing but the message builder, which all of the
-tested range of protobuf has.
+The generated files are checked in, so that an install needs neither a compiler nor the network; a test fails if they are out of date.
+The generator removes protoc's runtime version check: the code uses only the message builder, which every tested protobuf version has.
 """
 
 import tempfile
@@ -16,7 +15,7 @@ NAMES = tuple(HEADERS)
 
 
 def include_folders() -> list[Path]:
-    """Folders of .proto files that compiling `SOURCE` needs. Needs grpcio-tools and googleapis-common-protos."""
+    """Return the include folders that compiling `SOURCE` requires. Needs grpcio-tools and googleapis-common-protos."""
     import grpc_tools
     from google.rpc import status_pb2
 
@@ -24,7 +23,7 @@ def include_folders() -> list[Path]:
 
 
 def generate() -> dict[str, str]:
-    """Content of the generated files by name."""
+    """Return the contents of the generated files by name."""
     from grpc_tools import protoc
 
     with tempfile.TemporaryDirectory() as folder:
@@ -36,7 +35,7 @@ def generate() -> dict[str, str]:
 
 
 def _portable(text: str) -> str:
-    """Without what differs between versions of protoc."""
+    """Remove the parts that differ between protoc versions."""
     head, found, rest = text.partition("_runtime_version.ValidateProtobufRuntimeVersion(")
     if found:
         text = head + rest.partition("\n)\n")[2]

@@ -1,10 +1,10 @@
-"""The address that a client uses for this server, and so is told as part of `base_uri`: its own, or that of what stands before it.
+"""The address through which a client reaches this server, for `base_uri`: the server's own address, or that of a proxy before it.
 
-    X-Forwarded-Proto, X-Forwarded-Host   set by a proxy that the client talks to; of several values the first, the outermost proxy's
-    Host                                  what the client wrote into its URL
-    the listener's advertised address     for clients that say nothing, as HTTP/1.0 allows
+    X-Forwarded-Proto, X-Forwarded-Host   set by a proxy; of several values the first (the outermost proxy)
+    Host                                  the host in the client's URL
+    the listener's advertised address     for clients without these headers, as HTTP/1.0 allows
 
-What is no scheme or no `host[:port]` is ignored, as if it were not there. Source: RFC 9110, 7.2; RFC 3986, 3.2.2.
+An invalid scheme or `host[:port]` counts as absent. Source: RFC 9110, 7.2; RFC 3986, 3.2.2.
 """
 
 import re
@@ -26,7 +26,7 @@ class Address(NamedTuple):
 
 
 def of_client(request: web.Request, own: str) -> Address:
-    """The address by which the request's client reaches this server; `own` is the listener's."""
+    """Return the address through which the client reaches this server; `own` is the listener's address."""
     scheme = _first(request, PROTO).lower()
     candidates = (_first(request, HOST), request.headers.get(hdrs.HOST, ""))
     host = next((one for one in candidates if _HOST.fullmatch(one)), own)

@@ -1,4 +1,4 @@
-"""The consumer protocol (`streams/groups/assignment.py`) over partitions as this API has them: pairs of a topic and an index."""
+"""Adapts the consumer protocol (`streams/groups/assignment.py`) to this API's partitions: pairs of topic and index."""
 
 from collections.abc import Collection, Mapping
 
@@ -11,12 +11,12 @@ Assignment = dict[str, list[Partition]]
 
 
 def encode_subscription(topics: Collection[str]) -> bytes:
-    """What a member wants."""
+    """Encode a member's subscription."""
     return assignment.encode_subscription(sorted(topics))
 
 
 def encode_assignment(partitions: Collection[Partition]) -> bytes:
-    """What a member got."""
+    """Encode a member's assignment."""
     by_topic: dict[str, list[int]] = {}
     for topic, index in sorted(partitions):
         by_topic.setdefault(topic, []).append(index)
@@ -24,12 +24,12 @@ def encode_assignment(partitions: Collection[Partition]) -> bytes:
 
 
 def decode_assignment(octets: bytes) -> list[Partition]:
-    """The partitions that a member got; none of no bytes. Raises `Corrupt`."""
+    """Decode a member's assignment; empty bytes mean no partitions. Raises `Corrupt`."""
     return _pairs(assignment.decode_assignment(octets))
 
 
 def assign(protocol: str, wanted: Mapping[str, Collection[str]], counts: Mapping[str, int]) -> Assignment:
-    """Divide the partitions; see `assignment.assign`."""
+    """Assign the partitions to members; see `assignment.assign`."""
     return {member: _pairs(parts) for member, parts in assignment.assign(protocol, wanted, counts).items()}
 
 

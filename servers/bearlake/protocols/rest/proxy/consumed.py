@@ -1,7 +1,7 @@
-"""Records as a consumer's answer shows them, up to the first that its format cannot show.
+"""Converts consumed records for an answer, up to the first record that the format cannot represent.
 
-That one is named in an error of its own, once those before it are read: nothing is skipped, unless the client seeks behind it. (Kafka's
-consumer does the same: KIP-334.)
+The next answer reports that record as an error. Nothing is skipped unless the client seeks past the record; Kafka's consumer does the
+same (KIP-334).
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from bearlake.streams.schemas.values.model import Unfit
 
 
 class Shown(NamedTuple):
-    """What goes into an answer; `problem` and where to read on when not all of it does."""
+    """Content of an answer. If a record could not be represented, `problem` and the position to continue from are set."""
 
     records: list[dict[str, Any]]
     problem: Problem | None
@@ -27,7 +27,7 @@ class Shown(NamedTuple):
 
 
 async def shown(embedded: Embedded, who: Principal, form: Format, found: Sequence[Consumed]) -> Shown:
-    """The records in a format."""
+    """Convert records to a format."""
     records: list[dict[str, Any]] = []
     for at, one in enumerate(found):
         try:

@@ -1,9 +1,9 @@
-"""One consumer instance: a subscription or an assignment, its positions, and its part in the group.
+"""One consumer instance: a subscription or an assignment, its positions, and its group membership.
 
-A subscribed instance is a member of the group (`membership.py`). Joining waits for other members, so it runs beside requests, in a
-task of `consumers.py`; requests wait for it as long as they may. Positions advance with each answer; what is committed by itself is
-what had been answered when the client asked for more, so that an answer that is lost on the way is read again. When the group changes
-behind an answer, its client has some time to commit it, or to ask for more, before the partitions are given up.
+A subscribed instance is a group member (`membership.py`). Joining waits for other members, so it runs in a background task of
+`consumers.py`; requests wait for it within their own limit. Positions advance with each answer. Automatic commits cover only what was
+returned before the client's latest request for records, so that a lost answer is read again. When the group rebalances right after
+an answer, the client gets some time to commit, or to request more, before the partitions are revoked.
 """
 
 import asyncio
@@ -29,10 +29,10 @@ from bearlake.streams.service import Streams
 
 
 class Pattern(Protocol):
-    """A compiled pattern of topic names; in linear time, since clients write them."""
+    """A compiled pattern of topic names. Matches in linear time, because clients write the patterns."""
 
     def fullmatch(self, text: str) -> object | None:
-        """A match of the whole text, or None."""
+        """Match the whole text, or return None."""
 
 
 Spawn = Callable[[Coroutine[None, None, None]], asyncio.Task[None]]
@@ -40,20 +40,20 @@ Spawn = Callable[[Coroutine[None, None, None]], asyncio.Task[None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConfig:
-    """What a client asked for when it created the instance."""
+    """The client's configuration of an instance."""
 
     group: str
     name: str
     format: Format
     reset: OffsetSpec | None
-    """Where to start without a committed offset; None: that is an error."""
+    """Where to start without a committed offset; None: raise an error instead."""
     is_auto_commit: bool
     wait_ms: int
     fetch_bytes_min: int
 
 
 class Consumed(NamedTuple):
-    """A record as a consumer gets it."""
+    """A record with its topic, partition and offset."""
 
     topic: str
     partition: int
@@ -62,19 +62,19 @@ class Consumed(NamedTuple):
 
 
 class Consumer:
-    """A consumer instance. Requests to it run one after the other."""
+    """A consumer instance. Requests to it run one at a time."""
 
     def __init__(
         self, streams: Streams, config: ConsumerConfig, member: GroupMember, settings: RestSettings, spawn: Spawn
     ) -> None:
-        """`spawn` runs a task beside requests, as long as the server lives."""
+        """`spawn` runs a background task within the server's lifetime."""
         self.config = config
         self.lock = asyncio.Lock()
-        """Held by the request that is under way; see `turn`."""
+        """Held by the current request; see `turn`."""
         self.is_ending = False
-        """Set when the server drains: who waits for records is answered, may commit them, and finds nothing (40403) at the next look."""
-        self.beating: asyncio.Task[None] | None = None  # the heartbeat under way; of `consumers.py`
-        self.is_away = False  # whether the last one did not reach the group
+        """Set while the server drains: a waiting request is answered and may still commit; the next request for records fails (40403)."""
+        self.beating: asyncio.Task[None] | None = None  # the current heartbeat, owned by `consumers.py`
+        self.is_away = False  # whether the last heartbeat failed to reach the group
         self.last_used = asyncio.get_running_loop().time()
         self._streams = streams
         self._settings = settings
@@ -91,30 +91,30 @@ class Consumer:
         self._acknowledged: dict[Partition, int] = {}
         self._committed: dict[Partition, int] = {}
         self._answered_at: float | None = None
-        """Loop time of the last answer with records, until the client commits or asks for more."""
+        """Loop time of the last answer with records, until the client commits or requests more."""
         self._turn = 0
         self.is_closed = False
-        """Whether it has ended: it has left its group, and serves no request any more."""
+        """Whether the instance has left its group and serves no more requests."""
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """One request at a time. Raises `Problem` (40403) when it was closed meanwhile."""
+        """Run one request at a time. Raises `Problem` (40403) if the instance was closed in the meantime."""
         async with self.lock:
             if self.is_closed:
                 raise problems.consumer_not_found()
             yield
 
-    # -- what it reads -------------------------------------------------------------------------------------------
+    # -- subscription --------------------------------------------------------------------------------------------
 
     async def subscribe(self, topics: Collection[str], pattern: Pattern | None) -> None:
-        """Read these topics, or those whose name the pattern matches as a whole, together with the group. Raises `Problem` (40903)."""
+        """Read these topics, or topics that fully match `pattern`, as a group member. Raises `Problem` (40903)."""
         if self._is_manual:
             raise _exclusive()
         self._topics, self._pattern = frozenset(topics), pattern
         self._needs_join = True
 
     async def unsubscribe(self) -> None:
-        """Read nothing, and leave the group. Raises `GroupRefusal`."""
+        """End the subscription and leave the group. Raises `GroupRefusal`."""
         await self.settle()
         self._topics, self._pattern, self._needs_join = frozenset(), None, False
         self._assigned, self._is_manual = [], False
@@ -122,7 +122,7 @@ class Consumer:
         await self._member.leave()
 
     def assign(self, partitions: Sequence[Partition]) -> None:
-        """Read these partitions, without the group. Raises `Problem` (40903)."""
+        """Read these partitions without the group. Raises `Problem` (40903)."""
         if self.is_subscribed:
             raise _exclusive()
         self._is_manual = bool(partitions)
@@ -130,23 +130,23 @@ class Consumer:
 
     @property
     def is_subscribed(self) -> bool:
-        """Whether it is, or will be, a member of the group."""
+        """Whether the instance is, or will become, a group member."""
         return bool(self._topics) or self._pattern is not None
 
     @property
     def topics(self) -> list[str]:
-        """Topics of the subscription, by name."""
+        """The subscribed topics, sorted by name."""
         if self._pattern is None:
             return sorted(self._topics)
         return [name for name in self._streams.catalog.names() if self._pattern.fullmatch(name)]
 
     @property
     def assigned(self) -> list[Partition]:
-        """Partitions that it reads now."""
+        """The partitions that the instance reads."""
         return list(self._assigned)
 
     def _keep(self, partitions: list[Partition]) -> None:
-        """New partitions; positions of those that it had before stay."""
+        """Replace the assigned partitions; retained partitions keep their positions."""
         self._assigned = partitions
         for known in (self._positions, self._acknowledged, self._committed):
             for partition in known.keys() - set(partitions):
@@ -155,23 +155,23 @@ class Consumer:
     # -- membership ----------------------------------------------------------------------------------------------
 
     async def beat(self) -> None:
-        """Say to the group that it lives, and start to join again if that is asked for. Raises `GroupRefusal`."""
+        """Send a heartbeat, and start a rejoin if one is due. Raises `GroupRefusal`."""
         if self.is_subscribed and self._member.id and self._joining is None:
             needs_join = await self._member.beat(self.topics)
             if self.is_closed or not self.is_subscribed:
-                return  # ended meanwhile
+                return  # the subscription ended in the meantime
             self._needs_join = needs_join or self._needs_join
             if self._needs_join and self._joining is None and not self.is_held:
                 self._start_join()
 
     @property
     def is_held(self) -> bool:
-        """Whether the client is likely to commit the last answer soon; for `consumer_commit_ms` at most."""
+        """Whether the client may soon commit the last answer; True for `consumer_commit_ms` at most."""
         hold_s = self._settings.consumer_commit_ms / 1000
         return self._answered_at is not None and asyncio.get_running_loop().time() - self._answered_at < hold_s
 
     async def settled(self, wait_ms: int) -> bool:
-        """Wait for the partitions of a subscription; False when that took longer than `wait_ms`. Raises `GroupRefusal`."""
+        """Wait until the partitions of a subscription are known; False if that takes longer than `wait_ms`. Raises `GroupRefusal`."""
         if self._needs_join and self._joining is None:
             self._start_join()
         if self._joining is not None:
@@ -182,7 +182,7 @@ class Consumer:
         return self._joining is None
 
     async def settle(self) -> None:
-        """Wait for a join that is under way, whatever its end."""
+        """Wait for a running join to end, with or without success."""
         if self._joining is not None:
             await asyncio.wait([self._joining])
 
@@ -195,14 +195,14 @@ class Consumer:
                 await self._commit_before_join()
             self._needs_join = False
             self._keep(await self._member.join(self.topics))
-        except (BearlakeError, GroupRefusal) as error:  # the next request is told
+        except (BearlakeError, GroupRefusal) as error:  # reported to the next request
             self._needs_join = True
             self._refusal = error
         finally:
             self._joining = None
 
     async def _commit_before_join(self) -> None:
-        """So that whoever gets its partitions goes on behind what it has answered; in vain when the group has forgotten this member."""
+        """Commit, so that the next owner continues after our last answer. Has no effect if the group has forgotten this member."""
         try:
             await self.commit_acknowledged()
         except GroupRefusal as refusal:
@@ -212,10 +212,10 @@ class Consumer:
     # -- records -------------------------------------------------------------------------------------------------
 
     async def records(self, wait_ms: int, bytes_max: int) -> list[Consumed]:
-        """The next records, in order per partition; none when `wait_ms` pass without. Positions are behind them then.
+        """Return the next records, in order per partition, and advance the positions; an empty list after `wait_ms`.
 
         Raises:
-            Problem: there is nothing to read from, or no committed offset and no rule where to start.
+            Problem: no subscription or assignment, or neither a committed offset nor a reset rule.
             GroupRefusal: the group's coordinator refuses this member.
         """
         if self.is_ending:
@@ -249,7 +249,7 @@ class Consumer:
             if view is not None and is_there and partition in self._positions:
                 key = view.partition(partition[1])
                 ranges.append((partition, FetchRange(key, self._positions[partition], bytes_max)))
-        self._turn += 1  # who comes first in an answer that is full
+        self._turn += 1  # rotates which partition comes first, because an answer may be full
         turn = self._turn % len(ranges) if ranges else 0
         return ranges[turn:] + ranges[:turn]
 
@@ -259,12 +259,12 @@ class Consumer:
         wanted, bytes_min = [one for _, one in ranges], self.config.fetch_bytes_min
         answers = await self._streams.fetch(wanted, bytes_min=bytes_min, bytes_max=bytes_max, wait_ms=wait_ms)
         if self._joining is not None:
-            return []  # who of the group reads on is open: it would be committed too late for another member that does
+            return []  # a rebalance is running: another member may get the partitions, and our commit would be too late
         found: list[Consumed] = []
         positions = {}
         for (partition, _), fetched in zip(ranges, answers, strict=True):
             if partition not in self._assigned:
-                continue  # the group has changed meanwhile: it is read, and committed, by another member
+                continue  # reassigned in the meantime: another member reads and commits this partition
             if isinstance(fetched.error, OutOfRange):
                 await self._reset(partition, fetched)
                 continue
@@ -281,21 +281,21 @@ class Consumer:
     # -- positions -----------------------------------------------------------------------------------------------
 
     async def seek(self, positions: Mapping[Partition, int]) -> None:
-        """Read on from these offsets. Raises `Problem` (409) for a partition that is not its own."""
+        """Move to these offsets. Raises `Problem` (409) for an unassigned partition."""
         await self.settled(self.config.wait_ms)
         for partition in positions:
             self._require_assigned(partition)
         self._positions.update(positions)
 
     async def seek_to(self, partitions: Sequence[Partition], spec: OffsetSpec) -> None:
-        """Read on from the start or end of these partitions. Raises as `seek`."""
+        """Move to the start or end of these partitions. Raises as `seek` does."""
         await self.settled(self.config.wait_ms)
         for partition in partitions:
             self._require_assigned(partition)
         self._advance(await self._ask(partitions, spec))
 
     async def _place(self) -> None:
-        """Give every partition without a position one: the committed offset, or by the reset rule."""
+        """Set missing positions from the committed offset or the reset rule."""
         fresh = [partition for partition in self._assigned if partition not in self._positions]
         if not fresh:
             return
@@ -309,7 +309,7 @@ class Consumer:
         self._advance(await self._ask(rest, self.config.reset))
 
     def _advance(self, positions: Mapping[Partition, int]) -> None:
-        """Go on there, but for partitions that were given up while this was found out."""
+        """Advance the positions, except for partitions revoked in the meantime."""
         self._positions.update({partition: at for partition, at in positions.items() if partition in self._assigned})
 
     async def _reset(self, partition: Partition, fetched: Fetched) -> None:
@@ -339,10 +339,10 @@ class Consumer:
     # -- commits -------------------------------------------------------------------------------------------------
 
     async def commit(self, offsets: Mapping[Partition, CommittedOffset] | None) -> None:
-        """Commit these offsets, or (None) everything that was answered so far.
+        """Commit these offsets, or (None) everything returned so far.
 
         Raises:
-            Problem: 404 for a partition that does not exist; 409 for one that the group has given to another member.
+            Problem: 404 for a missing partition; 409 for a partition that the group has given to another member.
             GroupRefusal: the coordinator refuses this member.
         """
         await self.settle()
@@ -350,12 +350,12 @@ class Consumer:
             offsets = {partition: CommittedOffset(offset=offset) for partition, offset in self._positions.items()}
         elif self.is_subscribed and self._member.id:
             for partition in offsets:
-                self._require_assigned(partition)  # the other member may have committed more by now
+                self._require_assigned(partition)  # the new owner may have committed a later offset
         await self._commit(offsets, is_strict=True)
         self._answered_at = None
 
     async def commit_acknowledged(self) -> None:
-        """Commit what the client had when it last asked for more. Raises `GroupRefusal`."""
+        """Commit what the client had received when it last requested more. Raises `GroupRefusal`."""
         wanted = {
             partition: CommittedOffset(offset=offset)
             for partition, offset in self._acknowledged.items()
@@ -365,7 +365,7 @@ class Consumer:
             await self._commit(wanted, is_strict=False)
 
     async def _commit(self, offsets: Mapping[Partition, CommittedOffset], *, is_strict: bool) -> None:
-        """Commit for the present generation; of a partition that is not there, or (strict) raise `Problem`, or say nothing."""
+        """Commit in the current generation. For a missing partition, raise `Problem` if `is_strict`, else skip it."""
         member_id = self._member.id
         generation = self._member.generation if member_id else -1
         by_key: dict[PartitionKey, CommittedOffset] = {}
@@ -379,13 +379,13 @@ class Consumer:
         self._committed.update({partition: value.offset for partition, value in offsets.items()})
 
     async def committed(self, partitions: Collection[Partition]) -> dict[Partition, CommittedOffset]:
-        """Committed offsets of the group; partitions without one are left out. Raises `GroupRefusal`."""
+        """Return the group's committed offsets; omits partitions without one. Raises `GroupRefusal`."""
         keys = {partition: key for partition in partitions if (key := await self._key(partition)) is not None}
         found = await self._streams.groups.offsets(self.config.group, list(keys.values()))
         return {partition: found[key] for partition, key in keys.items() if key in found}
 
     async def close(self) -> None:
-        """Commit if it does so by itself, and leave the group; by the request that holds the lock. Raises `GroupRefusal`."""
+        """Commit if automatic commits are on, and leave the group. The caller holds the lock. Raises `GroupRefusal`."""
         if self.is_closed:
             return
         self.is_closed = True

@@ -1,6 +1,6 @@
-"""What requests to consumer instances contain: configs, subscriptions, partitions, offsets. `models.py` defines what is allowed.
+"""Parses requests to consumer instances: configs, subscriptions, partitions, offsets. `models.py` defines the valid forms.
 
-Source: Confluent, "REST Proxy API Reference v2": configs may be JSON values or their texts.
+Source: Confluent, "REST Proxy API Reference v2": config values may be JSON values or text.
 """
 
 import re2
@@ -30,7 +30,7 @@ _QUIET.log_errors = False
 
 
 def config(body: bytes, group: str, default_name: str, settings: RestSettings) -> ConsumerConfig:
-    """The config of a new instance. Raises `Problem` (400, 42204)."""
+    """Parse the config of a new instance. Raises `Problem` (400, 42204)."""
     asked = bodies.parse_optional(models.NEW_CONSUMER, body, code=42204, words=_BAD_CONFIG)
     return ConsumerConfig(
         group=group,
@@ -44,7 +44,7 @@ def config(body: bytes, group: str, default_name: str, settings: RestSettings) -
 
 
 def subscription(body: bytes) -> tuple[list[str], Pattern | None]:
-    """Topics, or a pattern. Raises `Problem` (40903: both, 422)."""
+    """Parse topics or a pattern. Raises `Problem` (40903 if both are given, 422)."""
     asked = bodies.parse_optional(models.SUBSCRIPTION, body)
     if asked.topics is not None and asked.topic_pattern is not None:
         raise Problem(409, 40903, "Subscription to topics, partitions and pattern are mutually exclusive")
@@ -59,19 +59,19 @@ def subscription(body: bytes) -> tuple[list[str], Pattern | None]:
 
 
 def partitions(body: bytes) -> list[Partition]:
-    """`{"partitions": [{"topic": …, "partition": …}]}`. Raises `Problem` (422)."""
+    """Parse `{"partitions": [{"topic": …, "partition": …}]}`. Raises `Problem` (422)."""
     asked = bodies.parse_optional(models.PLACES, body)
     return [(place.topic, place.partition) for place in asked.partitions]
 
 
 def offsets(body: bytes) -> list[Position]:
-    """`{"offsets": [{"topic": …, "partition": …, "offset": …}]}`. Raises `Problem` (422)."""
+    """Parse `{"offsets": [{"topic": …, "partition": …, "offset": …}]}`. Raises `Problem` (422)."""
     return bodies.parse_optional(models.POSITIONS, body).offsets
 
 
 def commits(body: bytes, metadata_bytes_max: int) -> dict[Partition, CommittedOffset] | None:
-    """Offsets to commit: one behind the records that the client names. None when it names none. Raises `Problem` (422)."""
-    if b"".join(body.split()) in (b"", b"{}"):  # an empty object may have spaces in it
+    """Parse the offsets to commit, one past each record that the client names; None if it names none. Raises `Problem` (422)."""
+    if b"".join(body.split()) in (b"", b"{}"):  # an empty object may contain spaces
         return None
     found = {}
     for at, one in enumerate(offsets(body)):
@@ -83,7 +83,7 @@ def commits(body: bytes, metadata_bytes_max: int) -> dict[Partition, CommittedOf
 
 
 def limits(request: web.Request, config: ConsumerConfig, settings: RestSettings) -> tuple[int, int]:
-    """Longest wait (ms) and size (bytes) of an answer. Raises `Problem` (422)."""
+    """Return the longest wait (ms) and the largest size (bytes) of an answer. Raises `Problem` (422)."""
     wait_ms = _query(request, "timeout", config.wait_ms)
     bytes_max = _query(request, "max_bytes", settings.fetch_bytes_max)
     return min(wait_ms, settings.request_timeout_ms), max(1, min(bytes_max, settings.fetch_bytes_max))

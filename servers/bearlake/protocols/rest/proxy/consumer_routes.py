@@ -1,12 +1,12 @@
-"""/consumers/…: instances of consumers, each in one server; the others pass its requests on (`forwarding.py`).
+"""Routes under /consumers: each consumer instance lives on one server, and other servers forward its requests (`forwarding.py`).
 
 | path | |
 |---|---|
 | `POST /consumers/{group}` | create |
-| `HEAD …/instances/{instance}` | whether there is one |
+| `HEAD …/instances/{instance}` | check existence |
 | `DELETE …/instances/{instance}` | leave the group |
-| `GET, POST, DELETE …/subscription` | topics or a pattern, shared with the group |
-| `GET, POST …/assignments` | partitions, not shared |
+| `GET, POST, DELETE …/subscription` | topics or a pattern, shared within the group |
+| `GET, POST …/assignments` | partitions, assigned without the group |
 | `GET …/records` | the next records |
 | `GET, POST …/offsets` | committed offsets |
 | `POST …/positions`, `…/positions/beginning`, `…/positions/end` | seek |
@@ -52,7 +52,7 @@ class ConsumerRoutes:
         forwarding: Forwarding,
         embedded: Embedded,
     ) -> None:
-        """`listener` is the one whose address is told to clients that do not say how they reach this server."""
+        """Clients that do not name the server's address receive the address of `listener`."""
         self._streams = streams
         self._servers = servers
         self._settings = settings
@@ -80,7 +80,7 @@ class ConsumerRoutes:
         router.add_post(f"{_INSTANCE}/positions/end", anywhere(self.seek_to_end))
 
     async def create(self, request: web.Request) -> web.Response:
-        """An instance, with a name of its own if it brings none."""
+        """Create a consumer instance; without a name, the server generates one."""
         group = request.match_info["group"]
         self._require_group(request)
         octets = await self._octets(request)
@@ -99,20 +99,20 @@ class ConsumerRoutes:
         return answer({"instance_id": config.name, "base_uri": base_uri})
 
     async def exists(self, request: web.Request) -> web.Response:
-        """Whether there is such an instance; asking is no use of it, and keeps it from nothing."""
+        """Check whether an instance exists; does not count as use of the instance."""
         self._require_group(request)
         if not self._consumers.has(request.match_info["group"], request.match_info["instance"]):
             raise problems.consumer_not_found()
         return _done()
 
     async def delete(self, request: web.Request) -> web.Response:
-        """End an instance."""
+        """Delete a consumer instance."""
         self._require_group(request)
         await self._consumers.delete(request.match_info["group"], request.match_info["instance"])
         return _done()
 
     async def subscription(self, request: web.Request) -> web.Response:
-        """What the instance is subscribed to."""
+        """Get the instance's subscription."""
         return answer({"topics": self._consumer(request).topics})
 
     async def subscribe(self, request: web.Request) -> web.Response:
@@ -136,12 +136,12 @@ class ConsumerRoutes:
         return _done()
 
     async def assignments(self, request: web.Request) -> web.Response:
-        """Partitions that the instance reads now."""
+        """List the partitions that the instance reads."""
         shown = [{"topic": topic, "partition": index} for topic, index in sorted(self._consumer(request).assigned)]
         return answer({"partitions": shown})
 
     async def assign(self, request: web.Request) -> web.Response:
-        """Take partitions, without the group."""
+        """Assign partitions without the group."""
         consumer, body = self._consumer(request), await self._octets(request)
         partitions = consumer_requests.partitions(body)
         for topic, index in partitions:
@@ -152,7 +152,7 @@ class ConsumerRoutes:
 
     @own_time
     async def records(self, request: web.Request) -> web.Response:
-        """The next records; none after the time that the client or its config says."""
+        """Get the next records; an empty list after the wait set by the client or its config."""
         consumer = self._consumer(request)
         form = formats.wanted(request, consumer.config.format)
         wait_ms, bytes_max = consumer_requests.limits(request, consumer.config, self._settings)
@@ -171,7 +171,7 @@ class ConsumerRoutes:
         return response
 
     async def committed(self, request: web.Request) -> web.Response:
-        """Committed offsets of partitions; -1 where there is none."""
+        """Get committed offsets of partitions; -1 where there is none."""
         consumer, body = self._consumer(request), await self._octets(request)
         partitions = consumer_requests.partitions(body)
         found = await consumer.committed(partitions)
@@ -188,7 +188,7 @@ class ConsumerRoutes:
         return answer({"offsets": shown})
 
     async def commit(self, request: web.Request) -> web.Response:
-        """Commit: the offsets given are those of the last records read; without any, everything answered so far."""
+        """Commit offsets: those of the last records read, as named in the body; without a body, all returned records."""
         consumer, body = self._consumer(request), await self._octets(request)
         offsets = consumer_requests.commits(body, self._streams.groups.settings.offset_metadata_bytes_max)
         async with consumer.turn():
@@ -196,7 +196,7 @@ class ConsumerRoutes:
         return answer({})
 
     async def seek(self, request: web.Request) -> web.Response:
-        """Read on from these offsets."""
+        """Move to the given offsets."""
         consumer, body = self._consumer(request), await self._octets(request)
         positions = {(one.topic, one.partition): one.offset for one in consumer_requests.offsets(body)}
         async with consumer.turn():
@@ -204,11 +204,11 @@ class ConsumerRoutes:
         return _done()
 
     async def seek_to_start(self, request: web.Request) -> web.Response:
-        """Read on from the first readable offsets."""
+        """Move to the first available offsets."""
         return await self._seek_to(request, OffsetSpec.EARLIEST)
 
     async def seek_to_end(self, request: web.Request) -> web.Response:
-        """Read on from the ends."""
+        """Move to the end offsets."""
         return await self._seek_to(request, OffsetSpec.LATEST)
 
     async def _seek_to(self, request: web.Request, spec: OffsetSpec) -> web.Response:
@@ -218,10 +218,10 @@ class ConsumerRoutes:
             await consumer.seek_to(partitions, spec)
         return _done()
 
-    # -- inside --------------------------------------------------------------------------------------------------
+    # -- internal ------------------------------------------------------------------------------------------------
 
     def _require_group(self, request: web.Request) -> None:
-        """Raise `Denied` unless the caller may read with the group of the path."""
+        """Raise `Denied` unless the caller may read with the path's group."""
         group = request.match_info["group"]
         require(self._streams.authorizer, principal_of(request), Operation.READ, Resource.GROUP, group)
 
@@ -240,7 +240,7 @@ def _done() -> web.Response:
 
 
 class _Readable(Pattern):
-    """A pattern of the topics that a caller may read."""
+    """A topic pattern limited to topics that the caller may read."""
 
     def __init__(self, streams: Streams, who: Principal, pattern: Pattern) -> None:
         self._streams = streams

@@ -1,6 +1,6 @@
-"""The consumer instances of this server: made, found, kept alive, and forgotten when they idle.
+"""The consumer instances of this server: creation, lookup, heartbeats, and expiry of idle instances.
 
-One background task beats for all of them, and owns the tasks in which they join their groups.
+One background task sends heartbeats for all instances, and owns the tasks in which they join their groups.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _POLL_S = 0.02
 
 
 class Consumers:
-    """All consumer instances of one server. Used from the event loop's thread only."""
+    """All consumer instances of one server. Use from the event loop's thread only."""
 
     def __init__(self, streams: Streams, settings: RestSettings) -> None:
         self._streams = streams
@@ -33,17 +33,17 @@ class Consumers:
         self._tasks: set[asyncio.Task[None]] = set()
         self._committed_at = 0.0
         self.is_draining = False
-        """Whether no more instances are made."""
+        """Whether the server drains and creates no new instances."""
         metrics.REST_CONSUMERS.set_function(lambda: len(self._instances))
         metrics.REST_CONSUMERS_MAX.set(settings.consumer_count_max)
 
     @property
     def count(self) -> int:
-        """Instances that have not ended."""
+        """Number of open instances."""
         return sum(not consumer.is_closed for consumer in self._instances.values())
 
     def create(self, config: ConsumerConfig, client_host: str) -> Consumer:
-        """A new instance. Raises `Problem` (40902: the name is taken; 429: there are too many; 50003: this server drains)."""
+        """Create an instance. Raises `Problem` (40902: the name is taken; 429: too many instances; 50003: this server drains)."""
         key = (config.group, config.name)
         if self.has(*key):
             raise name_taken(config.name)
@@ -57,12 +57,12 @@ class Consumers:
         return consumer
 
     def has(self, group: str, name: str) -> bool:
-        """Whether an instance is here; that is no use of it."""
+        """Return whether this server has the instance; does not count as use."""
         consumer = self._instances.get((group, name))
         return consumer is not None and not consumer.is_closed
 
     def find(self, group: str, name: str) -> Consumer:
-        """An instance, which counts as used now. Raises `Problem` (40403)."""
+        """Return an instance and mark it as used. Raises `Problem` (40403)."""
         consumer = self._instances.get((group, name))
         if consumer is None:
             raise problems.consumer_not_found()
@@ -70,20 +70,20 @@ class Consumers:
         return consumer
 
     async def delete(self, group: str, name: str) -> None:
-        """End an instance: it commits if it does so by itself, and leaves its group. Raises `Problem`, `GroupRefusal`."""
+        """Delete an instance: it commits if automatic commits are on, and leaves its group. Raises `Problem`, `GroupRefusal`."""
         consumer = self.find(group, name)
         async with consumer.lock:
             if self._instances.pop((group, name), None) is not None:
                 await consumer.close()
 
     async def run(self) -> None:
-        """Beat, commit and expire; ends only by cancellation."""
+        """Send heartbeats, commit and expire instances. Ends only by cancellation."""
         while True:
             await asyncio.sleep(self._settings.consumer_beat_ms / 1000)
             await self.beat()
 
     async def beat(self) -> None:
-        """One round of `run`: each instance in a task of its own, so that a coordinator that is away keeps only its own members waiting."""
+        """Run one round of `run`. Each instance has its own task, so that an unreachable coordinator delays only its own members."""
         now = asyncio.get_running_loop().time()
         is_commit_due = (now - self._committed_at) * 1000 >= self._settings.consumer_commit_ms
         if is_commit_due:
@@ -113,19 +113,19 @@ class Consumers:
             consumer.is_away = False
 
     def begin_drain(self) -> None:
-        """Make no new instances; those there are end at their next look for records, so that their clients can commit before."""
+        """Create no more instances. Existing instances end at their next request for records, so that clients can commit first."""
         self.is_draining = True
         for consumer in self._instances.values():
             consumer.is_ending = True
 
     async def drain(self) -> None:
-        """End all instances, behind the requests under way, and behind the commit of those that have just answered with records."""
+        """End all instances, after their open requests and, for an instance that just returned records, after its commit."""
         await asyncio.gather(*(self._end(key, consumer) for key, consumer in list(self._instances.items())))
 
     async def _end(self, key: tuple[str, str], consumer: Consumer) -> None:
         while True:
             async with consumer.lock:
-                # Looked at behind the request that had the lock: it may have answered with records.
+                # Check only now: the request that held the lock may have returned records.
                 if not consumer.is_held:
                     if self._instances.pop(key, None) is not None:
                         await self._close(consumer)
@@ -133,7 +133,7 @@ class Consumers:
             await asyncio.sleep(_POLL_S)
 
     async def close(self) -> None:
-        """End all instances within a bound."""
+        """End all instances within a time limit."""
         instances = list(self._instances.values())
         self._instances.clear()
         await asyncio.gather(*(self._close(consumer) for consumer in instances))
@@ -156,5 +156,5 @@ class Consumers:
 
 
 def name_taken(name: str) -> Problem:
-    """40902."""
+    """Error 40902."""
     return Problem(409, 40902, f"Consumer instance {name!r} with the specified consumer ID already exists")

@@ -1,12 +1,12 @@
-"""Embedded formats of the v2 API: how keys and values are written in JSON, by the content type of the request or the answer.
+"""Embedded formats of the v2 API: the JSON form of keys and values, selected by the content type of the request or answer.
 
     application/vnd.kafka.binary.v2+json       base64 text           any bytes
-    application/vnd.kafka.json.v2+json         a JSON value          its text without spaces, UTF-8
-    application/vnd.kafka.avro.v2+json         Avro's JSON encoding  Avro's binary one, behind the schema's id
-    application/vnd.kafka.jsonschema.v2+json   a JSON value          the same as json, behind the schema's id
-    application/vnd.kafka.protobuf.v2+json     Protobuf's JSON       a message, behind the schema's id and the path to it
+    application/vnd.kafka.json.v2+json         a JSON value          its compact text, UTF-8
+    application/vnd.kafka.avro.v2+json         Avro's JSON encoding  schema id, then Avro's binary encoding
+    application/vnd.kafka.jsonschema.v2+json   a JSON value          schema id, then the same as json
+    application/vnd.kafka.protobuf.v2+json     Protobuf's JSON       schema id and message path, then the message
 
-null is no key, and no value. What has a schema is written and read by `embedded.py`.
+null means no key or no value. `embedded.py` converts keys and values with schemas.
 """
 
 import base64
@@ -25,7 +25,7 @@ V2 = "application/vnd.kafka.v2+json"
 _GENERIC = ("application/vnd.kafka+json", "application/json", "application/octet-stream", "*/*", "application/*")
 
 _compact = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
-"""A value without spaces. (Made once: `json.dumps` would make one for each value.)"""
+"""Encodes compact JSON. A single encoder, because `json.dumps` would build one per value."""
 
 
 class Format(Enum):
@@ -39,12 +39,12 @@ class Format(Enum):
 
     @property
     def schema_type(self) -> SchemaType | None:
-        """The type of its schemas; None: it has none."""
+        """The schema type of the format, or None."""
         return _SCHEMA_TYPES.get(self)
 
     @property
     def content_type(self) -> str:
-        """The content type that names it."""
+        """The content type of the format."""
         return f"application/vnd.kafka.{self.value}.v2+json"
 
 
@@ -59,7 +59,7 @@ _BY_TYPE = {form.content_type: form for form in Format} | {
 
 
 def of_body(request: web.Request) -> Format:
-    """The format of a produce request's body. Raises `Problem` (415)."""
+    """Return the format of a produce request's body. Raises `Problem` (415)."""
     content_type = request.content_type
     if content_type in _GENERIC or content_type == V2:
         return Format.BINARY
@@ -71,16 +71,16 @@ def of_body(request: web.Request) -> Format:
 
 
 def check_v2(request: web.Request) -> None:
-    """Whether the body of a request without records is of a type that is read here. Raises `Problem` (415)."""
+    """Check the content type of a request body without records. Raises `Problem` (415)."""
     if request.content_type not in (V2, *_GENERIC, *_BY_TYPE):
         raise Problem(415, 415, f"HTTP 415 Unsupported Media Type: {request.content_type[:100]!r}: expected {V2}")
 
 
 def wanted(request: web.Request, own: Format) -> Format:
-    """The format of an answer with records, for a consumer of the format `own`.
+    """Return the format for an answer with records; the consumer's own format is `own`.
 
     Raises:
-        Problem: 406 when the client wants another one.
+        Problem: 406 if the client accepts only other formats.
     """
     accept = request.headers.get("Accept", "*/*")
     offered = [part.split(";")[0].strip().lower() for part in accept.split(",")]
@@ -97,7 +97,7 @@ def wanted(request: web.Request, own: Format) -> Format:
 
 
 def base64_in(value: Any, what: str) -> bytes | None:
-    """The bytes of a key or value that is base64 text (Any: a JSON value). Raises `Problem` (422)."""
+    """Decode a key or value given as base64 text (Any: a JSON value). Raises `Problem` (422)."""
     if value is None:
         return None
     if not isinstance(value, str):
@@ -109,7 +109,7 @@ def base64_in(value: Any, what: str) -> bytes | None:
 
 
 def json_in(value: Any, what: str) -> bytes | None:
-    """The bytes of a key or value that is a JSON value (Any). Raises `Problem` (422)."""
+    """Encode a key or value given as a JSON value (Any). Raises `Problem` (422)."""
     if value is None:
         return None
     try:
@@ -123,7 +123,7 @@ def json_in(value: Any, what: str) -> bytes | None:
 
 
 def encode(form: Format, value: bytes | None) -> Any:
-    """Bytes as what an answer holds, in a format without schemas (Any: a JSON value). Raises `Unfit` for bytes that are no JSON."""
+    """Convert bytes to JSON for an answer, in a format without schemas (Any: a JSON value). Raises `Unfit` if bytes are not JSON."""
     if value is None:
         return None
     if form is Format.BINARY:

@@ -1,9 +1,9 @@
-"""Any server answers for any consumer instance: a request for one that lives elsewhere is passed on to the server that has it.
+"""Lets any server answer for any consumer instance: forwards a request to the server that has the instance.
 
     client ──► load balancer ──► any server ──(Bearlake-Forwarded)──► the server that has the instance
 
-It is looked for where it was last, or where it belongs (`placement.py`); is it not there, all others are asked at once, which only happens
-for names that nobody has, and after servers came or went. An instance that is here is served here, without a look at others.
+The server tries the instance's last known server, or its preferred server (`placement.py`). If the instance is not there, the server
+asks all other servers at once; this is rare: the name is unknown, or servers joined or left. Local instances need no forwarding.
 """
 
 import asyncio
@@ -26,28 +26,28 @@ from bearlake.serving.listener import Listener
 from bearlake.serving.live_servers import LiveServers
 
 _SLICE_MS = 5_000
-"""Longest wait for records that is passed on in one piece, so that a server which drains need not break one off."""
+"""Longest wait for records that is forwarded as one request. Longer waits are split, so that a draining server need not abort one."""
 
 
 class Forwarding:
-    """The way to consumer instances of other servers."""
+    """Forwards requests for consumer instances to other servers."""
 
     def __init__(self, servers: LiveServers, settings: RestSettings, listener: Listener, consumers: Consumers) -> None:
-        """`listener` is the one by which servers reach each other; `consumers` are this server's."""
+        """Servers reach each other through `listener`; `consumers` are this server's instances."""
         self._settings = settings
         self._own_address = listener.address
         self._consumers = consumers
         self._peers = Peers(servers, settings, listener)
-        self._places: OrderedDict[Key, int] = OrderedDict()  # node ids; the one asked for last is the last
+        self._places: OrderedDict[Key, int] = OrderedDict()  # node ids, least recently used first
 
     async def close(self) -> None:
         """Close connections to other servers."""
         await self._peers.close()
 
     def anywhere(self, handler: Handler) -> Handler:
-        """`handler`, which knows this server's instances, for those of all servers."""
+        """Wrap `handler`, which knows only local instances, to serve the instances of all servers."""
 
-        @functools.wraps(handler)  # with its marks
+        @functools.wraps(handler)  # keeps the handler's attributes
         async def handle(request: web.Request) -> web.StreamResponse:
             key = request.match_info["group"], request.match_info["instance"]
             if self._consumers.has(*key) or self._is_for_here(request):
@@ -57,18 +57,18 @@ class Forwarding:
         return handle
 
     async def create(self, request: web.Request, body: bytes, key: Key, *, is_named: bool) -> web.Response | None:
-        """Let the server make an instance that shall have it; None when this is the one.
+        """Forward the creation to the preferred server of the instance; None if that is this server.
 
-        `is_named`: the client chose the name, which must be nobody else's. A server that drains has others make it, if there are any.
+        `is_named`: the client chose the name, so the name must be unique. A draining server forwards to another server if possible.
 
         Raises:
-            Problem: 40902, another server has an instance of this name; 50003, a server went away with the request.
+            Problem: 40902, another server has an instance of this name; 50003, the other server did not answer.
         """
         if self._consumers.has(*key) or self._is_for_here(request):
             return None
         order = placement.order(key, [server for server in self._peers.all() if self._stays(server)])
         if is_named:
-            asked = [server for server in self._peers.others() if server not in order[:1]]  # the first looks itself
+            asked = [server for server in self._peers.others() if server not in order[:1]]  # the first checks itself
             if await self._find(key, asked) is not None:
                 raise name_taken(key[1])
         for server in order:
@@ -79,12 +79,12 @@ class Forwarding:
                 answer = await self._peers.send(server, "POST", request.rel_url.raw_path, headers, body)
             except Unreachable:
                 continue
-            if answer.status != 503:  # else it has stopped to take them, or has too much to do
+            if answer.status != 503:  # 503: draining or overloaded, so try the next server
                 self._remember(key, server)
                 return answer
         return None
 
-    # -- inside --------------------------------------------------------------------------------------------------
+    # -- internal ------------------------------------------------------------------------------------------------
 
     def _is_for_here(self, request: web.Request) -> bool:
         return FORWARDED in request.headers or not self._peers.others()
@@ -93,13 +93,14 @@ class Forwarding:
         return not server.is_draining and not (self._peers.is_self(server) and self._consumers.is_draining)
 
     def _client_address(self, request: web.Request) -> dict[str, str]:
-        """Headers that tell what the client calls this server; none if it uses this one's own address: it is told the other's, then."""
+        """Return headers with the address that the client used; none if that is this server's own address, so that the client gets the
+        other server's address."""
         scheme, host = addresses.of_client(request, self._own_address)
         is_direct = host == self._own_address and scheme == request.scheme
         return {} if is_direct else {addresses.PROTO: scheme, addresses.HOST: host}
 
     async def _answer(self, request: web.Request, key: Key) -> web.Response:
-        """The answer of the server that has the instance; a long wait for records in pieces."""
+        """Return the answer of the instance's server; splits a long wait for records into several requests."""
         body = await bodies.read(request, self._settings.request_bytes_max) if request.can_read_body else None
         loop = asyncio.get_running_loop()
         wait_ms = self._wait_ms(request)
@@ -115,13 +116,13 @@ class Forwarding:
                 return answer
 
     def _wait_ms(self, request: web.Request) -> int:
-        """How long the client says that it waits for records; 0 when it does not, or in no way that has a meaning."""
+        """Return the client's wait for records; 0 if absent or invalid."""
         text = request.query.get("timeout", "")
         is_number = text.isascii() and text.isdigit() and len(text) < 19
         return min(int(text), self._settings.request_timeout_ms) if is_number else 0
 
     async def _pass_on(self, request: web.Request, path: str, body: bytes | None, key: Key) -> web.Response:
-        """Raises `Problem`: 40403, nobody has the instance; 50003, the server that may have it does not answer."""
+        """Forward one request. Raises `Problem`: 40403, no server has the instance; 50003, the server that may have it does not answer."""
         headers = _headers(request)
         others = self._peers.others()
         guess = self._guess(key, others)
@@ -132,7 +133,7 @@ class Forwarding:
             except Untrusted:
                 pass
             except Unreachable:
-                is_in_doubt = not guess.is_draining  # one that drains listens for as long as it has instances
+                is_in_doubt = not guess.is_draining  # a draining server listens as long as it has instances
             else:
                 if not _is_absent(answer):
                     self._remember(key, guess)
@@ -150,7 +151,7 @@ class Forwarding:
             raise _away() from error
 
     def _guess(self, key: Key, others: Sequence[Server]) -> Server | None:
-        """Where an instance is in all likelihood; None when that would be here."""
+        """Return the server that most likely has the instance; None if that is this server."""
         node_id = self._places.get(key)
         remembered = next((server for server in others if server.ref.node_id == node_id), None)
         if remembered is not None:
@@ -159,7 +160,7 @@ class Forwarding:
         return None if self._peers.is_self(first) else first
 
     async def _find(self, key: Key, servers: Sequence[Server]) -> Server | None:
-        """Who of `servers` has an instance, all asked at once. Raises `Problem` (50003): nobody says so, and one does not answer."""
+        """Return the server that has the instance; asks all at once. Raises `Problem` (50003) if none has it and one does not answer."""
         questions = [asyncio.create_task(self._ask(server, key)) for server in servers]
         doubt: Problem | None = None
         try:
@@ -195,9 +196,9 @@ def _headers(request: web.Request) -> dict[str, str]:
 
 
 def _is_absent(answer: web.Response) -> bool:
-    """Whether an answer says that the instance is not there."""
+    """Return whether the answer says that the instance does not exist."""
     assert isinstance(answer.body, bytes)
-    return answer.status == 404 and (not answer.body or b'"error_code": 40403' in answer.body)  # none: to HEAD
+    return answer.status == 404 and (not answer.body or b'"error_code": 40403' in answer.body)  # HEAD has no body
 
 
 def _away() -> Problem:

@@ -1,6 +1,6 @@
-"""A member of a classic consumer group that lives in this server: the client's half of Kafka's group protocol.
+"""A member of a classic consumer group inside this server: the client side of Kafka's group protocol.
 
-Joins, assigns when it is the leader, syncs, sends heartbeats. Kafka's own clients in the same group see it as one of theirs.
+The member joins, assigns if it is the leader, syncs and sends heartbeats. Kafka clients in the same group see an ordinary member.
 """
 
 from collections.abc import Collection
@@ -21,12 +21,12 @@ _AGAIN = frozenset({Problem.REBALANCE_IN_PROGRESS, Problem.ILLEGAL_GENERATION, P
 
 
 class GroupMember:
-    """One member; not used by two tasks at once, except for `beat`."""
+    """One member. Not for concurrent use, except `beat`."""
 
     def __init__(
         self, groups: Groups, catalog: Catalog, group: str, client: tuple[str, str], settings: RestSettings
     ) -> None:
-        """`client` is the id and host that others are shown."""
+        """`client` is the client id and host shown in group descriptions."""
         self._groups = groups
         self._catalog = catalog
         self._group = group
@@ -35,11 +35,11 @@ class GroupMember:
         self._counts: dict[str, int] = {}
         self._joined_topics: frozenset[str] = frozenset()
         self.id = ""
-        """Id in the group; empty before the first join."""
+        """Member id; empty before the first join."""
         self.generation = -1
 
     async def join(self, topics: Collection[str]) -> list[Partition]:
-        """Join or rejoin with these topics; the partitions that it got. Waits for the other members. Raises `GroupRefusal`."""
+        """Join or rejoin with these topics and return the assigned partitions. Waits for other members. Raises `GroupRefusal`."""
         for attempt in range(ATTEMPT_COUNT):
             try:
                 joined = await self._groups.join(self._group, self._request(topics))
@@ -58,10 +58,10 @@ class GroupMember:
         raise AssertionError("the last attempt returns or raises")
 
     async def beat(self, topics: Collection[str]) -> bool:
-        """Say that it lives; whether it has to join again: the group asks for it, or what it wants or assigned is out of date.
+        """Send a heartbeat; return whether the member must rejoin: at the group's request, or after a change of topics or partition counts.
 
         Raises:
-            GroupRefusal: the coordinator is elsewhere, or does not answer.
+            GroupRefusal: the coordinator has moved or does not answer.
         """
         try:
             await self._groups.heartbeat(self._group, self.id, None, self.generation)
@@ -74,7 +74,7 @@ class GroupMember:
         )
 
     async def leave(self) -> None:
-        """Leave the group, if it is in it. Raises `GroupRefusal`."""
+        """Leave the group; no-op for a non-member. Raises `GroupRefusal`."""
         if self.id:
             member_id, self.id = self.id, ""
             await self._groups.leave(self._group, member_id, None)

@@ -1,7 +1,7 @@
 """The other REST servers of the deployment, and requests to them.
 
-Connections are kept between requests, as many as this server takes requests at once. With TLS, certificates of other servers must be
-those of authorities that this machine knows. Where clients are known by their certificates nothing is passed on: it would lose the name.
+Connections are pooled, up to the server's own limit of concurrent requests. With TLS, the machine's trusted authorities must have
+signed the other servers' certificates. Listeners that require client certificates do not forward, because the caller would be lost.
 """
 
 import logging
@@ -24,7 +24,7 @@ from bearlake.telemetry import metrics
 log = logging.getLogger(__name__)
 
 FORWARDED = "Bearlake-Forwarded"
-"""Header of requests between servers: the node id of the one that passes it on. Such a request is not passed on again."""
+"""Header of requests between servers: the node id of the forwarding server. Such a request is not forwarded again."""
 
 _CONNECT_S = 2.0
 _QUESTION_S = 5.0
@@ -35,15 +35,15 @@ _PASSED = (hdrs.CONTENT_TYPE, hdrs.RETRY_AFTER)
 
 
 class Unreachable(Exception):
-    """The server was not sent anything: nobody listens there, or not soon enough."""
+    """The request was not sent: no connection could be made in time."""
 
 
 class Untrusted(Unreachable):
-    """There is a server, but its certificate cannot be verified."""
+    """The server responds, but its certificate cannot be verified."""
 
 
 class Peers:
-    """Servers as clients of each other. Used from the event loop's thread only; makes connections when the first request needs one."""
+    """HTTP client for the other servers. Use from the event loop's thread only. Connects on demand."""
 
     def __init__(self, servers: LiveServers, settings: RestSettings, listener: Listener) -> None:
         self._servers = servers
@@ -53,7 +53,7 @@ class Peers:
         self._session: aiohttp.ClientSession | None = None
         self._is_distrust_told = False
         self._unreachable: set[int] = set()
-        """Servers, by node id, of which the log says so."""
+        """Node ids of the servers that the log has reported as unreachable."""
 
     async def close(self) -> None:
         """Close all connections."""
@@ -61,7 +61,7 @@ class Peers:
             await self._session.close()
 
     def all(self) -> list[Server]:
-        """Live REST servers, draining ones and this one too; only this one where nothing can be passed on."""
+        """Return the live REST servers, including draining servers and this server. Only this server if forwarding is impossible."""
         is_personal = self._tls is not None and self._tls.verify_mode is ssl.CERT_REQUIRED
         return [
             server
@@ -70,27 +70,27 @@ class Peers:
         ]
 
     def others(self) -> list[Server]:
-        """`all` without this one."""
+        """Return `all` without this server."""
         return [server for server in self.all() if not self.is_self(server)]
 
     def is_self(self, server: Server) -> bool:
-        """Whether that is this server."""
+        """Return whether `server` is this server."""
         return server.ref.node_id == self._servers.node_id
 
     async def send(
         self, server: Server, method: str, path: str, headers: Mapping[str, str], body: bytes | None
     ) -> web.Response:
-        """The answer of a server: status, body and its type. `path` (with a query) is escaped already.
+        """Send a request and return the answer: status, body and content type. `path` (with query) is already escaped.
 
         Raises:
             Unreachable: the request was not sent.
-            Problem: 50003, it was sent, and there is no answer.
+            Problem: 50003, the request was sent but not answered.
         """
         limit_s = self._settings.request_timeout_ms / 1000 + _MARGIN_S
         return await self._send(server, method, path, headers, body, limit_s)
 
     async def has(self, server: Server, key: Key) -> bool:
-        """Whether a server has an instance; not if it cannot be reached. Raises `Problem` (50003): it was asked, and does not answer."""
+        """Return whether a server has an instance; False if unreachable. Raises `Problem` (50003) if the server does not answer."""
         group, name = (quote(part, safe="") for part in key)
         path = f"/consumers/{group}/instances/{name}"
         try:
@@ -147,7 +147,7 @@ class Peers:
         if self._session is None:
             connector = aiohttp.TCPConnector(
                 limit=self._settings.request_count_max,
-                keepalive_timeout=min(_KEEP_S, self._settings.idle_ms / 2000),  # before the other side closes it
+                keepalive_timeout=min(_KEEP_S, self._settings.idle_ms / 2000),  # close before the other side does
                 ssl=True if self._tls is None else ssl.create_default_context(),
             )
             self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())

@@ -1,7 +1,7 @@
-"""Which server shall have a consumer instance: all servers agree without talking, as long as they see the same members.
+"""Assigns consumer instances to servers. Servers agree without communication, as long as they see the same members.
 
-A name that a server makes up has its node id in it, so that the instance stays where its client came first. A name that a client chose
-belongs to one server by rendezvous hashing (`serving/routing.py`), so that two clients that choose the same one meet there.
+A generated name contains the node id of its server, so that the instance stays where the client connected first. A name chosen by a
+client belongs to one server by rendezvous hashing (`serving/routing.py`), so that two clients with the same name reach one server.
 """
 
 import re
@@ -18,12 +18,12 @@ _MADE = re.compile(r"rest-consumer-([0-9]{1,10})-[0-9a-f-]{36}")
 
 
 def new_name(node_id: int) -> str:
-    """A name for an instance without one, which shall live in the server `node_id`."""
+    """Generate a name for an instance on server `node_id`."""
     return f"rest-consumer-{node_id}-{uuid.uuid4()}"
 
 
 def order(key: Key, servers: Sequence[Server]) -> list[Server]:
-    """All `servers`, whose turn it is to have the instance first."""
+    """Return all `servers` in order of preference for the instance."""
     group, name = key
     made = _MADE.fullmatch(name)
     home = int(made[1]) if made else None

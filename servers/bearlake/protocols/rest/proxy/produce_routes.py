@@ -31,7 +31,7 @@ _NOT_RETRIABLE, _RETRIABLE = 1, 2
 
 
 class ProduceRoutes:
-    """Handlers that write."""
+    """Handlers that write records."""
 
     def __init__(self, streams: Streams, settings: RestSettings, writing: Writing, embedded: Embedded) -> None:
         self._streams = streams
@@ -45,11 +45,11 @@ class ProduceRoutes:
         router.add_post("/topics/{topic}/partitions/{partition}", self.to_partition)
 
     async def to_topic(self, request: web.Request) -> web.Response:
-        """Records with or without a partition of their own."""
+        """Write records to a topic; each record may name its partition."""
         return await self._produce(request, None)
 
     async def to_partition(self, request: web.Request) -> web.Response:
-        """Records for one partition."""
+        """Write records to one partition."""
         return await self._produce(request, parse_index(request.match_info["partition"]))
 
     async def _produce(self, request: web.Request, partition: int | None) -> web.Response:
@@ -84,7 +84,7 @@ class ProduceRoutes:
         body: Produce[Any],
         size_bytes: int,
     ) -> Column:
-        """The keys or the values of the records (Any: records of the format)."""
+        """Return the keys or values of the records (Any: records of the format)."""
         found = [getattr(record, part) for record in body.records]
         if form is Format.BINARY:
             return Column(found, None)
@@ -99,7 +99,7 @@ class ProduceRoutes:
     def _placed(
         self, view: StreamView, asked: Sequence[BinaryRecord | JsonRecord], records: Sequence[Record]
     ) -> list[tuple[int, Record]]:
-        """The records with the partitions that they ask for, or that their keys choose."""
+        """Assign each record to the partition it names, or to the partition of its key."""
         somewhere = self._writing.any_partition(view)
         placed = []
         for one, record in zip(asked, records, strict=True):
@@ -123,14 +123,14 @@ class ProduceRoutes:
 
 
 def parse_index(text: str) -> int:
-    """A partition's number from a path. Raises `Problem` (404)."""
+    """Parse a partition index from a path. Raises `Problem` (404)."""
     if not (text.isascii() and text.isdigit() and len(text) < 11 and int(text) <= models.INT32_MAX):
         raise Problem(404, 404, f"HTTP 404 Not Found: {text[:20]!r} is no partition number")
     return int(text)
 
 
 def _reader(form: Format, *, is_partition_given: bool) -> Reader[Any]:
-    """What reads bodies of a format (Any: each has records of its own); records name no partition where the path does."""
+    """Return the body parser for a format (Any: record types differ by format). If the path names the partition, records must not."""
     if form is Format.BINARY:
         return models.BINARY_PAIRS if is_partition_given else models.BINARY
     return models.JSON_PAIRS if is_partition_given else models.JSON
@@ -148,5 +148,5 @@ def _shown(written: Written) -> dict[str, object]:
 
 
 def is_retriable(error: BearlakeError) -> bool:
-    """Whether the same record may succeed later."""
+    """Return whether a retry of the same record may succeed."""
     return isinstance(error, (Unavailable, Overloaded))

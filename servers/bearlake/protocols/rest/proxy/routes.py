@@ -27,7 +27,7 @@ class ProxyRoutes:
         embedded: Embedded,
         listener: Listener,
     ) -> None:
-        """`listener` is the one by which servers reach each other."""
+        """Servers reach each other through `listener`."""
         self.consumers = Consumers(streams, settings)
         self._forwarding = Forwarding(servers, settings, listener, self.consumers)
         self._routes = (
@@ -42,5 +42,5 @@ class ProxyRoutes:
             routes.add_to(router)
 
     async def close(self) -> None:
-        """Close connections to other servers; requests have ended by then."""
+        """Close connections to other servers. All requests must have ended."""
         await self._forwarding.close()

@@ -1,8 +1,8 @@
-"""The keys, or the values, of a v2 produce request whose format has schemas.
+"""Keys or values of a v2 produce request whose format has schemas.
 
     {"key_schema": "…" | "key_schema_id": 1, "value_schema": "…" | "value_schema_id": 2, "records": […]}
 
-The id counts where both are given. A schema is registered for the subject `{topic}-key` or `{topic}-value`, unless it is there already.
+If both are given, the id is used. A new schema is registered for the subject `{topic}-key` or `{topic}-value`.
 
 Source: Confluent, "REST Proxy API Reference v2", POST /topics/(topic).
 """
@@ -21,7 +21,7 @@ _MISSING_CODES = {"key": 42201, "value": 42202}
 
 
 class Column(NamedTuple):
-    """Keys or values, one for each record, and the id of their schema."""
+    """Keys or values, one per record, and their schema id."""
 
     values: Sequence[bytes | None]
     schema_id: int | None
@@ -37,10 +37,10 @@ async def column(
     values: Sequence[Any],
     size_bytes: int,
 ) -> Column:
-    """The bytes of a request's keys or values (`part`). Without schema there may be none.
+    """Encode a request's keys or values (`part`). Without a schema, all of them must be null.
 
     Raises:
-        Problem: 42201 or 42202 when the schema is missing, and what `Embedded` has to say.
+        Problem: 42201 or 42202 if the schema is missing, and the errors of `Embedded`.
     """
     schema_id, text = (
         (body.key_schema_id, body.key_schema) if part == "key" else (body.value_schema_id, body.value_schema)

@@ -1,6 +1,6 @@
-"""GET /topics, /topics/{topic}, …/partitions, …/partitions/{partition}, …/offsets, /brokers: what is there.
+"""Metadata routes: GET /topics, /topics/{topic}, …/partitions, …/partitions/{partition}, …/offsets, /brokers.
 
-Every server takes every partition; one is named as leader, and in sync alone, the same by every server that is asked.
+Every server accepts every partition. All servers report the same server as a partition's leader and only in-sync replica.
 """
 
 import json
@@ -23,7 +23,7 @@ from bearlake.streams.service import Streams
 
 
 class TopicRoutes:
-    """Handlers that tell."""
+    """Handlers for metadata."""
 
     def __init__(self, streams: Streams, servers: LiveServers) -> None:
         self._streams = streams
@@ -39,28 +39,28 @@ class TopicRoutes:
         router.add_get("/brokers", self.brokers)
 
     async def names(self, request: web.Request) -> web.Response:
-        """Names of all topics."""
+        """List the topics."""
         names, who = self._streams.catalog.names(), principal_of(request)
         return answer([name for name in names if self._streams.may(who, Operation.DESCRIBE, name)])
 
     async def describe(self, request: web.Request) -> web.Response:
-        """One topic with its configs and partitions."""
+        """Get a topic with its configs and partitions."""
         view = await self._view(request)
         own = view.stream.configs
         configs = {config.name: stream_configs.value(own, config.name) for config in stream_configs.ALL}
         return answer({"name": view.name, "configs": configs, "partitions": self._partitions(view)})
 
     async def partitions(self, request: web.Request) -> web.Response:
-        """Partitions of a topic."""
+        """List a topic's partitions."""
         return answer(self._partitions(await self._view(request)))
 
     async def partition(self, request: web.Request) -> web.Response:
-        """One partition."""
+        """Get a partition."""
         view = await self._view(request)
         return answer(self._partitions(view)[_index(request, view)])
 
     async def offsets(self, request: web.Request) -> web.Response:
-        """Start and end offset of a partition, the truth as of now."""
+        """Get the current start and end offsets of a partition."""
         view = await self._view(request)
         key = view.partition(_index(request, view))
         bounds = (await self._streams.bounds([key])).get(key)
@@ -69,7 +69,7 @@ class TopicRoutes:
         return answer({"beginning_offset": bounds.start, "end_offset": bounds.end})
 
     async def brokers(self, request: web.Request) -> web.Response:
-        """Node ids of the live servers."""
+        """List the node ids of the live servers."""
         return answer({"brokers": [server.ref.node_id for server in self._servers.live()]})
 
     async def _view(self, request: web.Request) -> StreamView:
@@ -86,7 +86,7 @@ class TopicRoutes:
 
 
 async def find(streams: Streams, who: Principal, name: str, operation: Operation) -> StreamView:
-    """A stream. Raises `Problem` (40401), also when the caller may not know of it."""
+    """Return a stream. Raises `Problem` (40401) if the stream does not exist or the caller may not see it."""
     try:
         view = await streams.catalog.find(name)
     except NotFound as error:
@@ -97,7 +97,7 @@ async def find(streams: Streams, who: Principal, name: str, operation: Operation
 
 
 def answer(value: object, status: int = 200) -> web.Response:
-    """A value as the v2 API's JSON."""
+    """Build a JSON answer of the v2 API."""
     return web.Response(status=status, body=json.dumps(value).encode(), content_type=V2_TYPE)
 
 

@@ -1,4 +1,4 @@
-"""Answers and errors of the schema registry: JSON of the type that the client asks for.
+"""Answers and errors of the schema registry: JSON in the content type that the client accepts.
 
 Source: Confluent, "Schema Registry API Reference", content types and errors.
 """
@@ -18,7 +18,7 @@ from bearlake.telemetry import metrics
 OWN_TYPE = "application/vnd.schemaregistry.v1+json"
 TYPES = (OWN_TYPE, "application/vnd.schemaregistry+json", "application/json")
 ACCEPTED_TYPES = (*TYPES, "application/octet-stream")
-"""Types of request bodies. A body whose type is not said counts as octets."""
+"""Content types of request bodies. A body without a content type counts as `application/octet-stream`."""
 
 _CODES: tuple[tuple[type[errors.BearlakeError], int, int], ...] = (
     (errors.TooLarge, 413, 413),
@@ -29,21 +29,21 @@ _CODES: tuple[tuple[type[errors.BearlakeError], int, int], ...] = (
     (errors.Unavailable, 500, 50001),
     (errors.Conflict, 409, 409),
 )
-"""Status and error code of kinds that bring no code of their own."""
+"""Status and error code of error kinds without a code of their own."""
 
 
 def answer(request: web.Request, value: object, status: int = 200) -> web.Response:
-    """A value as JSON."""
+    """Build a JSON answer."""
     return web.Response(status=status, body=json.dumps(value).encode(), headers={"Content-Type": _wanted(request)})
 
 
 def text_answer(request: web.Request, text: str) -> web.Response:
-    """A text that is what it is, such as a bare schema."""
+    """Build an answer from text that is sent unchanged, such as a schema."""
     return web.Response(body=text.encode(), headers={"Content-Type": _wanted(request)})
 
 
 def problem(request: web.Request, status: int, code: int, message: str) -> web.Response:
-    """An error."""
+    """Build an error answer."""
     metrics.REGISTRY_ERRORS.labels(str(code)).inc()
     response = answer(request, {"error_code": code, "message": message}, status)
     if status == 503:
@@ -52,7 +52,7 @@ def problem(request: web.Request, status: int, code: int, message: str) -> web.R
 
 
 def refused(request: web.Request, error: errors.BearlakeError) -> web.Response:
-    """An error kind as its answer."""
+    """Build the answer for an error kind."""
     if isinstance(error, Refusal):
         return problem(request, int(str(error.code)[:3]), error.code, str(error))
     for kind, status, code in _CODES:
@@ -62,7 +62,7 @@ def refused(request: web.Request, error: errors.BearlakeError) -> web.Response:
 
 
 def shown_schema(schema: Schema, text: str | None = None) -> dict[str, Any]:
-    """A schema's own fields; `text`: in another form than the kept one. Avro, the default type, is not named."""
+    """Return a schema's own fields, with `text` in place of the stored text. Omits the type of Avro, which is the default."""
     shown: dict[str, Any] = {"guid": str(schema.guid)}
     if schema.type is not SchemaType.AVRO:
         shown["schemaType"] = schema.type.value
@@ -76,14 +76,14 @@ def shown_schema(schema: Schema, text: str | None = None) -> dict[str, Any]:
 
 
 def shown_version(version: SchemaVersion, text: str | None = None) -> dict[str, Any]:
-    """A version with its schema."""
+    """Return a version with its schema."""
     head = {"subject": names.shown(version.subject), "version": version.number, "id": version.schema.id}
     deleted = {"deleted": True} if version.is_deleted else {}
     return head | shown_schema(version.schema, text) | deleted
 
 
 def _reference(reference: Reference, context: str) -> dict[str, Any]:
-    """A reference as it is written inside `context`."""
+    """Return a reference as written inside `context`."""
     subject, number = VersionKey(*reference.version)
     name = subject.name if subject.context == context else names.shown(subject)
     return {"name": reference.name, "subject": name, "version": number}

@@ -1,6 +1,6 @@
-"""The schema registry's HTTP application: its guard and the routes.
+"""The schema registry's HTTP application: its guard and routes.
 
-Whoever binds it to a listener owns its life; it keeps no state of its own.
+The application keeps no state; the code that binds it to a listener owns its lifetime.
 """
 
 from aiohttp import web
@@ -17,13 +17,13 @@ from bearlake.serving.http.openapi.routes import DocumentRoutes
 from bearlake.streams.schemas.service import Schemas
 
 CONTEXT_PREFIX = "/contexts/{context}"
-"""Every route is also there inside a context, for clients whose base URL names one."""
+"""Every route also exists inside a context, for clients whose base URL names a context."""
 
 
 def build_application(
     schemas: Schemas, settings: RegistrySettings | None = None, *, cluster_id: str = ""
 ) -> web.Application:
-    """The registry's HTTP application on `schemas`; `cluster_id` is what `/v1/metadata/id` tells."""
+    """Build the registry's HTTP application on `schemas`; `/v1/metadata/id` returns `cluster_id`."""
     settings = settings or RegistrySettings()
     return guarded_application(schemas, RegistryGuard(settings), settings, cluster_id)
 
@@ -31,7 +31,7 @@ def build_application(
 def guarded_application(
     schemas: Schemas, guard: RegistryGuard, settings: RegistrySettings, cluster_id: str
 ) -> web.Application:
-    """The same behind a guard of the caller's, which knows how many requests are under way. Bodies must come as they were sent."""
+    """Build the application behind the caller's guard, which counts open requests. Request bodies must arrive unmodified."""
     app = guard.application()
     bytes_max = settings.request_bytes_max
     for routes in (SchemaRoutes(schemas), SubjectRoutes(schemas, bytes_max), RuleRoutes(schemas, bytes_max)):
@@ -46,17 +46,17 @@ def guarded_application(
 
 
 async def _root(request: web.Request) -> web.Response:
-    """Nothing; that it is answered says that the registry is there."""
+    """Return an empty object; clients use it to check that the registry is up."""
     return answer(request, {})
 
 
 async def _exporters(request: web.Request) -> web.Response:
-    """Names of exporters to other registries: there are none, and none can be made."""
+    """List the exporters to other registries; always empty, because exporters are not supported."""
     return answer(request, [])
 
 
 async def _version(request: web.Request) -> web.Response:
-    """The version of the server."""
+    """Get the server's version."""
     return answer(request, {"version": __version__, "commitId": ""})
 
 
@@ -65,5 +65,5 @@ class _Cluster:
         self._shown = {"id": cluster_id, "scope": {"path": [], "clusters": {"schema-registry-cluster": cluster_id}}}
 
     async def show(self, request: web.Request) -> web.Response:
-        """The id of the deployment."""
+        """Get the deployment's id."""
         return answer(request, self._shown)

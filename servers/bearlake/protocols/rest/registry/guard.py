@@ -1,4 +1,4 @@
-"""What is particular about requests of the schema registry: errors in Confluent's format."""
+"""Request handling specific to the schema registry: errors in Confluent's format."""
 
 from aiohttp import hdrs, web
 from typing_extensions import override

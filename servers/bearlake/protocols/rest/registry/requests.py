@@ -1,4 +1,4 @@
-"""What a request says: subject, version, flags, and the schema in its body. Unknown fields of a body are left alone."""
+"""Reads requests: subject, version, flags, and the schema in the body. Ignores unknown fields in a body."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
@@ -22,33 +22,33 @@ _LEVELS = ("compatibility", rules.LEVEL)
 
 
 class BadRequest(Invalid):
-    """The request is malformed: status 400."""
+    """Malformed request: status 400."""
 
 
 def subject_of(request: web.Request) -> str:
-    """The subject of the path (empty: none), inside the context of the path if there is one."""
+    """Return the path's subject (may be empty), qualified by the path's context if there is one."""
     return _within(request, request.match_info.get("subject", ""))
 
 
 def subject_asked(request: web.Request) -> str | None:
-    """The subject of the query, which names a context at least."""
+    """Return the query's subject, qualified by the path's context; only the context if there is no subject; else None."""
     subject = request.query.get("subject")
     return _within(request, subject or "") if subject or "context" in request.match_info else None
 
 
 def prefix_of(request: web.Request) -> str:
-    """The prefix of the subjects that are asked for; all of all contexts when nothing is said."""
+    """Return the query's subject prefix; by default the prefix covers all subjects of all contexts."""
     default = "" if "context" in request.match_info else names.ALL_CONTEXTS
     return _within(request, request.query.get("subjectPrefix", default))
 
 
 def version_of(request: web.Request) -> int:
-    """The version of the path. Raises `InvalidVersion`."""
+    """Return the path's version. Raises `InvalidVersion`."""
     return names.parse_version(request.match_info["version"])
 
 
 def id_of(request: web.Request) -> int:
-    """The schema id of the path. Raises `SchemaNotFound` for what is none."""
+    """Return the path's schema id. Raises `SchemaNotFound` if it is not a valid id."""
     text = request.match_info["id"]
     if text.isascii() and text.isdigit() and len(text) <= 10 and int(text) <= models.INT32_MAX:
         return int(text)
@@ -56,30 +56,30 @@ def id_of(request: web.Request) -> int:
 
 
 def flag(request: web.Request, name: str) -> bool:
-    """A boolean of the query; false when nothing is said."""
+    """Return a boolean of the query; default false."""
     return request.query.get(name, "").lower() == "true"
 
 
 def deletion_of(request: web.Request) -> Deletion:
-    """Which of live and softly deleted things are asked for."""
+    """Return whether the request asks for live items, softly deleted items, or both."""
     if flag(request, "deletedOnly"):
         return Deletion.DELETED
     return Deletion.ALL if flag(request, "deleted") else Deletion.LIVE
 
 
 def page_of(request: web.Request) -> tuple[int, int]:
-    """Offset and limit of a list (-1: as many as there may be). Raises `BadRequest`."""
+    """Return offset and limit of a list (-1: no limit). Raises `BadRequest`."""
     return _number(request, "offset", 0), _number(request, "limit", -1)
 
 
 def paged(request: web.Request, found: Sequence[T]) -> Sequence[T]:
-    """The page of a list that the request asks for. Raises `BadRequest`."""
+    """Return the requested page of a list. Raises `BadRequest`."""
     offset, limit = page_of(request)
     return found[offset : None if limit < 0 else offset + limit]
 
 
 async def body_of(request: web.Request, reader: Reader[T], bytes_max: int) -> T:
-    """The model in the body, of at most `bytes_max` bytes. Raises `Malformed`, `Misfit`, `TooLarge`, `Problem` (400, 415)."""
+    """Parse the body, of at most `bytes_max` bytes. Raises `Malformed`, `Misfit`, `TooLarge`, `Problem` (400, 415)."""
     if request.content_type not in ACCEPTED_TYPES:
         expected = ", ".join(TYPES)
         raise Problem(415, 415, f"HTTP 415 Unsupported Media Type: {request.content_type[:100]!r}: expected {expected}")
@@ -90,7 +90,7 @@ async def body_of(request: web.Request, reader: Reader[T], bytes_max: int) -> T:
 
 
 async def draft_of(request: web.Request, bytes_max: int) -> Draft:
-    """The schema in the body. Raises `BadRequest`, `InvalidSchema`, `TooLarge`, `Problem` (400, 415)."""
+    """Parse the schema in the body. Raises `BadRequest`, `InvalidSchema`, `TooLarge`, `Problem` (400, 415)."""
     try:
         asked = await body_of(request, models.DRAFT, bytes_max)
     except Misfit as error:
@@ -109,11 +109,11 @@ async def draft_of(request: web.Request, bytes_max: int) -> Draft:
 
 
 async def config_of(request: web.Request, bytes_max: int) -> Mapping[str, Any]:
-    """The config in the body: the fields that it gives (Any: JSON).
+    """Parse the config in the body and return the given fields (Any: JSON).
 
     Raises:
-        InvalidCompatibilityLevel: no such level, or nothing to change.
-        Invalid: a field is unknown, or of the wrong type.
+        InvalidCompatibilityLevel: unknown level, or nothing to change.
+        Invalid: a field is unknown or has the wrong type.
         BadRequest, TooLarge, Problem: as `body_of`.
     """
     try:
@@ -129,7 +129,7 @@ async def config_of(request: web.Request, bytes_max: int) -> Mapping[str, Any]:
 
 
 async def mode_of(request: web.Request, bytes_max: int) -> Mode:
-    """The mode in the body. Raises `InvalidMode`, `BadRequest`, `TooLarge`, `Problem` (400, 415)."""
+    """Parse the mode in the body. Raises `InvalidMode`, `BadRequest`, `TooLarge`, `Problem` (400, 415)."""
     try:
         asked = await body_of(request, models.MODE, bytes_max)
     except Misfit as error:
@@ -140,12 +140,12 @@ async def mode_of(request: web.Request, bytes_max: int) -> Mode:
 
 
 def _whole(error: Misfit) -> Invalid:
-    """A body that is no object is malformed; a field that does not fit is invalid."""
+    """Classify a misfit: a body that is not an object is malformed, a field with a wrong value is invalid."""
     return error if error.place else BadRequest(str(error))
 
 
 def _within(request: web.Request, subject: str) -> str:
-    """A subject in the context of the path, unless it names one itself."""
+    """Qualify `subject` with the path's context, unless `subject` names a context itself."""
     context = request.match_info.get("context")
     if context is None or subject.startswith((":.", names.ALL_CONTEXTS)):
         return subject
@@ -161,7 +161,7 @@ def _reference(request: web.Request, asked: models.Reference) -> Reference:
 
 
 def _positive(number: int | None) -> int | None:
-    """A number from 1 on; clients write 0 or -1 for none."""
+    """Return `number` if it is at least 1, else None: clients send 0 or -1 for an absent number."""
     return None if number is None or number < 1 else number
 
 

@@ -1,4 +1,4 @@
-"""Config, mode and compatibility checks."""
+"""Routes for config, mode and compatibility checks."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ class RuleRoutes:
     """The handlers under `/config`, `/mode` and `/compatibility`."""
 
     def __init__(self, schemas: Schemas, bytes_max: int) -> None:
-        """`bytes_max` is the size of the largest body that is read."""
+        """`bytes_max` is the largest accepted body size (bytes)."""
         self._schemas = schemas
         self._bytes_max = bytes_max
 
@@ -35,7 +35,7 @@ class RuleRoutes:
         router.add_post(f"{versions}/{{version}}", self.check)
 
     async def config(self, request: web.Request) -> web.Response:
-        """A config, with `defaultToGlobal` as it holds."""
+        """Get a config; with `defaultToGlobal` the effective config."""
         is_in_scope = requests.flag(request, "defaultToGlobal")
         return answer(
             request,
@@ -43,7 +43,7 @@ class RuleRoutes:
         )
 
     async def set_config(self, request: web.Request) -> web.Response:
-        """Change a config; the fields as they were taken."""
+        """Change a config and return the accepted fields."""
         update = await requests.config_of(request, self._bytes_max)
         return answer(
             request,
@@ -51,17 +51,17 @@ class RuleRoutes:
         )
 
     async def unset_config(self, request: web.Request) -> web.Response:
-        """Take a config back; what it was."""
+        """Delete a config and return its former value."""
         return answer(request, await self._schemas.unset_config(principal_of(request), requests.subject_of(request)))
 
     async def mode(self, request: web.Request) -> web.Response:
-        """A mode, with `defaultToGlobal` as it holds."""
+        """Get a mode; with `defaultToGlobal` the effective mode."""
         is_in_scope = requests.flag(request, "defaultToGlobal")
         mode = await self._schemas.mode(principal_of(request), requests.subject_of(request), is_in_scope=is_in_scope)
         return answer(request, {"mode": mode.value})
 
     async def set_mode(self, request: web.Request) -> web.Response:
-        """Set a mode; the same."""
+        """Set a mode."""
         mode = await requests.mode_of(request, self._bytes_max)
         await self._schemas.set_mode(
             principal_of(request), requests.subject_of(request), mode, is_forced=requests.flag(request, "force")
@@ -69,14 +69,14 @@ class RuleRoutes:
         return answer(request, {"mode": mode.value})
 
     async def unset_mode(self, request: web.Request) -> web.Response:
-        """Take a mode back; what it was."""
+        """Delete a mode and return its former value."""
         return answer(
             request,
             {"mode": (await self._schemas.unset_mode(principal_of(request), requests.subject_of(request))).value},
         )
 
     async def check(self, request: web.Request) -> web.Response:
-        """Whether the schema in the body would be compatible; with `verbose`, what is not."""
+        """Check whether a schema is compatible; with `verbose`, list the incompatibilities."""
         version = requests.version_of(request) if "version" in request.match_info else None
         messages = await self._schemas.check(
             principal_of(request),
@@ -92,5 +92,5 @@ class RuleRoutes:
 
 
 def _as_sent(config: Document) -> dict[str, Any]:
-    """A config with the level under the name that requests use."""
+    """Return a config with the level under the field name that requests use."""
     return {"compatibility" if key == rules.LEVEL else key: value for key, value in config.items()}

@@ -1,4 +1,4 @@
-"""Schemas by id and guid, and lists of them."""
+"""Routes for schemas by id and guid, and for lists of schemas."""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -37,7 +37,7 @@ class SchemaRoutes:
             router.add_get("/contexts", self.contexts)
 
     async def list(self, request: web.Request) -> web.Response:
-        """Schemas with their versions, one page."""
+        """List schemas with their versions, one page."""
         offset, limit = requests.page_of(request)
         deletion, latest = requests.deletion_of(request), requests.flag(request, "latestOnly")
         prefix = requests.prefix_of(request)
@@ -47,11 +47,11 @@ class SchemaRoutes:
         return answer(request, [shown_version(one) for one in found])
 
     async def types(self, request: web.Request) -> web.Response:
-        """The formats."""
+        """List the supported schema formats."""
         return answer(request, TYPE_NAMES)
 
     async def by_id(self, request: web.Request) -> web.Response:
-        """A schema; with `fetchMaxId` also the largest id."""
+        """Get a schema by id; with `fetchMaxId` also the largest id."""
         subject = requests.subject_asked(request)
         schema = await self._schemas.schema(principal_of(request), requests.id_of(request), subject)
         shown = shown_schema(schema, await formatted(self._schemas, schema, request))
@@ -60,34 +60,34 @@ class SchemaRoutes:
         return answer(request, shown)
 
     async def text_by_id(self, request: web.Request) -> web.Response:
-        """A schema's bare text."""
+        """Get a schema's text without a wrapper."""
         schema = await self._schemas.schema(
             principal_of(request), requests.id_of(request), requests.subject_asked(request)
         )
         return text_answer(request, await formatted(self._schemas, schema, request))
 
     async def subjects(self, request: web.Request) -> web.Response:
-        """Subjects that have the schema."""
+        """List the subjects that use a schema."""
         found = dict.fromkeys(names.shown(one.subject) for one in await self._usages(request))
         return answer(request, requests.paged(request, [*found]))
 
     async def versions(self, request: web.Request) -> web.Response:
-        """Versions that have the schema."""
+        """List the versions that use a schema."""
         found = [{"subject": names.shown(one.subject), "version": one.number} for one in await self._usages(request)]
         return answer(request, requests.paged(request, found))
 
     async def by_guid(self, request: web.Request) -> web.Response:
-        """A schema by its guid."""
+        """Get a schema by guid."""
         schema = (await self._by_guid(request))[0]
         return answer(request, shown_schema(schema, await formatted(self._schemas, schema, request)))
 
     async def ids_of_guid(self, request: web.Request) -> web.Response:
-        """The ids that a guid's schema has, by context."""
+        """List the ids of a guid's schema, by context."""
         found = await self._by_guid(request)
         return answer(request, [{"context": schema.context, "id": schema.id} for schema in found])
 
     async def contexts(self, request: web.Request) -> web.Response:
-        """Contexts by name."""
+        """List the contexts."""
         offset, limit = requests.page_of(request)
         return answer(request, list(await self._schemas.contexts(principal_of(request), offset=offset, limit=limit)))
 
@@ -107,7 +107,7 @@ class SchemaRoutes:
 
 
 async def formatted(schemas: Schemas, schema: Schema, request: web.Request) -> str:
-    """The schema's text in the form that the query asks for: `serialized` (Protobuf) or `resolved` (Avro); others as it is kept."""
+    """Return the schema's text in the query's format: `serialized` (Protobuf), `resolved` (Avro), else as stored."""
     wanted = request.query.get("format", "")
     if wanted in ("serialized", "resolved"):
         return (await schemas.compiled(schema)).exports.get(wanted, schema.text)

@@ -1,6 +1,6 @@
 """The schema registry as a service: its HTTP application on one or more listeners, and its drain.
 
-To drain, it keeps accepting while every answer closes its connection, so that clients connect elsewhere and no request fails.
+To drain, the server keeps accepting while every answer closes its connection, so that clients connect elsewhere and no request fails.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ class RegistryServer:
     def __init__(
         self, schemas: Schemas, settings: RegistrySettings, listeners: Sequence[Listener], *, cluster_id: str = ""
     ) -> None:
-        """`listeners` (at least one) are bound already; they belong to the server then, `schemas` to the caller."""
+        """`listeners` (at least one) are already bound; the server takes ownership of them. The caller keeps ownership of `schemas`."""
         self._schemas = schemas
         self._settings = settings
         self._cluster_id = cluster_id
@@ -43,7 +43,7 @@ class RegistryServer:
         await self._site.start(guarded_application(self._schemas, self._guard, self._settings, self._cluster_id))
 
     async def drain(self, deadline_ms: int) -> None:
-        """See the module's docstring; returns within `deadline_ms`."""
+        """Drain as the module docstring describes; return within `deadline_ms`."""
         self._guard.draining.set()
         loop = asyncio.get_running_loop()
         idle_until = loop.time() + min(self._settings.drain_idle_ms, deadline_ms / 2) / 1000
@@ -58,5 +58,5 @@ class RegistryServer:
             log.warning("draining took too long", extra={"requests": self._guard.open_count})
 
     async def close(self) -> None:
-        """Close listeners and connections; requests under way get a second to end. Safe to repeat and without `start`."""
+        """Close listeners and connections; open requests get one second to finish. Idempotent, and safe without `start`."""
         await self._site.close()

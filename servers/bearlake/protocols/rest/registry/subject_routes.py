@@ -1,4 +1,4 @@
-"""Subjects and their versions: list, look up, register, delete."""
+"""Routes for subjects and their versions: list, look up, register, delete."""
 
 from aiohttp import web
 
@@ -14,7 +14,7 @@ class SubjectRoutes:
     """The handlers under `/subjects`."""
 
     def __init__(self, schemas: Schemas, bytes_max: int) -> None:
-        """`bytes_max` is the size of the largest body that is read."""
+        """`bytes_max` is the largest accepted body size (bytes)."""
         self._schemas = schemas
         self._bytes_max = bytes_max
 
@@ -33,7 +33,7 @@ class SubjectRoutes:
         router.add_get(f"{one}/versions/{{version}}/referencedby", self.referrers)
 
     async def list(self, request: web.Request) -> web.Response:
-        """Names, one page."""
+        """List the subjects, one page."""
         offset, limit = requests.page_of(request)
         prefix, deletion = requests.prefix_of(request), requests.deletion_of(request)
         return answer(
@@ -41,7 +41,7 @@ class SubjectRoutes:
         )
 
     async def lookup(self, request: web.Request) -> web.Response:
-        """The version that has the schema in the body."""
+        """Find the version of a subject that has the schema in the body."""
         found = await self._schemas.lookup(
             principal_of(request),
             requests.subject_of(request),
@@ -52,7 +52,7 @@ class SubjectRoutes:
         return await self._shown(request, found)
 
     async def register(self, request: web.Request) -> web.Response:
-        """The id of the schema in the body, which is a version of the subject from now on."""
+        """Register the schema in the body as a version of the subject and return its id."""
         made = await self._schemas.register(
             principal_of(request),
             requests.subject_of(request),
@@ -62,7 +62,7 @@ class SubjectRoutes:
         return answer(request, {"id": made.schema.id, "version": made.number, "guid": str(made.schema.guid)})
 
     async def versions(self, request: web.Request) -> web.Response:
-        """Numbers of versions."""
+        """List a subject's version numbers."""
         offset, limit = requests.page_of(request)
         subject, deletion = requests.subject_of(request), requests.deletion_of(request)
         return answer(
@@ -70,16 +70,16 @@ class SubjectRoutes:
         )
 
     async def version(self, request: web.Request) -> web.Response:
-        """One version with its schema."""
+        """Get one version with its schema."""
         return await self._shown(request, await self._version(request))
 
     async def text(self, request: web.Request) -> web.Response:
-        """The bare text of one version's schema."""
+        """Get the schema text of one version without a wrapper."""
         found = await self._version(request)
         return text_answer(request, await formatted(self._schemas, found.schema, request))
 
     async def latest_with_metadata(self, request: web.Request) -> web.Response:
-        """The latest version whose metadata has the properties that `key` and `value`, repeated in pairs, name."""
+        """Get the latest version whose metadata has the given properties (pairs of `key` and `value`)."""
         keys, values = request.query.getall("key", []), request.query.getall("value", [])
         if len(keys) != len(values) or not keys:
             raise requests.BadRequest("expected as many values as keys: ?key=a&value=1&key=b&value=2")
@@ -91,13 +91,13 @@ class SubjectRoutes:
         return await self._shown(request, found)
 
     async def referrers(self, request: web.Request) -> web.Response:
-        """Ids of the schemas that reference the version."""
+        """List the ids of the schemas that reference a version."""
         subject, version = requests.subject_of(request), requests.version_of(request)
         found = await self._schemas.referrers(principal_of(request), subject, version)
         return answer(request, requests.paged(request, found))
 
     async def delete(self, request: web.Request) -> web.Response:
-        """Delete a subject; the numbers of its versions."""
+        """Delete a subject and return the deleted version numbers."""
         is_permanent = requests.flag(request, "permanent")
         numbers = await self._schemas.delete_subject(
             principal_of(request), requests.subject_of(request), is_permanent=is_permanent
@@ -105,7 +105,7 @@ class SubjectRoutes:
         return answer(request, numbers)
 
     async def delete_version(self, request: web.Request) -> web.Response:
-        """Delete a version; its number."""
+        """Delete a version and return its number."""
         subject, version = requests.subject_of(request), requests.version_of(request)
         is_permanent = requests.flag(request, "permanent")
         return answer(

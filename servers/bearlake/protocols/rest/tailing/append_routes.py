@@ -1,8 +1,8 @@
-"""POST: streams are appended to and closed.
+"""POST: append to streams and close them.
 
-Appends of one producer keep the order in which they came; those of others are not waited for. Whatever server takes a retry, the
-answer is that of the first time: producers and `Stream-Seq` are checked where offsets are given, and a close is noted in the stream.
-When a producer was forgotten after its append came, nobody knows whether a retry has stored that append meanwhile: 503.
+Appends of one producer keep their order of arrival; producers do not wait for each other. A retry gets the first answer on any server:
+the commit that assigns offsets checks producers and `Stream-Seq`, and a close is stored in the stream's configs.
+If a producer was forgotten after its append arrived, a retry may have stored that append in the meantime: the answer is 503.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,9 +38,9 @@ _TRY_COUNT = 10
 
 
 class _Order(NamedTuple):
-    """Records to append to a partition, and who wants it; with a `Stream-Seq`, in its order.
+    """Records to append to a partition for a caller, in the order of `Stream-Seq` if there is one.
 
-    `seen` is the log position that this server knew of when the request came.
+    `seen` is the log position that this server knew when the request arrived.
     """
 
     who: Principal
@@ -52,8 +52,8 @@ class _Order(NamedTuple):
 
 
 class _Done(NamedTuple):
-    """An append that is done: where the log ended then (None: nothing was appended now), what the answer says of its producer, and
-    whether the close that came with it is to be done."""
+    """A finished append: the log's end (None: nothing was appended now), the producer headers of the answer, and whether to perform the
+    close that came with the append."""
 
     end: int | None
     headers: dict[str, str]
@@ -82,7 +82,7 @@ class AppendRoutes:
         self._sequences = sequences
 
     async def append(self, request: web.Request) -> web.Response:
-        """Append the body; with `Stream-Closed` close, too."""
+        """Append the body; with `Stream-Closed`, also close the stream."""
         seen = self._writing.seen
         claim = _claim(request)
         _text(request, "Stream-Seq")
@@ -95,7 +95,7 @@ class AppendRoutes:
             raise Problem(400, 400, "Content-Type: expected that of the stream")
         return await self._appending.undisturbed(self._append(request, view, index, body, claim, seen))
 
-    # -- inside --------------------------------------------------------------------------------------------------
+    # -- internal ------------------------------------------------------------------------------------------------
 
     async def _append(
         self, request: web.Request, view: StreamView, index: int, body: bytes, claim: Claim | None, seen: int
@@ -123,7 +123,7 @@ class AppendRoutes:
         return web.Response(status=200 if claim is not None and done.end is not None else 204, headers=headers)
 
     async def _unclaimed(self, order: _Order) -> int:
-        """Append what says nothing of its producer; the end of the log then."""
+        """Append without a producer and return the log's end."""
         who, view, index, records, sequence, _ = order
         if sequence is None:
             end = await self._appending.write(who, view, index, records)
@@ -136,7 +136,7 @@ class AppendRoutes:
         return end
 
     async def _once(self, order: _Order, sign: Callable[[Append], Append]) -> Result:
-        """Append as one batch; in the order of `Stream-Seq` if there is one."""
+        """Append one batch, in the order of `Stream-Seq` if there is one."""
         who, view, index, _, sequence, seen = order
 
         async def write(records: Sequence[Record], complete: Callable[[Append], Append]) -> Result:
@@ -148,9 +148,9 @@ class AppendRoutes:
         return await self._sequences.append(view, index, self._tails.get(view, index), sequence, order.records, write)
 
     async def _claimed(self, order: _Order, claim: Claim) -> _Done:
-        """Append what a producer sends, unless it was appended before.
+        """Append on behalf of a producer, unless the append is already stored.
 
-        A close without records is only looked at: after it, there is no next append to be in step with.
+        A close without records is only compared with the last append: after a close there is no next append to keep in sequence.
         """
         view, records = order.view, order.records
         partition = view.partition(order.partition)
@@ -159,7 +159,7 @@ class AppendRoutes:
                 producer_id = await self._producers.id_of(partition, claim)
                 try:
                     verdict, base, _ = await self._once(order, partial(claim.sign, producer_id=producer_id))
-                except Problem:  # an old `Stream-Seq`; a repeat may have been stored while this one waited for its turn
+                except Problem:  # an old `Stream-Seq`, or a retry has stored this append in the meantime
                     if not await self._is_known(order, partition, claim):
                         raise
                     continue
@@ -167,7 +167,8 @@ class AppendRoutes:
                     await self._appending.still_open(view, order.partition, base + len(records))
                     return _Done(base + len(records), _echo(claim.epoch, claim.sequence), is_last=True)
                 error = error_of(verdict)
-                # A name that was forgotten, with all that it wrote, has a new id. The commit then knows whether this came before.
+                # A forgotten name gets a new id, so the commit can tell whether the append arrived before the name was
+                # forgotten.
                 if error is not None and verdict not in (
                     Verdict.OUT_OF_ORDER,
                     Verdict.FENCED,
@@ -177,7 +178,7 @@ class AppendRoutes:
             last = await self._producers.last(partition, claim)
             decision = producers.decide(claim, last)
             if decision is Decision.DUPLICATE:
-                # The last one may have been cut off between its append and its close.
+                # The last append may have been interrupted before its close.
                 is_last = bool(records) and claim.sequence == last.last_sequence
                 return _Done(None, _echo(last.epoch, last.last_sequence), is_last=is_last)
             if decision is not Decision.ACCEPT:
@@ -185,26 +186,27 @@ class AppendRoutes:
                 raise producers.problem_of(decision, claim, last)
             if not records:
                 return _Done(None, _echo(claim.epoch, claim.sequence), is_last=True)
-            # The one before it came in meanwhile: it is its turn now.
+            # The previous append has arrived in the meantime: retry.
         raise Overloaded("this producer's appends come in another order all the time")
 
     async def _is_known(self, order: _Order, partition: PartitionKey, claim: Claim) -> bool:
-        """Whether the commit would not accept it: asked before a repeat is taken for an old `Stream-Seq`."""
+        """Return whether the commit would reject the append. Checked so that a retry is not mistaken for an old `Stream-Seq`."""
         last = await self._producers.last(partition, claim)
         self._check_known(order, last)
         return producers.decide(claim, last) is not Decision.ACCEPT
 
     def _check_known(self, order: _Order, last: NamedProducer) -> None:
-        """Raise `Unavailable` if a producer of the name was forgotten since the request came: a retry may have been stored before."""
+        """Raise `Unavailable` if the producer was forgotten since the request arrived: a retry may have stored the append before that."""
         if last.epoch < 0 and order.seen < last.floor:
-            self._writing.heard(last.floor)  # else the next request is as old, if this server's follower stands still
+            # Otherwise the next request is as stale, if this server's follower is stuck.
+            self._writing.heard(last.floor)
             raise Unavailable("the producer was forgotten meanwhile; the records may or may not be stored")
 
     async def _answer_closed(
         self, view: StreamView, index: int, claim: Claim | None, *, closes_only: bool
     ) -> web.Response:
-        """The answer of a closed stream: well done, to who closed it or wants it closed; else a `Problem`."""
-        view = await self._appending.close(view, "")  # which may have been cut off
+        """Answer for a closed stream: success for its closer or for a pure close, else `Problem`."""
+        view = await self._appending.close(view, "")  # complete an interrupted close
         end = lineage.base_of(view) + await self._appending.end(view, index)
         headers = {"Stream-Next-Offset": state.token(end), "Stream-Closed": "true"}
         if claim is not None:

@@ -1,8 +1,8 @@
-"""What creating and appending have in common: a body as records, their way into the log, a stream's end, and its close.
+"""Steps shared by creates and appends: parse a body into records, write them, find a stream's end, and close a stream.
 
-A stream is closed in two steps that every server can take up where another stopped: first it is marked closed, then the ends of its
-partitions are read and noted, once and for ever. An append that another server took at the same moment lies before the noted
-end, or it is refused: whoever appended looks again afterwards. What other protocols write behind the end is not read by HTTP.
+Closing takes two steps, and any server can resume it: first mark the stream as closed, then read and store the final ends of its
+partitions. A concurrent append on another server either lies before the stored end or is rejected: after an append, the server
+checks again whether the stream is closed. HTTP does not read records that other protocols write after the end.
 """
 
 import asyncio
@@ -33,17 +33,17 @@ class Appending:
     def __init__(self, streams: Streams, writing: Writing) -> None:
         self._streams = streams
         self._writing = writing
-        self._tasks: set[asyncio.Task[Any]] = set()  # Any: each has a result of its own
+        self._tasks: set[asyncio.Task[Any]] = set()  # Any: result types differ
 
     async def undisturbed(self, work: Coroutine[Any, Any, T]) -> T:
-        """What `work` gives. It goes on when the client goes away: no append without its close, no stream without its first content."""
+        """Return the result of `work`, which continues if the client disconnects, so that an append and its close are not separated."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._finished)
         return await asyncio.shield(task)
 
     def records(self, content_type: str, body: bytes, *, is_first: bool) -> list[Record]:
-        """The records of a body: one, of JSON one per element. An empty list is well if it is the first content. Raises `Problem`."""
+        """Parse a body into records: one, or for JSON one per element. Only initial content may be empty. Raises `Problem`."""
         now_ms = self._writing.now_ms()
         if not body:
             return []
@@ -57,7 +57,7 @@ class Appending:
         return [Record(value=text, timestamp=now_ms) for text in texts]
 
     async def write(self, who: Principal, view: StreamView, index: int, records: Sequence[Record]) -> int:
-        """Append; the offset in the partition's log behind the last record. Raises the first error."""
+        """Append and return the offset after the last record in the partition's log. Raises the first error."""
         written = await self._writing.write(who, view, [(index, record) for record in records])
         for one in written:
             if one.error is not None:
@@ -65,7 +65,7 @@ class Appending:
         return written[-1].offset + 1
 
     async def end(self, view: StreamView, index: int) -> int:
-        """The end of a partition's log, or where it was closed. Raises `Problem` (404)."""
+        """Return the end of a partition's log, or the end at which it was closed. Raises `Problem` (404)."""
         key = view.partition(index)
         bounds = (await self._streams.bounds([key])).get(key)
         if bounds is None:
@@ -74,7 +74,7 @@ class Appending:
         return bounds.end if closed_end is None else closed_end
 
     async def still_open(self, view: StreamView, index: int, end: int) -> None:
-        """Say 409 if the stream was closed before what was just appended, up to `end` of its log."""
+        """Raise `Problem` (409) if the stream was closed before the records just appended, which end at `end` of its log."""
         for stream in await self._streams.catalog.refresh([view.stream.number]):
             view = StreamView(stream)
         if not state.is_closed(view) or view.stream.is_deleted:
@@ -87,11 +87,11 @@ class Appending:
             raise Problem(409, 409, "the stream is closed", headers)
 
     async def close(self, view: StreamView, by: str) -> StreamView:
-        """Close the stream of this view, by a producer's append or by nobody in particular; if it is closed, leave it so.
+        """Close the stream, on behalf of a producer's append (`by`) or without one; no-op if already closed.
 
         Raises:
-            NotFound: it is deleted.
-            Conflict: it changed each time that it was looked at.
+            NotFound: the stream is deleted.
+            Conflict: concurrent changes on every attempt.
         """
         for _ in range(_TRY_COUNT):
             view = await self.now(view)
@@ -107,7 +107,7 @@ class Appending:
         raise Conflict(f"stream {view.name} changes all the time")
 
     async def now(self, view: StreamView) -> StreamView:
-        """The stream as the store has it now. Raises `NotFound` when it is deleted."""
+        """Return the stream's current state in the store. Raises `NotFound` if it is deleted."""
         for stream in await self._streams.catalog.refresh([view.stream.number]):
             if not stream.is_deleted:
                 return StreamView(stream)
@@ -116,7 +116,7 @@ class Appending:
     def _finished(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # who asked may have gone
+            task.exception()  # mark as retrieved: the waiting request may be gone
 
     async def _ends(self, view: StreamView) -> dict[str, str]:
         keys = view.partitions()[:_ENDS_COUNT_MAX]

@@ -1,7 +1,7 @@
-"""PUT and DELETE: streams and forks are created and deleted.
+"""PUT and DELETE: create and delete streams and forks.
 
-A stream with a first content is hidden (`http.incomplete`) until that is written, so that nobody sees half of it, and a
-creation that was cut off can be made again.
+A stream with initial content stays hidden (`http.incomplete`) until the content is written, so that no reader sees part of it. A
+creation that was interrupted can be repeated.
 """
 
 import re
@@ -29,7 +29,7 @@ _TYPE = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+/[!#$%&'*+.^_`|~0-9A-Za-z-]+\s*(
 
 
 class Wanted(NamedTuple):
-    """What a request asks for: content type (None: that of the source), end of life by config, source of a fork, state."""
+    """A request's content type (None: that of the source), expiry configs, fork source and closed state."""
 
     content_type: str | None
     lifetime: dict[str, str]
@@ -38,7 +38,7 @@ class Wanted(NamedTuple):
 
 
 class CreateRoutes:
-    """Handlers of whole streams."""
+    """Handlers that create and delete streams."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class CreateRoutes:
         self._appending = appending
 
     async def create(self, request: web.Request) -> web.Response:
-        """Create a stream of one partition, or a fork of another; the same again is well."""
+        """Create a stream of one partition, or a fork of another stream. Idempotent."""
         wanted = _wanted(request)
         await self._writing.room()
         body = await bodies.read(request, self._settings.request_bytes_max)
@@ -81,7 +81,7 @@ class CreateRoutes:
         return web.Response(status=status, headers=headers)
 
     async def delete(self, request: web.Request) -> web.Response:
-        """Delete the stream with all partitions; while it has forks, they keep its records."""
+        """Delete a stream with all partitions; while the stream has forks, its records remain readable through them."""
         name = request.match_info["name"]
         try:
             await self._lives.find(name)
@@ -90,10 +90,10 @@ class CreateRoutes:
             raise Problem(404, 404, f"no stream {name[:249]}") from error
         return web.Response(status=204)
 
-    # -- inside --------------------------------------------------------------------------------------------------
+    # -- internal ------------------------------------------------------------------------------------------------
 
     async def _known(self, name: str) -> StreamView | None:
-        """The stream of that name, None if there is none. Raises `Problem` (409) if it is deleted but for its forks."""
+        """Return the stream of that name, or None. Raises `Problem` (409) if it is deleted and kept only for its forks."""
         try:
             return await self._lives.find(name)
         except Problem as problem:
@@ -104,7 +104,7 @@ class CreateRoutes:
             raise
 
     def _is_same(self, view: StreamView, wanted: Wanted) -> bool:
-        """Whether the stream is what the request asks for."""
+        """Return whether the stream matches the request."""
         given = wanted.content_type or (None if wanted.source else state.DEFAULT_TYPE)
         if given is not None and state.media_type(given) != state.media_type(state.content_type(view)):
             return False
@@ -145,7 +145,7 @@ class CreateRoutes:
 
 
 def _wanted(request: web.Request) -> Wanted:
-    """What the headers ask for. Raises `Problem` (400)."""
+    """Parse the headers. Raises `Problem` (400)."""
     headers = request.headers
     content_type = headers.get("Content-Type")
     if content_type is not None and (len(content_type) > _LENGTH_MAX or not _TYPE.match(content_type)):
@@ -154,7 +154,7 @@ def _wanted(request: web.Request) -> Wanted:
 
 
 def _lifetime(request: web.Request) -> dict[str, str]:
-    """The configs of the end of life that the headers ask for. Raises `Problem` (400)."""
+    """Return the expiry configs that the headers request. Raises `Problem` (400)."""
     ttl, expires_at = request.headers.get("Stream-TTL"), request.headers.get("Stream-Expires-At")
     if ttl is not None and expires_at is not None:
         raise Problem(400, 400, "Stream-TTL and Stream-Expires-At: expected one of them")
@@ -168,5 +168,5 @@ def _lifetime(request: web.Request) -> dict[str, str]:
 
 
 def _ends(configs: Mapping[str, str]) -> tuple[str | None, int | None]:
-    """Time to live and end, to compare."""
+    """Return time to live and expiry time, for comparison."""
     return configs.get(lifetimes.TTL), lifetimes.parse_time(configs.get(lifetimes.EXPIRES_AT, ""))

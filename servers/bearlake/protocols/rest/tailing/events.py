@@ -1,11 +1,11 @@
-"""Server-sent events of a stream: `data` with values, then `control` with the place behind them, until a minute has passed.
+"""Server-sent events of a stream: `data` with values, then `control` with the next offset, for up to one minute.
 
     event: data                          event: control
     data:[{"a":1},{"a":2}]               data:{"streamNextOffset":"00000000000000000007","streamCursor":"…","upToDate":true}
     id: 00000000000000000007             id: 00000000000000000007
 
-The `id` is the offset to go on from, so that browsers resume by `Last-Event-ID`. Values of text are its lines, of JSON a list, of
-anything else base64. Nothing is read for a client that has not taken what was sent (`unsent_bytes_max`).
+The `id` is the offset to continue from, so that browsers resume with `Last-Event-ID`. Text values are sent as lines, JSON values as a
+list, other values as base64. The server stops reading while a client has `unsent_bytes_max` unread bytes.
 Source: Durable Streams Protocol 1.0, section 5.7; WHATWG HTML, server-sent events.
 """
 
@@ -29,7 +29,7 @@ _HEARTBEAT = b": still here\n\n"
 async def follow(
     request: web.Request, follower: Follower, tails: Tails, settings: RestSettings, draining: asyncio.Event
 ) -> web.StreamResponse:
-    """Send events until the stream is closed, the time is over, the server drains, or the client has gone."""
+    """Send events until the stream is closed, the time is over, the server drains, or the client disconnects."""
     is_binary = not follower.is_json and not state.media_type(follower.content_type).startswith("text/")
     headers = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
     if is_binary:
@@ -60,8 +60,8 @@ async def follow(
                 break
             values = await follower.next(left_ms, settings.unsent_bytes_max)
     except Problem:
-        return response  # the stream has gone: the client comes back and is told so
-    except TimeoutError:  # it does not read: what waits for it is thrown away
+        return response  # the stream was deleted: the client reconnects and gets the error
+    except TimeoutError:  # the client does not read: discard its unsent data
         if request.transport is not None:
             request.transport.abort()
         return response
@@ -72,7 +72,7 @@ async def follow(
 def _data(follower: Follower, values: list[bytes], is_binary: bool) -> bytes:
     joined = follower.joined(values)
     lines = [base64.b64encode(joined).decode()] if is_binary else _LINE_END.split(joined.decode(errors="replace"))
-    # A reader takes one space away: a line that begins with one gets another.
+    # A reader removes one leading space, so a line that begins with a space gets another.
     text = "".join(f"data:{' ' if line.startswith(' ') else ''}{line}\n" for line in lines)
     return f"event: data\n{text}id: {state.token(follower.offset)}\n\n".encode()
 

@@ -1,4 +1,4 @@
-"""A reader of one partition that goes on where it was, and knows whether it is at the end. A fork is read through its sources."""
+"""Reads one partition continuously, and knows whether it is at the end. Reads a fork through its sources."""
 
 import asyncio
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ from bearlake.streams.service import Streams
 from bearlake.telemetry import metrics
 
 _LOOK_MS = 1_000
-"""Pause (ms) between two looks whether another server closed the stream."""
+"""Pause (ms) between two checks whether another server has closed the stream."""
 
 
 class Follower:
-    """Reads values from `offset` on."""
+    """Reads values starting at `offset`."""
 
     def __init__(
         self,
@@ -35,9 +35,9 @@ class Follower:
         offset: int,
         end: int,
     ) -> None:
-        """`pieces` are where the records of the stream's partition are, that partition last; `offset` is not before the first.
+        """`pieces` are the ranges of the stream's partition, its own log last; `offset` is not before the first piece.
 
-        `end` is where the store says that it ends: what another server has acknowledged is not passed over.
+        `end` is the end in the store, so that the follower waits for records that another server has acknowledged.
         """
         self._streams = streams
         self._settings = settings
@@ -49,29 +49,29 @@ class Follower:
         self.content_type = state.content_type(view)
         self.is_json = state.media_type(self.content_type) == state.JSON_TYPE
         self.offset = offset
-        """Where it reads on."""
+        """The next offset to read."""
         self.is_up_to_date = False
-        """Whether the last read ended at the end of the partition."""
+        """Whether the last read reached the end of the partition."""
         self._was_closed = state.is_closed(view)
         self._end = end
 
     @property
     def is_at_end_of_closed(self) -> bool:
-        """Whether nothing will ever come any more."""
+        """Whether no more values can follow."""
         return self._was_closed and self.is_up_to_date
 
     async def next(self, wait_ms: int, bytes_max: int) -> list[bytes]:
-        """The next values, about `bytes_max` bytes; none after `wait_ms`, or sooner: ask again unless the stream is closed.
+        """Return the next values, about `bytes_max` bytes. May be empty after or before `wait_ms`; call again unless the stream is closed.
 
         Raises:
-            Problem: 404 when the stream was deleted, 410 when it was but has forks, or when the offset was trimmed away.
+            Problem: 404 if the stream is deleted, 410 if only its forks remain or the offset was trimmed.
         """
         view = self._streams.catalog.peek_number(stream_number(self.partition))
         if view is not None:
             if lifetimes.is_marked(view, lifetimes.DELETED):
                 raise Problem(410, 410, f"stream {self._name} is deleted; only its forks are left")
             await self._lifetimes.use(view)
-        # Closed first, read second: what was written before it was closed is read then.
+        # Check for the close before reading, so that the read covers everything written before the close.
         self._was_closed = view is not None and state.is_closed(view)
         end = None if view is None else state.closed_end(view, partition_index(self.partition))
         slice_ms = 0 if self._was_closed else min(wait_ms, _LOOK_MS)
@@ -88,7 +88,7 @@ class Follower:
         return values
 
     def _take(self, piece: Piece, fetched: Fetched, closed_end: int | None) -> list[bytes]:
-        """The values of an answer that belong to the piece; moves on."""
+        """Return the fetched values that belong to the piece, and advance."""
         if isinstance(fetched.error, NotFound) and piece is self._pieces[-1]:
             raise Problem(404, 404, f"no stream {self._name}")
         if isinstance(fetched.error, NotFound):
@@ -109,11 +109,11 @@ class Follower:
         return values
 
     def _piece(self) -> Piece:
-        """Where the next record is."""
+        """Return the piece with the next record."""
         return next(piece for piece in self._pieces if piece.end is None or self.offset < piece.end)
 
     async def up_to_end(self, wait_ms: int, bytes_max: int) -> list[bytes]:
-        """The values up to the end, about `bytes_max` bytes; `wait_ms` is for those that this server has not heard of yet."""
+        """Return the values up to the end, about `bytes_max` bytes; wait up to `wait_ms` for records that this server has not seen yet."""
         loop = asyncio.get_running_loop()
         until = loop.time() + wait_ms / 1000
         values = await self.next(0, bytes_max)
@@ -125,11 +125,11 @@ class Follower:
         return values
 
     def joined(self, values: list[bytes]) -> bytes:
-        """Values as one body: a list of JSON, or the bytes of one after the other."""
+        """Join values into one body: a JSON list, or the concatenated bytes."""
         return b"[" + b",".join(value or b"null" for value in values) + b"]" if self.is_json else b"".join(values)
 
     async def _fetch(self, piece: Piece, wait_ms: int, bytes_max: int) -> Fetched:
-        """One fetch; cut short when the stream is closed meanwhile."""
+        """Fetch once; return early if the stream is closed in the meantime."""
         wanted = [FetchRange(piece.partition, self.offset - piece.base, bytes_max)]
         if wait_ms == 0:
             return (await self._streams.fetch(wanted, bytes_min=0, bytes_max=bytes_max, wait_ms=0))[0]

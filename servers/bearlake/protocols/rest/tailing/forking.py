@@ -1,8 +1,8 @@
-"""A fork in the making: the place where it branches off, checked, and its source told.
+"""Creates forks: validates the branch point and notes the fork at its source.
 
-A place inside a record (`Stream-Fork-Sub-Offset`) cuts it: the part before it is the fork's first own record. In a JSON stream, where each
-element is a record, the place is that many offsets further on.
-Source: Durable Streams Protocol 1.0, section 4.2; the agreement of forks and deletions is that of `lifetimes.py`.
+A branch point inside a record (`Stream-Fork-Sub-Offset`) splits the record: its first part becomes the fork's first own record. In a
+JSON stream, where each element is a record, the sub-offset counts records instead.
+Source: Durable Streams Protocol 1.0, section 4.2; `lifetimes.py` orders forks and deletions.
 """
 
 import re
@@ -30,7 +30,7 @@ _LENGTH_MAX = 1_000
 
 
 class Place(NamedTuple):
-    """Where a request wants to branch off: stream, partition (None: the only one), offset (None: the end), part behind it."""
+    """The requested branch point: stream, partition (None: the only one), offset (None: the end), part after the offset."""
 
     name: str
     partition: str | None
@@ -39,7 +39,7 @@ class Place(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Where a fork branches off: its source, what its config says, and the part of the record that is cut, if one is."""
+    """A fork's validated origin: its source, its config, and the first record if the branch point splits a record."""
 
     source: StreamView
     fork: Fork
@@ -47,7 +47,7 @@ class Origin(NamedTuple):
 
 
 def place_of(request: web.Request) -> Place | None:
-    """The place that the headers ask for, None for a stream that is no fork. Raises `Problem` (400)."""
+    """Parse the branch point from the headers; None if the stream is not a fork. Raises `Problem` (400)."""
     headers = request.headers
     source, offset = headers.get("Stream-Forked-From"), headers.get("Stream-Fork-Offset")
     if source is None:
@@ -65,7 +65,7 @@ def place_of(request: web.Request) -> Place | None:
 
 
 class Forking:
-    """Steps of a fork's creation."""
+    """Steps to create a fork."""
 
     def __init__(self, streams: Streams, settings: RestSettings, tails: Tails, writing: Writing) -> None:
         self._streams = streams
@@ -74,14 +74,14 @@ class Forking:
         self._writing = writing
 
     def is_from(self, fork: Fork, place: Place) -> bool:
-        """Whether the fork branched off at the place; at its source's end, wherever that was, if none is named."""
+        """Return whether the fork branched off at `place`. Without an offset in `place`, any offset matches."""
         source = self._streams.catalog.peek(place.name)
         if source is None or (source.stream.number, str(fork.partition)) != (fork.number, place.partition or "0"):
             return False
         return place.part == fork.part and place.offset in (None, fork.offset)
 
     async def origin(self, who: Principal, place: Place, content_type: str | None) -> Origin:
-        """Where a fork branches off. Raises `Problem`: 404 without a source, 409 for a deleted one, 400 for a place that it has not."""
+        """Resolve a branch point. Raises `Problem`: 404 for a missing source, 409 for a deleted source, 400 for an invalid point."""
         name, partition, wanted_offset, part = place
         try:
             source, index = await self._tails.of(who, name, partition, Operation.READ)
@@ -109,10 +109,10 @@ class Forking:
         return Origin(source, Fork(source.stream.number, index, offset, part, base), first)
 
     async def tell(self, source: StreamView, fork: StreamView) -> None:
-        """Note at the source that a fork was made: a new version, so that a deletion that has not seen the fork looks again.
+        """Note at the source that a fork exists. The note changes the source's version, so that a concurrent deletion checks again.
 
         Raises:
-            Problem: 409, the source was deleted meanwhile; the fork is taken back.
+            Problem: 409, the source was deleted in the meantime; the fork is deleted again.
         """
         try:
             told = await self._streams.change(INTERNAL, source.stream, lambda _: ({lifetimes.FORKED: "true"}, []))
@@ -124,7 +124,7 @@ class Forking:
             raise Problem(409, 409, f"stream {source.name}, the source, is deleted")
 
     def _cut(self, value: bytes, offset: int, part: int) -> tuple[int, list[Record]]:
-        """The fork's base, and its first record: a part of the source's at `offset`. Nothing, if the record has less bytes."""
+        """Return the fork's base and its first record, the first `part` bytes of `value`. No record if `value` is not split."""
         if part > len(value):
             return offset, []
         if part == len(value):
@@ -132,7 +132,7 @@ class Forking:
         return offset, [Record(value=value[:part], timestamp=self._writing.now_ms())]
 
     async def _value(self, wanted: FetchRange) -> bytes:
-        """The value at an offset that exists."""
+        """Return the value at an existing offset."""
         fetched = (await self._streams.fetch([wanted], bytes_min=1, bytes_max=1, wait_ms=self._settings.live_wait_ms))[
             0
         ]

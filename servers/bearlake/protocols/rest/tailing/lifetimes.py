@@ -1,11 +1,11 @@
-"""When a stream ends by itself (`Stream-TTL`, `Stream-Expires-At`), and what becomes of it while it has forks.
+"""Expiry of streams (`Stream-TTL`, `Stream-Expires-At`), and deletion of streams that have forks.
 
-All of it is in the stream's configs, and every decision is carried out only if the stream is still what was looked at (its version),
-so that any server may take it. Times are the store's. A time to live is renewed by reads and writes; the config moves after a
-tenth of it at the earliest, so a stream lives a tenth longer, never shorter.
+All state is in the stream's configs, and every change applies only if the stream's version is unchanged, so any server can make it.
+Times are the store's. Reads and writes renew a time to live, but the config changes at most once per tenth of it; a stream therefore
+lives up to a tenth longer, never shorter.
 
-A deleted stream with forks stays, marked, for their sake, until the last one goes. A fork that was made is noted at its source before
-it is shown, which changes the source's version: either the deletion sees the fork, or the fork the deletion.
+A deleted stream with forks is marked and kept until its last fork is gone. A new fork is noted at its source before the fork becomes
+visible. The note changes the source's version, so either the deletion sees the fork, or the fork sees the deletion.
 Source: Durable Streams Protocol 1.0, sections 4.2, 5.1 and 5.4.
 """
 
@@ -33,7 +33,7 @@ DELETED = "http.deleted"
 FORKED = "http.forked"
 INCOMPLETE = "http.incomplete"
 ENDING = (TTL, EXPIRES_AT)
-"""Configs that end a stream, which forks inherit."""
+"""Expiry configs, which forks inherit."""
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)")
 _MORTAL = (*ENDING, DELETED, INCOMPLETE)
@@ -43,7 +43,7 @@ _PAGE_SIZE = 1_000
 
 
 def parse_time(text: str) -> int | None:
-    """Milliseconds since 1970 of a time of RFC 3339, None for any other text."""
+    """Parse an RFC 3339 time into milliseconds since 1970; None for any other text."""
     if not _TIME.fullmatch(text):
         return None
     try:
@@ -53,15 +53,15 @@ def parse_time(text: str) -> int | None:
 
 
 def is_marked(view: StreamView, name: str) -> bool:
-    """Whether a boolean config is set."""
+    """Return whether a boolean config is set."""
     return stream_configs.value(view.stream.configs, name) == "true"
 
 
 class Lifetimes:
-    """Ends of streams, as one server keeps to them."""
+    """Expires streams on one server."""
 
     def __init__(self, streams: Streams, sweep_ms: int, create_ms_max: int) -> None:
-        """`sweep_ms` is the pause between two looks; a stream that is being created for longer than `create_ms_max` is given up."""
+        """`sweep_ms` is the pause between two sweeps; a creation that takes longer than `create_ms_max` counts as abandoned."""
         self._streams = streams
         self._sweep_ms = sweep_ms
         self._create_ms_max = create_ms_max
@@ -71,13 +71,13 @@ class Lifetimes:
         self._sources: frozenset[int] = frozenset()
 
     async def now_ms(self) -> int:
-        """The store's time, by this server's clock and their difference as of the last look."""
+        """Return the store's time, from this server's clock and the clock difference at the last sweep."""
         if self._ahead_ms is None:
             self._ahead_ms = await self._streams.metadata.now_ms() - self._streams.clock.now_ms()
         return self._streams.clock.now_ms() + self._ahead_ms
 
     async def find(self, name: str) -> StreamView:
-        """The stream of that name, if it is still to be had. Raises `Problem`: 404, and as `check`."""
+        """Return the stream of that name if it is available. Raises `Problem`: 404, and as `check` does."""
         for _ in range(_TRY_COUNT):
             try:
                 view = await self._streams.catalog.find(name)
@@ -87,14 +87,14 @@ class Lifetimes:
                 return await self.check(view)
             except Problem as problem:
                 if problem.status != 404:
-                    raise  # else it is gone, and another may have its name by now
+                    raise  # 404: the stream is gone, but a new stream may already have its name
         raise Problem(503, 503, f"stream {name} changes all the time, come back later")
 
     async def check(self, view: StreamView) -> StreamView:
-        """The stream, if it is still to be had. Raises `Problem`: 404, 410 when it is kept for its forks, 503 while it is made."""
+        """Return the stream if it is available. Raises `Problem`: 404, 410 if only its forks remain, 503 while it is being created."""
         is_over = not is_marked(view, DELETED) and await self._is_over(view)
         if is_over or is_marked(view, INCOMPLETE):
-            view = await self._renewed(view)  # another server may have used it, or made it whole
+            view = await self._renewed(view)  # another server may have used the stream or completed its creation
             if await self._is_over(view):
                 with contextlib.suppress(NotFound):
                     await self.remove(INTERNAL, view.name, is_due=True)
@@ -106,7 +106,7 @@ class Lifetimes:
         return view
 
     async def use(self, view: StreamView) -> None:
-        """Renew a time to live, if a tenth of it has passed."""
+        """Renew a time to live, if at least a tenth of it has passed."""
         for _ in range(_TRY_COUNT):
             ttl_ms = _ttl_ms(view)
             now_ms = await self.now_ms() if ttl_ms is not None else 0
@@ -116,16 +116,16 @@ class Lifetimes:
                 await self._streams.alter(INTERNAL, view.stream, {USED_AT: str(now_ms)}, [])
                 return
             except NotFound:
-                return  # the next look says so
+                return  # the next check reports it
             except Conflict:
                 view = await self._renewed(view)
 
     async def remove(self, who: Principal, name: str, *, is_due: bool = False) -> None:
-        """Delete a stream, or mark it deleted while it has forks. With `is_due`, only if its time is over.
+        """Delete a stream, or mark it deleted while it has forks. With `is_due`, only if it has expired.
 
         Raises:
             NotFound: no such stream.
-            Conflict: it changed each time that it was looked at.
+            Conflict: concurrent changes on every attempt.
         """
         for _ in range(_TRY_COUNT):
             view = StreamView(await self._streams.metadata.streams.get(name))
@@ -142,7 +142,7 @@ class Lifetimes:
         raise Conflict(f"stream {name} changes all the time")
 
     async def run(self) -> None:
-        """Delete what is over, for ever; ends only by cancellation."""
+        """Delete expired streams. Ends only by cancellation."""
         outage = Outage(log, "deleting expired streams failed, trying again", "deleting expired streams works again")
         while True:
             await asyncio.sleep(self._sweep_ms / 1000)
@@ -152,7 +152,7 @@ class Lifetimes:
             except BearlakeError as error:
                 outage.failed(error)
 
-    # -- inside --------------------------------------------------------------------------------------------------
+    # -- internal ------------------------------------------------------------------------------------------------
 
     async def _sweep(self) -> None:
         self._look()
@@ -164,7 +164,7 @@ class Lifetimes:
             if view is None or not await self._is_over(view):
                 continue
             if is_marked(view, DELETED) and number in self._sources:
-                continue  # its forks live
+                continue  # its forks still exist
             try:
                 await self.remove(INTERNAL, view.name, is_due=True)
             except NotFound:
@@ -172,7 +172,7 @@ class Lifetimes:
             log.info("a stream is over", extra={"stream": view.name})
 
     def _look(self) -> None:
-        """Which streams may end, and which have forks, by what this server knows."""
+        """Find the streams that can expire, and those with forks, in this server's catalog."""
         catalog = self._streams.catalog
         if catalog.version != self._version:
             views = catalog.views()
@@ -184,7 +184,7 @@ class Lifetimes:
             self._version = catalog.version
 
     async def _is_over(self, view: StreamView) -> bool:
-        """Whether the stream is to be deleted now, or was and may be gone."""
+        """Return whether the stream is to be deleted now, or is marked deleted."""
         configs = view.stream.configs
         if not any(name in configs for name in _MORTAL):
             return False
@@ -200,7 +200,7 @@ class Lifetimes:
         return ttl_ms is not None and now_ms >= _used_ms(view) + ttl_ms + ttl_ms // _RENEW_PART
 
     async def _has_forks(self, view: StreamView) -> bool:
-        """Whether a fork of the stream exists: no server's view, but the store's word, read after the stream itself."""
+        """Return whether a fork of the stream exists. Reads the store, after the stream itself, because a server's catalog may be stale."""
         if not is_marked(view, FORKED):
             return False
         after = ""
@@ -213,7 +213,7 @@ class Lifetimes:
         return False
 
     async def _renewed(self, view: StreamView) -> StreamView:
-        """The same stream as the store has it now. Raises `Problem` (404)."""
+        """Return the stream's current state in the store. Raises `Problem` (404)."""
         for stream in await self._streams.catalog.refresh([view.stream.number]):
             if not stream.is_deleted:
                 return StreamView(stream)

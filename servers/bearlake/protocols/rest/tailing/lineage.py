@@ -1,12 +1,12 @@
-"""Forks: streams whose first records are those of another.
+"""Forks: streams that begin with the records of another stream.
 
-A fork is a stream of its own whose config `http.fork` says where it branched off. Offsets by HTTP are those of its source up to
-there, and go on with the fork's own, so that a reader does not see the seam:
+A fork is a separate stream; its config `http.fork` records its branch point. Over HTTP, offsets up to the branch point are those of
+the source and continue with the fork's own records, so that a reader sees one stream:
 
     source   0 1 2 3 4 5 6          its log, offsets 0 to 6
     fork     0 1 2 3 │ 4 5          branched off at 4: base 4, its own log has offsets 0 and 1
 
-A fork of a fork is read through as many logs as it takes. Other protocols, and the table, see the fork's own records only.
+A fork of a fork is read through all logs in its chain. Other protocols, and the table, see only the fork's own records.
 Source: Durable Streams Protocol 1.0, section 4.2.
 """
 
@@ -24,7 +24,7 @@ _TEXT = re.compile(r"(\d{1,18})/(\d{1,10})@(\d{1,19})\+(\d{1,19})=(\d{1,19})")
 
 
 class Fork(NamedTuple):
-    """A fork's origin: source by number and partition, `offset` and `part` as the creator gave them, `base` its first own offset."""
+    """A fork's origin: source number and partition, `offset` and `part` as given by the creator, `base` its own first offset."""
 
     number: int
     partition: int
@@ -33,12 +33,12 @@ class Fork(NamedTuple):
     base: int
 
     def __str__(self) -> str:
-        """As it stands in the config."""
+        """Return the text stored in the config."""
         return f"{self.number}/{self.partition}@{self.offset}+{self.part}={self.base}"
 
 
 class Piece(NamedTuple):
-    """A stretch of a stream by HTTP: offsets up to `end` (None: all further) are those of `partition`'s log, plus `base`."""
+    """A range of a stream over HTTP: offsets up to `end` (None: unbounded) are offsets of `partition`'s log, plus `base`."""
 
     partition: PartitionKey
     name: str
@@ -47,23 +47,23 @@ class Piece(NamedTuple):
 
 
 def fork_of(view: StreamView) -> Fork | None:
-    """The origin of a stream, None if it is no fork."""
+    """Return the stream's origin, or None if it is not a fork."""
     text = stream_configs.value(view.stream.configs, FORK)
     match = _TEXT.fullmatch(text) if text else None
     if match is None:
         return None
     fork = Fork(*(int(number) for number in match.groups()))
-    return fork if fork.number < view.stream.number else None  # a source is older: no circles
+    return fork if fork.number < view.stream.number else None  # sources are older, so there are no cycles
 
 
 def base_of(view: StreamView) -> int:
-    """What HTTP adds to the offsets of the stream's own log."""
+    """Return the difference between the stream's HTTP offsets and the offsets of its own log."""
     fork = fork_of(view)
     return 0 if fork is None else fork.base
 
 
 async def pieces_of(catalog: Catalog, view: StreamView, index: int) -> list[Piece]:
-    """Where the records of a partition are, oldest first; without those of sources that are gone."""
+    """Return the pieces of a partition, oldest first; omits deleted sources."""
     end: int | None = None
     pieces: list[Piece] = []
     while True:
@@ -81,10 +81,10 @@ async def pieces_of(catalog: Catalog, view: StreamView, index: int) -> list[Piec
 def bounds_of(
     pieces: Sequence[Piece], found: Mapping[PartitionKey, PartitionBounds], closed_end: int | None
 ) -> tuple[int, int]:
-    """First readable offset and end. `closed_end` is where the stream's own log was closed (None: it goes on).
+    """Return the first readable offset and the end. `closed_end` is where the stream's own log was closed (None: open).
 
     Raises:
-        NotFound: the stream itself has gone.
+        NotFound: the stream itself is deleted.
     """
     *inherited, own = pieces
     if own.partition not in found:
@@ -105,7 +105,7 @@ def bounds_of(
 
 async def _by_number(catalog: Catalog, number: int) -> StreamView | None:
     view = catalog.peek_number(number)
-    if view is None:  # made a moment ago on another server
+    if view is None:  # just created on another server
         await catalog.refresh([number])
         view = catalog.peek_number(number)
     return view

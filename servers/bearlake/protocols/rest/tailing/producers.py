@@ -1,6 +1,6 @@
-"""Idempotent producers: by name in the metadata store, whose commit decides what becomes of an append, on whatever server it comes in.
+"""Idempotent producers, kept by name in the metadata store. The store's commit decides each append, on whichever server it arrives.
 
-This server keeps the ids that names have, nothing else: a retry after a restart, or on another server, is answered as it would be here.
+This server caches only the ids of names, so that a retry gets the same answer on another server or after a restart.
 Source: Durable Streams Protocol 1.0, section 5.2.1; `metadata/producers.py` (the rules, `BATCH_IN_STEP`).
 """
 
@@ -17,11 +17,11 @@ from bearlake.streams.append import Append
 
 _PREFIX = "http/"
 _KNOWN_S = 600.0
-"""Longest time that an id is used without asking for it again; names that nobody asks for are forgotten after days."""
+"""Longest time that a cached id is used; the store forgets names only after days without use."""
 
 
 class Decision(Enum):
-    """What to do with an append."""
+    """The outcome of an append."""
 
     ACCEPT = auto()
     DUPLICATE = auto()
@@ -32,18 +32,18 @@ class Decision(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What an append says of its producer."""
+    """The producer headers of an append."""
 
     id: str
     epoch: int
     sequence: int
 
     def __str__(self) -> str:
-        """As JSON, to be compared."""
+        """Return JSON, for comparison."""
         return json.dumps([self.id, self.epoch, self.sequence])
 
     def sign(self, append: Append, producer_id: int) -> Append:
-        """The append, so that the commit checks it."""
+        """Return the append with this claim, for the commit to check."""
         return append._replace(
             producer_id=producer_id,
             producer_epoch=self.epoch,
@@ -53,7 +53,7 @@ class Claim:
 
 
 def decide(claim: Claim, last: NamedProducer) -> Decision:
-    """What becomes of an append after its producer's newest one."""
+    """Decide an append, given the newest append of its producer."""
     if last.epoch < 0:
         return Decision.ACCEPT if claim.sequence == 0 else Decision.GAP
     if claim.epoch < last.epoch:
@@ -66,7 +66,7 @@ def decide(claim: Claim, last: NamedProducer) -> Decision:
 
 
 def problem_of(decision: Decision, claim: Claim, last: NamedProducer) -> Problem:
-    """How a refused append is answered."""
+    """Build the error for a rejected append."""
     if decision is Decision.STALE_EPOCH:
         return Problem(403, 403, f"the producer's epoch is {last.epoch} by now", {"Producer-Epoch": str(last.epoch)})
     if decision is Decision.EPOCH_STARTS_AT_ZERO:
@@ -79,7 +79,7 @@ def problem_of(decision: Decision, claim: Claim, last: NamedProducer) -> Problem
 
 @dataclass(slots=True)
 class _Name:
-    """A name's id, and until when it is used (loop time). Who waits for it goes on in the order of coming."""
+    """A name's id and its cache expiry (loop time). Waiters proceed in order of arrival."""
 
     producer_id: int = -1
     until_s: float = 0.0
@@ -87,7 +87,7 @@ class _Name:
 
 
 class Producers:
-    """Ids of names; those that have been quiet for longest are asked for again when there are too many."""
+    """A cache of producer ids by name; evicts the least recently used."""
 
     def __init__(self, ids: ProducerIds, count_max: int) -> None:
         self._ids = ids
@@ -95,7 +95,7 @@ class Producers:
         self._names: OrderedDict[tuple[PartitionKey, str], _Name] = OrderedDict()
 
     async def id_of(self, partition: PartitionKey, claim: Claim) -> int:
-        """The producer's id in the partition. Raises `NotFound`, `Unavailable`."""
+        """Return the producer's id in the partition. Raises `NotFound`, `Unavailable`."""
         name = self._name(partition, claim)
         now_s = asyncio.get_running_loop().time()
         if now_s >= name.until_s or name.lock.locked():
@@ -105,7 +105,7 @@ class Producers:
         return name.producer_id
 
     async def last(self, partition: PartitionKey, claim: Claim) -> NamedProducer:
-        """The producer's newest append, as of now. Raises `NotFound`, `Unavailable`."""
+        """Return the producer's newest append from the store. Raises `NotFound`, `Unavailable`."""
         return await self._ask(partition, claim, self._name(partition, claim))
 
     async def _ask(self, partition: PartitionKey, claim: Claim, name: _Name) -> NamedProducer:

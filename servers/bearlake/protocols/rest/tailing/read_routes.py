@@ -1,4 +1,4 @@
-"""GET and HEAD: what is there, long-poll, and the look at a stream's end. Server-sent events are in `events.py`."""
+"""GET and HEAD: read, long-poll, and metadata. Server-sent events are in `events.py`."""
 
 import asyncio
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ class ReadRoutes:
     def __init__(
         self, streams: Streams, settings: RestSettings, lifetimes: Lifetimes, tails: Tails, draining: asyncio.Event
     ) -> None:
-        """`draining` ends what follows a stream."""
+        """`draining` ends requests that follow a stream."""
         self._streams = streams
         self._settings = settings
         self._lifetimes = lifetimes
@@ -40,7 +40,7 @@ class ReadRoutes:
         self._draining = draining
 
     async def head(self, request: web.Request) -> web.Response:
-        """The content type and the end of a stream."""
+        """Get a stream's content type and end."""
         view, index = await self._tails.find(request, Operation.DESCRIBE)
         _, _, end = await self._bounds(principal_of(request), view, index)
         headers = {
@@ -57,7 +57,7 @@ class ReadRoutes:
 
     @own_time
     async def read(self, request: web.Request) -> web.StreamResponse:
-        """Records from an offset on."""
+        """Read records from an offset."""
         live = request.query.get("live")
         if live is not None and live not in LIVE:
             raise Problem(400, 400, "live: expected long-poll or sse")
@@ -126,7 +126,7 @@ class ReadRoutes:
         return headers
 
     async def _bounds(self, who: Principal, view: StreamView, index: int) -> tuple[Sequence[Piece], int, int]:
-        """Where the partition's records are, its first offset and its end."""
+        """Return the pieces with the partition's records, its first offset and its end."""
         pieces = await lineage.pieces_of(self._streams.catalog, view, index)
         for piece in pieces:
             if not self._streams.may(who, Operation.READ, piece.name):

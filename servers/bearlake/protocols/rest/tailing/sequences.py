@@ -1,10 +1,10 @@
-"""`Stream-Seq`: whatever server takes an append, it is refused unless its sequence is larger than all before it in the partition.
+"""`Stream-Seq`: an append on any server is rejected unless its sequence is greater than all earlier sequences in the partition.
 
-A sequence is written with what it came with, as a header of its first record, so that neither is ever without the other. Who appends
-reads the log up to its end first, and appends only if it still ends there: of two servers one finds something new and reads on.
-Where a server begins to read is in the stream's config (`http.sequences`, from the first use on), moved on now and then. What retention
-deletes is forgotten, as far as the config does not have it.
-Source: Durable Streams Protocol 1.0, section 5.2 (the scope is the stream, or the partition where it has several).
+The sequence is stored atomically with its append, as a header of the first record. The server first reads the log up to its end, and
+appends only if the log still ends there; of two concurrent servers, one finds new records and reads on. The config `http.sequences`
+(set at the first use) says where a server starts to read, and advances from time to time. Sequences that retention deletes are
+forgotten, unless the config covers them.
+Source: Durable Streams Protocol 1.0, section 5.2 (the scope is the stream, or the partition of a stream with several).
 """
 
 import json
@@ -31,15 +31,15 @@ CONFIG = "http.sequences"
 
 _TRY_COUNT = 50
 _NOTE_STEP = 10_000
-"""Offsets after which the config is moved on: what a server that does not know the stream reads at most, about."""
+"""Offsets after which the config advances: the approximate number that a server new to the stream must read."""
 _WAIT_MS = 1_000
 
 Write = Callable[[Sequence[Record], Callable[[Append], Append]], Awaitable[Result]]
-"""Appends records as one batch, after the append was completed."""
+"""Appends records as one batch, after `complete` has modified the append."""
 
 
 class Sequences:
-    """Appends with a sequence, as one server makes them."""
+    """Appends with a sequence on one server."""
 
     def __init__(self, streams: Streams, settings: RestSettings, appending: Appending) -> None:
         self._streams = streams
@@ -49,11 +49,11 @@ class Sequences:
     async def append(
         self, view: StreamView, index: int, tail: Tail, sequence: str, records: Sequence[Record], write: Write
     ) -> Result:
-        """Append; the outcome, which is any but UNEXPECTED_OFFSET.
+        """Append and return the outcome, never UNEXPECTED_OFFSET.
 
         Raises:
-            Problem: 409, the sequence is not larger than the last one.
-            Overloaded: others appended each time.
+            Problem: 409, the sequence is not greater than the last one.
+            Overloaded: concurrent appends on every attempt.
         """
         first, *others = records
         marked = [replace(first, headers=(*first.headers, (HEADER, sequence.encode()))), *others]
@@ -64,7 +64,7 @@ class Sequences:
                     raise Problem(409, 409, f"Stream-Seq: expected more than {tail.sequence}")
                 result = await write(marked, partial(_at, tail.seen))
                 if result[0] != Verdict.UNEXPECTED_OFFSET:
-                    return result  # what was accepted is seen by the next one, as by all servers
+                    return result  # an accepted sequence is read from the log by the next append, as on all servers
         raise Overloaded("others append all the time")
 
     async def _catch_up(self, view: StreamView, index: int, tail: Tail) -> None:
@@ -92,7 +92,7 @@ class Sequences:
             await self._note(view, index, tail)
 
     async def _begin(self, view: StreamView, index: int, tail: Tail) -> None:
-        """Take up what the config says; with the first sequence of a partition, begin it at the present end."""
+        """Load the partition's state from the config; without one, store the current end as the start."""
         for _ in range(_TRY_COUNT):
             view = await self._appending.now(view)
             noted = _noted(view).get(str(index))
@@ -108,7 +108,7 @@ class Sequences:
         raise Overloaded("the stream changes all the time")
 
     async def _note(self, view: StreamView, index: int, tail: Tail) -> bool:
-        """Let the config say what this server knows, unless it was changed since the view."""
+        """Store this server's state in the config. Returns False if the config has changed since `view`."""
         noted = json.dumps({**_noted(view), str(index): [tail.seen, tail.sequence]}, ensure_ascii=False)
         try:
             await self._streams.alter(INTERNAL, view.stream, {CONFIG: noted}, [])
@@ -119,14 +119,14 @@ class Sequences:
 
 
 def _at(end: int, append: Append) -> Append:
-    """The append, if the log ends there."""
+    """Return the append with the condition that the log ends at `end`."""
     return append._replace(expected_offset=end)
 
 
 def _noted(view: StreamView) -> dict[str, tuple[int, str | None]]:
-    """What the config says: by partition, up to which offset the log was read, and the largest sequence before it."""
+    """Parse the config: by partition, the offset up to which the log was read, and the largest sequence before it."""
     try:
         found = json.loads(stream_configs.value(view.stream.configs, CONFIG) or "{}")
         return {str(index): (int(offset), sequence) for index, (offset, sequence) in found.items()}
     except (ValueError, TypeError, AttributeError):
-        return {}  # somebody else wrote it
+        return {}  # written by someone else

@@ -1,7 +1,7 @@
-"""Partitions as this server follows them: what is written in the stream's configs, and what only this server knows.
+"""State of the partitions of HTTP streams: in the stream's configs, and in this server's memory.
 
-In the configs, for every server: the content type, whether it is closed and where it ended. In memory, to be found again by any other
-server: how far the log was read for `Stream-Seq`, and the largest one.
+The configs hold, for all servers: the content type, whether the stream is closed, and its ends. Memory holds what any server can
+rebuild: how far the log was read for `Stream-Seq`, and the largest `Stream-Seq` so far.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ START, NOW = "-1", "now"
 _DIGITS = 20
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,15}")
 _ZERO = re.compile(r"0{16}_0{16}")
-"""The first offset in the reference server's form, which clients and tests know by heart."""
+"""The first offset in the reference server's format, which clients and tests use literally."""
 _PARTITION_COUNT_MAX = 100_000
 _CURSOR_EPOCH_S = 1_728_432_000  # 2024-10-09, section 8.1 of the protocol
 _CURSOR_S = 20
@@ -40,20 +40,20 @@ _JITTER_S_MAX = 3600
 
 @dataclass(slots=True)
 class Tail:
-    """What only this server knows of a partition."""
+    """This server's state of a partition."""
 
     sequence: str | None = None
-    """The largest `Stream-Seq` before the offset `seen` of the log (-1: not looked yet), up to which `noted` is in the config."""
+    """The largest `Stream-Seq` before log offset `seen` (-1: not read yet). The config contains the state as of offset `noted`."""
     seen: int = -1
     noted: int = -1
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while something is appended with `Stream-Seq`."""
+    """Held during an append with `Stream-Seq`."""
     closed: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the stream was closed here; wakes those who follow."""
+    """Set when this server has closed the stream; wakes followers."""
 
 
 class Tails:
-    """Partitions that this server was asked for, and how to find them."""
+    """Finds partitions and caches this server's state of them."""
 
     def __init__(self, streams: Streams, lifetimes: Lifetimes, random_source: random.Random | None = None) -> None:
         self._streams = streams
@@ -62,7 +62,7 @@ class Tails:
         self._tails: OrderedDict[int, Tail] = OrderedDict()
 
     def get(self, view: StreamView, index: int) -> Tail:
-        """This server's knowledge of a partition."""
+        """Return this server's state of a partition."""
         key = view.partition(index)
         tail = self._tails.get(key)
         if tail is None:
@@ -73,12 +73,12 @@ class Tails:
         return tail
 
     async def find(self, request: web.Request, operation: Operation) -> tuple[StreamView, int]:
-        """The stream and partition of the path. Raises `Problem` (400, 404, 410)."""
+        """Return the path's stream and partition. Raises `Problem` (400, 404, 410)."""
         name, partition = request.match_info["name"], request.match_info.get("partition")
         return await self.of(principal_of(request), name, partition, operation)
 
     async def of(self, who: Principal, name: str, text: str | None, operation: Operation) -> tuple[StreamView, int]:
-        """The stream of that name and its partition; `text` None: the only one. Raises `Problem` (400, 404, 410)."""
+        """Return the named stream and partition; `text` None means the only partition. Raises `Problem` (400, 404, 410)."""
         if not self._streams.may(who, operation, name):
             raise _unknown(name)
         view = await self._lifetimes.find(name)
@@ -93,7 +93,7 @@ class Tails:
         return view, int(text)
 
     def cursor(self, given: str | None) -> str:
-        """The cursor of a live answer, always beyond the one that the client gave. Source: section 8.1."""
+        """Return the cursor of a live answer, always greater than the client's cursor. Source: section 8.1."""
         now_s = self._streams.clock.now_ms() // 1000
         interval = (now_s - _CURSOR_EPOCH_S) // _CURSOR_S
         if given is not None and given.isascii() and given.isdigit() and len(given) < 16 and int(given) >= interval:
@@ -102,32 +102,32 @@ class Tails:
 
 
 def content_type(view: StreamView) -> str:
-    """The stream's content type, as its creator wrote it."""
+    """Return the stream's content type as its creator wrote it."""
     return stream_configs.value(view.stream.configs, CONTENT_TYPE) or DEFAULT_TYPE
 
 
 def media_type(text: str) -> str:
-    """A content type without parameters, in small letters."""
+    """Return a content type without parameters, in lower case."""
     return text.partition(";")[0].strip().lower()
 
 
 def is_closed(view: StreamView) -> bool:
-    """Whether nothing more is taken by HTTP: it was closed, or it is terminated for all."""
+    """Return whether HTTP appends are rejected: the stream is closed, or terminated for all protocols."""
     return view.stream.is_terminated or stream_configs.value(view.stream.configs, CLOSED) == "true"
 
 
 def closes(request: web.Request) -> bool:
-    """Whether the request closes its stream."""
+    """Return whether the request closes its stream."""
     return request.headers.get("Stream-Closed", "").lower() == "true"
 
 
 def closed_by(view: StreamView) -> str:
-    """The producer's append that closed the stream, empty for none."""
+    """Return the producer's append that closed the stream; empty if none did."""
     return stream_configs.value(view.stream.configs, CLOSED_BY)
 
 
 def closed_end(view: StreamView, index: int) -> int | None:
-    """Where the log of a partition ended when the stream was closed; None if it is open, or not said."""
+    """Return the end of a partition's log at the close; None if the stream is open or the end is not stored."""
     ends = stream_configs.value(view.stream.configs, ENDS).split(",")
     if not is_closed(view) or index >= len(ends) or not ends[index].isdecimal():
         return None
@@ -135,12 +135,12 @@ def closed_end(view: StreamView, index: int) -> int | None:
 
 
 def token(offset: int) -> str:
-    """An offset as clients see it."""
+    """Format an offset for clients."""
     return f"{offset:0{_DIGITS}}"
 
 
 def parse_token(text: str) -> int | None:
-    """The offset of a token, None for what is none."""
+    """Parse a client's offset; None if malformed."""
     if _ZERO.fullmatch(text):
         return 0
     if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS and int(text) < 2**63):
@@ -149,7 +149,7 @@ def parse_token(text: str) -> int | None:
 
 
 def parse_offset(request: web.Request, *, is_required: bool) -> str | int:
-    """The offset of the query: a number, `START` or `NOW`. Raises `Problem` (400)."""
+    """Parse the query's offset: a number, `START` or `NOW`. Raises `Problem` (400)."""
     given = request.query.getall("offset", [])
     if len(given) > 1:
         raise Problem(400, 400, "offset: expected once")
@@ -167,7 +167,7 @@ def parse_offset(request: web.Request, *, is_required: bool) -> str | int:
 
 
 def whole_number(text: str, header: str) -> int:
-    """The number of a header: digits without leading zeros. Raises `Problem` (400)."""
+    """Parse a header's number: digits without leading zeros. Raises `Problem` (400)."""
     if not _NUMBER.fullmatch(text):
         raise Problem(400, 400, f"{header}: expected a whole number without leading zeros")
     return int(text)

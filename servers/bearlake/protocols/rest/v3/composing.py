@@ -1,4 +1,4 @@
-"""Records of a v3 request, made of what their objects want: partitions chosen, values with schemas written."""
+"""Builds the records of a v3 request: chooses partitions and encodes values with schemas."""
 
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from bearlake.streams.schemas.payloads import Choice, Writer
 
 
 class Composed(NamedTuple):
-    """A record, and what its report says of key and value."""
+    """A record, with what its report says about key and value."""
 
     record: Record
     key: dict[str, Any] | None
@@ -22,7 +22,7 @@ class Composed(NamedTuple):
 
 
 class Composer:
-    """Makes the records of what arrived together; each schema is asked for once."""
+    """Builds the records that arrived together; looks up each schema once."""
 
     def __init__(self, embedded: Embedded, who: Principal, topic: str) -> None:
         self._embedded = embedded
@@ -31,7 +31,7 @@ class Composer:
         self._writers: dict[tuple[str, Choice], Writer | Problem] = {}
 
     async def composed(self, wanted: Wanted, size_bytes: int) -> Composed:
-        """A record; `size_bytes` is about the size of all that arrived. Raises `Problem`."""
+        """Build a record; `size_bytes` is the approximate size of everything that arrived together. Raises `Problem`."""
         key, key_shown = await self._part(wanted.key, "key", size_bytes)
         value, value_shown = await self._part(wanted.value, "value", size_bytes)
         record = Record(key=key, value=value, headers=wanted.headers, timestamp=wanted.timestamp)

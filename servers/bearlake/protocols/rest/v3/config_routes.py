@@ -1,4 +1,4 @@
-"""…/topics/{topic}/configs: look, set, reset, and several at once (`configs:alter`)."""
+"""Routes …/topics/{topic}/configs: get, set and reset configs, also several at once (`configs:alter`)."""
 
 from collections.abc import Mapping
 
@@ -37,14 +37,14 @@ class ConfigRoutes:
         router.add_delete(f"{_CONFIGS}/{{config}}", self.reset)
 
     async def all(self, request: web.Request) -> web.Response:
-        """All configs with their values."""
+        """List a topic's configs."""
         site = Site(request, self._servers)
         view = await find(self._streams, request, Operation.DESCRIBE)
         shown = [_shown(site, view, config) for config in stream_configs.ALL]
         return answer(site.listing("KafkaTopicConfigList", f"/topics/{view.name}/configs", shown))
 
     async def one(self, request: web.Request) -> web.Response:
-        """One config."""
+        """Get a config."""
         site = Site(request, self._servers)
         view = await find(self._streams, request, Operation.DESCRIBE)
         return answer(_shown(site, view, _config(request)))
@@ -58,14 +58,14 @@ class ConfigRoutes:
         return web.Response(status=204)
 
     async def reset(self, request: web.Request) -> web.Response:
-        """Back to the default."""
+        """Reset a config to its default."""
         Site(request, self._servers)
         view = await find(self._streams, request, Operation.DESCRIBE)
         await self._alter(principal_of(request), view, {}, [_config(request).name])
         return web.Response(status=204)
 
     async def alter(self, request: web.Request) -> web.Response:
-        """Set and reset several, all or none."""
+        """Set and reset several configs, all or none."""
         Site(request, self._servers)
         asked = await body(request, models.CHANGES, self._settings.request_bytes_max)
         view = await find(self._streams, request, Operation.DESCRIBE)

@@ -1,6 +1,6 @@
-"""…/consumer-groups: groups, their members, and how far they are behind.
+"""Routes …/consumer-groups: groups, their members, and their lag.
 
-A group that another server coordinates is shown as that one saved it at its last rebalance. Offsets and ends are as of now.
+A group that another server coordinates is shown as that server saved it at the last rebalance. Offsets and ends are current.
 """
 
 from typing import NamedTuple
@@ -32,7 +32,7 @@ _STATES = {
 
 
 class Lag(NamedTuple):
-    """How far a group is behind in one partition, and the member that reads it."""
+    """A group's lag in one partition, and the member that reads the partition."""
 
     partition: Partition
     current: int
@@ -41,7 +41,7 @@ class Lag(NamedTuple):
 
     @property
     def behind(self) -> int:
-        """Records that are not committed yet."""
+        """Number of uncommitted records."""
         return max(0, self.end - self.current)
 
 
@@ -62,7 +62,7 @@ class GroupRoutes:
         router.add_get(f"{_GROUP}/lags/{{topic}}/partitions/{{partition}}", self.lag)
 
     async def groups(self, request: web.Request) -> web.Response:
-        """All groups."""
+        """List the consumer groups."""
         site = Site(request, self._servers)
         names = {listing.group for listing in await self._streams.groups.all()}
         shown = []
@@ -73,26 +73,26 @@ class GroupRoutes:
         return answer(site.listing("KafkaConsumerGroupList", "/consumer-groups", shown))
 
     async def group(self, request: web.Request) -> web.Response:
-        """One group."""
+        """Get a consumer group."""
         site = Site(request, self._servers)
         return answer(_group(site, await self._existing(request)))
 
     async def consumers(self, request: web.Request) -> web.Response:
-        """Members of a group."""
+        """List a group's members."""
         site = Site(request, self._servers)
         group = await self._existing(request)
         shown = [_consumer(site, group, member) for member in group.members.values()]
         return answer(site.listing("KafkaConsumerList", f"/consumer-groups/{group.name}/consumers", shown))
 
     async def lags(self, request: web.Request) -> web.Response:
-        """Lag by partition."""
+        """List a group's lag by partition."""
         site = Site(request, self._servers)
         group = await self._existing(request)
         shown = [_lag(site, group, lag) for lag in await self._lags(group)]
         return answer(site.listing("KafkaConsumerLagList", f"/consumer-groups/{group.name}/lags", shown))
 
     async def lag(self, request: web.Request) -> web.Response:
-        """Lag of one partition."""
+        """Get a group's lag in one partition."""
         site = Site(request, self._servers)
         group = await self._existing(request)
         wanted = request.match_info["topic"], request.match_info["partition"]
@@ -102,7 +102,7 @@ class GroupRoutes:
         raise Problem(404, 404, "Consumer lag cannot be found: the group has no offset there.")
 
     async def summary(self, request: web.Request) -> web.Response:
-        """The largest lag, and the sum."""
+        """Get a group's largest and total lag."""
         site = Site(request, self._servers)
         group = await self._existing(request)
         lags = await self._lags(group)

@@ -1,11 +1,11 @@
-"""A record's key or value in a v3 request: its bytes, or its JSON with the schema that it wants.
+"""A record's key or value in a v3 request: bytes, or JSON with the requested schema.
 
     {"type": "BINARY" | "JSON" | "STRING", "data": …}
     {"type": "AVRO" | "JSONSCHEMA" | "PROTOBUF", "schema": "…", "data": …}
     {"schema_id": 1, "data": …}    {"schema_version": 2, "data": …}    {"data": …}: the subject's latest version
 
-With schemas, `subject` names the subject, or `subject_name_strategy` says how it is named: TOPIC_NAME (`{topic}-key`, `{topic}-value`,
-the default), RECORD_NAME or TOPIC_RECORD_NAME. `type` may stand beside all of them; it is checked then.
+With schemas, `subject` gives the subject, or `subject_name_strategy` derives it: TOPIC_NAME (`{topic}-key`, `{topic}-value`,
+the default), RECORD_NAME or TOPIC_RECORD_NAME. If `type` is given as well, it is checked.
 
 Source: Confluent, "REST Proxy API Reference v3", Produce Records.
 """
@@ -21,13 +21,13 @@ from bearlake.streams.schemas.payloads import Choice, Naming
 
 _SCHEMA_TYPES = {"AVRO": SchemaType.AVRO, "JSONSCHEMA": SchemaType.JSON, "PROTOBUF": SchemaType.PROTOBUF}
 TYPE_NAMES = {type_: name for name, type_ in _SCHEMA_TYPES.items()}
-"""How this API calls the formats of schemas."""
+"""Names of the schema formats in this API."""
 _PLAIN_TYPES = ("BINARY", "JSON", "STRING")
 _SCHEMA_FIELDS = ("schema", "schema_id", "schema_version", "subject", "subject_name_strategy")
 
 
 class Part(NamedTuple):
-    """A key or value: its type (None: there is none) and bytes, or (with a choice) what it is made of."""
+    """A key or value: its type (None: absent) and bytes, or (with a choice of schema) its JSON."""
 
     type: str | None = None
     octets: bytes | None = None
@@ -36,7 +36,7 @@ class Part(NamedTuple):
 
 
 def part(found: models.Part | None, name: str) -> Part:
-    """The part of a record; `name` is how messages call it. Raises `Problem` (400, 422)."""
+    """Parse a record's key or value; messages call it `name`. Raises `Problem` (400, 422)."""
     if found is None:
         return Part()
     kind, data = found.type, found.data
@@ -81,7 +81,7 @@ def _choice(found: models.Part, name: str) -> Choice:
 
 
 def _version(found: models.Part, name: str) -> int | None:
-    """A version's number; `latest`, or -1, is said by name."""
+    """Return the version number; None for `latest` or -1."""
     version = found.schema_version
     if version == "latest" or version == -1:
         return names.LATEST

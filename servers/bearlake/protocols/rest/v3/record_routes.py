@@ -1,7 +1,7 @@
-"""POST …/topics/{topic}/records: a stream of records in, a report for each out, in order, while the request still runs.
+"""POST …/topics/{topic}/records: reads a stream of records and streams one report per record, in order, while the request runs.
 
-What has arrived is appended together, and reported when it is durable; a slow client is not read further meanwhile. The status is
-that of the request; a record that fails has its own code in its report.
+Records that arrive together are appended together, and reported once durable. While a client is slow to read reports, the server reads
+no further records. The status is that of the request; the report of a failed record has its own code.
 """
 
 import json
@@ -32,7 +32,7 @@ _TYPES = ("application/json", "application/octet-stream")
 
 
 class RecordRoutes:
-    """The handler that writes."""
+    """The handler that writes records."""
 
     def __init__(
         self, streams: Streams, servers: LiveServers, settings: RestSettings, writing: Writing, embedded: Embedded
@@ -49,7 +49,7 @@ class RecordRoutes:
 
     @own_time
     async def produce(self, request: web.Request) -> web.StreamResponse:
-        """Records in, reports out."""
+        """Write a stream of records; the answer is a stream of reports."""
         site = Site(request, self._servers)
         if request.content_type not in _TYPES:
             wanted_type = f"{request.content_type[:100]!r}: expected {JSON_TYPE}"
@@ -62,7 +62,7 @@ class RecordRoutes:
                 items: list[object] = []
                 size_bytes = objects.waiting_count + len(piece)
                 try:
-                    items.extend(objects.feed(piece))  # those before a malformed one are kept
+                    items.extend(objects.feed(piece))  # keeps the objects before a malformed one
                 finally:
                     if items:
                         composer = Composer(self._embedded, who, view.name)
@@ -98,7 +98,7 @@ class RecordRoutes:
     async def _write(
         self, site: Site, view: StreamView, who: Principal, composer: Composer, items: list[object], size_bytes: int
     ) -> list[dict[str, object]]:
-        """Append what arrived together (`size_bytes` of it); one report for each record."""
+        """Append records that arrived together (`size_bytes` in total); return one report per record."""
         now_ms = self._writing.now_ms()
         reports: list[dict[str, object] | None] = []
         placed: list[tuple[int, Record]] = []

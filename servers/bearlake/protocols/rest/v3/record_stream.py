@@ -1,4 +1,4 @@
-"""Concatenated JSON objects out of a body that arrives in pieces, and what an object says about a record.
+"""Parses concatenated JSON objects from a body that arrives in pieces, and the record that each object describes.
 
     {"partition_id": 0, "key": {"type": "STRING", "data": "k"}, "value": {"type": "JSON", "data": {…}},
      "headers": [{"name": "h", "value": "base64"}], "timestamp": "2026-01-31T12:00:00Z"}
@@ -19,11 +19,11 @@ from bearlake.serving.http.models import Misfit
 
 _SPACE = " \t\r\n"
 _CUT_LENGTH_MAX = 12
-"""How far before the end the decoder may complain when only the rest is missing (a number, a word, an escape)."""
+"""Largest distance to the end of the input at which a decoder error may just mean truncation (a number, a word, an escape)."""
 
 
 class Wanted(NamedTuple):
-    """A record to write, and its partition if it names one."""
+    """A record to write, with its partition if given."""
 
     partition: int | None
     key: Part
@@ -33,7 +33,7 @@ class Wanted(NamedTuple):
 
 
 class Objects:
-    """Objects out of pieces. One object may have `bytes_max` bytes."""
+    """Parses objects from pieces. One object may have up to `bytes_max` bytes."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -43,11 +43,11 @@ class Objects:
 
     @property
     def waiting_count(self) -> int:
-        """Characters of an object that is not whole yet."""
+        """Characters of the incomplete object."""
         return len(self._text)
 
     def feed(self, piece: bytes) -> Iterator[Any]:
-        """The values that are whole with this piece (Any: JSON). Raises `Problem` (400), `TooLarge`."""
+        """Yield the values completed by this piece (Any: JSON). Raises `Problem` (400), `TooLarge`."""
         try:
             self._text += self._utf8.decode(piece)
         except UnicodeDecodeError as error:
@@ -58,7 +58,7 @@ class Objects:
             raise TooLarge("record", len(self._text), self._bytes_max)
 
     def end(self) -> None:
-        """The body has ended. Raises `Problem` (400) if it did inside an object."""
+        """End the body. Raises `Problem` (400) if an object is incomplete."""
         if self._text.strip(_SPACE):
             raise Problem(400, 400, "Malformed JSON: the body ends inside a record")
 
@@ -84,7 +84,7 @@ class Objects:
 
 
 def wanted(item: Any, now_ms: int) -> Wanted:
-    """What an object says (Any: JSON). Raises `Problem` (400, 422)."""
+    """Parse the record that an object describes (Any: JSON). Raises `Problem` (400, 422)."""
     try:
         asked = models.RECORD.convert(item)
     except Misfit as error:

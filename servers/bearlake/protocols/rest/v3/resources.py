@@ -1,4 +1,4 @@
-"""How the v3 API writes things: every one with its kind, its own address and its name, lists with those inside."""
+"""JSON resources of the v3 API: each has its kind, URL and resource name; a list contains its items."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -23,10 +23,10 @@ T = TypeVar("T")
 
 
 class Site:
-    """Builds resources of this cluster, with addresses as the client sees this server."""
+    """Builds resources of this cluster, with URLs as the client sees this server."""
 
     def __init__(self, request: web.Request, servers: LiveServers) -> None:
-        """Raises `Problem` (404) when the path names another cluster."""
+        """Raise `Problem` (404) if the path names another cluster."""
         self.cluster_id = servers.cluster_id
         wanted = request.match_info.get("cluster_id")
         if wanted is not None and wanted != self.cluster_id:
@@ -34,30 +34,30 @@ class Site:
         self._root = f"{request.scheme}://{request.host}{CLUSTERS}/{self.cluster_id}"
 
     def url(self, path: str) -> str:
-        """Address of what lies at `path` (with a leading slash, empty: the cluster)."""
+        """Return the URL of `path` (with a leading slash; empty: the cluster)."""
         return self._root + path
 
     def related(self, path: str) -> dict[str, str]:
-        """A link."""
+        """Build a link to a related resource."""
         return {"related": self.url(path)}
 
     def resource(self, kind: str, path: str, name: str, fields: Mapping[str, object]) -> dict[str, object]:
-        """One thing; `name` is its part of the resource name behind the cluster's."""
+        """Build a resource; `name` is its resource name without the cluster's."""
         metadata = {"self": self.url(path), "resource_name": f"crn:///kafka={self.cluster_id}{name}"}
         return {"kind": kind, "metadata": metadata, "cluster_id": self.cluster_id, **fields}
 
     def listing(self, kind: str, path: str, items: Sequence[object]) -> dict[str, object]:
-        """A list of things, all of them."""
+        """Build a complete list of resources."""
         return {"kind": kind, "metadata": {"self": self.url(path), "next": None}, "data": items}
 
 
 def answer(value: object, status: int = 200) -> web.Response:
-    """A value as JSON."""
+    """Build a JSON answer."""
     return web.Response(status=status, body=json.dumps(value).encode(), content_type=JSON_TYPE)
 
 
 async def find(streams: Streams, request: web.Request, operation: Operation) -> StreamView:
-    """The stream of the path. Raises `Problem` (404, 40403), also when the caller may not know of it."""
+    """Return the path's stream. Raises `Problem` (404, 40403) if the stream does not exist or the caller may not see it."""
     name = request.match_info["topic"]
     try:
         view = await streams.catalog.find(name)
@@ -69,12 +69,12 @@ async def find(streams: Streams, request: web.Request, operation: Operation) -> 
 
 
 def unknown_topic(name: str) -> Problem:
-    """40403."""
+    """Error 40403."""
     return Problem(404, 40403, f"This server does not host this topic-partition: there is no topic {name[:249]}")
 
 
 def index_of(request: web.Request, view: StreamView) -> int:
-    """The partition of the path. Raises `Problem` (404)."""
+    """Return the path's partition index. Raises `Problem` (404)."""
     text = request.match_info["partition"]
     if not (text.isascii() and text.isdigit() and len(text) < 11 and int(text) < view.partition_count):
         last = view.partition_count - 1
@@ -83,5 +83,5 @@ def index_of(request: web.Request, view: StreamView) -> int:
 
 
 async def body(request: web.Request, reader: Reader[T], bytes_max: int) -> T:
-    """The model in the body. Raises `Problem` (400, 415), `TooLarge`."""
+    """Parse the body. Raises `Problem` (400, 415), `TooLarge`."""
     return bodies.parse_optional(reader, await bodies.read(request, bytes_max), status=400, code=400)

@@ -1,4 +1,4 @@
-"""/v3/clusters, …/brokers, …/topics and their partitions: look, create, grow, delete."""
+"""Routes for clusters, brokers, topics and partitions: get, list, create, grow, delete."""
 
 from aiohttp import web
 
@@ -41,24 +41,24 @@ class TopicRoutes:
         router.add_get(f"{_TOPIC}/partitions/{{partition}}", self.partition)
 
     async def clusters(self, request: web.Request) -> web.Response:
-        """The one cluster."""
+        """List the clusters: only this one."""
         site = Site(request, self._servers)
         listing = site.listing("KafkaClusterList", "", [self._cluster(site)])
         metadata = {"self": f"{request.scheme}://{request.host}{CLUSTERS}", "next": None}
         return answer({**listing, "metadata": metadata})
 
     async def cluster(self, request: web.Request) -> web.Response:
-        """The cluster."""
+        """Get the cluster."""
         return answer(self._cluster(Site(request, self._servers)))
 
     async def brokers(self, request: web.Request) -> web.Response:
-        """Live servers."""
+        """List the live servers."""
         site = Site(request, self._servers)
         shown = [_broker(site, server) for server in self._servers.live()]
         return answer(site.listing("KafkaBrokerList", "/brokers", shown))
 
     async def broker(self, request: web.Request) -> web.Response:
-        """One live server."""
+        """Get a live server."""
         site, wanted = Site(request, self._servers), request.match_info["broker"]
         for server in self._servers.live():
             if str(server.ref.node_id) == wanted:
@@ -66,7 +66,7 @@ class TopicRoutes:
         raise Problem(404, 404, f"Broker {wanted[:20]} cannot be found.")
 
     async def topics(self, request: web.Request) -> web.Response:
-        """All topics."""
+        """List the topics."""
         site, catalog = Site(request, self._servers), self._streams.catalog
         views = [
             view
@@ -77,7 +77,7 @@ class TopicRoutes:
         return answer(site.listing("KafkaTopicList", "/topics", [_topic(site, view) for view in views]))
 
     async def create(self, request: web.Request) -> web.Response:
-        """Create a topic; with `validate_only` only look whether that would succeed."""
+        """Create a topic; with `validate_only`, only check the request."""
         site = Site(request, self._servers)
         asked = await body(request, models.NEW_TOPIC, self._settings.request_bytes_max)
         name = asked.topic_name
@@ -97,12 +97,12 @@ class TopicRoutes:
         return answer(_topic(site, view), 201)
 
     async def topic(self, request: web.Request) -> web.Response:
-        """One topic."""
+        """Get a topic."""
         site = Site(request, self._servers)
         return answer(_topic(site, await find(self._streams, request, Operation.DESCRIBE)))
 
     async def grow(self, request: web.Request) -> web.Response:
-        """More partitions."""
+        """Add partitions to a topic."""
         site = Site(request, self._servers)
         asked = await body(request, models.GROWTH, self._settings.request_bytes_max)
         name = (await find(self._streams, request, Operation.DESCRIBE)).name
@@ -124,14 +124,14 @@ class TopicRoutes:
         return web.Response(status=204)
 
     async def partitions(self, request: web.Request) -> web.Response:
-        """Partitions of a topic."""
+        """List a topic's partitions."""
         site = Site(request, self._servers)
         view = await find(self._streams, request, Operation.DESCRIBE)
         shown = [self._partition(site, view, index) for index in range(view.partition_count)]
         return answer(site.listing("KafkaPartitionList", f"/topics/{view.name}/partitions", shown))
 
     async def partition(self, request: web.Request) -> web.Response:
-        """One partition."""
+        """Get a partition."""
         site = Site(request, self._servers)
         view = await find(self._streams, request, Operation.DESCRIBE)
         return answer(self._partition(site, view, index_of(request, view)))

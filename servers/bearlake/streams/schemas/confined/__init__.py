@@ -1,12 +1,11 @@
-"""Schemas are compiled and compared in child processes that the kernel limits, since compilers meet text that strangers wrote.
+"""Compiles and compares schemas in child processes with resource limits, because the compilers process untrusted text.
 
-    pool      the server's side: a bounded queue, and a few helpers that it starts and ends
+    pool      the server's side: a bounded queue, and a few helper processes
     helper    `python -m bearlake.streams.schemas.confined.helper`: imports the compilers once, then forks one child per request
-    limits    what a child may use; the kernel ends a child that uses more
-    work      what a child can be asked to do, as JSON
-    frames    requests and answers on pipes
-    compiled  a compiled schema as the server keeps it
+    limits    resource limits of a child; the kernel kills a child that exceeds them
+    work      the requests to a child, as JSON
+    frames    the framing of requests and answers on pipes
 
-A child inherits no socket and no environment variable but the import path, and sees no file but those that it is given. Its death is an
-error of that one request. A fork of a small process takes a few milliseconds, where a new Python process would take hundreds.
+A child inherits no socket and no environment variable except the import path, and gets only the files of its request. If a child dies, only
+its request fails. Forking a small process takes a few milliseconds; starting a new Python process would take hundreds.
 """

@@ -1,9 +1,9 @@
-"""Requests and answers on the two pipes between a server and a helper.
+"""Framing of requests and answers on the two pipes between a server and a helper.
 
     request   size (4 bytes), JSON
     answer    wait status of the child (4), size (4), JSON
 
-Numbers are big-endian. `work` says what the JSON is.
+Numbers are big-endian. `work` defines the JSON.
 """
 
 import os
@@ -17,7 +17,7 @@ CHUNK_BYTES = 1 << 16
 
 
 class Pipe:
-    """One end of a pipe, used with a deadline: the server's side."""
+    """The server's end of a pipe, with a deadline."""
 
     def __init__(self, descriptor: int, deadline: float) -> None:
         """`deadline`: on the clock of `time.monotonic`, in seconds."""
@@ -26,7 +26,7 @@ class Pipe:
         os.set_blocking(descriptor, False)
 
     def read(self, size: int) -> bytes:
-        """Exactly that many bytes. Raises `EOFError`, `TimeoutError`, `OSError`."""
+        """Read exactly `size` bytes. Raises `EOFError`, `TimeoutError`, `OSError`."""
         read = bytearray()
         while len(read) < size:
             self._wait(select.POLLIN)
@@ -37,7 +37,7 @@ class Pipe:
         return bytes(read)
 
     def write(self, octets: bytes) -> None:
-        """Write all. Raises `TimeoutError`, `OSError`."""
+        """Write all bytes. Raises `TimeoutError`, `OSError`."""
         view = memoryview(octets)
         while view:
             self._wait(select.POLLOUT)
@@ -51,7 +51,7 @@ class Pipe:
 
 
 def read_exactly(descriptor: int, size: int) -> bytes:
-    """Exactly that many bytes, however long it takes: the helper's side. Raises `EOFError`, `OSError`."""
+    """Read exactly `size` bytes without a deadline, on the helper's side. Raises `EOFError`, `OSError`."""
     read = bytearray()
     while len(read) < size:
         piece = os.read(descriptor, min(size - len(read), CHUNK_BYTES))
@@ -62,7 +62,7 @@ def read_exactly(descriptor: int, size: int) -> bytes:
 
 
 def write_all(descriptor: int, octets: bytes) -> None:
-    """Write all, however long it takes. Raises `OSError`."""
+    """Write all bytes without a deadline. Raises `OSError`."""
     view = memoryview(octets)
     while view:
         view = view[os.write(descriptor, view) :]

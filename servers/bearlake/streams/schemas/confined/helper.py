@@ -1,7 +1,7 @@
 """The process between a server and its children: imports the compilers once and forks one child per request.
 
-It runs no code of the compilers itself beyond importing them, so that a request can hurt its own child only. It serves one request
-at a time and ends when its standard input ends, however the server ended. Its only argument is `Limits` as JSON.
+The helper imports the compilers but never runs them, so that a request can harm only its own child. It serves one request at a time. It
+exits when its standard input closes, so also if the server crashes. Its only argument is `Limits` as JSON.
 """
 
 import gc
@@ -16,9 +16,9 @@ from bearlake.streams.schemas.memory_files import memory_file
 
 
 def main() -> None:
-    """Serve until standard input ends."""
+    """Serve requests until standard input closes."""
     limits = Limits(**json.loads(sys.argv[1]))
-    protobuf.known_files()  # later children find it done
+    protobuf.known_files()  # fills a cache that all children inherit
     while True:
         try:
             (size,) = frames.SIZE.unpack(frames.read_exactly(0, frames.SIZE.size))
@@ -29,8 +29,8 @@ def main() -> None:
 
 
 def _answer(request: bytes, limits: Limits) -> tuple[int, bytes]:
-    """Wait status of a new child, and what it wrote."""
-    gc.freeze()  # the child shares these pages as long as it does not collect them
+    """Fork a child for the request; returns its wait status and its answer."""
+    gc.freeze()  # keeps the child's garbage collector from touching, and so copying, shared pages
     with memory_file() as answer:
         child = os.fork()
         if child == 0:
@@ -41,7 +41,7 @@ def _answer(request: bytes, limits: Limits) -> tuple[int, bytes]:
 
 
 def _run(request: bytes, descriptor: int, limits: Limits) -> None:
-    """The child: never returns."""
+    """Run the request in the child; never returns."""
     code = 1
     try:
         limits.confine()

@@ -1,9 +1,9 @@
-"""The server's side: compiles and compares schemas, and writes costly values, in children, a few at once, the others in a bounded queue.
+"""The server's side: compiles and compares schemas, and writes costly values, in a few child processes with a bounded queue.
 
-A child that exceeds a limit of its own work makes its schema invalid. A child that ends for any other reason, a helper that cannot be
-started and a queue that is full say nothing about the schema: the caller can try again.
+If a child exceeds a limit on its work, its schema is invalid. If a child ends for another reason, a helper cannot start, or the queue is
+full, the schema may be valid: the caller can try again.
 
-Helpers start at first use. Each has a thread that waits for it; the event loop never does.
+Helpers start at first use. A thread waits for each helper; the event loop never does.
 """
 
 import asyncio
@@ -33,13 +33,13 @@ from bearlake.telemetry import metrics
 log = logging.getLogger(__name__)
 
 HELPER = "bearlake.streams.schemas.confined.helper"
-"""The module, which the server itself does not import: the compilers stay out of its process."""
+"""The helper's module; the server does not import it, to keep the compilers out of its process."""
 ANSWER_BYTES_MAX = 32 * 1024 * 1024
-"""A schema of the default `schema_bytes_max` in every form that is kept, as JSON."""
+"""Largest answer (bytes): a schema of the default `schema_bytes_max` in all its stored forms, as JSON."""
 GRACE_MS = 5_000
-"""How long a helper may take to start, and to answer after the kernel should have ended its child."""
+"""Longest time for a helper to start, and to answer after the kernel should have killed its child."""
 ATTEMPT_COUNT = 2
-"""A helper that somebody killed is replaced once per request."""
+"""Attempts per request: if the helper dies, the request is retried once with a new helper."""
 
 _REFUSALS = {kind.__name__: kind for kind in (InvalidSchema, SchemaTooLarge)}
 _TIME = (signal.SIGPROF, signal.SIGXCPU)
@@ -47,7 +47,7 @@ _MEMORY = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT)
 
 
 class Pool:
-    """Compiles and compares. Used from the event loop's thread; whoever made it closes it."""
+    """Compiles and compares schemas. Use it from the event loop's thread; its creator closes it."""
 
     def __init__(self, settings: SchemasSettings, *, answer_bytes_max: int = ANSWER_BYTES_MAX) -> None:
         self._settings = settings
@@ -66,7 +66,7 @@ class Pool:
         metrics.REGISTRY_COMPILES_MAX.set(self._request_count_max)
 
     def close(self) -> None:
-        """End the helpers and their children; what they were asked fails with `Unavailable`."""
+        """Kill the helpers and their children; their requests fail with `Unavailable`."""
         self._is_closed = True
         self._threads.shutdown(wait=False, cancel_futures=True)
         for one in list(self._helpers):
@@ -76,18 +76,18 @@ class Pool:
             self._end(one)
 
     async def compiled(self, type_name: str, text: str, references: Mapping[str, str]) -> Compiled:
-        """Compile `text`; `references` are the texts of what it names, by name, what they name themselves before them.
+        """Compile `text`. `references` has the texts of referenced schemas by name; each comes after the schemas that it references.
 
         Raises:
-            InvalidSchema: with what is wrong.
-            SchemaTooLarge: it needs more time or memory than the limits allow.
-            Overloaded, Unavailable: this says nothing about the schema.
+            InvalidSchema: the text or a reference is invalid; the message says why.
+            SchemaTooLarge: the schema needs more time or memory than the limits allow.
+            Overloaded, Unavailable: the schema was not judged; try again.
         """
         request = {"work": "compile", "type": type_name, "text": text, "references": dict(references)}
         return Compiled.from_json(await self._result(request))
 
     async def incompatibilities(self, reader: Compiled, writer: Compiled) -> list[str]:
-        """What keeps `reader` from reading what was written with `writer`; empty: nothing.
+        """Return why `reader` cannot read data written with `writer`; empty: compatible.
 
         Raises as `compiled`.
         """
@@ -97,7 +97,7 @@ class Pool:
         return found
 
     async def written(self, schema: Compiled, values: Sequence[Any]) -> list[bytes | Unfit | None]:
-        """The bytes of JSON values by the schema, or what is wrong with them, one by one; None stays None. Raises as `compiled`."""
+        """Serialize JSON values; `Unfit` stands for a value that does not fit, and None stays None. Raises as `compiled`."""
         found = await self._result({"work": "write", "schema": schema.as_json(), "values": values})
         return [_written(one) for one in found]
 
@@ -128,7 +128,7 @@ class Pool:
             raise Overloaded("the server has too many schemas to compile, come back later") from error
 
     def _judged(self, status: int, answer: bytes) -> Any:  # Any: by the work
-        """The result in an answer; raises what else the child, or its death, says."""
+        """Return the result in an answer; raises the child's error, or the error for the way that it died."""
         if status == 0:
             content = json.loads(answer)
             if "result" in content:
@@ -158,7 +158,7 @@ class Pool:
     # -- on a thread ---------------------------------------------------------------------------------------------
 
     def _ask(self, request: bytes) -> tuple[int, bytes]:
-        """Wait status of the child and its answer. Raises `Unavailable`."""
+        """Return the child's wait status and answer. Raises `Unavailable`."""
         failure: Exception | None = None
         for _ in range(ATTEMPT_COUNT):
             if self._is_closed:
@@ -189,7 +189,7 @@ class Pool:
             metrics.REGISTRY_COMPILE_FAILURES.labels("helper").inc()
             raise Unavailable(f"the process that compiles schemas cannot be started: {error.strerror}") from error
         self._helpers.add(one)
-        if self._is_closed:  # `close` may have missed it
+        if self._is_closed:  # `close` may have missed this helper
             one.kill()
         return one
 
@@ -206,7 +206,7 @@ class _Helper:
     """A helper process."""
 
     def __init__(self, limits: Limits) -> None:
-        """Start it. Raises `OSError`."""
+        """Start the process. Raises `OSError`."""
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", HELPER, json.dumps(asdict(limits))],
             stdin=subprocess.PIPE,
@@ -214,11 +214,11 @@ class _Helper:
             bufsize=0,
             cwd="/",
             env={"PYTHONPATH": os.pathsep.join(one for one in sys.path if one), "PYTHONDONTWRITEBYTECODE": "1"},
-            start_new_session=True,  # a group of its own: signals of a terminal are for the server
+            start_new_session=True,  # its own process group, so that signals of a terminal reach only the server
         )
 
     def ask(self, request: bytes, wait_ms: int) -> tuple[int, bytes]:
-        """Wait status of a child and its answer. Raises `EOFError`, `OSError`."""
+        """Send a request; returns the child's wait status and answer. Raises `EOFError`, `OSError`."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         deadline = time.monotonic() + wait_ms / 1000
@@ -228,13 +228,13 @@ class _Helper:
         return status, answers.read(size)
 
     def kill(self) -> None:
-        """End it, with its child."""
+        """Kill the process and its child."""
         if self._process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):  # it ended just now
+            with contextlib.suppress(ProcessLookupError):  # the process has just ended
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """End it and free what belongs to it."""
+        """Kill the process and free its resources."""
         self.kill()
         with self._process:  # closes the pipes and waits
             pass

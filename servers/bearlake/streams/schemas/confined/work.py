@@ -1,14 +1,14 @@
-"""What a child can be asked to do: compile a schema, compare two, or write values.
+"""Requests to a child: compile a schema, compare two schemas, or write values.
 
     {"work": "compile", "type": …, "text": …, "references": {name: text}}
     {"work": "compare", "reader": …, "writer": …}        two compiled schemas as JSON
-    {"work": "write", "schema": …, "values": […]}        of each value: its bytes in base64, null, or reason and place of an `Unfit`
+    {"work": "write", "schema": …, "values": […]}        result per value: bytes in base64, null, or reason and place of an `Unfit`
 
 The answer is JSON with one of three keys:
 
-    result    what was asked for
+    result    the result
     refused   the name of an error of `problems`, and its message
-    fault     an error that no compiler should raise: a bug
+    fault     an unexpected error: a bug
 """
 
 import base64
@@ -24,7 +24,7 @@ from bearlake.streams.schemas.values.model import Unfit, Values
 
 
 def answer(request: bytes) -> bytes:
-    """The bytes of the answer to a request. Raises `MemoryError`."""
+    """Answer a request. Raises `MemoryError`."""
     return json.dumps(_answer(request)).encode("ascii")
 
 

@@ -1,1 +1,1 @@
-"""The formats of schemas: each parses a text, knows its canonical form, and says what a reader cannot read of a writer."""
+"""Schema formats: each parses a text, produces its canonical form, and finds incompatibilities of a reader with a writer."""

@@ -1,4 +1,4 @@
-"""Avro: parsed and compared by Apache Avro's own library; written in the order in which Apache Avro's Java writes schemas.
+"""Avro: Apache Avro's library parses and compares schemas; this module writes them in the attribute order of Avro's Java library.
 
 Source: Avro specification 1.12, "Schema Declaration", "Names", "Schema Resolution"; Confluent, "Avro Schema Serializer", references.
 """
@@ -16,12 +16,12 @@ from bearlake.streams.schemas.formats import avro_defaults, documents
 from bearlake.streams.schemas.problems import InvalidSchema, SchemaTooLarge
 
 FIELD_PAIR_COUNT_MAX = 16_000_000
-"""The library looks for each field among all of its record: a record of 4,000 fields takes four seconds."""
+"""Limit on comparison work: the library searches all fields of a record for each field; 4,000 fields take four seconds."""
 
 PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 NAMED = frozenset({"record", "error", "enum", "fixed"})
 LIBRARY_ERRORS = (AvroException, RecursionError, TypeError, ValueError, KeyError, AttributeError)
-"""What the library raises for texts that are no schemas; it does not check every attribute's type before it uses it."""
+"""Errors that the library raises for invalid schemas; it does not check the type of every attribute before using it."""
 
 ATTRIBUTES = {
     "record": ("type", "name", "namespace", "doc", "fields", "aliases"),
@@ -44,12 +44,12 @@ class AvroSchema:
 
     @property
     def canonical(self) -> str:
-        """The text: it is written in one way only."""
+        """The text; this module writes equal schemas in only one way."""
         return self.text
 
     @property
     def resolved(self) -> str:
-        """The text with the referenced types in place of their names, where each comes first."""
+        """The text with each referenced type written out at its first use."""
         return documents.dump(_written(self.schema.to_json(), ""))
 
 
@@ -66,7 +66,7 @@ def parsed(text: str, references: Mapping[str, str]) -> AvroSchema:
 
 
 def incompatibilities(reader: AvroSchema, writer: AvroSchema) -> list[str]:
-    """What a reader of one Avro schema cannot read of another one's data."""
+    """Return why `reader` cannot read data written with `writer`."""
     pair_count = sum(len(getattr(one, "fields", ())) ** 2 for one in avro_defaults.types_of(reader.schema))
     if pair_count > FIELD_PAIR_COUNT_MAX:
         raise SchemaTooLarge("The records of the schema have too many fields to be compared with an earlier version's")
@@ -89,7 +89,7 @@ def _made(document: Any, names: Names) -> Schema:
 
 
 def _without_logical_types(document: Any) -> Any:
-    """The document as readers that know no logical types see it: they never decide whether a schema is valid or compatible."""
+    """Remove logical types: they never decide whether a schema is valid or compatible."""
     if isinstance(document, dict):
         return {key: _without_logical_types(value) for key, value in document.items() if key != "logicalType"}
     if isinstance(document, list):
@@ -98,7 +98,7 @@ def _without_logical_types(document: Any) -> Any:
 
 
 def _written(document: Any, namespace: str, *, is_sorted: bool = False) -> Any:
-    """A valid schema in one spelling; `namespace` is the enclosing one."""
+    """Write a valid schema in its normal form; `namespace` is the enclosing namespace."""
     if isinstance(document, str):
         return _short(document, namespace) if document not in PRIMITIVES else document
     if isinstance(document, list):
@@ -139,7 +139,7 @@ def _field(field: dict[str, Any], namespace: str, is_sorted: bool) -> dict[str, 
 
 
 def _names_of(document: dict[str, Any], namespace: str) -> tuple[str, str]:
-    """Namespace and short name of a named type."""
+    """Return the namespace and short name of a named type."""
     space, dot, name = document["name"].rpartition(".")
     if dot:
         return space, name

@@ -14,7 +14,7 @@ INTEGER_BITS = {"int": 31, "long": 63}
 
 
 def check(schema: Schema) -> None:
-    """Raise `InvalidSchema` for the first default that does not fit."""
+    """Raise `InvalidSchema` for the first default that does not fit its field's type."""
     for one in types_of(schema):
         for field in getattr(one, "fields", ()):
             if field.has_default and not fits(field.type, field.default):
@@ -24,7 +24,7 @@ def check(schema: Schema) -> None:
 
 
 def types_of(schema: Schema) -> Iterator[Any]:
-    """The schema and all types inside it, each once. (Any: the library's types of schemas.)"""
+    """Yield the schema and all types inside it, each once. (Any: the library's schema types.)"""
     seen: set[int] = set()
     waiting: list[Any] = [schema]
     while waiting:
@@ -39,7 +39,7 @@ def types_of(schema: Schema) -> Iterator[Any]:
 
 def fits(schema: Any, value: Any) -> bool:
     """Whether a default is a value of the type."""
-    # Any: the library's types of schemas, and whatever JSON can say.
+    # Any: the library's schema types, and any JSON value.
     kind = schema.type
     if kind == "null":
         return value is None

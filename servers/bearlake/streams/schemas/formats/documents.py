@@ -1,4 +1,4 @@
-"""JSON texts of schemas: read strictly, written compactly."""
+"""JSON texts of schemas: parses strictly and writes compactly."""
 
 import json
 import math
@@ -8,17 +8,17 @@ from bearlake.streams.schemas.problems import InvalidSchema
 
 
 def load(text: str, what: str) -> Any:
-    """The JSON value of a text. Raises `InvalidSchema`. (Any: whatever JSON can say.)"""
+    """Parse a JSON text. Raises `InvalidSchema`. (Any: any JSON value.)"""
     try:
         value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
-        json.dumps(value, ensure_ascii=False).encode()  # no lone surrogates
+        json.dumps(value, ensure_ascii=False).encode()  # refuses lone surrogates
     except (ValueError, RecursionError) as error:
         raise InvalidSchema(f"Invalid schema: {what} is not JSON: {error}") from error
     return value
 
 
 def dump(value: Any, *, is_sorted: bool = False) -> str:
-    """The value as compact JSON, keys in their order or sorted."""
+    """Format the value as compact JSON, with keys in the original order or sorted."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=is_sorted)
 
 

@@ -1,9 +1,9 @@
-"""What changed between two JSON Schemas so that a reader with the new one does not understand all that the old one allowed.
+"""Breaking changes between two JSON Schemas: changes after which the new schema rejects values that the old one allowed.
 
-A schema is a set of keywords that all must hold; each kind of keyword has its rule (`json_keywords`, `json_content`). Here are the
-frame and the combinators: a sum (anyOf, oneOf) may grow, a product (allOf) may shrink, of `not` the reverse is true.
+A schema is a set of keywords that must all hold; `json_keywords` and `json_content` have the rules for each kind. This module has the
+comparison itself and the combinators: a sum (anyOf, oneOf) may grow, a product (allOf) may shrink, and `not` reverses the direction.
 
-Recursive schemas are compared once per pair. The work is bounded; what exceeds it is refused, not guessed.
+The comparison visits each pair of recursive schemas once. The work is bounded: beyond the bound, the comparison is refused.
 
 Source: Confluent, "JSON Schema compatibility rules"; R. Yokota, "Understanding JSON Schema Compatibility" (open, closed and
 partially open content models); the names of changes are those of Confluent's messages.
@@ -17,37 +17,37 @@ from bearlake.streams.schemas.formats.json_nodes import ANNOTATIONS, Change, Nod
 from bearlake.streams.schemas.problems import SchemaTooLarge
 
 STEP_COUNT_MAX = 20_000
-"""Pairs of schemas compared for one answer: a second of work at most."""
+"""Most pairs of schemas in one comparison: at most a second of work."""
 
 SUMS = ("oneOf", "anyOf")
 
 
 class Comparison:
-    """Compares two schemas once; `changes` is its only use."""
+    """One comparison of two schemas; call `changes` once."""
 
     def __init__(self) -> None:
         self._under_way: set[tuple[int, int]] = set()
         self._known: dict[tuple[int, int], bool] = {}
         self._kept: list[Any] = []
-        """Keeps what was made on the way alive, so that identities stay unique."""
+        """Keeps temporary schemas alive, so that their `id()` values stay unique."""
         self._step_count = 0
 
     def changes(self, old: Node, new: Node, path: str = "#") -> list[Change]:
-        """All breaking changes from `old` to `new`. Raises `SchemaTooLarge`."""
+        """Return all breaking changes from `old` to `new`. Raises `SchemaTooLarge`."""
         return list(self.compare(old, new, path))
 
     def is_readable(self, old: Node, new: Node) -> bool:
-        """Whether `new` reads all that `old` allows."""
+        """Whether `new` accepts all values that `old` allows."""
         pair = (id(old.schema), id(new.schema))
         if pair in self._known:
             return self._known[pair]
         is_readable = next(self.compare(old, new, "#"), None) is None
-        if not is_readable or not self._under_way:  # else it rests on pairs whose answer is not known yet
+        if not is_readable or not self._under_way:  # else the answer depends on pairs still being compared
             self._known[pair] = is_readable
         return is_readable
 
     def compare(self, old: Node, new: Node, path: str) -> Iterator[Change]:
-        """The breaking changes from `old` to `new`, which is at `path`."""
+        """Yield the breaking changes from `old` to `new`, which is at `path`."""
         self._step_count += 1
         if self._step_count > STEP_COUNT_MAX:
             raise SchemaTooLarge(f"the schemas need more than {STEP_COUNT_MAX} steps to be compared")
@@ -73,7 +73,7 @@ class Comparison:
         yield from json_content.array_changes(self, old, new, path)
 
     def _resolved(self, node: Node) -> Node:
-        """The node itself, or what its `$ref` leads to."""
+        """Return the node itself, or the target of its `$ref`."""
         for _ in range(100):
             reference = node.get("$ref")
             if not isinstance(reference, str):
@@ -132,7 +132,7 @@ class Comparison:
             yield Change("NOT_TYPE_EXTENDED", f"{path}/not")
 
     def _each_type(self, node: Node) -> list[Node]:
-        """A schema of several types as several schemas of one."""
+        """Split a schema with several types into one schema per type."""
         types = node.get("type")
         if not isinstance(types, list) or len(types) < 2:
             return [node]
@@ -141,7 +141,7 @@ class Comparison:
         return [node.inner(one) for one in several]
 
     def _all_matched(self, olds: Sequence[Node], news: Sequence[Node], *, is_one_to_one: bool) -> bool:
-        """Whether each old schema is read by a new one, each by another if `is_one_to_one` (maximum bipartite matching)."""
+        """Whether a new schema reads each old one; with `is_one_to_one`, a different one each (maximum bipartite matching)."""
         readers = [[at for at, new in enumerate(news) if self.is_readable(old, new)] for old in olds]
         if not is_one_to_one:
             return all(readers)
@@ -164,7 +164,7 @@ def _sum_of(node: Node) -> str:
 
 
 def _parts(node: Node, keys: Sequence[str]) -> list[Node]:
-    """The schemas of the first of these combinators that the node has."""
+    """Return the schemas of the first of these combinators that the node has."""
     for key in keys:
         if node.get(key):
             return [node.inner(one) for one in node.get(key)]

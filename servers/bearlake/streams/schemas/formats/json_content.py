@@ -1,8 +1,8 @@
-"""Breaking changes of what JSON objects and arrays contain: properties and items, and the content models around them.
+"""Breaking changes of the content of JSON objects and arrays: properties, items, and their content models.
 
-A content model is open (it allows properties that it does not name: the default), closed (`additionalProperties: false`), or partially
-open (only of certain names or schemas). A property that is added to an open model is a change that breaks readers: writers may
-have used the name for something else before. Items of tuples follow the same rules.
+A content model is open (the default: it allows unnamed properties), closed (`additionalProperties: false`), or partially open (it allows
+only certain names or schemas). Adding a property to an open model breaks readers: writers may have used the name for something else
+before. Items of tuples follow the same rules.
 
 Source: see `json_changes`.
 """
@@ -16,7 +16,7 @@ from bearlake.streams.schemas.formats.json_nodes import Change, Comparing, Node
 
 
 class Content(NamedTuple):
-    """What an object or a tuple contains, by name or position; `rest` is the schema of what is not named."""
+    """The content of an object or a tuple, by name or position; `rest` is the schema for unnamed properties or items."""
 
     named: dict[str, Node]
     patterns: dict[str, Node]
@@ -25,11 +25,11 @@ class Content(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        """Whether anything may be beside what is named."""
+        """Whether any unnamed property or item is allowed."""
         return self.rest.is_empty and not self.patterns
 
     def covering(self, name: str) -> Node | None:
-        """The schema for something of that name that is not named; None: not allowed."""
+        """Return the schema that applies to an unnamed property of this name; None if it is not allowed."""
         for pattern, schema in self.patterns.items():
             if _matches(pattern, name):
                 return schema
@@ -37,7 +37,7 @@ class Content(NamedTuple):
 
 
 def object_changes(comparison: Comparing, old: Node, new: Node, path: str) -> Iterator[Change]:
-    """Changes of properties, requirements and dependencies."""
+    """Yield breaking changes of properties, requirements and dependencies."""
     if not _may_be(old, "object") or not _may_be(new, "object"):
         return
     before, after = _properties(old), _properties(new)
@@ -55,7 +55,7 @@ def object_changes(comparison: Comparing, old: Node, new: Node, path: str) -> It
 
 
 def array_changes(comparison: Comparing, old: Node, new: Node, path: str) -> Iterator[Change]:
-    """Changes of items."""
+    """Yield breaking changes of items."""
     if not _may_be(old, "array") or not _may_be(new, "array"):
         return
     before, after = _items(old), _items(new)
@@ -139,7 +139,7 @@ def _properties(node: Node) -> Content:
 
 
 def _items(node: Node) -> Content:
-    """Positions of a tuple as names, padded so that they sort; draft 2020-12 calls them `prefixItems`."""
+    """Return a tuple's content with positions as names, padded so that they sort; draft 2020-12 calls the items `prefixItems`."""
     items = node.get("items", True)
     positions = node.get("prefixItems", items if isinstance(items, list) else [])
     rest = node.get("additionalItems", True) if isinstance(items, list) else items
@@ -158,7 +158,7 @@ def _may_be(node: Node, kind: str) -> bool:
 
 
 def _matches(pattern: str, name: str) -> bool:
-    """Whether the pattern matches, in linear time; one that such an engine does not know matches nothing."""
+    """Whether the pattern matches, in linear time; a pattern that a linear-time engine does not support matches nothing."""
     try:
         return re2.search(pattern, name, options=_QUIET) is not None
     except re2.error:

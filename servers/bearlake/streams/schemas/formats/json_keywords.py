@@ -19,7 +19,7 @@ UPPER = {
     "maxItems": "MAX_ITEMS",
     "maxProperties": "MAX_PROPERTIES",
 }
-"""Limits that may grow."""
+"""Limits that a new schema may raise."""
 
 LOWER = {
     "minLength": "MIN_LENGTH",
@@ -28,11 +28,11 @@ LOWER = {
     "minItems": "MIN_ITEMS",
     "minProperties": "MIN_PROPERTIES",
 }
-"""Limits that may shrink."""
+"""Limits that a new schema may lower."""
 
 
 def changes(old: Node, new: Node, path: str, *, is_summed: bool) -> Iterator[Change]:
-    """The breaking changes of these keywords; types are left alone where a sum (`is_summed`) is compared by its parts."""
+    """Yield the breaking changes of these keywords. Skips types if the comparison handles a sum by its parts (`is_summed`)."""
     if not is_summed or (old.get("type") and new.get("type")):
         yield from _types(old, new, path)
     yield from _enumerations(old, new, path)
@@ -73,7 +73,7 @@ def _type_of(value: Any) -> str:
 
 
 def _values(node: Node) -> list[Any] | None:
-    """What `enum` or `const` allow; None: anything."""
+    """Return the values that `enum` or `const` allow; None: any value."""
     if isinstance(node.schema, dict) and "const" in node.schema:
         return [node.schema["const"]]
     values = node.get("enum")
@@ -93,13 +93,13 @@ def _enumerations(old: Node, new: Node, path: str) -> Iterator[Change]:
 
 
 def _identity(value: Any) -> str:
-    """The same for equal values of JSON; Python takes true for 1."""
+    """Return a key that is equal only for equal JSON values; Python treats true and 1 as equal."""
     is_whole = isinstance(value, float) and value.is_integer()
     return documents.dump(int(value) if is_whole else value, is_sorted=True)
 
 
 def _limits(node: Node) -> dict[str, Fraction]:
-    """Numeric keywords, exactly; draft 4's boolean `exclusiveMaximum` as later drafts write it."""
+    """Return the numeric keywords as exact fractions; converts draft 4's boolean `exclusiveMaximum` to the later form."""
     found = {}
     for key in (*UPPER, *LOWER, "multipleOf"):
         value = node.get(key)

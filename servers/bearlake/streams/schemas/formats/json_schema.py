@@ -1,7 +1,7 @@
-"""JSON Schema: checked by `jsonschema`, references resolved by `referencing`; compared by our own rules (`json_changes`).
+"""JSON Schema: `jsonschema` checks schemas, `referencing` resolves references, and `json_changes` compares schemas.
 
-Drafts 4, 6, 7, 2019-09 and 2020-12; a schema that names none is draft 7. Nothing is ever fetched: a `$ref` leads into the schema itself,
-or to a reference that is registered under that name.
+Supports drafts 4, 6, 7, 2019-09 and 2020-12; a schema that names no draft is draft 7. Nothing is ever fetched: a `$ref` points into the
+schema itself, or to a reference registered under that name.
 
 Source: JSON Schema core and validation; Confluent, "JSON Schema Serializer", references.
 """
@@ -39,11 +39,11 @@ class JsonSchema:
     normalized: str
     root: Node
     references: Mapping[str, Any]
-    """The documents that it references, by name."""
+    """The referenced documents, by name."""
 
     @property
     def canonical(self) -> str:
-        """The text: compact, keys in the order of the author."""
+        """The compact text, with keys in the author's order."""
         return self.text
 
 
@@ -73,16 +73,16 @@ def parsed(text: str, references: Mapping[str, str]) -> JsonSchema:
 
 
 def incompatibilities(reader: JsonSchema, writer: JsonSchema) -> list[str]:
-    """What one JSON Schema accepts and another one rejects. Raises `SchemaTooLarge` if they cannot be compared in bounded time."""
+    """Return why `reader` rejects values that `writer` allows. Raises `SchemaTooLarge` if the comparison exceeds its bound."""
     return [str(change) for change in Comparison().changes(writer.root, reader.root)]
 
 
 _MODERN = (specifications.DRAFT201909, specifications.DRAFT202012)
-"""Drafts where keywords beside `$ref` count."""
+"""Drafts in which keywords next to `$ref` apply."""
 
 
 def _specification(document: Any) -> Specification[Any]:
-    """The draft that a schema names. Raises `InvalidSchema` for what is no schema at all."""
+    """Return the draft that a schema names. Raises `InvalidSchema` if the document is not a schema."""
     if not isinstance(document, dict | bool):
         raise InvalidSchema("Invalid schema of type JSON: a schema is an object, true or false")
     dialect = document.get("$schema") if isinstance(document, dict) else None
@@ -98,7 +98,7 @@ def _resource(document: Any) -> Resource[Any]:
 
 
 def _named(uri: str, resources: Mapping[str, Resource[Any]]) -> Resource[Any]:
-    """The reference that a schema with an `$id` of its own means: its name is then resolved against that `$id`."""
+    """Find the reference for a URI; if the schema has an `$id`, the URI is the reference's name resolved against that `$id`."""
     for name, resource in resources.items():
         if uri.endswith(f"/{name}"):
             return resource
@@ -106,7 +106,7 @@ def _named(uri: str, resources: Mapping[str, Resource[Any]]) -> Resource[Any]:
 
 
 def _check(root: Resource[Any], root_resolver: Any, specification: Specification[Any]) -> None:
-    """Raise unless this is a schema, and all that its references lead to. (Any: the resolver's type is private to its library.)"""
+    """Raise unless the schema and all targets of its references are valid. (Any: the resolver's type is private to its library.)"""
     validator = _DRAFTS[specification]
     validator.check_schema(root.contents)
     seen = {id(root.contents)}

@@ -1,7 +1,7 @@
-"""How much work a JSON Schema can make of a value: the number of its nodes, with each `$ref` replaced by what it leads to.
+"""Weight of a JSON Schema, a bound on validation work: its number of nodes, with each `$ref` replaced by its target.
 
-A validator looks at no node more than once for each part of a value. What leads back to itself has no such number: two references to
-one place, at each of n levels, make 2**n looks at the same part.
+A validator checks each of these nodes at most once per part of a value. The number can be exponential: two references to one place, at each
+of n levels, cause 2**n checks of the same part. A recursive schema has no finite weight.
 
 Source: JSON Schema core, `$ref`; RFC 6901 (JSON pointers).
 """
@@ -10,11 +10,11 @@ from typing import Any
 from urllib.parse import unquote
 
 _ELSEWHERE = ("$dynamicRef", "$recursiveRef", "unevaluatedItems", "unevaluatedProperties")
-"""Keywords whose work depends on more than what stands below them."""
+"""Keywords whose work depends on more than their subschemas."""
 
 
 def weight(document: Any, weight_max: int) -> int:
-    """The number, or `weight_max` if it is larger or cannot be said. (Any: whatever JSON can say.)"""
+    """Return the weight, or `weight_max` if it is larger or not finite. (Any: any JSON value.)"""
     try:
         return _Weights(document, weight_max).of(document)
     except RecursionError:
@@ -32,7 +32,7 @@ class _Weights:
             return 1
         key = id(node)
         if key not in self._known:
-            self._known[key] = self._max  # until it is known: a node that leads to itself has no weight
+            self._known[key] = self._max  # until known, so that recursive nodes get the maximum
             self._known[key] = min(self._max, self._sum(node))
         return self._known[key]
 
@@ -42,12 +42,12 @@ class _Weights:
         if any(key in node for key in _ELSEWHERE):
             return self._max
         if isinstance(node.get("$id", node.get("id")), str) and node is not self._root:
-            return self._max  # references in it start elsewhere
+            return self._max  # references inside resolve against another base URI
         reference = node.get("$ref")
         return 1 + sum(map(self.of, node.values())) + (self._target(reference) if isinstance(reference, str) else 0)
 
     def _target(self, reference: str) -> int:
-        """The weight of what a reference leads to; only pointers into the document itself are followed."""
+        """Return the weight of a reference's target; follows only pointers into the same document."""
         first, *steps = unquote(reference).split("/")
         if first != "#":
             return self._max

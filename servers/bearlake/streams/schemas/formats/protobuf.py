@@ -1,8 +1,8 @@
-"""Protobuf: compiled by protoc, kept as text, compared by our own rules (`protobuf_changes`).
+"""Protobuf: protoc compiles schemas, the registry stores text, and `protobuf_changes` compares schemas.
 
-A text is a `.proto` file, or the base64 of a serialized FileDescriptorProto, which is what Confluent's clients for other languages
-than Java send; that one is kept as the text that it stands for. Imports are references, or files that everybody has: Google's
-well-known and common types, and Confluent's own (`protos/`).
+A text is a `.proto` file, or a base64-encoded FileDescriptorProto, as Confluent's clients for languages other than Java send it; the
+registry stores a descriptor as the equivalent text. Imports are references, or files that are always available: Google's well-known and
+common types, and Confluent's types (`protos/`).
 
 Source: Protocol Buffers language guides (proto2, proto3, editions); Confluent, "Protobuf Schema Serializer".
 """
@@ -39,15 +39,15 @@ _ROOTS = (
     (Path(__file__).parent / "protos", "."),
     (Path(date_pb2.__file__).parents[2], "google"),
 )
-"""Folders with files that need no reference, and which part of each."""
+"""Folders, and the subfolder of each, whose files a schema can import without a reference."""
 
 _SPACE = re.compile(r"\s*")
 _SYNTAX = re.compile(r"(?:syntax|edition)\b")
 _PROBLEM = re.compile(r"(?:/dev/fd/(\d+):)?(?:(\d+):(\d+):)? ?(.*)", re.DOTALL)
-"""What the compiler writes about a file: the file, line, column and message."""
+"""Format of protoc's messages: file, line, column and message."""
 
 PROBLEM_BYTES_MAX = 64 * 1024
-"""How much of the compiler's messages is given back."""
+"""Limit on the compiler messages returned to the client."""
 
 
 @dataclass(frozen=True)
@@ -55,14 +55,14 @@ class ProtobufSchema:
     """A parsed Protobuf schema."""
 
     text: str
-    """The author's text; of a descriptor, the canonical one."""
+    """The author's text; for a descriptor, the canonical text."""
     canonical: str
-    """The text that the descriptor stands for: no comments, one order and spacing, full names."""
+    """The text rendered from the descriptor: no comments, fixed order and spacing, full names."""
     file: FileDescriptorProto
     others: tuple[FileDescriptorProto, ...]
-    """What it imports, directly or not, files that everybody has excepted."""
+    """Files that it imports, directly or indirectly, except those that are always available."""
     files: tuple[FileDescriptorProto, ...]
-    """All that it imports, what they import before them, and last its own."""
+    """Descriptors of all imported files, each after its own imports, then the schema's own file."""
 
     @property
     def normalized(self) -> str:
@@ -98,19 +98,19 @@ def parsed(text: str, references: Mapping[str, str]) -> ProtobufSchema:
 
 
 def incompatibilities(reader: ProtobufSchema, writer: ProtobufSchema) -> list[str]:
-    """What a reader of one Protobuf schema cannot read of another one's data."""
+    """Return why `reader` cannot read data written with `writer`."""
     return protobuf_changes.changes(writer.file, writer.types, reader.file, reader.types)
 
 
 def restored(files: Sequence[bytes], names: Container[str]) -> ProtobufSchema:
-    """The schema of descriptors (see `ProtobufSchema.files`), without its texts; `names` are those of the references."""
+    """Rebuild a schema, without texts, from descriptors (see `ProtobufSchema.files`); `names` are the references' names."""
     *others, file = (FileDescriptorProto.FromString(one) for one in files)
     own = tuple(other for other in others if other.name in names)
     return ProtobufSchema(text="", canonical="", file=file, others=own, files=(*others, file))
 
 
 def _as_text(text: str, texts: Mapping[str, str]) -> str:
-    """The text itself (the same object), or the one that a serialized descriptor stands for; `texts` are what it may import."""
+    """Return the text itself (the same object), or the text for a serialized descriptor; `texts` are the files that it may import."""
     try:
         file = FileDescriptorProto.FromString(base64.b64decode(text, validate=True)) if text else None
     except (binascii.Error, ValueError, DecodeError):
@@ -129,7 +129,7 @@ def _checked_name(name: str) -> str:
         or path.is_absolute()
         or str(path) != name
         or {"..", "."} & set(path.parts)
-        or set(name) & set('\\"\0\n=:')  # the last two separate the compiler's arguments
+        or set(name) & set('\\"\0\n=:')  # protoc uses = and : as separators in its arguments
     ):
         raise InvalidSchema(f"Invalid schema of type PROTOBUF: {name!r} is not a path that a file can import")
     return name
@@ -137,7 +137,7 @@ def _checked_name(name: str) -> str:
 
 @cache
 def known_files() -> Mapping[str, Path]:
-    """The files that everybody has, by the name that imports them."""
+    """Return the files that are always available, by import name."""
     return {
         path.relative_to(root).as_posix(): path
         for root, part in reversed(_ROOTS)  # the first root wins
@@ -146,14 +146,14 @@ def known_files() -> Mapping[str, Path]:
 
 
 def _compiled(source: str, texts: Mapping[str, str]) -> list[FileDescriptorProto]:
-    """Descriptors of all that the source imports, directly or not, what they import before them, and last its own."""
+    """Compile; returns descriptors of all direct and indirect imports, each after its own imports, then of the source."""
     name = f"{hashlib.sha256(source.encode()).hexdigest()}.proto"
     with ExitStack() as stack:
         files: dict[str, BinaryIO] = {}
         for path, text in {**texts, name: source}.items():
             files[path] = stack.enter_context(memory_file(_with_syntax(text).encode()))
         made = stack.enter_context(memory_file())
-        # Each file has its own place in the compiler's tree, so that no import can open another one.
+        # Map each import path to exactly one file, so that an import cannot open any other file.
         tree = {path: path_of(file) for path, file in files.items()}
         tree |= {path: str(file) for path, file in known_files().items() if path not in tree}
         places = [f"-I{path}={place}" for path, place in tree.items()]
@@ -169,7 +169,7 @@ def _compiled(source: str, texts: Mapping[str, str]) -> list[FileDescriptorProto
 
 
 def _run(arguments: Sequence[str]) -> str | None:
-    """Run the compiler. None: it succeeded; else what it wrote on standard error, which is its only way to say it."""
+    """Run protoc. Returns None on success, else its standard error, which is the only place where it reports errors."""
     with memory_file() as said:
         before = os.dup(2)
         try:
@@ -183,12 +183,12 @@ def _run(arguments: Sequence[str]) -> str | None:
 
 
 def _with_syntax(text: str) -> str:
-    """The text, with the default said when it says nothing, of which the compiler would complain."""
+    """Add the default syntax to a text that declares none, because protoc warns about a missing declaration."""
     return text if says_syntax(text) else f'syntax = "proto2"; {text}'
 
 
 def says_syntax(text: str) -> bool:
-    """Whether the first word behind spaces and comments is `syntax` or `edition`. Looks at each character at most once."""
+    """Whether the first word after spaces and comments is `syntax` or `edition`. Reads each character at most once."""
     at = 1 if text.startswith("\ufeff") else 0
     while True:
         found = _SPACE.match(text, at)
@@ -204,7 +204,7 @@ def says_syntax(text: str) -> bool:
 
 
 def _said(line: str, shown: Mapping[str, str]) -> str:
-    """A message of the compiler; `shown` are the names of referenced files by their descriptors."""
+    """Rewrite a compiler message for the client; `shown` maps file descriptor numbers to names of referenced files."""
     found = _PROBLEM.fullmatch(line)
     assert found is not None
     descriptor, row, column, message = found.groups()
@@ -213,9 +213,9 @@ def _said(line: str, shown: Mapping[str, str]) -> str:
 
 
 def _drop_default_json_names(messages: Iterable[DescriptorProto], extensions: Iterable[FieldDescriptorProto]) -> None:
-    """Drop the names that the compiler adds and that no author wrote."""
+    """Remove the JSON names that the compiler added."""
     for field in extensions:
-        field.ClearField("json_name")  # no author may write one
+        field.ClearField("json_name")  # extensions cannot declare a JSON name
     for message in messages:
         for field in message.field:
             if field.json_name == protobuf_text.json_name(field.name):

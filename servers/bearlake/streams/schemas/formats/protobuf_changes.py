@@ -1,18 +1,18 @@
-"""What changed between two Protobuf schemas so that a reader with the new one does not understand what the old one's writers wrote.
+"""Breaking changes between two Protobuf schemas: changes after which a reader with the new one misreads data of the old one.
 
-On the wire a field is its number and its wire type; names do not travel. So fields may come, go and change their names; a type may
-become another of the same encoding; an enum may change freely; a message type must stay, since the header of a Kafka record names
-message types by their place.
+On the wire, a field is a number and a wire type; names are not sent. So fields may be added, removed and renamed; a type may change to
+another type with the same encoding; an enum may change freely. A message type must stay, because the prefix of a serialized value
+identifies message types by their position.
 
 | change | why it breaks |
 |---|---|
 | MESSAGE_REMOVED | readers of records with that message find no type |
 | FIELD_KIND_CHANGED, FIELD_SCALAR_KIND_CHANGED, FIELD_NAMED_TYPE_CHANGED | other wire type, or other meaning of the same bytes |
-| FIELD_NUMERIC_LABEL_CHANGED | repeated numbers are packed; only strings, bytes and messages may change between one and many |
-| REQUIRED_FIELD_ADDED, REQUIRED_FIELD_REMOVED | one side refuses messages without it |
-| ONEOF_FIELD_REMOVED | a reader takes a oneof that was set for one that was not |
-| MULTIPLE_FIELDS_MOVED_TO_ONEOF, FIELD_MOVED_TO_EXISTING_ONEOF | of several fields that were set, all but one are lost |
-| PACKAGE_CHANGED | full names change, also inside of references and Any |
+| FIELD_NUMERIC_LABEL_CHANGED | repeated numbers are packed; only strings, bytes and messages may change between single and repeated |
+| REQUIRED_FIELD_ADDED, REQUIRED_FIELD_REMOVED | one side refuses messages without the field |
+| ONEOF_FIELD_REMOVED | a reader sees a oneof as unset although it was set |
+| MULTIPLE_FIELDS_MOVED_TO_ONEOF, FIELD_MOVED_TO_EXISTING_ONEOF | if several of the fields were set, all but one are lost |
+| PACKAGE_CHANGED | full names change, also in references and in Any |
 
 Source: Protocol Buffers, "Updating A Message Type" (proto2 and proto3 language guides); Confluent, "Protobuf compatibility rules".
 """
@@ -29,13 +29,13 @@ _ENCODINGS: tuple[frozenset[int], ...] = (
     frozenset({F.TYPE_FIXED32, F.TYPE_SFIXED32}),
     frozenset({F.TYPE_FIXED64, F.TYPE_SFIXED64}),
 )
-"""Types that read each other's bytes. Source: "Updating A Message Type"."""
+"""Groups of types with compatible encodings. Source: "Updating A Message Type"."""
 
 _LENGTH_DELIMITED = frozenset({F.TYPE_STRING, F.TYPE_BYTES, F.TYPE_MESSAGE})
 
 
 class Types:
-    """Messages of some files by full name (with the leading dot of descriptors)."""
+    """Messages of several files, by full name (with a leading dot, as in descriptors)."""
 
     def __init__(self, files: Sequence[FileDescriptorProto]) -> None:
         self.messages: dict[str, DescriptorProto] = {}
@@ -50,7 +50,7 @@ class Types:
 
 
 def changes(old: FileDescriptorProto, old_types: Types, new: FileDescriptorProto, new_types: Types) -> list[str]:
-    """All breaking changes from `old` to `new`, one sentence each."""
+    """Return all breaking changes from `old` to `new`, one sentence each."""
     comparison = _Comparison(old_types.messages, new_types.messages)
     if old.package != new.package:
         comparison.found("PACKAGE_CHANGED", "#/", "the packages differ")
@@ -68,7 +68,7 @@ class _Comparison:
         self.sentences: list[str] = []
 
     def found(self, kind: str, path: str, what: str) -> None:
-        """Note a breaking change."""
+        """Record a breaking change."""
         self.sentences.append(
             f'{{errorType:"{kind}", description:"{what}: at path \'{path}\' of the reader\'s schema"}}'
         )
@@ -92,7 +92,7 @@ class _Comparison:
             return
         self._seen.add((old_name, new_name))
         old, new = self._olds.get(old_name), self._news.get(new_name)
-        if old is None or new is None:  # a type that everybody has
+        if old is None or new is None:  # a type from an always available file
             return
         self.compare_scopes(old_name, old.nested_type, new.nested_type, path)
         before, after = {one.number: one for one in old.field}, {one.number: one for one in new.field}
@@ -168,7 +168,7 @@ def _reads(old: int, new: int) -> bool:
 
 
 def _oneof(field: FieldDescriptorProto) -> int | None:
-    """Index of the oneof that the author wrote around the field."""
+    """Return the index of the field's declared oneof; None if there is none or it is synthetic."""
     return field.oneof_index if field.HasField("oneof_index") and not field.proto3_optional else None
 
 

@@ -1,6 +1,6 @@
-"""The `.proto` text that a file descriptor stands for, always the same for the same descriptor.
+"""Renders a file descriptor as `.proto` text; equal descriptors give equal texts.
 
-Types are written with their full names, options in the order of their numbers, custom options as far as their extensions are known.
+Types have their full names; options are in the order of their numbers. Custom options appear only if their extensions are known.
 
 Source: Protocol Buffers language specification (proto2, proto3, editions); `descriptor.proto`.
 """
@@ -27,14 +27,14 @@ SCALARS = {
     if name not in ("TYPE_GROUP", "TYPE_MESSAGE", "TYPE_ENUM")
 }
 Nested = Mapping[str, DescriptorProto]
-"""The types inside a message, by name."""
+"""The types nested in a message, by name."""
 
 FIELD_NUMBER_MAX = 536_870_911
 ENUM_NUMBER_MAX = 2_147_483_647
 
 
 def rendered(file: FileDescriptorProto, others: Sequence[FileDescriptorProto]) -> str:
-    """The text of a valid descriptor; `others` are files with extensions that it may use as options, imported ones first."""
+    """Render a valid descriptor; `others` are files with extensions that it may use as options, each after its own imports."""
     return "\n".join(_Renderer(file, others).lines()) + "\n"
 
 
@@ -43,7 +43,7 @@ class _Renderer:
         self._file = file
         self._others = others
         self._pool: descriptor_pool.DescriptorPool | None = None
-        # A name that begins like something nearer would be looked up there, unless a dot says that it is a full one.
+        # Protobuf resolves a name in the nearest scope with its first part, unless a leading dot marks a full name.
         self._nearer = {*file.package.split(".")[1:], *_names(file.message_type), *(one.name for one in file.enum_type)}
 
     def lines(self) -> Iterator[str]:
@@ -224,7 +224,7 @@ class _Renderer:
         return _quoted(value) if isinstance(value, str | bytes) else str(value)
 
     def _known(self) -> descriptor_pool.DescriptorPool:
-        """All files with their extensions."""
+        """A pool of all files with their extensions."""
         if self._pool is None:
             self._pool = descriptor_pool.DescriptorPool()
             base = FileDescriptorProto()
@@ -237,7 +237,7 @@ class _Renderer:
 def _add(pool: descriptor_pool.DescriptorPool, file: FileDescriptorProto) -> None:
     try:
         pool.AddSerializedFile(file.SerializeToString())
-    except TypeError:  # something that it imports is not here, which the compiler will say; its options stay unknown
+    except TypeError:  # an import is missing: the compiler reports that; the file's options stay unknown
         return
 
 
@@ -255,7 +255,7 @@ def _groups(message: DescriptorProto) -> set[str]:
 
 
 def _oneofs(message: DescriptorProto) -> dict[int, list[FieldDescriptorProto]]:
-    """The members of each oneof that the author wrote, by its index."""
+    """Return the members of each declared (not synthetic) oneof, by index."""
     found: dict[int, list[FieldDescriptorProto]] = {}
     for field in message.field:
         if field.HasField("oneof_index") and not field.proto3_optional:
@@ -264,7 +264,7 @@ def _oneofs(message: DescriptorProto) -> dict[int, list[FieldDescriptorProto]]:
 
 
 def json_name(name: str) -> str:
-    """The name that a field has in JSON unless its author wrote another one. Source: "ProtoJSON Format"; `ToJsonName` of protoc."""
+    """Return a field's default JSON name. Source: "ProtoJSON Format"; `ToJsonName` of protoc."""
     first, *others = name.split("_")
     return first + "".join(other[:1].upper() + other[1:] for other in others)
 
@@ -273,7 +273,7 @@ def _default(field: FieldDescriptorProto) -> str:
     if field.type == FieldDescriptorProto.TYPE_STRING:
         return _quoted(field.default_value)
     if field.type == FieldDescriptorProto.TYPE_BYTES:
-        return f'"{field.default_value}"'  # escaped already
+        return f'"{field.default_value}"'  # already escaped
     return field.default_value
 
 

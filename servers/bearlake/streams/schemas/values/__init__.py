@@ -1,1 +1,1 @@
-"""Values of records as JSON, by schema: read from and written to the bytes that serializers write behind a schema's id."""
+"""Converts JSON values to and from the bytes that serializers write after a schema's id."""

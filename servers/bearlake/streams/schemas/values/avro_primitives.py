@@ -1,4 +1,4 @@
-"""Avro's values that contain no others, as JSON, written in binary: see `avro_writing`."""
+"""Writes Avro's primitive values, enums and fixed, from JSON to binary; see `avro_writing`."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -8,14 +8,14 @@ from avro.io import BinaryEncoder
 from bearlake.streams.schemas.values.model import Unfit
 
 Write = Callable[[Any, BinaryEncoder], None]
-"""Writes a JSON value (Any: whatever JSON can say). Raises `Unfit`."""
+"""A function that writes a JSON value (Any: any JSON value). Raises `Unfit`."""
 
 FLOATS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
-"""Numbers that JSON has no number for."""
+"""Floating-point values that JSON numbers cannot express."""
 
 
 def enum(symbols: list[str]) -> Write:
-    """What writes one of these symbols, as text."""
+    """Return a function that writes one of these symbols, given as text."""
 
     places = {symbol: at for at, symbol in enumerate(symbols)}
 
@@ -28,7 +28,7 @@ def enum(symbols: list[str]) -> Write:
 
 
 def fixed(size: int) -> Write:
-    """What writes `size` bytes, as the characters of a text."""
+    """Return a function that writes `size` bytes, given as the characters of a text."""
 
     def write(value: Any, encoder: BinaryEncoder) -> None:
         octets = octets_of(value)
@@ -89,7 +89,7 @@ def text(value: Any, encoder: BinaryEncoder) -> None:
 
 
 def octets_of(value: Any) -> bytes:
-    """The bytes that the characters of a text are. Raises `Unfit`."""
+    """Convert the characters of a text, U+0000 to U+00FF, to bytes. Raises `Unfit`."""
     if not isinstance(value, str):
         raise Unfit(f"expected text whose characters are bytes, not {shown(value)}")
     try:
@@ -99,14 +99,14 @@ def octets_of(value: Any) -> bytes:
 
 
 def object_of(value: Any) -> dict[str, Any]:
-    """The members of a JSON object. Raises `Unfit` for what is none."""
+    """Return the members of a JSON object. Raises `Unfit` for other values."""
     if not isinstance(value, dict):
         raise Unfit(f"expected an object, not {shown(value)}")
     return value
 
 
 def shown(value: Any) -> str:
-    """What kind of JSON a value is; its contents are nobody's business."""
+    """Return the JSON type of a value; error messages must not show record contents."""
     if value is None or isinstance(value, bool):
         return {True: "true", False: "false", None: "null"}[value]
     kinds = {dict: "an object", list: "a list", str: "text"}

@@ -1,4 +1,4 @@
-"""Avro's binary encoding to its JSON one; see `avro_writing`, which this is the reverse of."""
+"""Converts Avro's binary encoding to the JSON encoding; the reverse of `avro_writing`."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -11,19 +11,19 @@ from bearlake.streams.schemas.values.avro_writing import branch_name
 from bearlake.streams.schemas.values.model import Unfit
 
 Read = Callable[[BinaryDecoder], Any]
-"""Reads a JSON value (Any: whatever JSON can say). Raises `Unfit`, and what the library raises for bytes that end too early."""
+"""A function that reads a JSON value (Any: any JSON value). Raises `Unfit`, and the library's error for truncated bytes."""
 
 EMPTY_ITEM_COUNT_MAX = 65_536
-"""Items of an array that take no bytes: more than this is an attack on memory."""
+"""Most array items that take no bytes; more would be an attack on memory."""
 
 
 def compiled(schema: Schema) -> Read:
-    """The function that reads values of a schema."""
+    """Return the function that reads values of a schema."""
     return _Compiler().read_of(schema)
 
 
 class _Compiler:
-    """Functions of types by identity, since records may contain themselves."""
+    """Compiled functions by identity of the type, because records may be recursive."""
 
     def __init__(self) -> None:
         self._done: dict[int, Read] = {}
@@ -86,12 +86,12 @@ def _map(read_item: Read) -> Read:
 
 
 def _items(decoder: BinaryDecoder) -> Iterator[None]:
-    """Once for each item of all blocks. Raises `Unfit`."""
+    """Yield once for each item of all blocks. Raises `Unfit`."""
     empty_count, before = 0, -1
     while count := decoder.read_long():
         if count < 0:
             count = -count
-            decoder.read_long()  # the block's size, for those who skip it
+            decoder.read_long()  # the block's size in bytes, used only to skip blocks
         for _ in range(count):
             yield
             now = decoder.reader.tell()

@@ -1,6 +1,6 @@
-"""Avro values: the JSON encoding, by which a union's value names its branch, and the binary one.
+"""Avro values: converts between the JSON encoding, in which a union's value names its branch, and the binary encoding.
 
-A value whose whole schema is `bytes` stands behind the schema's id as it is, without its length, as Confluent's Java serializer writes it.
+If the whole schema is `bytes`, the value follows the schema's id without a length prefix, as in Confluent's Java serializer.
 
 Source: Avro specification 1.12, "Encodings"; Confluent, "Avro Schema Serializer and Deserializer".
 """
@@ -32,7 +32,7 @@ class AvroValues(Values):
 
     @override
     def is_quick(self, size_bytes: int) -> bool:
-        """: always."""
+        """Always True."""
         return True
 
     @override
@@ -54,7 +54,7 @@ class AvroValues(Values):
             return self._reader(BinaryDecoder(BytesIO(octets)))
         except RecursionError as error:
             raise Unfit("it is nested too deeply") from error
-        except (AvroException, TypeError, UnicodeDecodeError) as error:  # TypeError: the library's for an empty read
+        except (AvroException, TypeError, UnicodeDecodeError) as error:  # TypeError: an empty read in the library
             raise Unfit(f"the bytes are no value of the schema: {error}") from error
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Avro's JSON encoding to its binary one: each schema becomes a function, made once, that writes its values.
+"""Converts Avro's JSON encoding to the binary encoding: compiles each schema once into a function that writes values.
 
     null                          null
     int, long, float, double      a number; "NaN", "Infinity", "-Infinity"
@@ -7,7 +7,7 @@
     record, map, array            an object, an object, a list
     union                         null, or {"branch": value}; a branch is a type's name, with its namespace
 
-A field that is missing gets its default. What the schema does not know is refused. Logical types are written as what they annotate.
+A missing field gets its default. Fields that the schema does not have are refused. Logical types are written as their underlying types.
 
 Source: Avro specification 1.12, "JSON Encoding", "Binary Encoding".
 """
@@ -24,18 +24,18 @@ from bearlake.streams.schemas.values.model import Unfit
 
 
 def compiled(schema: Schema) -> Write:
-    """The function that writes values of a schema."""
+    """Return the function that writes values of a schema."""
     return _Compiler().write_of(schema)
 
 
 def branch_name(schema: Any) -> str:
-    """What a union's value calls its branch. (Any: the library's types of schemas.)"""
+    """Return the name of a union's branch in the JSON encoding. (Any: the library's schema types.)"""
     name: str = schema.fullname if schema.type in ("record", "error", "enum", "fixed") else schema.type
     return name
 
 
 class _Compiler:
-    """Functions of types by identity, since records may contain themselves."""
+    """Compiled functions by identity of the type, because records may be recursive."""
 
     def __init__(self) -> None:
         self._done: dict[int, Write] = {}
@@ -71,12 +71,12 @@ def _not_yet(value: Any, encoder: BinaryEncoder) -> None:
 
 
 def _default(field: Any) -> tuple[Any] | None:
-    """The default of a field as its JSON encoding, in a tuple; None: there is none."""
+    """Return a field's default in JSON encoding, as a tuple of one; None if there is no default."""
     return (_encoded(field.type, field.default),) if field.has_default else None
 
 
 def _encoded(schema: Any, default: Any) -> Any:
-    """A default, in which unions do not name their branch, as JSON encoding, in which they do."""
+    """Convert a default, in which unions do not name their branch, to the JSON encoding, in which they do."""
     if schema.type in ("union", "error_union"):
         for one in schema.schemas:
             if one.type == "null" and default is None:

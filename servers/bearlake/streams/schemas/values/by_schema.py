@@ -1,6 +1,6 @@
-"""The values of a schema, whatever its format.
+"""Creates the `Values` of a schema, for any format.
 
-Avro and JSON Schema are parsed once more, in this process: a child has done so before, within its limits.
+This process parses Avro and JSON Schema texts again; that is safe because a child has already parsed them within its limits.
 """
 
 from bearlake.streams.schemas.compiled import Compiled
@@ -13,7 +13,7 @@ from bearlake.streams.schemas.values.protobuf_values import ProtobufValues
 
 
 def values_of(schema: Compiled) -> Values:
-    """The values of a compiled schema."""
+    """Return the `Values` of a compiled schema."""
     if schema.type == SchemaType.AVRO.value:
         return AvroValues(avro.parsed(schema.text, schema.references))
     if schema.type == SchemaType.JSON.value:

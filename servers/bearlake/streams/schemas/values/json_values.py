@@ -1,6 +1,6 @@
-"""Values of a JSON Schema: compact JSON that was validated when it was written.
+"""Values of a JSON Schema: compact JSON, validated on write.
 
-Validated by `jsonschema_rs`: in bounded time whatever patterns a schema has, and nothing is ever fetched.
+`jsonschema_rs` validates them, in bounded time for any pattern, and never fetches anything.
 
 Source: Confluent, "JSON Schema Serializer"; a schema that names no draft is draft 7, `format` is an annotation.
 """
@@ -18,9 +18,9 @@ from bearlake.streams.schemas.problems import InvalidSchema
 from bearlake.streams.schemas.values.model import Unfit, Values
 
 PATTERN_STEP_COUNT_MAX = 100_000
-"""Steps that a pattern with look-around or back-references may take back; what needs more does not match."""
+"""Backtracking limit of patterns with look-around or back-references; beyond the limit, a pattern does not match."""
 STEP_COUNT_MAX = 4_000_000
-"""Nodes of the schema times bytes of the values: what the validator looks at in 0.1 s at most, and nearly always in far less."""
+"""Schema nodes times value bytes: the validator checks this many in at most 0.1 s, usually in far less."""
 
 _compact = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 _VALIDATORS = {
@@ -46,7 +46,7 @@ class JsonValues(Values):
 
     @override
     def is_quick(self, size_bytes: int) -> bool:
-        """: a small value, or a schema that looks at no part of it many times."""
+        """True for a small value, or for a schema that does not check the same part many times."""
         return self._weight * size_bytes < STEP_COUNT_MAX
 
     @override
@@ -62,7 +62,7 @@ class JsonValues(Values):
 
     @override
     def read(self, octets: bytes) -> Any:
-        """What was written is not validated again."""
+        """Parse the JSON; values were validated on write."""
         try:
             return json.loads(octets, parse_constant=_refuse)
         except (ValueError, RecursionError) as error:
@@ -74,7 +74,7 @@ class JsonValues(Values):
 
     @cached_property
     def _validator(self) -> Any:
-        # Any: one class for each draft, without a common one.
+        # Any: each draft has its own class, without a common base class.
         document = self._schema.root.schema
         dialect = document.get("$schema", "") if isinstance(document, dict) else ""
         named = (made for part, made in _VALIDATORS.items() if part in str(dialect))
@@ -90,7 +90,7 @@ class JsonValues(Values):
             raise InvalidSchema(f"Invalid schema of type JSON: {error}") from error
 
     def _retrieve(self, uri: str) -> Any:
-        """The reference that a `$ref` means: by its name, which stands behind the `$id` of the schema if that has one."""
+        """Return the referenced schema for a `$ref`; if the schema has an `$id`, the URI is the reference's name resolved against it."""
         for name, document in self._schema.references.items():
             if uri == name or uri.endswith(f"/{name}"):
                 return document

@@ -1,4 +1,4 @@
-"""What the three formats have in common: a schema's values, and the error of a value that is none of them."""
+"""The common interface of the three formats (`Values`), and the error for a value that does not fit its schema (`Unfit`)."""
 
 from typing import Any, Protocol
 
@@ -6,7 +6,7 @@ from bearlake.errors import Invalid
 
 
 class Unfit(Invalid):
-    """A value, or the bytes of one, that the schema does not allow. The message names the place inside the value."""
+    """A value, or its bytes, that the schema does not allow. The message names the place inside the value."""
 
     def __init__(self, reason: str, place: str = "") -> None:
         super().__init__(f"{place.removeprefix('.')}: {reason}" if place else reason)
@@ -14,22 +14,22 @@ class Unfit(Invalid):
         self.place = place
 
     def within(self, step: str) -> "Unfit":
-        """The same, seen from outside of the field (`.name`) or item (`[3]`)."""
+        """Return the same error with its place prefixed by a field (`.name`) or an item (`[3]`)."""
         return Unfit(self.reason, step + self.place)
 
 
 class Values(Protocol):
-    """The values of one schema. Safe to use from several threads."""
+    """Reads and writes the values of one schema. Thread-safe."""
 
     @property
     def record_name(self) -> str | None:
-        """The name that subjects can be made of: the record's, or message's full name, or the title."""
+        """The record name for subject names: full name of the record or message, or the title."""
 
     def is_quick(self, size_bytes: int) -> bool:
-        """Whether writing values of about that size takes time in proportion to it, whatever the schema says."""
+        """Whether the time to write values of about this size is proportional to their size, whatever the schema."""
 
     def write(self, value: Any) -> bytes:
-        """A JSON value as what stands behind the schema's id (Any: whatever JSON can say). Raises `Unfit`."""
+        """Serialize a JSON value to the bytes after the schema's id (Any: any JSON value). Raises `Unfit`."""
 
     def read(self, octets: bytes) -> Any:
-        """The JSON value that these bytes, from behind the schema's id, stand for. Raises `Unfit`."""
+        """Deserialize the bytes after the schema's id to a JSON value. Raises `Unfit`."""

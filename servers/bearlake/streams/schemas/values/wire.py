@@ -1,4 +1,4 @@
-"""What serializers put before a value: which schema it has.
+"""The prefix that serializers write before a value, to identify its schema.
 
     0       1           5
     ┌───────┬───────────┬───────────────────────────────┬───────
@@ -6,8 +6,8 @@
     │ 0     │ uint32 BE │ count, index … (zigzag varint)│
     └───────┴───────────┴───────────────────────────────┴───────
 
-The indexes lead from the file to the message: of its messages the n-th, of whose nested ones the n-th …; `[0]`, the first message of the
-file, is written as a single 0.
+The indexes are the path from the file to the message: index of the top-level message, then of each nested message. `[0]`, the first
+message of the file, is written as a single 0.
 
 Source: Confluent, "Formats, Serializers, and Deserializers", wire format.
 """
@@ -19,30 +19,30 @@ from bearlake.streams.schemas.values.model import Unfit
 
 _HEAD = struct.Struct(">BI")
 _INDEX_COUNT_MAX = 100
-"""How deep messages may be nested; protoc allows no more."""
+"""Deepest nesting of messages; protoc has the same limit."""
 
 
 def head(schema_id: int) -> bytes:
-    """The five bytes of a schema id."""
+    """Encode the magic byte and the schema id: five bytes."""
     return _HEAD.pack(0, schema_id)
 
 
 def split(octets: bytes) -> tuple[int, bytes]:
-    """Schema id, and what stands behind it. Raises `Unfit`."""
+    """Split bytes into the schema id and the rest. Raises `Unfit`."""
     if len(octets) < _HEAD.size or octets[0] != 0:
         raise Unfit("it was not written by a serializer with a schema: it does not start with byte 0 and a schema id")
     return _HEAD.unpack_from(octets)[1], octets[_HEAD.size :]
 
 
 def write_indexes(indexes: Sequence[int]) -> bytes:
-    """The path to a message."""
+    """Encode the path to a message."""
     if list(indexes) == [0]:
         return b"\0"
     return b"".join(_varint(number << 1) for number in (len(indexes), *indexes))
 
 
 def read_indexes(octets: bytes) -> tuple[list[int], bytes]:
-    """The path to a message, and what stands behind it. Raises `Unfit`."""
+    """Decode the path to a message; returns the path and the rest of the bytes. Raises `Unfit`."""
     count, at = _number(octets, 0)
     if count == 0:
         return [0], octets[at:]
