@@ -1,21 +1,21 @@
-"""The record-batch kernel: the few functions where Python is too slow, native with a Python fallback.
+"""The record-batch kernel: the few functions that are too slow in Python, written in C with a Python fallback.
 
-Its folders are named after what they handle. In each, a C source and its Python twin of the same name lie side by side, and `__init__.py`
-defines the shapes that both take and return:
+Each folder is named after what it handles. A folder holds each C source next to its Python twin of the same name, and its `__init__.py`
+defines the types that both take and return:
 
     batch      record batches: checksum, headers, records
     columns    records as columns, and back
-    log        batches on their way into the log
+    log        batches between a request and its commit
     kafka      Produce requests and responses
     pulsar     Pulsar entries
     files      durable files
 
-`.importlinter` says which folder may use which; C includes follow the same rule. Other packages use this module alone.
+`.importlinter` defines which folder may import which; C includes follow the same rule. Other packages import only this module.
 
 `bearlake.kernel._native` (C, one extension, built by the ordinary install, see `hatch_build.py`) and `bearlake.kernel.fallback` (Python)
-have the same functions and pass the same tests (`tests/kernel/`). `IS_NATIVE` says which one is in use; the environment variable
-BEARLAKE_KERNEL is `require` (fail without the native one) or `skip` (use the Python one) where a choice is wanted. A native kernel that
-was built for another version of this package is not used, with a `RuntimeWarning`.
+have the same functions and pass the same tests (`tests/kernel/`). `IS_NATIVE` says which kernel is in use. The environment variable
+BEARLAKE_KERNEL can be `require` (fail without the native kernel) or `skip` (use the Python kernel). A native kernel that was built for
+another version of this package is skipped with a `RuntimeWarning`.
 The contract of each function is the docstring of its Python twin. All arguments are positional.
 """
 

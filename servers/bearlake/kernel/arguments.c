@@ -1,4 +1,4 @@
-/* Checks of the functions' arguments, all of which are positional. */
+/* Checks of function arguments, all of which are positional. */
 #include "native.h"
 
 int check_arguments(const char *name, Py_ssize_t given, Py_ssize_t least, Py_ssize_t most)

@@ -1,4 +1,4 @@
-"""Objects with the buffer protocol, as bytes."""
+"""Access the bytes of objects that support the buffer protocol."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -10,7 +10,7 @@ def check_bounds(size: int, start: int, end: int) -> None:
 
 
 def view_of(buffer: Buffer) -> memoryview:
-    """The buffer's bytes; `BufferError` when they are not contiguous."""
+    """Return a view of the buffer's bytes; raise `BufferError` if they are not contiguous."""
     view = memoryview(buffer)
     if not view.c_contiguous:
         raise BufferError("memoryview: underlying buffer is not C-contiguous")

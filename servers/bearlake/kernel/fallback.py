@@ -1,8 +1,7 @@
-"""The kernel in Python: the specification of the native one, and what runs where no C compiler was found.
+"""The kernel in Python: the specification of the native kernel, and its replacement where the native kernel is not built.
 
-Same names, arguments (all positional), results and errors as `bearlake.kernel._native`; the docstrings of these functions are the
-contract of both. Positions outside a buffer are a bug of the caller and raise `ValueError`; bytes that contradict themselves raise
-`Corrupt`.
+Names, arguments (all positional), results and errors are those of `bearlake.kernel._native`; the docstrings of these functions are the
+contract of both. Positions outside a buffer are a bug of the caller and raise `ValueError`; inconsistent bytes raise `Corrupt`.
 """
 
 from bearlake.kernel.batch.batches import batches, inspect, rebase, seek, take

@@ -1,4 +1,4 @@
-/* What the module takes from Python when it is imported. */
+/* Imports from Python when the module is loaded. */
 #include "native.h"
 
 PyObject *import_name(const char *module_name, const char *name)

@@ -1,5 +1,5 @@
-/* What all C files share: Python's interface, the module's state, big-endian integers, and checks of arguments. The contract of every
-   function is the docstring of its Python twin, in the .py file of the same name. */
+/* Shared by all C files: Python's C API, the module's state, big-endian integers, and argument checks. The contract of every function is
+   the docstring of its Python twin, in the .py file of the same name. */
 #ifndef BEARLAKE_NATIVE_H
 #define BEARLAKE_NATIVE_H
 
@@ -21,7 +21,7 @@ typedef struct {
     PyObject *decode_statuses;    /* the members of bearlake.kernel.columns.DecodeStatus, in order */
     PyObject *append_type;        /* bearlake.kernel.log.Append */
     PyObject *commit_type;        /* bearlake.kernel.log.BatchCommit */
-    PyObject *column_memory_type; /* the buffers of columns that were taken */
+    PyObject *column_memory_type; /* the buffers of taken columns */
     PyObject *column_builder_type;
 } KernelState;
 
@@ -58,12 +58,12 @@ static inline void store_u64(uint8_t *at, uint64_t value)
     store_u32(at + 4, (uint32_t)value);
 }
 
-/* arguments.c: each returns -1 with an exception set when the argument is wrong */
+/* arguments.c: each returns -1 with an exception set if the argument is wrong */
 int check_arguments(const char *name, Py_ssize_t given, Py_ssize_t least, Py_ssize_t most);
 int to_int64(PyObject *number, int64_t *out); /* beyond 64 bits: the nearest int64 */
 int check_tuple(PyObject *value, Py_ssize_t fields, const char *what);
 int check_list(PyObject *value, const char *what);
-int to_numbers(PyObject *tuple, int first, int last, int64_t *out); /* fields [first, last] into the same places of `out` */
+int to_numbers(PyObject *tuple, int first, int last, int64_t *out); /* copies fields [first, last] to the same indices of `out` */
 PyTypeObject *to_tuple_type(PyObject *value); /* borrowed; NULL with an exception set */
 int to_range(PyObject *start, PyObject *end, Py_ssize_t size, Py_ssize_t *start_out, Py_ssize_t *end_out);
 

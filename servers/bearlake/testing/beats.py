@@ -1,4 +1,4 @@
-"""Heartbeats of a simulated process, and its watch over the others, by the product's `Member`."""
+"""Heartbeats of a simulated process, and its watch over the other processes, with the product's `Member`."""
 
 import asyncio
 
@@ -10,10 +10,10 @@ from bearlake.streams.tenure import Tenure
 
 
 class Beats:
-    """The membership of a process that has registered already, as `tenure` knows it. Times are the loop's."""
+    """The membership of a process that has already registered with `tenure`. Times are the loop's."""
 
     def __init__(self, servers: Membership, tenure: Tenure, interval_ms: int, timeout_ms: int) -> None:
-        """`timeout_ms` is the registration's."""
+        """`timeout_ms` is the timeout of the registration."""
         own = Server(
             ref=tenure.server,
             name="",
@@ -30,7 +30,7 @@ class Beats:
         self._member = Member(servers, registration, settings, own, lambda: None, tenure)
 
     async def run(self) -> None:
-        """One heartbeat and one look at the others per interval. Raises `Fenced`, where a process logs an error and stops."""
+        """Send one heartbeat and check the other processes once per interval. Raises `Fenced`; a process then logs an error and stops."""
         while True:
             await asyncio.sleep(self._interval_ms / 1000)
             await self._member.beat()

@@ -1,4 +1,4 @@
-"""What happens to a simulated deployment while clients use it: crashes, zombies, stalls; trims, deletions, growth; orphan sweeps."""
+"""Faults and changes of a simulated deployment while clients use it: crashes, zombies, stalls; trims, deletions, growth; orphan sweeps."""
 
 import asyncio
 import random
@@ -26,7 +26,7 @@ class Chaos:
         self._random: random.Random = world.randomness("chaos")
 
     async def run(self) -> None:
-        """Break something every now and then, until cancelled."""
+        """Cause faults at random times, until cancelled."""
         world = self._world
         deeds = [
             self._crash,
@@ -43,13 +43,13 @@ class Chaos:
             await deed()
 
     async def keep_serving(self) -> None:
-        """Start a server anew, a while after it has gone; until cancelled."""
+        """Restart each server some time after it has gone, until cancelled."""
         while True:
             await asyncio.sleep(0.1 + self._random.random() * 0.4)
             self.replace_gone()
 
     def replace_gone(self) -> None:
-        """Start a new server for each that is gone."""
+        """Start a new server for each server that is gone."""
         for name, node in list(self._world.nodes.items()):
             if node.is_gone:
                 self._world.start_node(name)
@@ -65,7 +65,7 @@ class Chaos:
             node.crash()
 
     async def _zombie(self) -> None:
-        """A server is replaced while it stands still, and goes on later."""
+        """Freeze a server, replace it, and resume it later."""
         node = self._node()
         if node is not None:
             world = self._world
@@ -78,7 +78,7 @@ class Chaos:
             world.loop.call_later(delay_s, self._resume, node)
 
     async def _freeze(self) -> None:
-        """A server stands still for a while (a long collection of garbage)."""
+        """Freeze a server for a while (a long garbage collection)."""
         node = self._node()
         if node is not None:
             self._world.events["freeze"] += 1
@@ -92,7 +92,7 @@ class Chaos:
             self._world.loop.resume(node.process)
 
     async def _stop(self) -> None:
-        """A server is stopped in good order."""
+        """Stop a server gracefully."""
         node = self._node()
         if node is not None and node.streams is not None:
             self._world.events["graceful stop"] += 1
@@ -100,7 +100,7 @@ class Chaos:
             run_in(node.process, self._world.loop, node.stop())
 
     async def _cut(self) -> None:
-        """A server's clients lose their connections."""
+        """Close all client connections of a server."""
         node = self._node()
         if node is not None:
             self._world.events["connections cut"] += 1
@@ -127,7 +127,7 @@ class Admin(Client):
                 await self._create(name)
 
     async def run(self) -> None:
-        """Change something every now and then, until cancelled."""
+        """Make changes at random times, until cancelled."""
         deeds = [self._trim, self._delete, self._grow, self._alter, self._probe, self._terminate]
         while True:
             await self.rest(self.world.settings.admin_pause_s)
@@ -135,7 +135,7 @@ class Admin(Client):
             await self.create_all()
 
     async def _do(self, what: str, work: Callable[[Streams], Awaitable[Any]], call: Call | None = None) -> None:
-        """Let a server do it; `call` is what that is in the history, None if it has no name there."""
+        """Run `work` on a server; `call` describes it in the history, None if the history has no such operation."""
         connection = await self.connection(keep_rate=0.3)
         chronicle = self.world.chronicle
         number = None if call is None else chronicle.begins(call)
@@ -156,7 +156,7 @@ class Admin(Client):
     async def _change(
         self, what: str, name: str, work: Callable[[Streams, Stream], Awaitable[Any]], call: Call | None = None
     ) -> None:
-        """Resolve the name, then do the work on the stream that it meant; `call` as in `_do`."""
+        """Resolve the name, then run the work on the stream found; `call` as in `_do`."""
 
         async def resolved(streams: Streams) -> None:
             await work(streams, (await streams.catalog.resolve(name)).stream)
@@ -209,7 +209,7 @@ class Admin(Client):
             )
 
     async def _probe(self) -> None:
-        """I4 at this very moment, at the stores themselves: any offset is found, and its object is there."""
+        """Check I4 now, at the stores themselves: an arbitrary offset is found, and its object exists."""
         if (found := self._any()) is None:
             return
         _, key = found
@@ -235,9 +235,10 @@ class Admin(Client):
 
 
 async def sweep(world: "World") -> None:
-    """Delete objects that are not needed, a grace period after they were not any more; until cancelled.
+    """Delete unused objects, a grace period after they became unused; until cancelled.
 
-    An orphan is forbidden first, so that its commit cannot come later. A committed object goes when all of it is trimmed or deleted.
+    An orphan's token is forbidden first, so that its commit cannot succeed later. A committed object is deleted once all its data is
+    trimmed or deleted.
     """
     settings = world.settings
     unused_since_ms: dict[str, int] = {}

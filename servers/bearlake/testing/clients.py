@@ -1,7 +1,7 @@
-"""Producers of a simulated deployment, and what all clients have. They behave as Kafka's clients do, and tell `Truth` what they are told.
+"""Producers of a simulated deployment, and the base of all clients. They behave as Kafka's clients do and report their answers to `Truth`.
 
-An idempotent producer sends up to five batches per partition ahead, and whatever it does not know the fate of again, with the same
-sequence, mostly through another server. One that infers believes like librdkafka that a success covers all that it sent before. Any other
+An idempotent producer has up to five batches per partition in flight. It sends each batch of unknown fate again with the same sequence,
+mostly through another server. An inferring producer assumes, like librdkafka, that a success covers all earlier batches. Any other
 producer sends each batch once.
 """
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from bearlake.testing.world import World
 
 IN_FLIGHT_MAX = 5
-"""Requests that a producer sends ahead (KIP-98: no more, so that the last five batches suffice to find duplicates)."""
+"""Requests that a producer has in flight (limit of KIP-98, so that the last five batches suffice to find duplicates)."""
 REQUEST_TIMEOUT_S = 4.0
 DELIVERY_TIMEOUT_S = 120.0
-"""Time after which a producer tells its application that a batch failed, and sends it no more (Kafka: `delivery.timeout.ms`)."""
+"""Time after which a producer reports a batch as failed and stops sending it (Kafka: `delivery.timeout.ms`)."""
 
 _GAPS = (Verdict.OUT_OF_ORDER, Verdict.UNKNOWN_PRODUCER)
-"""Of the oldest batch without an answer: a new epoch is needed."""
+"""Verdicts that, for the oldest batch without an answer, require a new epoch."""
 
 
 class Client:
-    """What all clients have: a process, a source of randomness, and at most one connection."""
+    """The base of all clients: a process, a random source, and at most one connection."""
 
     def __init__(self, world: "World", name: str) -> None:
         self.world = world
@@ -45,14 +45,14 @@ class Client:
         self._connection: Connection | None = None
 
     async def connection(self, *, keep_rate: float) -> Connection:
-        """The present connection, or (always, if it is lost) one to any server that serves."""
+        """Return the current connection, or with probability 1 - `keep_rate` or if it is lost, a new one to any serving server."""
         connection = self._connection
         if connection is None or connection.is_lost or self.random.random() >= keep_rate:
             self._connection = connection = await self.world.connect(self.random)
         return connection
 
     async def call(self, connection: Connection, work: Callable[[Streams], Awaitable[Any]]) -> Any:
-        """Let a node do something. Raises `Unavailable` after the timeout, and what the node answered."""
+        """Run `work` on a node. Raises `Unavailable` after the timeout, and the errors of the node."""
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 return await connection.call(work)
@@ -60,12 +60,12 @@ class Client:
             raise Unavailable("no answer from the server") from error
 
     async def rest(self, mean_s: float) -> None:
-        """Wait for a random while."""
+        """Wait for a random, exponentially distributed time."""
         await asyncio.sleep(self.random.expovariate(1.0) * mean_s)
 
 
 class Batches:
-    """Makes batches that differ from all others."""
+    """Makes batches that are all different."""
 
     def __init__(self, world: "World", owner: str, randomness: random.Random) -> None:
         self._world = world
@@ -73,10 +73,10 @@ class Batches:
         self._random = randomness
         self._count = 0
         self.is_undecodable = False
-        """Whether the batch made last has garbage for records."""
+        """Whether the records of the last batch are garbage."""
 
     def make(self, producer: record_codec.Producer = record_codec.NOBODY) -> tuple[bytes, int]:
-        """A batch and its record count."""
+        """Return a new batch and its record count."""
         draw = self._random.random
         self._count += 1
         count = 1 if draw() < 0.6 else 1 + int(draw() * 4)
@@ -106,17 +106,17 @@ class Unknown:
     batch: bytes
     sent: Sent
     made_s: float
-    """Loop time at which the application handed it over."""
+    """Loop time at which the application handed over the batch."""
 
     @property
     def is_stale(self) -> bool:
-        """Whether its producer sends it no more."""
+        """Whether its producer has stopped sending it."""
         return asyncio.get_running_loop().time() - self.made_s > DELIVERY_TIMEOUT_S
 
 
 @dataclass(slots=True)
 class Lane:
-    """An idempotent producer's side of one partition."""
+    """An idempotent producer's state of one partition."""
 
     name: str
     index: int
@@ -126,7 +126,7 @@ class Lane:
 
 
 class IdempotentProducer(Client):
-    """Sends again until it knows; see the module."""
+    """Sends each batch until its fate is known; see the module."""
 
     kind = "idempotent"
 
@@ -152,7 +152,7 @@ class IdempotentProducer(Client):
             await self.rest(self.world.settings.produce_pause_s)
 
     def _begin_epoch_if_due(self, lane: Lane) -> None:
-        """Give up what is too old, and the epoch with it; an application that starts its producer anew begins one, too."""
+        """Begin a new epoch after giving up stale batches, or when the application restarts its producer."""
         rate = self.world.settings.renewal_rate
         is_renewed = rate > 0 and not lane.unknown and self.random.random() < rate
         if is_renewed or any(item.is_stale for item in lane.unknown):
@@ -173,7 +173,7 @@ class IdempotentProducer(Client):
             lane.next_sequence += count
 
     async def _round(self) -> None:
-        """Send everything unknown, request by request, without waiting in between; then look at all answers."""
+        """Send all batches of unknown fate, request by request without waiting; then process all answers."""
         connection = await self.connection(keep_rate=0.6)
         rounds: list[tuple[list[tuple[Lane, Unknown]], asyncio.Future[list[Told]]]] = []
         for depth in range(IN_FLIGHT_MAX):
@@ -203,7 +203,7 @@ class IdempotentProducer(Client):
             self.world.promised_absent(told.partition, item.sent, told.result)
             lane.unknown.remove(item)
         elif told.result is not None and told.result[0] in _GAPS and item is lane.unknown[0]:
-            lane.epoch += 1  # nothing before it is unknown: the gap stays (KIP-360: the next epoch, from 0)
+            lane.epoch += 1  # no earlier batch is unknown, so the gap stays (KIP-360: next epoch, from 0)
             self._forget(lane)
         elif told.partition is None or (told.result is not None and told.result[0] == Verdict.NOT_FOUND):
             self._forget(lane)
@@ -213,7 +213,7 @@ class IdempotentProducer(Client):
         lane.unknown.remove(item)
 
     def _forget(self, lane: Lane) -> None:
-        """The application is told that these failed."""
+        """Report the lane's unknown batches to the application as failed."""
         self.world.given_up_count += len(lane.unknown)
         lane.unknown.clear()
         lane.next_sequence = 0
@@ -224,7 +224,7 @@ class IdempotentProducer(Client):
 
 
 class InferringProducer(IdempotentProducer):
-    """Tells its application that a batch is delivered when a later one succeeds: sequences have no gaps.
+    """Reports a batch as delivered when a later batch succeeds, because sequences have no gaps.
 
     Source: librdkafka, rd_kafka_handle_idempotent_Produce_success and rd_kafka_dr_implicit_ack.
     """
@@ -240,7 +240,7 @@ class InferringProducer(IdempotentProducer):
 
 
 class PlainProducer(Client):
-    """Sends each batch once, several requests ahead; batches of one connection must keep their order."""
+    """Sends each batch once, with several requests in flight; batches of one connection must keep their order."""
 
     kind = "plain"
 
@@ -277,7 +277,7 @@ class PlainProducer(Client):
         return wanted, connection.produce(wanted)
 
     def said(self, name: str, index: int) -> Said | None:
-        """What is said of a batch beside what it says itself."""
+        """Return the `Append` fields of a batch that the batch itself does not contain."""
         return None
 
     def _told(self, item: Wanted, told: Told | None) -> None:
@@ -292,14 +292,14 @@ class PlainProducer(Client):
 
 
 async def all_answers(replies: Any) -> None:
-    """Wait for the answers, or for the timeout."""
+    """Wait for all answers, or until the timeout."""
     waiting = list(replies)
     if waiting:
         await asyncio.wait(waiting, timeout=REQUEST_TIMEOUT_S)
 
 
 def answers_of(reply: "asyncio.Future[list[Told]]", count: int) -> Sequence[Told | None]:
-    """What was told about each batch; None where the producer knows nothing."""
+    """Return the answer about each batch; None where the fate is unknown."""
     if not reply.done():
         reply.cancel()
         return [None] * count

@@ -1,4 +1,4 @@
-"""Consumers of a simulated deployment: they read partitions from any server, as Kafka's clients do, and tell `Truth` what they saw."""
+"""Consumers of a simulated deployment: they read partitions from any server, as Kafka's clients do, and report their reads to `Truth`."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Consumer(Client):
-    """Reads partitions through changing servers, seeks about, and asks for offsets."""
+    """Reads partitions through changing servers, seeks to random offsets, and looks up offsets."""
 
     def __init__(self, world: "World", number: int) -> None:
         super().__init__(world, f"consumer {number}")

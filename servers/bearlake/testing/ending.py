@@ -1,4 +1,4 @@
-"""What must hold of a healed deployment at the end of a run."""
+"""Checks of a healed deployment at the end of a run."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from bearlake.testing.world import World
 
 ARRIVAL_DEADLINES = 3
-"""Deadlines of a call after which what was under way has arrived, in a network that is healthy again."""
+"""Number of call deadlines after which all calls in flight have arrived, once the network is healthy again."""
 
 
 async def check_end(world: "World") -> None:
-    """Every server, and one that starts now, knows all streams and serves every partition from its start to its end."""
+    """Check that every server, and a newly started one, knows all streams and serves every partition from its start to its end."""
     world.start_node("late")
     await asyncio.sleep(ARRIVAL_DEADLINES * world.settings.network.deadline_ms / 1000)
     for _ in range(1_000):
@@ -43,7 +43,7 @@ async def check_end(world: "World") -> None:
 
 
 def _is_quiet(world: "World", node: Node) -> bool:
-    """Whether a server has nothing to write and has followed the log to its end; a zombie may be gone instead."""
+    """Return whether a server has nothing to write and has followed the log to its end; a zombie may be gone instead."""
     streams = node.streams
     if node in world.zombies and (node.is_gone or streams is None):
         return True

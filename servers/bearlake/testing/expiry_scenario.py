@@ -1,6 +1,7 @@
-"""The expiry profile: idle producers are forgotten after months in which a server stood still with batches of theirs.
+"""The expiry profile: idle producers expire during months in which a suspended server holds batches of these producers.
 
-Nobody sweeps: a ban of the orphan sweep would keep a late commit out, too. Decisions about tokens are mostly kept for the same reason.
+There is no orphan sweep, because forbidding a token would also refuse a late commit. For the same reason, most decisions about tokens
+are kept.
 """
 
 import random
@@ -16,7 +17,7 @@ QUIET_S = 1e9
 
 
 def draw_expiry_settings(seed: int) -> ScenarioSettings:
-    """The scenario of a seed in the expiry profile."""
+    """Draw the scenario of a seed in the expiry profile."""
     drawn = draw_settings(seed)
     draw = random.Random(f"{seed} expiry")  # noqa: S311 - reproducible on purpose
     streams = drawn.streams

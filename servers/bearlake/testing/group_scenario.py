@@ -1,7 +1,7 @@
-"""The groups profile: a seed's scenario with members of consumer groups, and servers that stand still, are cut off, and come back.
+"""The groups profile: a seed's scenario with members of consumer groups, and servers that freeze, are cut off, and return.
 
-Servers send heartbeats, coordinate groups and do nothing else. A call of the metadata store that a server gave up cannot take effect after
-the server's next write has begun: the store's client sees to that.
+Servers only send heartbeats and coordinate groups. A metadata store call that a server gave up cannot take effect after the server's
+next write has begun; the store's client ensures this.
 """
 
 import random
@@ -16,7 +16,7 @@ QUIET_S = 1e9
 
 
 def draw_group_settings(seed: int) -> ScenarioSettings:
-    """The scenario of a seed in the groups profile."""
+    """Draw the scenario of a seed in the groups profile."""
     drawn = draw_settings(seed)
     draw = random.Random(f"{seed} groups")  # noqa: S311 - reproducible on purpose
     session_timeout_ms = draw.choice([3_000, 6_000, 15_000])

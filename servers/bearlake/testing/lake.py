@@ -1,10 +1,10 @@
 """Compaction in a simulated deployment: workers with the real planner, worker and sweeper, tables in memory, real Parquet files.
 
-A worker crashes at any of its calls of a store, before or after the effect; it freezes, is replaced while it stands still and goes on
-later (a zombie), stops in good order. After a crash all workers may be gone for longer than the orphan sweep's grace period. A sweep
-without any grace period may run beside them. Some tasks are poisoned: their run fails until the deployment is healed; and one stream's
-table may be unreadable until all others are done. At the end everything is compacted, every record that can be a row is one, once, and
-nothing is left in the object store that nobody names.
+A worker may crash at any of its store calls, before or after the effect; it may freeze, be replaced while frozen and resume later (a
+zombie), or stop gracefully. After a crash, all workers may be gone for longer than the orphan sweep's grace period. A sweep without any
+grace period may run concurrently. Some tasks are poisoned: they fail until the deployment is healed. One stream's table may be
+unreadable until all other tables are done. At the end everything is compacted, every record that can be a row is exactly one row, and
+the object store holds no unreferenced object.
 """
 
 import asyncio
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SETTLE_S = 240.0
-"""Virtual time that a healed deployment may take until all is compacted and swept."""
+"""Maximum virtual time until a healed deployment has compacted and swept everything."""
 WORKER_TIMEOUT_MS = 2_500
 HEARTBEAT_MS = 500
 TRACE_LENGTH = 3_000
 IMPATIENT_S = 0.05
 """Longest pause between two sweeps without a grace period."""
 EXPIRY_LATE_MS = 20_000
-"""A snapshot that is so much older than it should become has been overlooked."""
+"""A snapshot that exceeds its maximum age by this much has been missed by the expiry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,11 +57,11 @@ class LakeSettings:
     worker_count: int = 2
     chaos_pause_s: float = 1.0
     chaos_weights: Sequence[float] = (1, 1, 1, 1)
-    """Of crash, zombie, freeze, graceful stop."""
+    """Weights of crash, zombie, freeze, graceful stop."""
     crash_rate: float = 0.0
-    """Per call of a store."""
+    """Per store call."""
     crash_at_call: int = 0
-    """The first worker crashes at its call of this number (0: never)."""
+    """The number of the call at which the first worker crashes (0: never)."""
     poison_rate: float = 0.0
     """Per task."""
     codec_rate: float = 0.3
@@ -71,19 +71,19 @@ class LakeSettings:
     crash_before_swap_rate: float = 0.0
     """Per swap: the worker crashes when the table has the task and the index does not."""
     absence_rate: float = 0.0
-    """Per crash: all workers crash, and none comes back for longer than the orphan sweep's grace period."""
+    """Per crash: all workers crash, and none restarts for longer than the orphan sweep's grace period."""
     late_commit_rate: float = 0.0
-    """Per request to replace a table's version: the catalog executes it up to 5 s later, when its caller has given up."""
+    """Per request to replace a table's version: the catalog executes it up to 5 s late, after its caller has given up."""
     late_merge_rate: float = 0.0
-    """The same for requests that take files out of a table, if it is larger."""
+    """The same for requests that remove files from a table; the larger of both rates applies."""
     still_before_load_rate: float = 0.0
-    """Per load of a table in a commit: the worker stands still before its request is sent, is replaced, and goes on up to 5 s later."""
+    """Per load of a table in a commit: the worker freezes before it sends its request, is replaced, and resumes up to 5 s later."""
     is_sweep_impatient: bool = False
-    """Whether kept objects and data files are swept without any grace period, until the deployment is healed."""
+    """Whether kept objects and data files are swept without a grace period until the deployment is healed."""
     unreadable: str = ""
-    """Name of the stream whose table cannot be read until all other streams are done; empty: none."""
+    """Name of the stream whose table is unreadable until all other streams are done; empty: none."""
     number_gap: int = 0
-    """Numbers that no stream has, in front of the first one."""
+    """Number of stream numbers that are skipped before the first stream."""
 
 
 class WorkerNode:
@@ -100,7 +100,7 @@ class WorkerNode:
         self._random = world.randomness(f"worker {self.process.name}")
         settings = lake.settings
         at_call = settings.crash_at_call if incarnation == 1 else 0
-        # Any: it stands for the network
+        # Any: it replaces the network
         line = Fragile(world.network, self._random, settings, at_call, self.crash, self._stand_still)
         self._line = cast("Any", line)
         self._metadata = RemoteMetadata(self._line, world.metadata, can_be_late=world.settings.network.can_be_late)
@@ -140,7 +140,7 @@ class WorkerNode:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._beat(registration.server))
                 group.create_task(self.compactor.run())
-        except* Exception as errors:  # noqa: BLE001 - the boundary of the process: whatever it was, it is a finding
+        except* Exception as errors:  # noqa: BLE001 - the boundary of the process: every error is a finding
             world.fail(f"a worker died: {''.join(traceback.format_exception(errors))[-TRACE_LENGTH:]}")
 
     async def _beat(self, server: ServerRef) -> None:
@@ -163,7 +163,7 @@ class WorkerNode:
             run_in(self.process, self._world.loop, self.stop(is_graceful=False))
 
     def crash(self) -> None:
-        """Stop at once, wherever it is."""
+        """Stop at once."""
         if not self.is_gone:
             self.is_gone = True
             self._world.loop.pause(self.process)
@@ -176,7 +176,7 @@ class WorkerNode:
             self._lake.overtake(self)
 
     def resume(self) -> None:
-        """Go on, unless it crashed or stopped meanwhile."""
+        """Resume, unless the worker has crashed or stopped."""
         if not self.is_gone:
             self._world.note("goes on", node=self.process.name)
             self._world.loop.resume(self.process)
@@ -217,7 +217,7 @@ class Lake:
         """The tables, as workers see them."""
 
     def start(self) -> None:
-        """Start the workers, and their troubles."""
+        """Start the workers and their faults."""
         for number in range(self.settings.worker_count):
             self._start_worker(f"worker-{number}")
         self._keeper = asyncio.create_task(self._keep_working())
@@ -230,7 +230,7 @@ class Lake:
         self._workers[name] = WorkerNode(self._world, self, name, self._incarnation_count)
 
     async def _keep_working(self) -> None:
-        """Start a worker anew, a while after it has gone."""
+        """Restart each worker some time after it has gone."""
         while True:
             await asyncio.sleep(0.2 + self._random.random())
             for name, worker in list(self._workers.items()):
@@ -238,7 +238,7 @@ class Lake:
                     self._start_worker(name)
 
     def crashed(self) -> None:
-        """A worker crashed; perhaps all do, and stay away."""
+        """A worker crashed; perhaps crash all workers for a long time."""
         now_s, rate = self._world.loop.time(), self.settings.absence_rate
         if rate == 0 or now_s < self._away_until_s or self._world.network.is_healthy or self._random.random() >= rate:
             return
@@ -249,10 +249,10 @@ class Lake:
             worker.crash()
 
     async def _sweep_impatiently(self) -> None:
-        """The worst sweeper there can be: whatever it sees counts as left behind, however young it is."""
+        """Run the most aggressive sweeper: it treats every object as an orphan, whatever its age."""
         world = self._world
         sweep = replace(self.settings.compaction.sweep, orphan_grace_ms=-1)
-        metadata: Any = world.metadata  # it has what a sweeper asks for
+        metadata: Any = world.metadata  # it has all methods that a sweeper calls
         readable: Any = self.readable
         sweeper = Sweeper(metadata, world.store, readable, sweep, world.clock)
         while True:
@@ -272,7 +272,7 @@ class Lake:
         worker.crash()
 
     def overtake(self, worker: WorkerNode) -> None:
-        """The worker stands still and another one starts under its name; later it goes on."""
+        """Freeze the worker, start another worker under its name, and resume the frozen one later."""
         self._world.events["worker zombie"] += 1
         self._world.note("stands still and is replaced", node=worker.process.name)
         self._world.loop.pause(worker.process)
@@ -291,7 +291,7 @@ class Lake:
         run_in(worker.process, self._world.loop, worker.stop())
 
     def is_expected(self, record: logging.LogRecord) -> bool:
-        """Whether a logged error is what this scenario asked for: tasks that are poisoned, or take too long, are quarantined."""
+        """Return whether the scenario causes this logged error: poisoned or slow tasks are quarantined."""
         error = str(vars(record).get("error", ""))
         is_asked_for = "is poisoned" in error or "is unreadable" in error or error == "TimeoutError()"
         is_swept = self.settings.is_sweep_impatient and "write it anew" in error
@@ -300,7 +300,7 @@ class Lake:
     # -- the end -------------------------------------------------------------------------------------------------
 
     def heal(self) -> None:
-        """No troubles any more; whoever stands still goes on."""
+        """Stop all faults and resume frozen workers."""
         for task in self._troubles:
             task.cancel()
         for worker in [*self._zombies, *self._workers.values()]:
@@ -308,7 +308,7 @@ class Lake:
                 self._world.loop.resume(worker.process)
 
     async def settle(self) -> None:
-        """Wait until all is compacted, merged and swept; then stop the workers and check the tables."""
+        """Wait until everything is compacted, merged and swept; then stop the workers and check the tables."""
         world = self._world
         if self.readable.name and not await self._is_settled("beside an unreadable table", self._left_beside):
             return
@@ -339,7 +339,7 @@ class Lake:
         return False
 
     async def _left_beside(self) -> str:
-        """I11: what is left to do for all streams but the one whose table cannot be read."""
+        """I11: describe the remaining work of all streams except the one whose table is unreadable."""
         metadata, now_ms = self._world.metadata, self._world.clock.now_ms()
         others = {stream.number: stream for stream in self._world.truth.active() if stream.name != self.readable.name}
         for found in await metadata.tasks.uncompacted(after=PartitionKey(0), limit=1_000):
@@ -368,13 +368,13 @@ class Lake:
         live = {key for table in self.tables.tables.values() for shot in table.snapshots for key in shot.files}
         lost = named - keys
         truth.expect(not lost, "I4: what the index names is there", keys=sorted(lost)[:5])
-        # A put whose message was late may bring an object back that was swept: it is swept when its commit is forgotten.
+        # A late put may restore a swept object; the object is swept again once its commit is forgotten.
         if garbage := keys - named - live - truth.deleted:
             return f"to sweep: {sorted(garbage)[:5]} of {len(garbage)}"
         return ""
 
     async def _check(self) -> None:
-        """Every record is a row of its stream's table, once."""
+        """Check that every record is exactly one row of its stream's table."""
         world = self._world
         for stream in world.truth.active():
             keys = world.keys(stream)

@@ -1,4 +1,4 @@
-"""The compaction profile: a seed's scenario with workers, tables, retention and sweeps; small limits, so that each of them is met."""
+"""The compaction profile: a seed's scenario with workers, tables, retention and sweeps, and limits small enough to be reached."""
 
 import random
 from dataclasses import replace
@@ -19,7 +19,7 @@ from bearlake.testing.scenario import ScenarioSettings, draw_settings
 
 
 def draw_lake_settings(seed: int) -> ScenarioSettings:
-    """The scenario of a seed in the compaction profile."""
+    """Draw the scenario of a seed in the compaction profile."""
     drawn = draw_settings(seed)
     draw = random.Random(f"{seed} lake")  # noqa: S311 - reproducible on purpose
     streams_of = {name: (count, {**configs, **_configs(draw)}) for name, (count, configs) in drawn.streams_of.items()}
@@ -31,13 +31,13 @@ def draw_lake_settings(seed: int) -> ScenarioSettings:
         read_ahead_count=draw.randint(0, 2),
         files=DataFileSettings(thread_count=0, compressed_bytes_min=int(_log(draw, 100, 10_000))),
     )
-    later = random.Random(f"{seed} lake that came later")  # noqa: S311 - so that the draws before stay as they are
+    later = random.Random(f"{seed} lake that came later")  # noqa: S311 - keeps earlier draws unchanged
     is_absent = later.random() < 0.4
     return replace(
         drawn,
         network=replace(
             drawn.network, can_be_late=False
-        ),  # I12: a worker that gave a claim up looks once, behind its next write
+        ),  # I12: a worker that gave up a claim looks once, after its next write
         streams=replace(drawn.streams, history=history),
         streams_of=streams_of,
         duration_s=min(drawn.duration_s, 4.0),

@@ -1,4 +1,4 @@
-"""What befalls simulated workers from inside: a way to the stores on which they crash, and a runner that fails for some tasks."""
+"""Faults inside simulated workers: a network to the stores on which workers crash, and a runner that fails for some tasks."""
 
 import asyncio
 import random
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LATE_S = 5.0
-"""How late a catalog executes a late request at most."""
+"""Maximum delay of a late request at the catalog."""
 
 
 class Fragile(Network):
-    """A worker's way to the stores. On it the worker may crash: before its call is sent, or after its effect. It may stand still before it
-    loads a table, and the catalog may execute its request to replace a table's version late."""
+    """A worker's network to the stores. The worker may crash before its call is sent or after its effect. It may freeze before it loads a
+    table, and the catalog may execute its request to replace a table's version late."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Fragile(Network):
         crash: Callable[[], None],
         stand_still: Callable[[], None],
     ) -> None:
-        """`stand_still` stops the worker's process for a while, from its next step on; another worker takes its place."""
+        """`stand_still` freezes the worker's process for a while, from its next step on; another worker replaces it."""
         self._network = network
         self._random = randomness
         self._rate = settings.crash_rate
@@ -86,13 +86,13 @@ class Fragile(Network):
 
 
 async def _late(delay_s: float, effect: Callable[[], Awaitable[T]]) -> T:
-    """The catalog executes a request long after its caller has given up."""
+    """Execute a request at the catalog long after its caller has given up."""
     await asyncio.sleep(delay_s)
     return await effect()
 
 
 class Poisoned(Runner):
-    """A runner that fails for some tasks, always the same, until the deployment is healed."""
+    """A runner that always fails for some tasks until the deployment is healed."""
 
     def __init__(self, world: "World", inner: InProcess, rate: float) -> None:
         self._world = world

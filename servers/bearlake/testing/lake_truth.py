@@ -1,8 +1,8 @@
-"""What is true of compaction in a simulated deployment, and what must never be observed (I4, I5, I7).
+"""The true state of compaction in a simulated deployment, and its checks (I4, I5, I7).
 
-Sees every swap, table commit and deletion as it takes place. A data file's keys are read once, from the bytes that were put; then
-a segment must hold the offsets that it names, a table each row once and never fewer than before, and no object may go that the index or
-a live snapshot names.
+The module observes every swap, table commit and deletion as it happens. It reads a data file's keys once, from the bytes that were put.
+A segment must hold the offsets that it names; a table must hold each row once and never lose rows; and no object may be deleted that the
+index or a live snapshot names.
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Place(NamedTuple):
-    """Offsets `[start, end)` of a partition lie in the object."""
+    """Offsets `[start, end)` of a partition, stored in the object."""
 
     start: int
     end: int
@@ -33,7 +33,7 @@ class Place(NamedTuple):
 
 
 class LakeTruth:
-    """See the module."""
+    """The true state of compaction and its checks; see the module."""
 
     def __init__(self, truth: "Truth") -> None:
         self._truth = truth
@@ -53,7 +53,7 @@ class LakeTruth:
             self._places.setdefault(piece.partition, []).append(Place(piece.base_offset, piece.end_offset, key))
 
     def swapped(self, swap: Swap, position: int) -> bool:
-        """A swap took place, or was answered once more; returns whether it is new."""
+        """A swap was executed, or its result was returned again; return whether it is new."""
         identity = (swap.claim.task_id, swap.claim.epoch, swap.objects[0].object.key if swap.objects else "")
         first = self._swaps.get(identity)
         if first is not None:
@@ -84,7 +84,7 @@ class LakeTruth:
         self._places[partition] = sorted([*left, place])
 
     def _check_segments(self, one: SwapObject) -> None:
-        """The file's rows from `position` on are the segment's."""
+        """Check that the file's rows from `position` on are those of the segment."""
         keys = self.keys_of(one.object.key)
         for piece in one.slices:
             index = partition_index(piece.partition)
@@ -107,7 +107,7 @@ class LakeTruth:
             )
 
     def keys_of(self, key: str) -> list[Key]:
-        """(partition index, offset) of the rows of a data file."""
+        """Return (partition index, offset) of the rows of a data file."""
         found = self._keys.get(key)
         if found is None:
             stored = memoryview(self._truth.objects[key])
@@ -120,13 +120,13 @@ class LakeTruth:
         return found
 
     def rows_of(self, key: str) -> list[TableRow]:
-        """The rows of a data file."""
+        """Return the rows of a data file."""
         if key not in self._rows:
             self._rows[key] = read_table_rows(self._truth.objects[key])
         return self._rows[key]
 
     def named(self) -> set[str]:
-        """Keys of the objects that the index names, by what was committed, swapped, trimmed and deleted."""
+        """Return the keys of the objects that the index names after all commits, swaps, trims and deletions."""
         found: set[str] = set()
         for partition, places in self._places.items():
             if self._truth.exists(partition):
@@ -167,7 +167,7 @@ class LakeTruth:
         self._table_rows.pop(table.stream.number, None)
 
     def check_complete(self, number: int, partitions: Collection[PartitionKey]) -> None:
-        """Every readable record is a row of its stream's table, but those of batches that do not decode."""
+        """Check that every readable record is a row of its stream's table, except records of batches that do not decode."""
         rows = self._table_rows.get(number, set())
         for key in partitions:
             partition = self._truth.partition(key)
@@ -185,7 +185,7 @@ class LakeTruth:
     # -- deletion ------------------------------------------------------------------------------------------------
 
     def check_deletion(self, keys: Collection[str]) -> None:
-        """I7: nothing goes that the index or a live snapshot names."""
+        """I7: check that no deleted object is named by the index or a live snapshot."""
         named = self.named()
         for key in keys:
             self._truth.expect(key not in named, "I7: what the index names is not deleted", key=key)

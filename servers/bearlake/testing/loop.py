@@ -1,11 +1,11 @@
-"""An asyncio event loop with virtual time, for one thread and no real input or output.
+"""A single-threaded asyncio event loop with virtual time and no real I/O.
 
-Time stands still while anything can run, and jumps to the next timer when nothing can. What runs next is drawn from a seeded
-random source, among *processes*: within a process callbacks keep asyncio's order, between processes any order may happen.
+Time stands still while a callback can run, and jumps to the next timer when none can. A seeded random source chooses which *process*
+runs next: callbacks of one process keep asyncio's order, callbacks of different processes run in any order.
 
-A process is a context (`contextvars`): all that is started in it, and all that those start, belongs to it. A paused process keeps its
-callbacks until it is resumed (a stopped virtual machine, a long collection of garbage); a crashed one is paused for ever: no `finally`
-of it runs. Two runs with the same seed and the same program take the same steps.
+A process is a context (`contextvars`): everything started in it, directly or indirectly, belongs to it. A paused process keeps its
+callbacks until it is resumed (a suspended virtual machine, a long garbage collection). A crashed process stays paused: none of its
+`finally` blocks run. Two runs with the same seed and the same program take the same steps.
 """
 
 import asyncio
@@ -22,18 +22,18 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 CLOCK_STEP_S = 1e-6
-"""Timers fire this much late, so that rounding never lets one fire early (and spin)."""
+"""Timers fire this much late, so that rounding never makes a timer fire early (and spin)."""
 
 STEP_COUNT_MAX = 5_000_000
-"""Steps after which a run counts as stuck in a loop."""
+"""Number of steps after which a run counts as stuck in a loop."""
 
 
 class Stuck(Exception):
-    """Nothing can run any more although the main coroutine is not done, or it ran for ever."""
+    """The main coroutine is not done but no callback can run, or the run exceeded its limits."""
 
 
 class Process:
-    """One simulated process. Start things in it with `context.run(…)` or `loop.create_task(…, context=process.context)`."""
+    """One simulated process. Start work in it with `context.run(…)` or `loop.create_task(…, context=process.context)`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -47,13 +47,13 @@ _PROCESS: contextvars.ContextVar[Process] = contextvars.ContextVar("process")
 
 
 def current_process() -> str:
-    """Name of the process that runs now."""
+    """Return the name of the process that runs now."""
     process = _PROCESS.get(None)
     return process.name if process is not None else "main"
 
 
 class SimulationLoop(asyncio.BaseEventLoop):
-    """See the module. `failures` are unhandled errors of callbacks and tasks."""
+    """An event loop with virtual time. `failures` are unhandled errors of callbacks and tasks."""
 
     def __init__(self, randomness: random.Random) -> None:
         self._is_running = False
@@ -71,32 +71,32 @@ class SimulationLoop(asyncio.BaseEventLoop):
         self.failures: list[dict[str, Any]] = []
         self._is_closing = False
         self.abort: BaseException | None = None
-        """Raised by `run` before the next step, once set."""
+        """If set, `run` raises it before the next step."""
 
     # -- processes -----------------------------------------------------------------------------------------------
 
     def process(self, name: str) -> Process:
-        """A new process."""
+        """Create a process."""
         process = Process(name)
         self._processes.append(process)
         return process
 
     def pause(self, process: Process) -> None:
-        """Run nothing of the process until `resume`; what becomes ready meanwhile waits."""
+        """Run no callback of the process until `resume`; callbacks that become ready wait."""
         if not process.is_paused:
             process.is_paused = True
             if process in self._runnable:
                 self._runnable.remove(process)
 
     def resume(self, process: Process) -> None:
-        """Go on with a paused process; it finds that time has passed."""
+        """Resume a paused process; time has passed for it."""
         if process.is_paused:
             process.is_paused = False
             if process.ready:
                 self._runnable.append(process)
 
     def skip(self, seconds: float) -> None:
-        """Let this much time pass between two steps, as for machines that are suspended: all timers of that time are due at once."""
+        """Advance time between two steps, as if the machines were suspended: all timers in that period are due at once."""
         self._time += seconds
 
     # -- asyncio.BaseEventLoop -----------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ class SimulationLoop(asyncio.BaseEventLoop):
         return handle
 
     def create_future(self) -> asyncio.Future[Any]:
-        """A future of this loop."""
+        """Create a future of this loop."""
         return asyncio.Future(loop=self)
 
     def create_task(
@@ -151,7 +151,7 @@ class SimulationLoop(asyncio.BaseEventLoop):
         name: object = None,
         context: contextvars.Context | None = None,
     ) -> asyncio.Task[T]:
-        """A task of this loop. It stays alive until it is done, also when nobody holds it and its process has crashed."""
+        """Create a task of this loop. The loop keeps it alive until it is done, even without other references or after a crash."""
         task: asyncio.Task[T] = asyncio.Task(coro, loop=self, context=context)
         self._tasks.append(task)
         if len(self._tasks) > self._task_count_checked:
@@ -160,11 +160,11 @@ class SimulationLoop(asyncio.BaseEventLoop):
         return task
 
     def _forget_done(self) -> None:
-        """Let go of tasks that are done, but for those whose error nobody has looked at: whoever waits for it may not have run yet."""
+        """Drop tasks that are done. Keep tasks whose error was not retrieved: the waiting task may not have run yet."""
         self._tasks = [task for task in self._tasks if not task.done() or task._log_traceback]
 
     def _tell_unseen_errors(self) -> None:
-        """An error of a task that nobody has looked at by the end is a failure."""
+        """Report each task error that was not retrieved by the end as a failure."""
         for task in self._tasks:
             if task.done() and task._log_traceback:
                 self.call_exception_handler({"message": "nobody looked at this error", "exception": task.exception()})
@@ -174,23 +174,23 @@ class SimulationLoop(asyncio.BaseEventLoop):
         return False
 
     def is_running(self) -> bool:
-        """Whether `run` is under way."""
+        """Return whether `run` is executing."""
         return self._is_running
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Remember the failure."""
+        """Record the failure."""
         self.failures.append(context)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Cancelled timers are dropped when their time comes."""
+        """Do nothing: cancelled timers are dropped when they are due."""
 
     # -- running -------------------------------------------------------------------------------------------------
 
     def run(self, main: Coroutine[Any, Any, T], *, time_max_s: float = 3_600.0) -> T:
-        """Run until `main` is done; its result.
+        """Run until `main` is done; return its result.
 
         Raises:
-            Stuck: nothing is left to run, virtual time has passed `time_max_s`, or the steps do not end.
+            Stuck: no callback is left to run, virtual time has passed `time_max_s`, or the run exceeds `STEP_COUNT_MAX` steps.
         """
         self._is_running = True
         events._set_running_loop(self)
@@ -209,7 +209,7 @@ class SimulationLoop(asyncio.BaseEventLoop):
             events._set_running_loop(None)
 
     def close(self) -> None:
-        """Cancel whatever is left, in all processes, so that nothing is destroyed while it waits; an abort is too late by now."""
+        """Cancel all remaining tasks of all processes, so that no pending task is destroyed; later aborts are ignored."""
         if self.is_closed():
             return
         self._is_closing = True
@@ -222,8 +222,8 @@ class SimulationLoop(asyncio.BaseEventLoop):
         this = asyncio.current_task()
         for _ in range(100):
             for process in self._processes:
-                self.resume(process)  # a task that is not cancelled yet may have paused it
-            await asyncio.sleep(0.001)  # time passes when everything has run that can
+                self.resume(process)  # a task that is not yet cancelled may have paused it
+            await asyncio.sleep(0.001)  # time passes once no callback can run
             left = [task for task in self._tasks if not task.done() and task is not this]
             if not left:
                 return
@@ -267,7 +267,7 @@ class SimulationLoop(asyncio.BaseEventLoop):
 
 
 def virtual_time(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """Decorates an `async` test: it runs on a loop of its own, in virtual time, and fails on unhandled errors of its tasks."""
+    """Decorate an `async` test to run on its own loop in virtual time; unhandled task errors fail the test."""
 
     @functools.wraps(test)
     def run(*args: Any, **kwargs: Any) -> None:

@@ -1,7 +1,7 @@
 """Members of consumer groups in a simulated deployment, as Kafka's classic consumers behave: join, sync, heartbeat, commit, leave.
 
-A member gives its partitions up before it joins again, and when it is told that its place is gone. It writes what it has, and until when it
-was confirmed, into the history; whether two members had one partition at a time is judged there (`history/groups.py`).
+A member gives up its partitions before it rejoins, and when it learns that it was expelled. It writes its partitions and its confirmations
+into the history; `history/groups.py` judges whether two members owned one partition at the same time.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ ANSWER_S = 3.0
 SETTLE_S = 300.0
 """Virtual time in which the groups of a healed deployment become stable."""
 GROWTH_MAX = 3
-"""Members at the end, as a multiple of those at the start."""
+"""Maximum number of members at the end, as a multiple of the number at the start."""
 FORGOTTEN = (Problem.UNKNOWN_MEMBER, Problem.FENCED_INSTANCE)
 ELSEWHERE = (Problem.NOT_COORDINATOR, Problem.COORDINATOR_UNAVAILABLE)
 NANOSECONDS = 1_000_000
@@ -41,29 +41,29 @@ class MemberSettings:
 
     group_count: int = 1
     member_count: int = 3
-    """Of each group."""
+    """Per group."""
     partition_count: int = 3
     session_timeout_ms: int = 6_000
     rebalance_timeout_ms: int = 4_000
     heartbeat_ms: int = 1_500
     commit_rate: float = 0.5
-    """0: members never commit, so nothing that they do is ever written with their group's lease."""
+    """0: members never commit, so nothing is ever written with their group's lease."""
     leave_rate: float = 0.02
     silence_rate: float = 0.02
     chaos_pause_s: float = 5.0
     chaos_weights: Sequence[float] = (1, 1, 1, 1, 1, 0.3, 0.3)
-    """Of a server that stands still, a server cut from the metadata store, a member that stands still, a member that dies, one more member,
-    a step of the store's clock, months that pass."""
+    """Weights of: a server freezes, a server is cut off from the metadata store, a member freezes, a member dies, a member is added, the
+    store's clock steps, months pass."""
 
 
 class GroupMember(Client):
-    """See the module."""
+    """One member of a consumer group; see the module."""
 
     def __init__(self, world: "World", settings: MemberSettings, group: str, number: int) -> None:
         super().__init__(world, f"{group} member {number}")
         self.group = group
         self.held: tuple[int, ...] = ()
-        """Partitions that it has."""
+        """The partitions that the member owns."""
         self._settings = settings
         self._member_id = ""
         self._generation = -1
@@ -106,7 +106,7 @@ class GroupMember(Client):
         return None
 
     async def _sync(self, joined: Joined) -> bool:
-        """Learn the assignment; the leader deals out the partitions in turn."""
+        """Receive the assignment; the leader assigns the partitions round-robin."""
         dealt: dict[str, list[int]] = {member.member_id: [] for member in joined.members}
         for partition in range(self._settings.partition_count if dealt else 0):
             dealt[joined.members[partition % len(dealt)].member_id].append(partition)
@@ -135,7 +135,7 @@ class GroupMember(Client):
     # -- as a member ---------------------------------------------------------------------------------------------
 
     async def _stay(self) -> None:
-        """Heartbeats and commits, until the group changes or the place is lost."""
+        """Send heartbeats and commits until the group rebalances or the member is expelled."""
         settings, draw = self._settings, self.random.random
         confirmed_s = self.world.loop.time()
         while self.world.is_consuming:
@@ -155,7 +155,7 @@ class GroupMember(Client):
                 return
 
     async def _heartbeat(self) -> Problem | None:
-        """One heartbeat: why the place is not confirmed, or None if it is."""
+        """Send one heartbeat; return why membership is not confirmed, or None if it is."""
         member_id, generation = self._member_id, self._generation
         number = self._begin(Confirm(group=self.group, member=self.name, generation=generation))
         answer = await self._ask(lambda groups: groups.heartbeat(self.group, member_id, None, generation), ANSWER_S)
@@ -200,12 +200,12 @@ class GroupMember(Client):
         self._give_up()
         member_id, self._member_id = self._member_id, ""
         await self._ask(lambda groups: groups.leave(self.group, member_id, None), ANSWER_S)
-        self._connection = None  # it comes back as a new client, to whichever server it finds
+        self._connection = None  # it returns as a new client, to any server
         self.world.events["member leaves"] += 1
         await self.rest(1.0)
 
     def _give_up(self) -> None:
-        """Let go of all partitions."""
+        """Give up all partitions."""
         if self._hold >= 0:
             self._end(self._hold, Outcome.OK)
         self._hold, self.held = -1, ()
@@ -213,7 +213,7 @@ class GroupMember(Client):
     # -- inside --------------------------------------------------------------------------------------------------
 
     async def _ask(self, work: Callable[[Coordinator], Awaitable[Any]], wait_s: float) -> Any:
-        """The coordinator's answer, its refusal, or the error that stands for no answer."""
+        """Return the coordinator's answer, its refusal, or an error if there is no answer."""
 
         async def guarded(streams: Any) -> Any:
             try:
@@ -245,7 +245,7 @@ class GroupMember(Client):
 
 
 class Members:
-    """All groups of one deployment, and their troubles."""
+    """All groups of one deployment, and their faults."""
 
     def __init__(self, world: "World", settings: MemberSettings) -> None:
         self._world = world
@@ -257,13 +257,13 @@ class Members:
         self._trouble: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Start members and troubles."""
+        """Start the members and the faults."""
         for number in range(self._settings.group_count * self._settings.member_count):
             self._start_member(number)
         self._trouble = asyncio.create_task(self._run_troubles())
 
     def _start_member(self, number: int) -> None:
-        # A process that starts again is another member: it knows nothing of the former one's id.
+        # A restarted process is a new member: it does not know its earlier member id.
         life = len(self._gone)
         group = f"group-{number % self._settings.group_count}"
         member = self._members[number] = GroupMember(self._world, self._settings, group, 1_000 * life + number)
@@ -284,7 +284,7 @@ class Members:
             self._random.choices(deeds, self._settings.chaos_weights)[0]()
 
     def _freeze_server(self) -> None:
-        """A server stands still for so long that others hold it for dead."""
+        """Freeze a server long enough that peers consider it dead."""
         if nodes := self._world.serving():
             node = self._random.choice(nodes)
             self._pause("server", node.process, 30, lambda: node.is_gone)
@@ -309,7 +309,7 @@ class Members:
         return [(number, member) for number, member in self._members.items() if member not in self._gone]
 
     def _cut_server(self) -> None:
-        """A server's calls of the metadata store are lost for a while; its members still reach it."""
+        """Drop a server's metadata store calls for a while; its members still reach it."""
         if nodes := self._world.serving():
             self._world.network.cut(self._random.choice(nodes).process.name, self._random.uniform(5, 45))
 
@@ -329,14 +329,14 @@ class Members:
             self._start_member(len(self._members))
 
     def _step_clock(self) -> None:
-        """The store's clock steps, by up to an hour either way."""
+        """Step the store's clock by up to an hour in either direction."""
         seconds = self._random.choice((-1, 1)) * 3_600 * self._random.random() ** 4
         self._world.events["step of the store's clock"] += 1
         self._world.note("the store's clock steps", seconds=seconds)
         self._world.clock.offset_ms += int(seconds * 1000)
 
     def _pass_months(self) -> None:
-        """Every machine is suspended for months between two steps; perhaps some server wakes up later than the others."""
+        """Suspend all machines for months between two steps; perhaps one server resumes later than the others."""
         self._world.events["months pass"] += 1
         if self._random.random() < 0.5:
             self._freeze_server()
@@ -346,7 +346,7 @@ class Members:
     # -- the end -------------------------------------------------------------------------------------------------
 
     async def settle(self) -> None:
-        """Without troubles, each group's partitions are all held; then stop the members."""
+        """Check that without faults all partitions of each group are owned; then stop the members."""
         world = self._world
         if self._trouble is not None:
             self._trouble.cancel()

@@ -1,9 +1,9 @@
-"""Months that pass while a server stands still, so that the store forgets the producers whose batches the server holds.
+"""Months pass while a server is suspended, so that the producers whose batches the server holds expire in the store.
 
-    a server stands still ── its clients go elsewhere, send again ── months pass, the others forget ── the server goes on
+    a server is suspended ── its clients retry elsewhere ── months pass, producers expire ── the server resumes
 
-What the server has read and not committed by then was perhaps stored through another server, and must not be stored again (I9, decision
-83). Clients do not send anything again after months: they have given it up (`clients.DELIVERY_TIMEOUT_S`).
+A batch that the server had read but not committed may have been stored through another server, and must not be stored again (I9,
+decision 83). Clients do not retry after months: they have given up (`clients.DELIVERY_TIMEOUT_S`).
 """
 
 import asyncio
@@ -18,19 +18,19 @@ DAY_S = 86_400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonthsSettings:
-    """How often months pass, and how long the server stands still before and after that. Times are means of exponential distributions."""
+    """How often months pass, and how long the server is suspended before and after. Times are means of exponential distributions."""
 
     round_count: int = 3
     pause_s: float = 0.3
-    """Between the end of one stand-still and the begin of the next."""
+    """Between the end of one suspension and the start of the next."""
     before_s: float = 0.5
-    """The server's clients send again elsewhere."""
+    """Time for the server's clients to retry elsewhere."""
     after_s: float = 0.3
-    """The other servers forget."""
+    """Time for the other servers to expire producers."""
 
 
 class Months:
-    """See the module."""
+    """Makes months pass; see the module."""
 
     def __init__(self, world: "World", settings: MonthsSettings) -> None:
         self._world = world
@@ -38,7 +38,7 @@ class Months:
         self._random = world.randomness("months")
 
     async def run(self) -> None:
-        """Let months pass a few times."""
+        """Make months pass several times."""
         world, settings = self._world, self._settings
         for _ in range(settings.round_count):
             await self._wait(settings.pause_s)

@@ -1,8 +1,9 @@
-"""Producers of a simulated deployment that other protocols than Kafka's have: named ones, and one that says where its batches go.
+"""Producers of a simulated deployment as in protocols other than Kafka: named producers, and a producer that names expected offsets.
 
-A named producer behaves as Pulsar's clients and servers do together: a session asks for the name, then sends what is not known yet, in
-order, each batch behind the one before it; whatever is not answered as stored ends the session. Now and then another instance takes
-over: it raises the partition's epoch and goes on from what is stored; what the former one sent and was not stored by then never is.
+A named producer behaves as Pulsar's clients and servers do together: a session registers the name, then sends the batches of unknown
+fate in order, each naming its predecessor; any answer other than stored ends the session. Sometimes another instance takes over: it
+raises the partition's epoch and continues after the stored batches; batches of the earlier instance that were not stored by then never
+are.
 """
 
 from collections.abc import Sequence
@@ -20,12 +21,12 @@ if TYPE_CHECKING:
     from bearlake.testing.world import World
 
 TAKE_OVER_RATE = 0.1
-"""Of a new session: it belongs to another instance."""
+"""Probability that a new session belongs to another instance."""
 
 
 @dataclass(slots=True)
 class Lane:
-    """A named producer's side of one partition. `session` is None when the next round has to ask for the name first."""
+    """A named producer's state of one partition. `session` is None if the next round must first register the name."""
 
     name: str
     index: int
@@ -36,7 +37,7 @@ class Lane:
 
 
 class NamedClient(Client):
-    """Sends again until it knows; see the module."""
+    """Sends each batch until its fate is known; see the module."""
 
     def __init__(self, world: "World", number: int, lanes: Sequence[tuple[str, int]]) -> None:
         super().__init__(world, f"named {number}")
@@ -61,7 +62,7 @@ class NamedClient(Client):
             await self.rest(self.world.settings.produce_pause_s)
 
     async def _open(self, lane: Lane, connection: Connection) -> None:
-        """A new session, if the store answers."""
+        """Open a new session, if the store answers."""
         lane.session = None
         stream = next((stream for stream in self.world.truth.active() if stream.name == lane.name), None)
         key = stream.partition(lane.index) if stream is not None and lane.index < stream.partition_count else None
@@ -102,7 +103,7 @@ class NamedClient(Client):
             lane.next_sequence = sequence + 1
 
     async def _round(self, connection: Connection, lanes: Sequence[Lane]) -> None:
-        """Send everything unknown, request by request, without waiting in between; then look at all answers."""
+        """Send all batches of unknown fate, request by request without waiting; then process all answers."""
         rounds = []
         for depth in range(IN_FLIGHT_MAX):
             items = [(lane, lane.unknown[depth]) for lane in lanes if depth < len(lane.unknown)]
@@ -150,18 +151,18 @@ class NamedClient(Client):
         lane.unknown.remove(item)
 
     def _forget(self, lane: Lane) -> None:
-        """The application is told that these failed, or is gone."""
+        """Drop the lane's unknown batches: their application learns that they failed, or is gone."""
         self.world.given_up_count += len(lane.unknown)
         lane.unknown.clear()
 
 
 class ConditionalProducer(PlainProducer):
-    """Sends each batch once, to where it believes the partition to end, or a little beside."""
+    """Sends each batch once, with an expected offset at or near the believed end of the partition."""
 
     kind = "conditional"
 
     def said(self, name: str, index: int) -> Said | None:
-        """The expected offset, mostly the true one as of now."""
+        """Return the expected offset, mostly the true end offset as of now."""
         ends = [
             self.world.truth.partition(stream.partition(index)).end
             for stream in self.world.truth.active()

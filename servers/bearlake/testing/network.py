@@ -1,10 +1,10 @@
-"""What can happen to a call between a server and a store, and to one between a client and a server.
+"""Faults of calls between servers and stores, and between clients and servers.
 
     request under way ──(lost: no effect)──► effect at the store ──(reply lost)──► reply under way ──► caller
-            └─ refused at once: no effect                └─ takes place even when the caller has given up, or is dead
+            └─ refused at once: no effect                └─ happens even if the caller has given up or is dead
 
-A call that has no answer within the deadline is `Unavailable`, and its effect may still come (a zombie). A stall of a store delays every
-call until it is over. All of it is drawn from one seeded random source.
+A call without an answer within the deadline is `Unavailable`, and its effect may still happen later (a zombie). A stall of a store
+delays every call until the stall ends. All faults are drawn from one seeded random source.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 LATE_S = 10.0
 OVERLOADED_RATE = 0.2
-"""Part of the metadata store's refusals that say `Overloaded`: a queue is full."""
+"""Fraction of the metadata store's refusals that are `Overloaded` (a queue is full)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class NetworkSettings:
     """How often calls fail; rates are probabilities per call."""
 
     delay_ms: float = 2.0
-    """Mean of the delay of a request, and of a reply; exponentially distributed."""
+    """Mean delay of a request and of a reply; exponentially distributed."""
     slow_rate: float = 0.0
     """A message takes up to twice the deadline."""
     refused_rate: float = 0.0
@@ -44,16 +44,16 @@ class NetworkSettings:
     lost_request_rate: float = 0.0
     """`Unavailable` after the deadline, without an effect."""
     lost_reply_rate: float = 0.0
-    """`Unavailable` after the deadline; the effect took place."""
+    """`Unavailable` after the deadline; the effect happened."""
     doomed_put_rate: float = 0.0
-    """Probability per WAL object: every put of it fails, without an effect, however often it is tried."""
+    """Probability per WAL object that every put of the object fails without an effect, however often it is retried."""
     deadline_ms: float = 300.0
     """Longest wait for a reply."""
     late_rate: float = 0.0
-    """A request to the metadata store arrives up to `LATE_S` after its caller has given up (a database process that stands still)."""
+    """A request to the metadata store arrives up to `LATE_S` after its caller has given up (a suspended database process)."""
     can_be_late: bool = True
-    """A call of the metadata store that its caller gave up may take effect at any later time. False: not after the process's next write
-    has begun, which the store's own client sees to."""
+    """A metadata store call that its caller gave up may take effect at any later time. False: only until the process's next write
+    begins, which the store's own client ensures."""
 
 
 class Network:
@@ -66,12 +66,12 @@ class Network:
         stores: Process,
         on_bug: Callable[[Exception], None],
     ) -> None:
-        """`stores` is the process in which effects take place; `on_bug` is told of an effect that raised what no store may raise."""
+        """`stores` is the process that executes the effects; `on_bug` receives errors that no store may raise."""
         self.settings = settings
         self.faults: Counter[str] = Counter()
         self.call_count = 0
         self.is_healthy = False
-        """No faults from now on (calls under way keep their fate)."""
+        """True: no faults from now on (calls in flight keep their fate)."""
         self._random = randomness
         self._context = stores.context
         self._on_bug = on_bug
@@ -79,32 +79,32 @@ class Network:
         self._cut_until_s: dict[str, float] = {}
 
     def stall(self, store: str, duration_ms: float) -> None:
-        """Let the store (`objects`, `metadata`) take no calls for so long."""
+        """Make the store (`objects`, `metadata`) accept no calls for the duration."""
         if not self.is_healthy:
             self.faults[f"stall of {store}"] += 1
             self._stalled_until_s[store] = asyncio.get_running_loop().time() + duration_ms / 1000
 
     def cut(self, process: str, duration_s: float) -> None:
-        """Let all requests of the process be lost for so long."""
+        """Drop all requests of the process for the duration."""
         if not self.is_healthy:
             self.faults["process cut off"] += 1
             self._cut_until_s[process] = asyncio.get_running_loop().time() + duration_s
 
     def is_cut(self, process: str) -> bool:
-        """Whether all requests of the process are lost now."""
+        """Return whether all requests of the process are dropped now."""
         if self.is_healthy or not self._cut_until_s:
             return False
         return asyncio.get_running_loop().time() < self._cut_until_s.get(process, 0.0)
 
     def delay_s(self) -> float:
-        """How long one message takes."""
+        """Draw the delay of one message."""
         settings = self.settings
         if self.happens(settings.slow_rate, "slow message"):
             return self._random.random() * 2 * settings.deadline_ms / 1000
         return self._random.expovariate(1.0) * settings.delay_ms / 1000
 
     def happens(self, rate: float, fault: str) -> bool:
-        """Whether the fault happens now; counts it."""
+        """Draw whether the fault happens now, and count it."""
         if self.is_healthy or rate <= 0 or self._random.random() >= rate:
             return False
         self.faults[fault] += 1
@@ -119,14 +119,14 @@ class Network:
         wait_ms: float = 0.0,
         given_up: "list[asyncio.TimerHandle] | None" = None,
     ) -> T:
-        """Call a store. `wait_ms` is how long the store itself may take before it answers (long polls).
+        """Call a store. `wait_ms` is how long the store itself may wait before it answers (long polls).
 
-        If the caller stops waiting before the effect took place, that is added to `given_up`.
+        If the caller stops waiting before the effect happens, the call is added to `given_up`.
 
         Raises:
-            Unavailable: the effect may or may not have taken place, or may still.
+            Unavailable: the effect may have happened, or may still happen.
             Overloaded: no effect.
-            BearlakeError: what the effect raised.
+            BearlakeError: the error of the effect.
         """
         self.call_count += 1
         loop = asyncio.get_running_loop()
@@ -163,7 +163,7 @@ class Network:
             result = await effect()
         except BearlakeError as raised:
             error = raised
-        except Exception as bug:  # noqa: BLE001 - the boundary of the store: nothing else may leave it
+        except Exception as bug:  # noqa: BLE001 - the boundary of the store: no other error may leave it
             self._on_bug(bug)
             return
         if not is_lost:
@@ -191,11 +191,11 @@ class RemoteObjectStore(ObjectStore):
         self._network = network
         self._inner = inner
         self._fates: dict[str, bool] = {}
-        """Whether a WAL object can never be put, by key."""
+        """By key: whether every put of this WAL object fails."""
 
     @override
     async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
-        """The bytes are taken now, whenever they arrive."""
+        """Copy the bytes now; the request may arrive later."""
         sent = b"".join(parts)
         if self._is_doomed(key):
             raise Unavailable(f"put {key}: never stored")
@@ -203,7 +203,7 @@ class RemoteObjectStore(ObjectStore):
 
     def _is_doomed(self, key: str) -> bool:
         if not key.startswith(wal_keys.PREFIX):
-            return False  # what workers cannot put, they write anew under another key
+            return False  # workers retry a failed put under another key
         if key not in self._fates:
             self._fates[key] = self._network.happens(self._network.settings.doomed_put_rate, "doomed put")
         return self._fates[key]
@@ -230,7 +230,7 @@ class RemoteObjectStore(ObjectStore):
 
 
 class _RemoteNoun:
-    """One noun of the metadata store behind the network; every method is a call."""
+    """One noun of the metadata store behind the network; every method is a network call."""
 
     def __init__(self, network: Network, inner: Any, noun: str, given_up: list[asyncio.TimerHandle] | None) -> None:
         self._network = network
@@ -262,12 +262,12 @@ class RemoteMetadata(Metadata):
     """`metadata.Metadata` behind the network."""
 
     def __init__(self, network: Network, inner: Any, *, can_be_late: bool = True) -> None:
-        """`can_be_late`: whether requests may take effect after their callers gave them up."""
+        """`can_be_late`: requests may take effect after their callers gave up."""
         given_up: list[asyncio.TimerHandle] | None = None if can_be_late else []
 
         def noun(
             name: str,
-        ) -> Any:  # Any: the proxies have the methods of the nouns that they stand for, whatever those are
+        ) -> Any:  # Any: the proxies have the methods of the nouns that they replace
             return _RemoteNoun(network, getattr(inner, name), name, given_up)
 
         self.streams: Any = noun("streams")

@@ -1,8 +1,8 @@
-"""Servers of a simulated deployment, and the connections of clients to them.
+"""Servers of a simulated deployment, and their client connections.
 
-A node runs the real waist in a process of its own. It can crash (nothing of it runs any more, calls under way may still take effect),
-freeze and go on later (perhaps under an epoch that is old by then), or stop in good order. A connection delivers requests in order and
-stops reading while the server is over its budget, as a protocol server does with its sockets.
+A node runs the real waist in its own process. A node can crash (its code stops, but calls in flight may still take effect), freeze and
+resume later (perhaps with an outdated epoch), or stop gracefully. A connection delivers requests in order and stops reading while the
+server is over its budget, as a protocol server does with its sockets.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ class Node:
         self.name = name
         self.process = world.loop.process(f"{name}.{incarnation}")
         self.streams: Streams | None = None
-        """The waist, once it is started and until it stops."""
+        """The waist; None before it is started and after it has stopped."""
         self.server: ServerRef | None = None
         self.is_gone = False
         self.connections: list[Connection] = []
@@ -82,14 +82,14 @@ class Node:
         run_in(self.process, self.world.loop, self.stop(is_graceful=False))
 
     def crash(self) -> None:
-        """Stop at once, wherever it is; what is under way at the stores may still happen. Clients see their connections reset."""
+        """Stop at once; store calls in flight may still take effect. Clients see their connections reset."""
         self.is_gone = True
         self.world.loop.pause(self.process)
         self.world.note("crashes", node=self.process.name)
         self.cut_connections()
 
     async def stop(self, *, is_graceful: bool = True) -> None:
-        """Stop in good order (runs in this node's process)."""
+        """Stop the waist, gracefully or not (runs in this node's process)."""
         if self.is_gone:
             return
         self.is_gone = True
@@ -106,13 +106,13 @@ class Node:
         self.cut_connections()
 
     def cut_connections(self) -> None:
-        """Its clients lose their connections; what they sent may have arrived, and is worked on."""
+        """Close the clients' connections; requests that arrived before are still processed."""
         for connection in self.connections:
             connection.reset()
         self.connections.clear()
 
     def check_left_behind(self) -> None:
-        """Nothing is kept for calls, reads and partitions that are no more."""
+        """Check that no state is left of finished calls, finished reads and deleted partitions."""
         assert self.streams is not None
         writer, tail, truth = self.streams._writer, self.streams._tail, self.world.truth
         truth.expect(not writer._calls and not writer._relief, "no call is left behind", calls=len(writer._calls))
@@ -123,7 +123,7 @@ class Node:
         truth.expect(not waited, "no reader is left behind", partitions=waited)
 
     def check_bounds(self, request_bytes: int = 0) -> None:
-        """Memory is bounded: what waits to be written, the object cache, the tail index."""
+        """Check that memory is bounded: queued writes, the object cache, the tail index."""
         if self.streams is None:
             return
         streams, settings, truth = self.streams, self.world.settings.streams, self.world.truth
@@ -148,7 +148,7 @@ class Node:
 
 
 class Said(NamedTuple):
-    """Fields of `Append` that a batch does not say itself, but the protocol that it came by."""
+    """Fields of `Append` that come from the protocol instead of the batch."""
 
     producer_id: int = -1
     producer_epoch: int = -1
@@ -157,11 +157,11 @@ class Said(NamedTuple):
     expected_offset: int = -1
     after_sequence: int = -1
     partition: PartitionKey | None = None
-    """The one that the producer's session is of: it does not write to another incarnation of the stream."""
+    """The incarnation of the stream that the producer's session writes to; the session never writes to another incarnation."""
 
 
 class Wanted(NamedTuple):
-    """A batch that a client wants to append: stream, partition, the batch, who means it, and what else is said of it."""
+    """A batch that a client wants to append: stream, partition, batch, the client's view of it, and further `Append` fields."""
 
     name: str
     partition: int
@@ -171,7 +171,7 @@ class Wanted(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What a client was told about a batch; no partition when the stream was not found, no result when it was refused."""
+    """The answer to a client about a batch; no partition if the stream was not found, no result if the batch was refused."""
 
     partition: PartitionKey | None
     result: Result | None
@@ -201,7 +201,7 @@ class Connection:
         return self._send(wanted)
 
     def call(self, work: Work) -> "asyncio.Future[Any]":
-        """Let the node do `work`; its result or `BearlakeError`."""
+        """Run `work` on the node; the future has its result or `BearlakeError`."""
         return self._send(work)
 
     def _send(self, request: Sequence[Wanted] | Work) -> "asyncio.Future[Any]":
@@ -216,10 +216,10 @@ class Connection:
     def _answered(self, reply: "asyncio.Future[Any]") -> None:
         self._waiting.pop(reply, None)
         if not reply.cancelled():
-            reply.exception()  # its client may have stopped waiting
+            reply.exception()  # mark as retrieved: the client may have stopped waiting
 
     def reset(self) -> None:
-        """The connection is lost: whatever waits is Unavailable, soon."""
+        """Lose the connection: pending requests soon fail with `Unavailable`."""
         self.is_lost = True
         loop = self._world.loop
         for reply in list(self._waiting):
@@ -265,7 +265,7 @@ class Connection:
             self._answer(reply, None, error)
 
     async def _look_up(self, streams: Streams, request: Sequence[Wanted], reply: "asyncio.Future[Any]") -> None:
-        """One look-up for streams that the node does not know; those that come behind wait, to keep the order."""
+        """Look up streams that the node does not know; later requests wait, to keep the order."""
         try:
             for wanted in request:
                 await streams.catalog.find(wanted.name)
@@ -338,5 +338,5 @@ class Connection:
 
 
 def is_stored(told: Told) -> bool:
-    """Whether the batch is acknowledged."""
+    """Return whether the batch is acknowledged."""
     return told.result is not None and told.result[0] in (Verdict.ACCEPTED, Verdict.DUPLICATE)

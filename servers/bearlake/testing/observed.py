@@ -1,4 +1,4 @@
-"""The stores of a simulated deployment, with `Truth` watching every effect the moment it takes place."""
+"""The stores of a simulated deployment; `Truth` observes every effect as it happens."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -46,10 +46,10 @@ class ObservedStore(MemoryObjectStore, ObjectStore):
 
 
 class _Noun:
-    """Passes everything on that a subclass does not watch."""
+    """Forwards every call that a subclass does not observe."""
 
     def __init__(self, inner: Any, truth: Truth) -> None:
-        # Any: it stands for whichever noun of the store it wraps.
+        # Any: it replaces the noun of the store that it wraps.
         self._inner = inner
         self._truth = truth
 
@@ -156,7 +156,7 @@ class _Producers(_Noun):
 
 
 class ObservedMetadata:
-    """`metadata.Metadata` with `Truth` watching commits, trims, stream changes and registrations."""
+    """`metadata.Metadata` whose commits, trims, stream changes and registrations are reported to `Truth`."""
 
     def __init__(self, inner: Metadata, truth: Truth) -> None:
         # Any: see `_Noun`.

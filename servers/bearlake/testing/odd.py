@@ -1,4 +1,4 @@
-"""Batches as real producers send them, and a few that no producer should: compressed, with headers, null keys, garbage."""
+"""Batches as real producers send them, and some that no producer should send: compressed, with headers, null keys, garbage."""
 
 import random
 
@@ -48,7 +48,7 @@ def varied(
 
 
 def garbled(batch: bytes) -> bytes:
-    """The batch with the bits of its records turned over, and the CRC that fits."""
+    """Return the batch with the bits of its records inverted and a matching CRC."""
     changed = bytearray(batch)
     changed[HEADER_BYTES:] = bytes(byte ^ 0xFF for byte in batch[HEADER_BYTES:])
     changed[CRC_AT:CRC_START] = kernel.crc32c(changed, CRC_START, len(changed)).to_bytes(4, "big")

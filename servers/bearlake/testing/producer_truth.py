@@ -1,11 +1,11 @@
-"""What producers were promised, as `Truth` judges it with each producer's whole history at hand.
+"""The promises to producers, as `Truth` checks them against each producer's whole history.
 
-An idempotent producer was promised (KIP-98): each of its batches is stored at most once, none before those that it sent earlier, and no
-refusal without a reason. So a client may conclude from a success that everything before it is stored. Named producers: the table in
+The promises to an idempotent producer (KIP-98): each batch is stored at most once and not before earlier batches, and no batch is refused
+without a reason. So a client may conclude from a success that all earlier batches are stored. For named producers, see the table in
 `metadata/producers.py`.
 
-A producer that the store has forgotten may be refused, as one that is unknown or whose batch may be stored already. But it was promised the
-rest for ever: what is said here of its batches looks at all that it ever wrote.
+A producer that has expired in the store may be refused, as an unknown producer or because its batch may already be stored. All other
+promises never expire: the checks here use everything that the producer ever wrote.
 """
 
 from dataclasses import dataclass, field
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from bearlake.testing.truth import Partition
 
 DUPLICATES_TOLD = 5
-"""Requests that a client may have in flight: so many of its newest batches are recognized (KAFKA-5793)."""
+"""Requests that a client may have in flight; that many of its newest batches are recognized as duplicates (KAFKA-5793)."""
 
 Judged = tuple[OutcomeKind, int]
 
 
 @dataclass(slots=True)
 class Producer:
-    """A producer in a partition: its epoch, and all (first sequence, last sequence, base offset) of it, in order."""
+    """A producer in a partition: its epoch, and (first sequence, last sequence, base offset) of all its batches, in order."""
 
     epoch: int
     batches: list[tuple[int, int, int]] = field(default_factory=list)
 
 
 def contradiction(partition: "Partition", batch: BatchCommit, kind: OutcomeKind, base: int) -> str | None:
-    """The promise that an outcome breaks, None if it breaks none."""
+    """Return the promise that an outcome breaks, or None."""
     if batch.producer_id < 0 or batch.flags & BATCH_NAMED:
         due = _due_named(partition, batch) if batch.producer_id >= 0 else (OutcomeKind.ACCEPTED, partition.end)
         if due[0] is OutcomeKind.ACCEPTED and batch.expected_offset not in (-1, partition.end):
@@ -58,14 +58,14 @@ def contradiction(partition: "Partition", batch: BatchCommit, kind: OutcomeKind,
 
 
 def is_for_forgotten(batch: BatchCommit, kind: OutcomeKind) -> bool:
-    """Whether the outcome is a refusal that only producers without a state get, and that says nothing wrong."""
+    """Return whether the outcome is a correct refusal that only producers without a state receive."""
     if kind is OutcomeKind.UNSURE:
         return batch.producer_id >= 0 and (batch.base_sequence == 0 or batch.flags & BATCH_NAMED != 0)
     return kind is OutcomeKind.UNKNOWN_PRODUCER and (batch.base_sequence > 0 or batch.flags & BATCH_NAMED != 0)
 
 
 def is_repeated(partition: "Partition", batch: BatchCommit) -> bool:
-    """Whether the batch is one of those that its producer stored last in the partition."""
+    """Return whether the batch is one of the newest batches of its producer in the partition."""
     known = partition.producers.get(batch.producer_id)
     if known is None:
         return False
@@ -76,7 +76,7 @@ def is_repeated(partition: "Partition", batch: BatchCommit) -> bool:
 
 
 def _wrongly_accepted(known: Producer | None, batch: BatchCommit) -> str | None:
-    """Sequences number the records of an epoch: whatever is stored begins with 0 and has no gaps."""
+    """Return the broken rule, if any: sequences number the records of an epoch from 0 without gaps."""
     if known is not None and batch.producer_epoch < known.epoch:
         return "a newer epoch has written"
     is_going_on = known is not None and known.epoch == batch.producer_epoch
@@ -106,7 +106,7 @@ def _due_named(partition: "Partition", batch: BatchCommit) -> Judged:
 
 
 def remember(partition: "Partition", batch: BatchCommit, base: int) -> bool:
-    """Note that a producer's batch was accepted; whether its sequence lies above all that the producer wrote in this epoch."""
+    """Record an accepted batch; return whether its sequence is above all sequences of the producer in this epoch."""
     is_named = batch.flags & BATCH_NAMED != 0
     known = partition.producers.get(batch.producer_id)
     if known is None or (known.epoch != batch.producer_epoch and not is_named):

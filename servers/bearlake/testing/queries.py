@@ -1,7 +1,7 @@
-"""A reader of tables in a simulated deployment: it reads the newest snapshot of some table every now and then, as an SQL engine does.
+"""A reader of tables in a simulated deployment: at random times it reads the newest snapshot of a table, as an SQL engine does.
 
-It looks at whole rows. Offsets from the partition's start to the table's own end are promised to be there:
-what was trimmed before it was compacted never becomes a row.
+It reads whole rows. All offsets from the partition's start to the table's own end must be present; records that were trimmed before
+compaction never become rows.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ PAUSE_S = 0.5
 
 
 async def query(world: "World") -> None:
-    """Read some table, again and again, until cancelled."""
+    """Read random tables repeatedly, until cancelled."""
     randomness = world.randomness("queries")
     while True:
         await asyncio.sleep(randomness.expovariate(1.0) * PAUSE_S)

@@ -1,7 +1,8 @@
-"""The history of a simulated deployment's clients, as the checker of histories wants it (`testing/history`).
+"""The history of a simulated deployment's clients, in the form of the history checker (`testing/history`).
 
-It takes only what clients know: the batches that they send, the answers that they get, the bytes that they read. A record is recognized
-by its batch's keys, values and headers, which no two batches share; batches keep their boundaries, so its place in the batch says the rest.
+The history uses only what clients know: the batches that they send, the answers that they receive, the bytes that they read. A record is
+identified by its batch's keys, values and headers, which are unique per batch, and by its index in the batch, since batches keep their
+boundaries.
 """
 
 import hashlib
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
 BYTES_MAX = 1 << 20
 CRC_AT = 17
-"""Fields of the header before the CRC depend on a batch's place (base offset, leader epoch)."""
+"""The header fields before the CRC depend on the batch's position in the log (base offset, leader epoch)."""
 
 
 Payload = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
@@ -53,7 +54,7 @@ Payload = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]
 
 
 class Content(NamedTuple):
-    """What a batch holds, whatever its stored form."""
+    """The contents of a batch, independent of its stored form."""
 
     name: str
     """Of keys, values and headers."""
@@ -64,12 +65,12 @@ class Content(NamedTuple):
 
 
 class Chronicle:
-    """See the module."""
+    """Records the history of all clients; see the module."""
 
     def __init__(
         self, recorder: Recorder, stamped: Collection[str], name_of: Callable[[int], str], *, has_retention: bool
     ) -> None:
-        """`stamped` are the streams whose records get the server's timestamps; `name_of` is the name of the stream with a number."""
+        """`stamped`: streams whose records get the server's timestamps; `name_of` maps a stream's number to its name."""
         self._has_retention = has_retention
         self.recorder = recorder
         self._stamped = stamped
@@ -77,12 +78,12 @@ class Chronicle:
         self._sent: dict[Sent, int | None] = {}
         self._contents: dict[bytes, Content] = {}
         self._in_rows: dict[str, Content] = {}
-        """Batches by the name that their payloads have in rows."""
+        """Batches by their payloads as rows hold them."""
 
     # -- producers -----------------------------------------------------------------------------------------------
 
     def sends(self, wanted: "Wanted") -> None:
-        """A client sends a batch, perhaps once more."""
+        """A client sends a batch, perhaps as a retry."""
         sent = wanted.sent
         if sent in self._sent:
             return
@@ -109,11 +110,11 @@ class Chronicle:
         self._sent[sent] = self._begin(call)
 
     def acknowledged(self, key: PartitionKey, sent: Sent, offset: int) -> None:
-        """A client was told that its batch is stored; a negative offset: not where."""
+        """A client received the answer that its batch is stored; a negative offset: unknown offset."""
         self._ends(sent, Outcome.OK, Answer(offset=offset, incarnation=f"{stream_number(key)}"))
 
     def refused(self, key: PartitionKey, sent: Sent) -> None:
-        """A client was told that its batch is not stored, and never will be."""
+        """A client received the answer that its batch is not stored and never will be."""
         self._ends(sent, Outcome.FAIL, Answer(incarnation=f"{stream_number(key)}"))
 
     def _ends(self, sent: Sent, outcome: Outcome, answer: Answer) -> None:
@@ -162,15 +163,15 @@ class Chronicle:
             self.recorder.complete(number, Outcome.OK, Answer(start=earliest.offset, end=latest.offset))
 
     def read_completely(self, key: PartitionKey, start: int) -> None:
-        """All of a partition was read by now, from its start on."""
+        """The whole partition, from `start` on, has been read."""
         self.recorder.complete(self._begin(Complete(log=self.log(key), start=start)), Outcome.OK)
 
     def begins_rows(self, key: PartitionKey, start: int, end: int) -> int:
-        """Somebody reads the partition's rows, of which those in [start, end) are promised."""
+        """A reader begins to read the partition's rows; the rows in [start, end) must be present."""
         return self._begin(Rows(log=self.log(key), start=start, end=end, engine="snapshot"))
 
     def ends_rows(self, number: int, rows: Sequence[TableRow]) -> None:
-        """These rows were read. A batch whose first rows were trimmed before they became rows is known by its offsets alone."""
+        """These rows were read. If a batch's first records were trimmed before compaction, only its offsets identify it."""
         batches: defaultdict[int | None, list[TableRow]] = defaultdict(list)
         for row in rows:
             batches[row.base_offset].append(row)
@@ -194,7 +195,7 @@ class Chronicle:
         return self._begin(call)
 
     def ends(self, number: int, result: object) -> None:
-        """It is answered: with a stream, anything else, or an error."""
+        """The change is answered with a stream, another result, or an error."""
         if isinstance(result, Unavailable | Overloaded):
             self.recorder.complete(number, Outcome.UNKNOWN)
         elif isinstance(result, BearlakeError):
@@ -208,11 +209,11 @@ class Chronicle:
     # -- the end -------------------------------------------------------------------------------------------------
 
     def verdict(self) -> Verdict:
-        """What the checker says of the whole history."""
+        """Return the checker's verdict on the whole history."""
         return check(self.recorder.operations())
 
     def log(self, key: PartitionKey) -> Log:
-        """The partition as clients name it; its incarnation is the stream's number."""
+        """Return the partition as clients name it; its incarnation is the stream's number."""
         number = stream_number(key)
         return Log(self._name_of(number), partition_index(key), f"{number}")
 
@@ -231,7 +232,7 @@ class Chronicle:
 def _content(batch: bytes | memoryview) -> Content:
     try:
         records = [fields[1:] for fields in record_codec.fields(batch, BYTES_MAX)]
-    except BearlakeError:  # garbage is kept as it is, compressed or not
+    except BearlakeError:  # garbage stays unchanged, compressed or not
         ((_, _, header),) = kernel.batches(batch, 0, len(batch))
         body = _digest(bytes(batch[HEADER_BYTES:]))
         return Content(body, [body] * header.record_count)
@@ -240,7 +241,7 @@ def _content(batch: bytes | memoryview) -> Content:
 
 
 def _in_row(payload: Payload) -> Payload:
-    """What a row has of it: bytes of header keys that are not UTF-8 are replaced (`docs/table.md`)."""
+    """Return the payload as a row holds it: bytes of header keys that are not UTF-8 are replaced (`docs/table.md`)."""
     key, value, headers = payload
     shown = tuple((name.encode(errors="surrogateescape").decode(errors="replace"), one) for name, one in headers)
     return key, value, shown

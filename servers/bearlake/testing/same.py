@@ -1,4 +1,4 @@
-"""Whether a batch that a reader got is the one that was sent (I6), whatever its stored form was in between."""
+"""Check that a batch returned to a reader is the batch that was sent (I6), whatever its stored form was in between."""
 
 from bearlake import kernel
 from bearlake.errors import BearlakeError
@@ -7,12 +7,15 @@ from bearlake.records.batch import COMPRESSION_MASK
 
 OFFSET_BYTES = 8
 EPOCH_BYTES = (12, 16)
-"""The leader epoch, which a server writes as it does the base offset; neither is covered by a batch's CRC."""
+"""Position of the leader epoch. A server writes it and the base offset; the batch's CRC covers neither."""
 BATCH_BYTES_MAX = 1 << 20
 
 
 def is_same_batch(told: bytes | memoryview, stored: bytes) -> bool:
-    """The same bytes but for the base offset and leader epoch; or, after compaction, the same records, producer and time type."""
+    """Return whether both have the same bytes except base offset and leader epoch, or, after compaction, equal contents.
+
+    Equal contents are the same records, producer and timestamp type.
+    """
     if _unplaced(told) == _unplaced(stored):
         return True
     ((_, _, now),) = kernel.batches(told, 0, len(told))
@@ -32,5 +35,5 @@ def is_same_batch(told: bytes | memoryview, stored: bytes) -> bool:
 
 
 def _unplaced(batch: bytes | memoryview) -> bytes:
-    """A batch without the two fields that its place decides."""
+    """Return a batch without base offset and leader epoch, which depend on its position in the log."""
     return bytes(batch[OFFSET_BYTES : EPOCH_BYTES[0]]) + bytes(batch[EPOCH_BYTES[1] :])

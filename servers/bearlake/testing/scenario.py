@@ -1,4 +1,4 @@
-"""One seed of the simulation: draws a deployment and its troubles, runs it, heals it, and checks that everything is there."""
+"""One seed of the simulation: draw a deployment and its faults, run it, heal it, and check the final state."""
 
 import asyncio
 import logging
@@ -35,11 +35,11 @@ from bearlake.testing.truth import Violation
 from bearlake.testing.world import MetadataWrapper, World
 
 READ_ON_S = 2.0
-"""Virtual time in which consumers read on while a healed deployment compacts what is left."""
+"""Virtual time during which consumers keep reading while a healed deployment compacts the rest."""
 SETTLE_S = 120.0
-"""Virtual time that a healed deployment may take until all producers know and all servers have followed."""
+"""Maximum virtual time until all producers of a healed deployment know the fate of their batches and all servers have caught up."""
 TIME_MAX_S = 600.0
-"""Virtual time of a run in which no months pass."""
+"""Maximum virtual time of a run without skipped months."""
 
 
 def _unchanged(metadata: Any) -> Any:
@@ -48,7 +48,7 @@ def _unchanged(metadata: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioSettings:
-    """Everything about one run but its randomness."""
+    """All settings of one run, except its random seed."""
 
     streams: StreamsSettings
     retries: RetrySettings
@@ -63,37 +63,37 @@ class ScenarioSettings:
     named_count: int = 0
     conditional_count: int = 0
     inferring_count: int = 0
-    """Idempotent producers that take a success for the success of all that they sent before, as librdkafka does."""
+    """Idempotent producers that infer from a success that all earlier batches succeeded, as librdkafka does."""
     renewal_rate: float = 0.0
-    """Per round and partition of an idempotent producer that knows the fate of all its batches: it begins a new epoch."""
+    """Probability, per round and partition, that an idempotent producer without unknown batches begins a new epoch."""
     consumer_count: int = 2
     produce_pause_s: float = 0.1
     consume_pause_s: float = 0.05
     chaos_pause_s: float = 1.0
     admin_pause_s: float = 0.5
     chaos_weights: Sequence[float] = (1, 1, 1, 1, 1, 1, 1)
-    """Of crash, zombie, freeze, graceful stop, cut connections, stall of objects, stall of metadata."""
+    """Weights of crash, zombie, freeze, graceful stop, cut connections, stall of objects, stall of metadata."""
     admin_weights: Sequence[float] = (1, 0.2, 0.2, 0.2, 2, 0)
-    """Of trim, delete, grow, alter, probe, terminate."""
+    """Weights of trim, delete, grow, alter, probe, terminate."""
     sweep_pause_s: float = 1.0
     orphan_grace_ms: int = 6_000
     unused_grace_ms: int = 3_000
     value_bytes_max: int = 2_000
     fetch_wait_ms: float = 500.0
     lake: LakeSettings | None = None
-    """Compaction; None: nothing is compacted, and the scenario's own sweep deletes what is not needed."""
+    """Compaction; None: nothing is compacted, and the scenario's own sweep deletes unused objects."""
     subscribers: SubscriberSettings | None = None
-    """Consumers of subscriptions; None: there are none."""
+    """Consumers of subscriptions; None: no such consumers."""
     members: MemberSettings | None = None
-    """Members of consumer groups; None: there are none."""
+    """Members of consumer groups; None: no members."""
     months: MonthsSettings | None = None
-    """Months that pass while servers stand still, so that producers are forgotten; `duration_s` does not count then. None: none pass."""
+    """Months that pass while servers are suspended, so that producers expire; `duration_s` is then ignored. None: no months pass."""
     streams_class: type[Streams] = Streams
     wrap_metadata: MetadataWrapper = _unchanged
 
 
 def draw_settings(seed: int) -> ScenarioSettings:
-    """The scenario of a seed: small limits, so that each of them is met, and any mix of troubles."""
+    """Draw the scenario of a seed: limits small enough to be reached, and a random mix of faults."""
     draw = random.Random(f"{seed} settings")  # noqa: S311 - reproducible on purpose
 
     def log(low: float, high: float) -> float:
@@ -138,7 +138,7 @@ def draw_settings(seed: int) -> ScenarioSettings:
         lost_request_rate=often(log(0.001, 0.05)),
         lost_reply_rate=often(log(0.001, 0.1)),
     )
-    later = random.Random(f"{seed} settings that came later")  # noqa: S311 - so that the draws before stay as they are
+    later = random.Random(f"{seed} settings that came later")  # noqa: S311 - keeps earlier draws unchanged
     streams = replace(
         streams,
         reader=replace(streams.reader, load_bytes_max=int(200 * 500 ** later.random())),
@@ -179,7 +179,7 @@ def draw_settings(seed: int) -> ScenarioSettings:
 
 @dataclass(slots=True, kw_only=True)
 class Report:
-    """What one seed did."""
+    """The result of one seed."""
 
     seed: int
     step_count: int = 0
@@ -194,7 +194,7 @@ class Report:
 
 
 def run_seed(seed: int, settings: ScenarioSettings | None = None, **changes: Any) -> Report:
-    """Run one seed; never raises for what it finds, see `Report.violation`. `changes` replace fields of the drawn settings."""
+    """Run one seed; findings are in `Report.violation`, never raised. `changes` replace fields of the drawn settings."""
     drawn = replace(settings or draw_settings(seed), **changes)
     loop = SimulationLoop(random.Random(f"{seed} loop"))  # noqa: S311 - reproducible on purpose
     world = World(seed, drawn, loop)
@@ -231,7 +231,7 @@ def run_seed(seed: int, settings: ScenarioSettings | None = None, **changes: Any
 
 
 def _judge(world: World) -> None:
-    """The promises, judged by what clients saw alone. Raises `Violation`."""
+    """Check the promises against the clients' history alone. Raises `Violation`."""
     verdict = world.chronicle.verdict()
     world.events["operations judged"] += verdict.counts["operations"]
     if verdict.violations:
@@ -239,7 +239,7 @@ def _judge(world: World) -> None:
 
 
 def _close(world: World, report: Report) -> None:
-    """End everything; an error that no task's owner looked at is a finding too."""
+    """Close everything; a task error that was never retrieved is also a finding."""
     loop = world.loop
     loop.close()
     asyncio.run(world.close())
@@ -248,7 +248,7 @@ def _close(world: World, report: Report) -> None:
 
 
 class _Errors(logging.Handler):
-    """Whatever the code under test logs as an ERROR (a human must look) is a finding; the rest goes into the trace."""
+    """Treats each ERROR record (a human must look) of the code under test as a finding; adds other records to the trace."""
 
     def __init__(self, world: World) -> None:
         super().__init__()
@@ -257,7 +257,7 @@ class _Errors(logging.Handler):
         self._before = (self._logger.propagate, self._logger.level)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take one record."""
+        """Handle one record."""
         details = {
             key: value for key, value in vars(record).items() if key in ("key", "error", "partition", "position")
         }
@@ -361,7 +361,7 @@ def _producers(world: World) -> list[Client]:
 
 
 async def _watch(world: World) -> None:
-    """Memory is bounded at any time."""
+    """Check the memory bounds of all servers periodically."""
     while True:
         await asyncio.sleep(0.1)
         for node in world.serving():

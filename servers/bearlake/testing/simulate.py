@@ -1,8 +1,8 @@
 """Runs the simulation: `python -m bearlake.testing.simulate [--profile compaction] --seed N [--trace]` or `--seeds A-B`.
 
-A failing seed is found again by its number. Its trace ends with the violation; without `--trace` only the end of it is shown, and
-only what concerns the partition in which the violation shows.
-`--seeds` runs seeds A to B (both included), prints what they did, each violation, and exits with 1 if there was any.
+A seed reproduces its run exactly. A trace ends with the violation; without `--trace`, only its last lines about the violated partition
+are printed.
+`--seeds` runs seeds A to B (inclusive), prints totals and each violation, and exits with 1 if there was a violation.
 """
 
 import argparse
@@ -28,12 +28,12 @@ PROFILES: dict[str, Callable[[int], ScenarioSettings]] = {
     "groups": draw_group_settings,
     "expiry": draw_expiry_settings,
 }
-"""What a seed draws: the write and read path alone; with workers that compact, merge, trim and sweep; with consumers of subscriptions;
-servers that coordinate consumer groups; producers that are forgotten while batches of theirs hang."""
+"""Functions that draw a seed's settings: the write and read path alone; with workers that compact, merge, trim and sweep; with consumers
+of subscriptions; with servers that coordinate consumer groups; with producers that expire while their batches are delayed."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0: no violation; 1: some."""
+    """Run the command; exit code 0: no violation, 1: at least one."""
     parser = argparse.ArgumentParser(prog="python -m bearlake.testing.simulate", description=__doc__)
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--seed", type=int, help="run this seed")
@@ -57,7 +57,7 @@ def _seeds(text: str) -> range:
 
 def _run_many(seeds: range, draw: Callable[[int], ScenarioSettings], *, is_fail_fast: bool) -> int:
     total = Total()
-    gc.freeze()  # collect only what a seed leaves behind
+    gc.freeze()  # collect only garbage of the seeds
     for seed in seeds:
         report = run_seed(seed, draw(seed))
         total.add(report)
@@ -85,7 +85,7 @@ class Total:
         self._started = time.process_time()
 
     def add(self, report: Report) -> None:
-        """Add one seed's."""
+        """Add the report of one seed."""
         self.seed_count += 1
         self.violation_count += report.violation is not None
         self.step_count += report.step_count
@@ -97,7 +97,7 @@ class Total:
             counter.update(more)
 
     def text(self) -> str:
-        """A few lines for people."""
+        """Return a readable summary of a few lines."""
         spent = time.process_time() - self._started
         each = spent / max(1, self.seed_count)
         lines = [
@@ -111,7 +111,7 @@ class Total:
 
 
 def print_report(report: Report, *, is_whole: bool = False) -> None:
-    """Print what happened, to the bitter end."""
+    """Print the trace, the totals and the violation."""
     if is_whole or report.violation is not None:
         notes = [note for note in report.trace if is_whole or _is_about(note[3], report.violation)]
         for at, process, what, details in notes[0 if is_whole else -TRACE_LINE_COUNT :]:
@@ -126,7 +126,7 @@ def print_report(report: Report, *, is_whole: bool = False) -> None:
 
 
 def _is_about(details: dict[str, Any], violation: Violation | None) -> bool:
-    """Whether an event concerns the partition in which the violation shows: it is of no partition at all, or of that one."""
+    """Return whether an event concerns the violated partition; an event without a partition always does."""
     key = None if violation is None else violation.partition
     if key is None:
         return True

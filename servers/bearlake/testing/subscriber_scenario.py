@@ -1,4 +1,4 @@
-"""The subscriptions profile: a seed's scenario with subscriptions of all types; small limits, so that each of them is met."""
+"""The subscriptions profile: a seed's scenario with subscriptions of all types, and limits small enough to be reached."""
 
 import asyncio
 import random
@@ -20,7 +20,7 @@ from bearlake.testing.subscribers import SubscriberSettings
 
 HEARTBEAT_MS = 1_000
 DOOMED_PUT_RATE_MAX = 0.02
-"""Batches that can never be put, at most; the profile of streams has more of them."""
+"""Maximum fraction of batches that can never be put; the streams profile has a higher fraction."""
 LIVE_MS = 10_000
 """Time after which a simulated server whose heartbeats stopped is declared lapsed."""
 
@@ -64,7 +64,7 @@ class BeatingStreams(Streams):
 
 
 def draw_subscriber_settings(seed: int) -> ScenarioSettings:
-    """The scenario of a seed in the subscriptions profile."""
+    """Draw the scenario of a seed in the subscriptions profile."""
     drawn = draw_settings(seed)
     draw = random.Random(f"{seed} subscribers")  # noqa: S311 - reproducible on purpose
     types = list(SubscriptionType)

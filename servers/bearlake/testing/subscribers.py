@@ -1,5 +1,5 @@
-"""Consumers of subscriptions in a simulated deployment: they attach through changing servers, acknowledge in any order and in parts, want
-things again, leave, and lose their connections. What their servers may do is checked in `subscription_truth.py`.
+"""Consumers of subscriptions in a simulated deployment: they attach through changing servers, acknowledge in any order and in parts, ask
+for redelivery, leave, and lose their connections. `subscription_truth.py` checks what their servers do.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from bearlake.testing.world import World
 
 IDLE_ROUND_COUNT = 10
-"""When production has ended: rounds without a delivery after which a consumer looks whether there is more to do elsewhere."""
+"""After production has ended: rounds without a delivery after which a consumer looks for work in other subscriptions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class SubscriberSettings:
 
 
 class Session:
-    """A client's side of an attached consumer."""
+    """The client's side of an attached consumer."""
 
     def __init__(self, connection: Connection, context: contextvars.Context) -> None:
         self.connection = connection
@@ -60,7 +60,7 @@ class Session:
         self.is_over = False
 
     def arrive(self, what: Callable[[], None]) -> None:
-        """Something has come from the server, over a connection that is not lost."""
+        """A message of the server arrives over a live connection."""
         if not self.connection.is_lost:
             what()
 
@@ -70,7 +70,7 @@ class Session:
 
 
 class Served:
-    """The server's side: a `Consumer` that lets `Watch` check everything, and the attachment's user. Lives in the node's process."""
+    """The server's side: a `Consumer` whose calls `Watch` checks, and the user of the attachment. Runs in the node's process."""
 
     def __init__(self, session: Session, place: Place, type_: SubscriptionType, node: Node) -> None:
         self.node = node
@@ -81,12 +81,12 @@ class Served:
         self._watch = Watch(self._world.ledger, node, place, type_)
         self._arrival_s = 0.0
         self._is_refused = False
-        """An acknowledgement was refused: nothing is known of those before."""
+        """An acknowledgement was refused: the fate of earlier acknowledgements is unknown."""
 
     # -- `Consumer` ----------------------------------------------------------------------------------------------
 
     def deliver(self, deliveries: Sequence[Delivery]) -> int:
-        """Take the messages of a dispatcher."""
+        """Accept deliveries of the dispatcher."""
         for delivery in deliveries:
             self._watch.delivered(delivery)
         self._world.events["entries delivered"] += len(deliveries)
@@ -104,7 +104,7 @@ class Served:
         self._world.events["activity told"] += 1
 
     def end_of_topic(self) -> None:
-        """Note that nothing will follow."""
+        """Note that no more messages will follow."""
 
     def closed(self, reason: Closed) -> None:
         """Note that the server closed the consumer."""
@@ -113,7 +113,7 @@ class Served:
         self._send(self._session.end)
 
     def _send(self, what: Callable[[], None]) -> None:
-        """To the client, in order."""
+        """Send to the client, in order."""
         loop = asyncio.get_running_loop()
         self._arrival_s = max(self._arrival_s, loop.time() + self._world.network.delay_s())
         loop.call_at(self._arrival_s, self._session.arrive, what, context=self._session.context)
@@ -121,19 +121,19 @@ class Served:
     # -- what the client says ------------------------------------------------------------------------------------
 
     def flow(self, permits: int) -> None:
-        """Allow more."""
+        """Grant more permits."""
         if self.attachment is not None:
             self.attachment.flow(permits)
 
     def acknowledge(self, acks: Sequence[tuple[EntryAck, int]]) -> None:
-        """Acknowledge entries, given with their ends."""
+        """Acknowledge entries, given with their end offsets."""
         if self.attachment is not None and not self._watch.is_over:
             for ack, end in acks:
                 self._watch.acknowledged(acknowledged_spans(ack.base_offset, end, ack.open_bits))
             self._take(partial(self.attachment.acknowledge, [ack for ack, _ in acks]))
 
     def acknowledge_through(self, base: int) -> None:
-        """Acknowledge the entry and all before it."""
+        """Acknowledge the entry and all entries before it."""
         if self.attachment is not None and not self._watch.is_over:
             self._watch.acknowledged_through(base)
             self._take(partial(self.attachment.acknowledge_through, EntryAck(base)))
@@ -191,7 +191,7 @@ class Subscriber(Client):
         return [((key, name), type_) for key in keys for name, type_ in self._settings.subscriptions]
 
     async def _undone(self) -> list[tuple[Place, SubscriptionType]]:
-        """Subscriptions whose saved cursors are not at their partition's end."""
+        """Return the subscriptions whose saved cursors are not at their partition's end."""
         undone = []
         for (key, name), type_ in self._all():
             saved = [
@@ -218,7 +218,7 @@ class Subscriber(Client):
             run_in(connection.node.process, self.world.loop, served.detach())
 
     async def _connect(self) -> Connection:
-        """To the server that was named as the holder, else to any."""
+        """Connect to the server that was named as the holder, else to any server."""
         holder, self._holder = self._holder, None
         for node in self.world.serving():
             if node.server == holder:
@@ -256,7 +256,7 @@ class Subscriber(Client):
     async def _answer(
         self, session: Session, served: Served, type_: SubscriptionType, kept: list[Delivery]
     ) -> list[Delivery]:
-        """Acknowledge or refuse some of what the consumer has; returns the rest."""
+        """Acknowledge or refuse some of the consumer's entries; return the rest."""
         settings, draw = self._settings, self.random.random
         is_shared = type_ in (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED)
         if kept and not is_shared and draw() < 0.4:
@@ -284,7 +284,7 @@ class Subscriber(Client):
         return left if is_shared or not refused else []
 
     async def _tell(self, session: Session, what: Callable[[], None]) -> None:
-        """Say something to the server; it arrives in the order of the calls."""
+        """Send a command to the server; commands arrive in the order of the calls."""
         work: Callable[[Streams], Awaitable[Any]] = partial(_do, what)
         await self.call(session.connection, work)
 

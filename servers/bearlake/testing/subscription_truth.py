@@ -1,12 +1,13 @@
-"""What must never be observed by consumers of subscriptions, checked in the moment a server delivers:
+"""The invariants of subscriptions, checked at each delivery of a server:
 
-- an entry is a batch as it was committed, delivered while any of its offsets is not acknowledged, and not before its time;
-- Shared, Key_Shared: it is with one consumer of a server at a time; in Key_Shared, so are all entries of a key that are not acknowledged;
-- Exclusive, Failover: each consumer gets offsets in order, but for what it asked for again;
-- what was acknowledged and reported as saved is not delivered again by the server that holds the partition's lease (one that was
-  overtaken and does not know it yet may: at least once).
+- an entry is a batch as committed; it is delivered only while some of its offsets are not acknowledged, and not before its time;
+- Shared, Key_Shared: at most one consumer of a server has an entry at a time; in Key_Shared, one consumer has all unacknowledged
+  entries of a key;
+- Exclusive, Failover: each consumer receives offsets in order, except for redeliveries that it asked for;
+- the server that holds the partition's lease never redelivers an entry whose acknowledgement was reported as saved (a server that has
+  lost the lease without knowing it may redeliver: at least once).
 
-At the end each entry that was not trimmed was delivered to every subscription.
+At the end, every subscription has received each entry that was not trimmed.
 """
 
 from collections import Counter, defaultdict
@@ -26,7 +27,7 @@ KEY_COUNT = 5
 """Ordering keys per producer."""
 DELAYED_EVERY = 9
 DELAY_MS = 400
-"""Every so many batches of a producer are not to be delivered before so long after their time."""
+"""Every `DELAYED_EVERY`-th batch of a producer is not delivered until this long after its timestamp."""
 BATCH_BYTES_MAX = 1 << 20
 
 Place = tuple[PartitionKey, str]
@@ -37,7 +38,7 @@ class SimulatedEntries:
     """`EntryReader` for the batches that simulated producers make: values are `owner lane number …`."""
 
     def traits(self, batch: memoryview) -> EntryTraits:
-        """Read what a dispatcher must know of a simulated entry."""
+        """Read the traits of a simulated entry that a dispatcher needs."""
         record = next(iter(record_codec.decode(batch, BATCH_BYTES_MAX)))
         owner, lane, number = (record.value or b"").split(b" ")[:3]
         is_delayed = int(number) % DELAYED_EVERY == 0
@@ -48,21 +49,21 @@ class SimulatedEntries:
 
 
 class Ledger:
-    """What is true of all subscriptions."""
+    """The true state of all subscriptions."""
 
     def __init__(self, world: "World") -> None:
         self.world = world
         self.leases: dict[str, Lease] = {}
-        """Who took which lease last, as of the store."""
+        """The last holder of each lease, according to the store."""
         self.saved: defaultdict[Place, set[int]] = defaultdict(set)
-        """Offsets that a client was told are saved as acknowledged."""
+        """Offsets whose acknowledgement was reported to a client as saved."""
         self.delivered: defaultdict[Place, set[int]] = defaultdict(set)
         """Base offsets of the entries that were delivered."""
         self.held: defaultdict[tuple[str, Place], dict[int, Watch]] = defaultdict(dict)
-        """Per server process: who has which entry (base offset), not all of it acknowledged."""
+        """Per server process: the consumer of each entry (base offset) that is not fully acknowledged."""
 
     def watch_leases(self, leases: Any) -> Any:
-        """The noun `leases` of the store, with this ledger watching."""
+        """Return the store's noun `leases`, observed by this ledger."""
         return _Leases(leases, self)
 
     def check_end(self) -> None:
@@ -108,7 +109,7 @@ class Watch:
         self._reader = SimulatedEntries()
         self._held = ledger.held[node.process.name, place]
         self._acknowledged: set[int] = set()
-        self._next_offset = -1  # Exclusive, Failover: deliveries go on from here
+        self._next_offset = -1  # Exclusive, Failover: the next delivery is at or after this offset
 
     def delivered(self, delivery: Delivery) -> None:
         """The server delivers an entry."""
@@ -140,7 +141,7 @@ class Watch:
         expect(due_ms <= self._world.clock.now_ms(), "nothing comes before its time", partition=partition, base=base)
         if self._type is SubscriptionType.KEY_SHARED:
             key = self._key(base)
-            start = self._world.truth.partition(partition).start  # what is trimmed is nobody's
+            start = self._world.truth.partition(partition).start  # trimmed offsets need no delivery
             others = [
                 other
                 for other, who in self._held.items()
@@ -157,40 +158,40 @@ class Watch:
         return lease is not None and lease.holder == self._node.server
 
     def acknowledged(self, spans: Iterable[tuple[int, int]]) -> None:
-        """The server is told that these are acknowledged."""
+        """The server receives an acknowledgement of these spans."""
         for start, end in spans:
             self._acknowledged.update(range(start, end))
             self._release(start)
 
     def acknowledged_through(self, base: int) -> None:
-        """The server is told that the entry and all before it are acknowledged."""
+        """The server receives an acknowledgement of the entry and all entries before it."""
         batch = self._world.truth.partition(self._place[0]).at(base)
         self._acknowledged.update(range(batch.end))
 
     def _release(self, offset: int) -> None:
-        """Nobody has the entry of this offset any more if all of it is acknowledged, by whomever."""
+        """Release the entry at this offset from its consumer if the whole entry is acknowledged."""
         batch = self._world.truth.partition(self._place[0]).at(offset)
         who = self._held.get(batch.base)
         if who is not None and set(range(batch.base, batch.end)) <= who._acknowledged | self._acknowledged:
             del self._held[batch.base]
 
     def refused(self, bases: Collection[int]) -> None:
-        """The server is told to deliver these again, or tells that it may begin again."""
+        """The client asks to redeliver these, or the server may deliver them again."""
         self._next_offset = -1
         for base in bases:
             if self._held.get(base) is self:
                 del self._held[base]
 
     def given(self) -> set[int]:
-        """What was acknowledged so far."""
+        """Return the offsets that were acknowledged so far."""
         return set(self._acknowledged)
 
     def saved(self, offsets: Collection[int]) -> None:
-        """The server has said that these are saved."""
+        """The server reported that these are saved."""
         self._ledger.saved[self._place].update(offsets)
 
     def end(self) -> None:
-        """The consumer is not attached any more."""
+        """The consumer is detached."""
         self.is_over = True
         for base in [base for base, who in self._held.items() if who is self]:
             del self._held[base]

@@ -1,4 +1,4 @@
-"""Rows of data files as any reader of Parquet gets them: with pyarrow alone, by the names of the columns that `docs/table.md` promises."""
+"""Rows of data files as any Parquet reader sees them: read with pyarrow alone, by the column names that `docs/table.md` promises."""
 
 import io
 from typing import NamedTuple
@@ -15,12 +15,12 @@ class TableRow(NamedTuple):
     partition: int
     offset: int
     base_offset: int | None
-    """Of the batch that the record came in; None where the row does not tell."""
+    """Base offset of the record's batch; None if the row does not have it."""
     fields: Fields
 
 
 def read_table_rows(stored: bytes) -> list[TableRow]:
-    """All rows of a data file, in its order."""
+    """Return all rows of a data file, in file order."""
     table = pq.read_table(io.BytesIO(stored))
     micros = table["_timestamp"].cast("int64").to_pylist()
     names = ("_partition_id", "_offset", "_batch", "_key", "_value", "_headers")

@@ -1,9 +1,9 @@
-"""`table.Tables` in memory, for the simulation: the same marks (`table/marks.py`), snapshots as sets of keys, and the same tries of a
-commit: load, look, ask, replace the version that was loaded.
+"""`table.Tables` in memory, for the simulation: the same marks (`table/marks.py`), snapshots as sets of keys, and the same steps of a
+commit attempt: load, look, ask, replace the loaded version.
 
-It passes the same behaviour test as the real ones (`tests/compaction/test_tables_behaviour.py`). `RemoteTables` are tables behind the
-simulated network: a call may be lost before or after its effect, and the effect may come when its caller is dead. The load and the
-replacement are calls of their own, between which a worker may stand still.
+It passes the same behaviour test as the real tables (`tests/compaction/test_tables_behaviour.py`). `RemoteTables` are tables behind the
+simulated network: a call may be lost before or after its effect, and the effect may happen after its caller has died. The load and the
+replacement are separate calls; a worker may freeze between them.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ class MemoryTable:
         return self.snapshots[-1].files if self.snapshots else {}
 
     def state(self) -> TableState:
-        """The table's state, as a `TableState`."""
+        """The table's state."""
         return TableState(
             identifier=self.identifier,
             location_key=self.location_key,
@@ -68,14 +68,14 @@ class MemoryTable:
         return Look(self, self.version, self.marks, self.files)
 
     def replace(self, files: Mapping[str, DataFile], operation: str, now_ms: int) -> None:
-        """A new snapshot."""
+        """Add a new snapshot."""
         self.version += 1
         self.snapshots.append(Snapshot(self.version, now_ms, operation, files))
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a try of a commit has loaded."""
+    """The table version that a commit attempt has loaded."""
 
     table: MemoryTable
     version: int
@@ -85,7 +85,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replacement:
-    """A version that a try of a commit puts in the place of the one that it has loaded; `commit` None: only that."""
+    """The version with which a commit attempt replaces the loaded version; `commit` None: a replacement without a commit."""
 
     marks: Marks
     files: Mapping[str, DataFile]
@@ -94,11 +94,11 @@ class Replacement:
 
 
 class Overtaken(Conflict):
-    """The table has another version by now: nothing was changed."""
+    """The table's version has changed since the load; the replacement had no effect."""
 
 
 OnChange = Callable[[MemoryTable, TableCommit | None], None]
-"""Told of every new snapshot; the commit that made it, None for the table's own retention."""
+"""Called with each new snapshot's table and the commit that made it; None for the table's own retention."""
 
 
 class MemoryTables(Tables):
@@ -115,11 +115,11 @@ class MemoryTables(Tables):
         self._on_drop = on_drop
         self.tables: dict[int, MemoryTable] = {}
         self.renamed: dict[int, MemoryTable] = {}
-        """Tables that somebody gave a name which is not their stream's."""
+        """Tables that were renamed to a name other than their stream's."""
 
     @override
     async def ensure(self, stream: Stream, *, has_predecessor: PredecessorCheck = no_predecessor) -> TableState:
-        """A drop is by stream here, and never late."""
+        """Return the table, creating it if needed. Unlike in a real catalog, a drop names the stream and is never late."""
         await asyncio.sleep(0)
         table = self.tables.get(stream.number)
         if table is None:
@@ -151,7 +151,7 @@ class MemoryTables(Tables):
         return self._existing(stream).look()
 
     async def replace(self, stream: Stream, seen: Look, by: Replacement) -> TableState:
-        """Compare-and-swap of the version that was loaded. Raises `Overtaken`, `NotFound`."""
+        """Replace the loaded version by compare-and-swap. Raises `Overtaken`, `NotFound`."""
         await asyncio.sleep(0)
         table = self._existing(stream)
         if table is not seen.table or table.version != seen.version:
@@ -163,11 +163,11 @@ class MemoryTables(Tables):
         return table.state()
 
     def rename_away(self, stream: Stream) -> None:
-        """Another engine renames the table."""
+        """Rename the table, as another engine may."""
         self.renamed[stream.number] = self.tables.pop(stream.number)
 
     def rename_back(self, stream: Stream) -> None:
-        """The table gets its name again."""
+        """Restore the table's name."""
         self.tables[stream.number] = self.renamed.pop(stream.number)
 
     @override
@@ -254,13 +254,13 @@ class MemoryTables(Tables):
 
 
 class Versions(Protocol):
-    """The two calls of the tables that a try of a commit consists of."""
+    """The two table calls of a commit attempt."""
 
     async def look(self, stream: Stream) -> Look:
         """The table as it is now."""
 
     async def replace(self, stream: Stream, seen: Look, by: Replacement) -> TableState:
-        """Replace the version that was seen by a new one."""
+        """Replace the version that was loaded by a new one."""
 
 
 async def commit_to(
@@ -304,14 +304,14 @@ async def fence(tables: Versions, stream: Stream) -> TableState | None:
 
 
 class PartlyUnreadable:
-    """`Tables` of which those of one stream fail with `Corrupt`, whatever is asked, until `heal`."""
+    """`Tables` where every call for one stream fails with `Corrupt` until `heal`."""
 
     def __init__(self, inner: Tables, name: str) -> None:
         self._inner = inner
         self.name = name
 
     def heal(self) -> None:
-        """All tables can be read from now on."""
+        """Make all tables readable from now on."""
         self.name = ""
 
     def __getattr__(self, method_name: str) -> Callable[..., Awaitable[Any]]:
@@ -343,7 +343,7 @@ class RemoteTables:
         return await fence(cast("Versions", self), stream)
 
     async def replace(self, stream: Stream, seen: Look, by: Replacement) -> TableState:
-        """Replace the version that was seen. A request that removes files from the table has a name of its own in the network."""
+        """Replace the version that was loaded. The network gives requests that remove files from the table their own name."""
         what = "tables.merge" if by.operation == "replace" else "tables.replace"
         inner = cast("Versions", self._inner)
         return await self._network.call("catalog", what, lambda: inner.replace(stream, seen, by))

@@ -1,8 +1,9 @@
-"""What is true in a simulated deployment, kept apart from the code under test, and what must never be observed.
+"""The true state of a simulated deployment, independent of the code under test, and the checks of what is observed.
 
-`Truth` sees every effect at the stores, in the order in which they take place, and judges it by rules written down here a second time;
-then it judges what clients are told. Names of rules are those of DESIGN.md: I1 acknowledged is durable and committed, I2 offsets are dense,
-unique and never reassigned, I3 a producer's batches on one connection keep their order, I4 what is committed is readable.
+`Truth` receives every effect on the stores in the order in which the effects happen, and checks it against rules that are implemented
+here a second time. It also checks the answers that clients get. The names of the rules are those of DESIGN.md: I1 acknowledged means
+durable and committed, I2 offsets are dense, unique and never reassigned, I3 a producer's batches on one connection keep their order,
+I4 committed records are readable.
 """
 
 from bisect import bisect_right
@@ -32,27 +33,27 @@ from bearlake.testing.same import is_same_batch
 
 
 class Violation(AssertionError):
-    """An invariant does not hold. `partition` is the one that it shows in, None for all."""
+    """An invariant does not hold. `partition` is the partition where the violation appears; None for all."""
 
     partition: PartitionKey | None = None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Sent:
-    """One batch as a client means it: an idempotent producer sends it again and again, any other one only once."""
+    """One batch as its client sees it: an idempotent producer may send the batch several times, any other producer only once."""
 
     connection: int
     number: int
     producer_id: int = -1
     is_promised_absent: bool = False
-    """A server said that this batch was not stored, and never would be."""
+    """A server answered that this batch is not stored and never will be."""
     is_undecodable: bool = False
-    """Its records are garbage: nobody can make rows of them, or look for times in them."""
+    """Its records are garbage: they cannot become rows, and their timestamps cannot be read."""
 
 
 @dataclass(slots=True)
 class Batch:
-    """A committed batch, with the bytes as they were stored."""
+    """A committed batch with its stored bytes."""
 
     base: int
     count: int
@@ -62,7 +63,7 @@ class Batch:
 
     @property
     def end(self) -> int:
-        """First offset behind it."""
+        """The first offset after the batch."""
         return self.base + self.count
 
 
@@ -79,12 +80,12 @@ class Partition:
         self.last_number: dict[int, int] = {}
 
     def at(self, offset: int) -> Batch:
-        """The batch that holds the offset (0 <= offset < end)."""
+        """Return the batch that contains the offset (0 <= offset < end)."""
         return self.batches[bisect_right(self.bases, offset) - 1]
 
 
 class Truth:
-    """See the module. `fail` is told of what must not be, `note` of what takes place."""
+    """The true state and its checks. `fail` receives each violation, `note` each event."""
 
     def __init__(self, fail: Callable[[Violation], None], note: Callable[..., None]) -> None:
         self._fail = fail
@@ -93,21 +94,21 @@ class Truth:
         self.streams: dict[int, Stream] = {}
         self.epochs: dict[int, int] = {}
         self.objects: dict[str, bytes] = {}
-        """Everything that was ever put."""
+        """Every object that was ever put."""
         self.deleted: set[str] = set()
         self.commits: dict[str, ObjectCommitted] = {}
         self.refused: dict[str, ObjectCommitted] = {}
-        """Commits of which nothing was accepted: nothing ever will be (I8)."""
+        """Commits with no accepted batch; none of their batches may be accepted later (I8)."""
         self.forbidden: set[str] = set()
         self.sent: dict[bytes, Sent] = {}
         self.has_forgotten = False
-        """Whether the store has ever forgotten a producer that was idle."""
+        """Whether the store has ever expired an idle producer."""
         self.lake = LakeTruth(self)
         self.position = 0
         self.outcomes: Counter[str] = Counter()
 
     def expect(self, holds: bool, rule: str, **details: object) -> None:
-        """Fail with the rule and the details unless it holds."""
+        """Fail with the rule and the details unless `holds`."""
         if not holds:
             violation = Violation(f"{rule}: " + ", ".join(f"{name}={value!r}" for name, value in details.items()))
             partition = details.get("partition")
@@ -115,39 +116,39 @@ class Truth:
             self._fail(violation)
 
     def partition(self, key: PartitionKey) -> Partition:
-        """The partition's true log; an empty one when nothing was ever committed."""
+        """Return the partition's true log; an empty log if nothing was ever committed."""
         found = self.partitions.get(key)
         if found is None:
             found = self.partitions[key] = Partition()
         return found
 
     def exists(self, key: PartitionKey) -> bool:
-        """Whether the partition is one of a stream that is not deleted."""
+        """Return whether the partition belongs to a stream that is not deleted."""
         stream = self.streams.get(stream_number(key))
         return stream is not None and not stream.is_deleted and partition_index(key) < stream.partition_count
 
     def is_unused(self, token: str) -> bool:
-        """Whether nothing of a committed object can be read any more: swapped out, trimmed, or of deleted streams."""
+        """Return whether no data of a committed object is readable any more: swapped out, trimmed, or of deleted streams."""
         return token not in self.lake.named()
 
     def active(self) -> list[Stream]:
-        """Streams that are not deleted."""
+        """Return the streams that are not deleted."""
         return [stream for stream in self.streams.values() if not stream.is_deleted]
 
     # -- effects at the stores -----------------------------------------------------------------------------------
 
     def registered(self, server: ServerRef) -> None:
-        """A server has this epoch from now on; what its former ones commit is refused."""
+        """A server registered with this epoch; commits with its earlier epochs are refused from now on."""
         self.expect(server.epoch > self.epochs.get(server.node_id, -1), "epochs grow", server=server)
         self.epochs[server.node_id] = server.epoch
 
     def left(self, server: ServerRef) -> None:
-        """A server has left."""
+        """A server left."""
         if self.epochs.get(server.node_id) == server.epoch:
             self.epochs[server.node_id] = -1
 
     def stream_changed(self, stream: Stream) -> None:
-        """A stream was created, altered, grown or deleted by an entry of the log."""
+        """A log entry created, altered, grew or deleted a stream."""
         self._entry(stream.version)
         self._note("stream changes", stream=stream)
         for other in self.active():
@@ -157,7 +158,7 @@ class Truth:
         self.streams[stream.number] = stream
 
     def trimmed(self, key: PartitionKey, start: int, bounds: PartitionBounds, position: int) -> None:
-        """A trim took place; `position` is that of its entry, or the old head when it had no effect."""
+        """A trim was executed; `position` is the position of its entry, or the old head if it had no effect."""
         partition = self.partition(key)
         if start > partition.start:
             self._entry(position)
@@ -167,7 +168,7 @@ class Truth:
         self.expect(bounds == expected, "a trim moves the start alone", partition=key, told=bounds, expected=expected)
 
     def retained(self, moved: Mapping[PartitionKey, PartitionBounds]) -> None:
-        """Starts moved by rule: to the beginning of a batch, an entry of the log each."""
+        """Retention moved start offsets: each to the beginning of a batch, each with its own log entry."""
         for key, bounds in moved.items():
             partition = self.partition(key)
             self._entry(self.position + 1)
@@ -183,19 +184,19 @@ class Truth:
             partition.start = bounds.start
 
     def swapped(self, swap: Swap, position: int) -> None:
-        """A swap took place, or was answered once more."""
+        """A swap was executed, or its result was returned again."""
         if self.lake.swapped(swap, position):
             self._entry(position)
             self._note("swap", task=swap.claim.task_id, epoch=swap.claim.epoch, position=position)
 
     def forgot(self, count: int, position: int) -> None:
-        """So many idle producers were forgotten, by an entry of the log if any was idempotent; `position` is the head after that."""
+        """`count` idle producers expired, with a log entry if any was idempotent; `position` is the head afterwards."""
         if position > self.position:
             self._entry(position)
         self.has_forgotten = self.has_forgotten or count > 0
 
     def fenced(self, commit: ObjectCommit, *, is_forgotten: bool) -> None:
-        """A commit was refused as a whole; `is_forgotten`: for its age, whatever was decided about it."""
+        """A commit was refused as a whole; `is_forgotten`: because of its age, whatever an earlier attempt decided."""
         self._note("commit is fenced", server=commit.server, token=commit.token)
         is_old = self.epochs.get(commit.server.node_id) != commit.server.epoch
         self.expect(
@@ -206,7 +207,7 @@ class Truth:
         )
 
     def committed(self, commit: ObjectCommit, result: ObjectCommitted) -> None:
-        """A commit took place, or was answered once more."""
+        """A commit was executed, or its result was returned again."""
         first = self.commits.get(commit.token) or self.refused.get(commit.token)
         self._note(
             "commit" if first is None else "commit, again",
@@ -258,7 +259,7 @@ class Truth:
         self.position = position
 
     def _judge(self, batch: BatchCommit, kind: OutcomeKind, base: int) -> str | None:
-        """What is wrong with an outcome, with the whole history at hand; None: nothing."""
+        """Return the error in an outcome, judged by the whole history; None if the outcome is correct."""
         if not self.exists(batch.partition):
             return None if kind is OutcomeKind.NOT_FOUND else "there is no such partition"
         partition = self.partition(batch.partition)
@@ -311,7 +312,7 @@ class Truth:
         partition.end = base + batch.record_count
 
     def _check_slices(self, accepted: Sequence[tuple[BatchCommit, int]], slices: Sequence[Slice]) -> None:
-        """The slices name exactly the accepted bytes and offsets, by position."""
+        """Check that the slices, by position, name exactly the accepted bytes and offsets."""
         left = iter(accepted)
         for piece in slices:
             base, position = piece.base_offset, piece.position
@@ -338,7 +339,7 @@ class Truth:
     # -- what clients are told -----------------------------------------------------------------------------------
 
     def acknowledged(self, key: PartitionKey, sent: Sent, base: int) -> None:
-        """A client was told that its batch lies at `base`."""
+        """A client received the answer that its batch begins at `base`."""
         self._note("is told that its batch is stored", partition=key, base=base)
         partition = self.partition(key)
         self.expect(0 <= base < partition.end, "I1: acknowledged is committed", partition=key, base=base, sent=sent)
@@ -352,16 +353,16 @@ class Truth:
             )
 
     def implied(self, key: PartitionKey, sent: Sent) -> None:
-        """A client was told that a later batch of its producer is stored."""
+        """A client received the answer that a later batch of its producer is stored."""
         self._note("believes that its batch is stored", partition=key)
         self.expect(self.is_stored(key, sent), "I9: what a later success implies is stored", partition=key, sent=sent)
 
     def is_stored(self, key: PartitionKey, sent: Sent) -> bool:
-        """Whether the batch is committed."""
+        """Return whether the batch is committed."""
         return any(batch.sent is sent for batch in self.partition(key).batches)
 
     def read(self, key: PartitionKey, offset: int, views: Sequence[memoryview], end: int) -> int:
-        """A reader that asked for `offset` got these bytes, and was told where the partition ends; returns the next offset."""
+        """A reader asked for `offset` and got these bytes and the partition's `end`; return the next offset to read."""
         partition = self.partition(key)
         self._note("reads", partition=key, offset=offset, size=sum(map(len, views)), end=end)
         self.expect(

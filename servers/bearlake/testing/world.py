@@ -1,4 +1,4 @@
-"""One simulated deployment: the loop, the stores, the network, the servers, what everybody shares and counts."""
+"""One simulated deployment: the loop, the stores, the network, the servers, and the shared state and counters."""
 
 import asyncio
 import random
@@ -33,12 +33,12 @@ BATCH_BYTES_MAX = 1 << 20
 
 
 class LoopClock:
-    """Wall-clock time that goes with the loop's virtual time."""
+    """Wall-clock time that follows the loop's virtual time."""
 
     def __init__(self, loop: SimulationLoop) -> None:
         self._loop = loop
         self.offset_ms = 0
-        """How far the clock was set forward."""
+        """By how many ms the clock was set forward."""
 
     def now_ms(self) -> int:
         """Milliseconds since 1970-01-01T00:00:00Z."""
@@ -46,7 +46,7 @@ class LoopClock:
 
 
 class World:
-    """See the module. Made by `World.open`, inside the running loop."""
+    """One simulated deployment; call `open` inside the running loop before use."""
 
     def __init__(self, seed: int, settings: "ScenarioSettings", loop: SimulationLoop) -> None:
         self.seed = seed
@@ -55,7 +55,7 @@ class World:
         self.clock = LoopClock(loop)
         self._newest_ns = 0
         self.wire = loop.process("wire")
-        """The process in which messages travel and stores work."""
+        """The process that runs the network and the stores."""
         self.network = Network(settings.network, self.randomness("network"), self.wire, self._bug)
         self.truth = Truth(self._violated, self.note)
         self.store = ObservedStore(self.clock)
@@ -78,13 +78,13 @@ class World:
         self.lake: Lake | None = None
         """Compaction, if the scenario has it; made by `open`."""
         self.ledger: Ledger | None = None
-        """What is true of subscriptions, if the scenario has consumers of them; made by `open`."""
+        """The true state of subscriptions, if the scenario has consumers of subscriptions; made by `open`."""
         self.members: Members | None = None
-        """Members of consumer groups, if the scenario has them; made by `open`."""
+        """Members of consumer groups, if the scenario has members; made by `open`."""
         self.notes: deque[tuple[float, str, str, dict[str, object]]] = deque(maxlen=NOTE_COUNT_MAX)
         self.is_producing = True
         self.may_more_come = True
-        """Whether a producer may still get something stored: its last batch, or one whose commit is under way."""
+        """Whether more batches may still be stored: a producer's last batch, or a batch whose commit is in flight."""
         self.is_consuming = True
         self.connection_count = 0
         self.incarnation_count = 0
@@ -121,11 +121,11 @@ class World:
             await self._inner.close()
 
     def randomness(self, name: str) -> random.Random:
-        """A source of randomness of its own for each actor, so that one more draw here does not change all others."""
+        """Return an actor's own random source, so that an extra draw by one actor does not change the others."""
         return random.Random(f"{self.seed} {name}")  # noqa: S311 - reproducible on purpose
 
     def now_ns(self) -> int:
-        """The history's clock: nanoseconds of virtual time, later at each call."""
+        """Return the history's time: nanoseconds of virtual time, larger at each call."""
         self._newest_ns = max(self._newest_ns + 1, int(self.loop.time() * 1e9))
         return self._newest_ns
 
@@ -146,27 +146,27 @@ class World:
             self.loop.abort = Violation(what)
 
     def note(self, what: str, **details: object) -> None:
-        """Remember an event for the trace."""
+        """Add an event to the trace."""
         self.notes.append((self.loop.time(), current_process(), what, details))
 
     # -- servers -------------------------------------------------------------------------------------------------
 
     def start_node(self, name: str) -> Node:
-        """Start a server under this name; a former one of that name is fenced as soon as this one has registered."""
+        """Start a server; an earlier server with the same name is fenced as soon as this one has registered."""
         self.incarnation_count += 1
         node = self.nodes[name] = Node(self, name, self.incarnation_count)
         return node
 
     def serving(self) -> list[Node]:
-        """Nodes that clients may find: those that serve, and zombies that run."""
+        """Return the nodes that clients can find: serving nodes, and zombies that run."""
         nodes = [*self.nodes.values(), *self.zombies]
         return [node for node in nodes if node.streams is not None and not node.is_gone and not node.process.is_paused]
 
     async def connect(self, randomness: random.Random) -> Connection:
-        """A new connection to any server, once there is one."""
+        """Open a connection to a random server; wait until there is one."""
         while not (nodes := self.serving()):  # noqa: ASYNC110 - servers come and go without an event
             await asyncio.sleep(0.05)
-        # Clients find servers through servers that reach the store, and those hear nothing of one that is cut off.
+        # Clients discover servers from servers that reach the store; a server that is cut off is unknown to those.
         nodes = [node for node in nodes if not self.network.is_cut(node.process.name)] or nodes
         self.connection_count += 1
         return Connection(randomness.choice(nodes), self.connection_count)
@@ -174,17 +174,17 @@ class World:
     # -- streams -------------------------------------------------------------------------------------------------
 
     def keys(self, stream: Stream) -> list[PartitionKey]:
-        """Keys of the stream's partitions."""
+        """Return the keys of the stream's partitions."""
         return [partition_key(stream.number, index) for index in range(stream.partition_count)]
 
     def exists(self, name: str, index: int) -> bool:
-        """Whether there is such a partition now."""
+        """Return whether the partition exists now."""
         return any(stream.name == name and index < stream.partition_count for stream in self.truth.active())
 
     # -- what clients report -------------------------------------------------------------------------------------
 
     def produced(self, wanted: Iterable[Wanted]) -> None:
-        """A client sends a request."""
+        """Record that a client sends a request."""
         size = 0
         for item in wanted:
             self.truth.sent[item.batch] = item.sent
@@ -193,13 +193,13 @@ class World:
         self.request_bytes_max = max(self.request_bytes_max, size)
 
     def acknowledged(self, key: PartitionKey, sent: Sent, result: Result) -> None:
-        """A client was told that its batch is stored."""
+        """Record that a client received a success for its batch."""
         self.acks[Verdict(result[0]).name] += 1
         self.chronicle.acknowledged(key, sent, result[1])
         self.truth.acknowledged(key, sent, result[1])
 
     def promised_absent(self, key: PartitionKey, sent: Sent, result: Result) -> None:
-        """A client was told that its batch, which it sends only once, is not stored."""
+        """Record that a client that sends a batch only once received the answer that the batch is not stored."""
         self.acks[Verdict(result[0]).name] += 1
         self.chronicle.refused(key, sent)
         self.truth.expect(not self.truth.is_stored(key, sent), "what was refused is not stored", sent=sent)
@@ -208,12 +208,12 @@ class World:
     # -- look-ups by time ----------------------------------------------------------------------------------------
 
     def check_time(self, key: PartitionKey, timestamp: int, told: OffsetAnswer) -> None:
-        """The first record at or after `timestamp`: nothing that is there is overlooked, nothing wrong is told."""
+        """Check the answer to a look-up of the first record at or after `timestamp`."""
         due = next(((at, time) for at, time in self._times(key) if time >= timestamp), (-1, -1))
         self.truth.expect((told.offset, told.timestamp) == due, "KIP-79: first at a time", told=told, due=due)
 
     def check_largest(self, key: PartitionKey, told: OffsetAnswer) -> None:
-        """A record with the largest timestamp."""
+        """Check the answer to a look-up of a record with the largest timestamp."""
         times = dict(self._times(key))
         if times:
             newest = max(times.values())
@@ -222,7 +222,7 @@ class World:
             )
 
     def _times(self, key: PartitionKey) -> Sequence[tuple[int, int]]:
-        """(offset, timestamp) of all records from the start on."""
+        """Return (offset, timestamp) of all records from the start offset on."""
         partition = self.truth.partition(key)
         found: list[tuple[int, int]] = []
         for batch in partition.batches:
@@ -236,7 +236,7 @@ MetadataWrapper = Callable[[Any], Any]
 
 
 def skip_numbers(metadata: Any, count: int) -> None:
-    """No stream gets one of the next `count` numbers (Any: a SQLite store, whose sequence is moved)."""
+    """Skip the next `count` stream numbers by moving the store's sequence (Any: a SQLite store)."""
     with metadata.log._database.writing() as connection:
         (last,) = connection.execute("SELECT coalesce(max(number), 0) FROM streams").fetchone()
         connection.execute("DELETE FROM sqlite_sequence WHERE name = 'streams'")

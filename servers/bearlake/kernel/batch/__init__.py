@@ -1,14 +1,14 @@
-"""Record batches v2: their checksum, their headers, their records.
+"""Record batches v2: checksum, headers and records.
 
     checksum   CRC32C
-    batches    check one batch, walk over many, give them their offsets
+    batches    check one batch, iterate over many, write their offsets
     records    the records of a batch: check, decode, find by time
     text       UTF-8 (C only: Python has it)
 
 A record batch v2 (magic 2) begins with this header, big-endian (source: Apache Kafka, "Message format"; KIP-98):
 
     offset  0  int64   base offset            (not covered by the CRC: assigned at commit)
-    offset  8  int32   batch length           (bytes behind this field)
+    offset  8  int32   batch length           (bytes after this field)
     offset 12  int32   partition leader epoch (not covered by the CRC)
     offset 16  int8    magic = 2
     offset 17  uint32  CRC32C of everything from offset 21 on
@@ -33,8 +33,8 @@ HEADER_BYTES = 61
 class BatchHeader(NamedTuple):
     """The header of one record batch v2.
 
-    `length` is the whole batch in bytes, header included (the stored length field plus 12). Timestamps are in ms. A batch
-    without a producer id reads -1 in all three producer fields, whatever the last two held (some clients write zeros).
+    `length` is the size of the whole batch in bytes, header included (the stored length field plus 12). Timestamps are in ms. In a
+    batch without a producer id, all three producer fields are -1, whatever the last two fields held (some clients write zeros).
     """
 
     length: int
@@ -49,32 +49,33 @@ class BatchHeader(NamedTuple):
 
 
 class BatchStatus(IntEnum):
-    """Whether a producer's bytes are one record batch in good order; 0 is good, everything else is negative.
+    """The result of checking that a producer's bytes are exactly one valid record batch: 0 if valid, else negative.
 
-    Checks run in the order of the numbers, but `ZSTD_TOO_EARLY`, which only `parse_produce` reports, comes last. Sources: Kafka's
-    broker (ProduceRequest.validateRecords, UnifiedLog.analyzeAndValidateRecords, LogValidator.validateBatch), by its documented errors.
+    Checks run in the order of the numbers, except that `ZSTD_TOO_EARLY`, which only `parse_produce` reports, is checked last. Sources:
+    Kafka's broker (ProduceRequest.validateRecords, UnifiedLog.analyzeAndValidateRecords, LogValidator.validateBatch) and its
+    documented errors.
     """
 
     OK = 0
-    """One whole record batch in good order."""
+    """Exactly one whole, valid record batch."""
     EMPTY = -1
-    """There is no batch at all."""
+    """There are no bytes."""
     TRUNCATED = -2
     """The bytes end before the batch does, or its length field is smaller than a header."""
     OLD_MAGIC = -3
     """A message set of magic 0 or 1, which producers stopped writing with Kafka 0.11."""
     UNKNOWN_MAGIC = -4
-    """The magic byte is none of 0, 1, 2."""
+    """The magic byte is not 0, 1 or 2."""
     MANY_BATCHES = -5
-    """More bytes follow behind the first batch."""
+    """More bytes follow the first batch."""
     BAD_CRC = -6
     """The CRC32C does not match the bytes."""
     UNKNOWN_COMPRESSION = -7
-    """The compression codec is none of 0-4 (none, gzip, snappy, lz4, zstd)."""
+    """The compression codec is not one of 0-4 (none, gzip, snappy, lz4, zstd)."""
     CONTROL = -8
     """A control batch, which only servers may write."""
     BAD_COUNT = -9
-    """The record count is not positive, or more than the uncompressed bytes could hold (a record has at least 7)."""
+    """The record count is not positive, or exceeds what the uncompressed bytes can hold (a record has at least 7 bytes)."""
     BAD_OFFSETS = -10
     """The base offset is not 0, or the last offset delta is not the record count - 1."""
     BAD_PRODUCER = -11

@@ -1,4 +1,4 @@
-/* Record batches: their layout, their header, their checksum, and text. */
+/* Record batches: layout, header, checksum, and text. */
 #ifndef BEARLAKE_BATCH_H
 #define BEARLAKE_BATCH_H
 
@@ -12,8 +12,8 @@
 #define DELTA_AT 23
 #define RECORD_BYTES_MIN 7
 
-/* Work on at least this many bytes releases the GIL (8 us of CRC32C). For less work, releasing the GIL costs more than it gives: no
-   other thread wakes up as fast, and one that does may keep the GIL for 5 ms. */
+/* Work on at least this many bytes releases the GIL (8 us of CRC32C). For less work, releasing the GIL costs more than it gains: no other
+   thread wakes up that fast, and a thread that does may keep the GIL for 5 ms. */
 #define RELEASE_BYTES (256 * 1024)
 /* The same for walks over batches, which touch one cache line of each. */
 #define RELEASE_WALK_BYTES (1024 * 1024)
@@ -49,20 +49,20 @@ typedef struct {
     int16_t producer_epoch;
 } Header;
 
-/* Places in batch.SliceLike */
+/* Indices in batch.SliceLike */
 enum { SLICE_PARTITION, SLICE_BASE, SLICE_COUNT, SLICE_POSITION, SLICE_LENGTH, SLICE_TIME, SLICE_FIELDS };
 
 /* checksum.c */
 void checksum_setup(void);
 uint32_t checksum(const uint8_t *bytes, size_t size);
-uint32_t checksum_releasing(const uint8_t *bytes, Py_ssize_t size); /* holds the GIL on entry and on return */
+uint32_t checksum_releasing(const uint8_t *bytes, Py_ssize_t size); /* the caller holds the GIL on entry and on return */
 
 /* batches.c */
-Status inspect_bytes(const uint8_t *bytes, Py_ssize_t size, Header *header); /* holds the GIL, may release it meanwhile */
+Status inspect_bytes(const uint8_t *bytes, Py_ssize_t size, Header *header); /* the caller holds the GIL; may release it in between */
 
 /* text.c */
 bool is_text(const uint8_t *bytes, size_t size); /* whether it is UTF-8 */
-/* UTF-8 with U+FFFD in place of what is not. `out` has room for three times the size. */
+/* Copies UTF-8, replacing invalid bytes by U+FFFD. `out` has room for three times the size. */
 size_t replace_text(const uint8_t *bytes, size_t size, uint8_t *out, bool *is_exact);
 
 KERNEL_FUNCTION(kernel_crc32c);

@@ -1,4 +1,4 @@
-/* Whole record batches: check one, walk many, and give them their offsets. */
+/* Whole record batches: check one, iterate over many, and write their offsets. */
 #include "batch/batch.h"
 
 #define ATTRIBUTE_LOG_APPEND_TIME 0x08
@@ -100,12 +100,12 @@ KERNEL_FUNCTION(kernel_inspect)
     return result;
 }
 
-/* A walk over batches that lie back to back in [position, end). It needs no GIL; its faults are raised afterwards. */
+/* A walk over batches that lie back to back in [position, end). It does not need the GIL; the caller raises its errors afterwards. */
 typedef enum { STEP_BATCH, STEP_END, STEP_SHORT, STEP_IMPOSSIBLE } Step;
 
 typedef struct {
     uint8_t *bytes;
-    Py_ssize_t position; /* of the batch of the last STEP_BATCH, or where the walk stopped */
+    Py_ssize_t position; /* start of the batch of the last STEP_BATCH, or where the walk stopped */
     Py_ssize_t next;
     Py_ssize_t end;
     int64_t delta;
@@ -151,7 +151,7 @@ static PyObject *batches_in(KernelState *state, Walk walk)
         Header header;
         load_header(at, &header);
         PyObject *value = header_value(state, &header);
-        /* N hands `value` over, also when it is NULL or building fails */
+        /* N transfers ownership of `value`, even if building fails */
         PyObject *entry = value ? Py_BuildValue("nLN", walk.position, (long long)load_i64(at), value) : NULL;
         if (entry == NULL || PyList_Append(found, entry) < 0)
             Py_CLEAR(found);
@@ -176,7 +176,7 @@ KERNEL_FUNCTION(kernel_batches)
     return result;
 }
 
-/* Walks to the batch at or behind `offset`. */
+/* Walks to the batch that contains `offset`, or to the first batch after it. */
 static Step walk_to_offset(Walk *walk, int64_t offset)
 {
     Step step;
@@ -188,7 +188,7 @@ static Step walk_to_offset(Walk *walk, int64_t offset)
     return step;
 }
 
-/* Walks as far as `bytes_max` allows, but over one batch; walk->position is the end of the run. */
+/* Walks as far as `bytes_max` allows, but over at least one batch; walk->position is the end of the run. */
 static Step walk_bytes(Walk *walk, int64_t bytes_max)
 {
     const Py_ssize_t start = walk->position;
@@ -232,7 +232,7 @@ KERNEL_FUNCTION(kernel_seek) { return search("seek", walk_to_offset, module, arg
 
 KERNEL_FUNCTION(kernel_take) { return search("take", walk_bytes, module, arguments, count); }
 
-/* Writes offsets [offset, offset_end) and the epoch over the walk; STEP_END only if they fit exactly, STEP_BATCH if not. */
+/* Writes offsets [offset, offset_end) and the epoch into the walk's batches; STEP_END if they fit exactly, else STEP_BATCH. */
 static Step walk_rebasing(Walk *walk, int64_t offset, int64_t offset_end, int32_t leader_epoch)
 {
     Step step;
@@ -247,7 +247,7 @@ static Step walk_rebasing(Walk *walk, int64_t offset, int64_t offset_end, int32_
     return step == STEP_END && offset != offset_end ? STEP_BATCH : step;
 }
 
-/* 0, or -1 with an exception set. */
+/* Returns 0, or -1 with an exception set. */
 static int rebase_slice(KernelState *state, const Py_buffer *view, PyObject *slice, int64_t origin, int32_t leader_epoch)
 {
     int64_t field[SLICE_FIELDS], start;

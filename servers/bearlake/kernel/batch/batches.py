@@ -1,4 +1,4 @@
-"""Whole record batches: check one, walk many, and give them their offsets."""
+"""Whole record batches: check one, iterate over many, and write their offsets."""
 
 from collections.abc import Iterator, Sequence
 from struct import Struct
@@ -24,9 +24,10 @@ _RECORD_BYTES_MIN = 7
 
 
 def inspect(buffer: Buffer, start: int, end: int, /) -> BatchHeader | int:
-    """Check that `[start, end)` is exactly one record batch v2 that a producer may send; its header, or a `BatchStatus` < 0.
+    """Check that `[start, end)` is exactly one record batch v2 that a producer may send.
 
-    Records are neither decompressed nor decoded. The base offset must be 0, so stored batches that were rebased do not pass.
+    Returns the header, or a `BatchStatus` < 0. Records are neither decompressed nor decoded. The base offset must be 0, so stored
+    batches that were rebased do not pass.
     """
     view = view_of(buffer)
     check_bounds(len(view), start, end)
@@ -91,7 +92,7 @@ def _check(base_offset: int, header: BatchHeader) -> BatchHeader | int:
 
 
 def _walk(view: memoryview, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """(position, length, base offset, last offset delta) of every batch that begins in `[start, end)`."""
+    """Yield (position, length, base offset, last offset delta) of every batch that begins in `[start, end)`."""
     position = start
     while position < end:
         if end - position < HEADER_BYTES:
@@ -106,12 +107,12 @@ def _walk(view: memoryview, start: int, end: int) -> Iterator[tuple[int, int, in
 
 
 def batches(buffer: Buffer, start: int, end: int, /) -> list[tuple[int, int, BatchHeader]]:
-    """(position, base offset, header) of each batch of `[start, end)`, which holds whole batches back to back.
+    """Return (position, base offset, header) of each batch of `[start, end)`, which holds whole batches back to back.
 
     The CRC is not checked.
 
     Raises:
-        Corrupt: the batches do not fill the range exactly, or one is not of magic 2.
+        Corrupt: the batches do not fill the range exactly, or a batch does not have magic 2.
     """
     view = view_of(buffer)
     check_bounds(len(view), start, end)
@@ -125,12 +126,13 @@ def batches(buffer: Buffer, start: int, end: int, /) -> list[tuple[int, int, Bat
 def rebase(buffer: bytearray | memoryview, slices: Sequence[SliceLike], leader_epoch: int, origin: int = 0, /) -> None:
     """Write the base offset and leader epoch of every batch of `slices` in place.
 
-    The slices' positions are positions in the WAL object; `buffer` (writable) holds the object's bytes from `origin` on. Each slice's
-    first batch gets its `base_offset`, each next one the offset where the one before ended. Neither field is covered by the batch's CRC.
+    The slices' positions are positions in the WAL object; `buffer` (writable) holds the object's bytes from `origin` on. The first
+    batch of a slice gets the slice's `base_offset`; each later batch begins where the previous batch ended. The batch's CRC covers
+    neither field.
 
     Raises:
-        Corrupt: a slice lies outside the buffer, its batches do not fill it exactly, or their offsets are not `record_count`
-            together. Batches before the fault are already written then.
+        Corrupt: a slice lies outside the buffer, its batches do not fill it exactly, or they do not take `record_count` offsets in
+            total. Batches before the fault are already written.
         ValueError: a base offset or the leader epoch is out of range.
     """
     view = view_of(buffer)
@@ -158,10 +160,12 @@ def rebase(buffer: bytearray | memoryview, slices: Sequence[SliceLike], leader_e
 
 
 def seek(buffer: Buffer, start: int, end: int, offset: int, /) -> int:
-    """Position of the (rebased) batch in `[start, end)` that contains `offset`, else of the first behind it; `end` if none.
+    """Return the position of the (rebased) batch in `[start, end)` that contains `offset`.
+
+    If no batch contains `offset`, returns the position of the first batch after it, or `end`.
 
     Raises:
-        Corrupt: the batches before the one found do not follow each other.
+        Corrupt: the batches before the returned position are not back to back.
     """
     view = view_of(buffer)
     check_bounds(len(view), start, end)
@@ -172,12 +176,12 @@ def seek(buffer: Buffer, start: int, end: int, offset: int, /) -> int:
 
 
 def take(buffer: Buffer, start: int, end: int, bytes_max: int, /) -> int:
-    """End of the longest run of whole batches from `start` that has at most `bytes_max` bytes, but at least one batch.
+    """Return the end of the longest run of whole batches from `start` of at most `bytes_max` bytes, but at least one batch.
 
     Returns `start` only if the range is empty.
 
     Raises:
-        Corrupt: the batches of the run do not follow each other.
+        Corrupt: the batches of the run are not back to back.
     """
     view = view_of(buffer)
     check_bounds(len(view), start, end)

@@ -1,10 +1,10 @@
-/* CRC32C (Castagnoli, reflected polynomial 0x82F63B78), with the processor's instruction where it has one.
+/* CRC32C (Castagnoli, reflected polynomial 0x82F63B78), with the processor's instruction if available.
 
-   x86-64: the crc32 instruction takes 8 bytes per cycle but answers after 3, so three streams run side by side. Let A, B, C be
-   the checksums of three blocks of N bytes: the whole is A x^(16N) + B x^(8N) + C modulo P. A carry-less product of two reflected 32-bit
-   polynomials, read as a reflected 64-bit one, has a factor x too much, and the crc32 instruction multiplies by x^32 while it
-   reduces; so the factors are x^(16N - 33) and x^(8N - 33). Source: Gopal et al., "Fast CRC Computation for iSCSI Polynomial Using CRC32
-   Instruction", Intel 2011. Otherwise: eight tables ("slicing-by-8", Kounavis and Berry, 2005). */
+   x86-64: the crc32 instruction takes 8 bytes per cycle but has a latency of 3 cycles, so three streams run in parallel. Let A, B, C be
+   the checksums of three blocks of N bytes: the checksum of the whole is A x^(16N) + B x^(8N) + C modulo P. A carry-less product of two
+   reflected 32-bit polynomials, read as a reflected 64-bit polynomial, has one extra factor x, and the crc32 instruction multiplies by
+   x^32 while it reduces; so the factors are x^(16N - 33) and x^(8N - 33). Source: Gopal et al., "Fast CRC Computation for iSCSI Polynomial
+   Using CRC32 Instruction", Intel 2011. Otherwise: eight tables ("slicing-by-8", Kounavis and Berry, 2005). */
 #include "batch/batch.h"
 
 #define POLYNOMIAL 0x82F63B78u
@@ -48,7 +48,7 @@ typedef struct {
     uint32_t second; /* x^(8N - 33) mod P, reflected */
 } Stride;
 
-/* Large enough to make the joining free, small enough for a batch of 200 bytes. */
+/* Large enough that joining costs nothing, small enough for a batch of 200 bytes. */
 static Stride strides[] = {{4096, 0, 0}, {256, 0, 0}, {64, 0, 0}};
 
 /* x^power mod P, reflected: bit 31 is x^0 */

@@ -28,7 +28,7 @@ _WORDS = Struct("<II")
 
 
 def crc32c(buffer: Buffer, start: int = 0, end: int | None = None, /) -> int:
-    """CRC32C of bytes `[start, end)` of `buffer` (`end` None: its end); 0 for no bytes."""
+    """Return the CRC32C of bytes `[start, end)` of `buffer` (`end` None: to the end); 0 for no bytes."""
     view = view_of(buffer)
     if end is None:
         end = len(view)

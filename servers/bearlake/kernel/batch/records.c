@@ -1,4 +1,4 @@
-/* The records section of a batch, uncompressed. Layout: records.py. */
+/* The uncompressed records section of a batch. Layout: records.py. */
 #include "batch/records.h"
 
 bool read_record(Cursor *section, Record *record)
@@ -35,7 +35,7 @@ static int64_t first_bad_record(Cursor section, int64_t record_count)
     return section.at == section.end ? -1 : record_count;
 }
 
-/* 1: found, in `record` with its whole timestamp; 0: none; -1: the record `*index` is malformed. */
+/* Returns 1 if found, in `record` with its full timestamp; 0 if there is none; -1 if record `*index` is malformed. */
 static int first_at_time(Cursor section, int64_t record_count, int64_t base, int64_t timestamp, Record *record, int64_t *index)
 {
     for (*index = 0; *index < record_count; ++*index) {
@@ -67,7 +67,7 @@ static PyObject *bytes_value(const Field *field)
     return field->bytes ? PyBytes_FromStringAndSize((const char *)field->bytes, field->size) : Py_NewRef(Py_None);
 }
 
-/* The headers of a record that `read_record` found good. */
+/* The headers of a record that `read_record` accepted. */
 static PyObject *headers_value(const Record *record)
 {
     PyObject *headers = PyTuple_New(record->header_count);

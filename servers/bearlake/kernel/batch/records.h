@@ -24,7 +24,7 @@ typedef struct {
     Cursor headers;
 } Record;
 
-/* records.c: reads the record at the cursor and moves it behind; false if the record is malformed. */
+/* records.c: reads the record at the cursor and advances the cursor past it; false if the record is malformed. */
 bool read_record(Cursor *section, Record *record);
 
 /* A zigzag varint of at most `bits` bits. */
@@ -48,7 +48,7 @@ static inline bool read_zigzag(Cursor *cursor, int bits, int64_t *out)
     return false;
 }
 
-/* Bytes with their length before them; -1 stands for null. */
+/* Length-prefixed bytes; -1 stands for null. */
 static inline bool read_bytes(Cursor *cursor, Field *field)
 {
     if (!read_zigzag(cursor, 32, &field->size) || field->size < -1 || field->size > cursor->end - cursor->at)

@@ -1,6 +1,6 @@
-"""The records section of a batch, uncompressed: is it well-formed, and which record is the first at a time?
+"""The uncompressed records section of a batch: check and decode the records, and find a record by timestamp.
 
-A record: length (zigzag varint, bytes behind it), attributes (int8), timestamp delta (varlong), offset delta (varint), key length
+A record: length (zigzag varint, bytes after it), attributes (int8), timestamp delta (varlong), offset delta (varint), key length
 (varint, -1: null), key, value length, value, header count, headers (key length, key, value length or -1, value).
 Source: Apache Kafka, "Message format", Record; variable-length integers as in Protocol Buffers.
 """
@@ -15,9 +15,9 @@ class Malformed(Exception):
 
 
 def check_records(body: Buffer, record_count: int, /) -> int:
-    """-1 if `body` is exactly `record_count` well-formed records with offset deltas 0, 1, 2 …; else the index of the first bad one.
+    """Return -1 if `body` is exactly `record_count` well-formed records with offset deltas 0, 1, 2 …; else the index of the first bad one.
 
-    Bytes behind the last record count as a bad record of index `record_count`.
+    Bytes after the last record count as a bad record at index `record_count`.
     """
     view = _view(body, record_count)
     position = 0
@@ -32,10 +32,10 @@ def check_records(body: Buffer, record_count: int, /) -> int:
 
 
 def find_timestamp(body: Buffer, record_count: int, base_timestamp: int, timestamp: int, /) -> tuple[int, int] | None:
-    """(offset delta, timestamp) of the first of `record_count` records whose timestamp is at least `timestamp` (ms), or None.
+    """Return (offset delta, timestamp) of the first of `record_count` records whose timestamp is at least `timestamp` (ms), or None.
 
     Raises:
-        Corrupt: a record up to the one found is malformed or its timestamp is not an int64.
+        Corrupt: a record up to the one found is malformed, or its timestamp does not fit an int64.
     """
     view = _view(body, record_count)
     position = 0
@@ -47,12 +47,12 @@ def find_timestamp(body: Buffer, record_count: int, base_timestamp: int, timesta
 
 
 def decode_records(body: Buffer, record_count: int, base_timestamp: int, /) -> list[RecordFields]:
-    """The records of `body`, which has exactly `record_count` of them, as copies: see `RecordFields`.
+    """Return copies of the records of `body`, which has exactly `record_count` records: see `RecordFields`.
 
-    Offset deltas are taken as they are. Header keys that are not UTF-8 come with surrogate escapes.
+    Offset deltas are not checked. Header keys that are not UTF-8 contain surrogate escapes.
 
     Raises:
-        Corrupt: a record is malformed or its timestamp is not an int64, or there are bytes behind the last one.
+        Corrupt: a record is malformed, its timestamp does not fit an int64, or bytes follow the last record.
     """
     view = _view(body, record_count)
     position = 0
@@ -81,7 +81,7 @@ _Parsed = tuple[int, int, int, memoryview | None, memoryview | None, _Headers]
 
 
 def _record_at(view: memoryview, position: int, index: int, base_timestamp: int) -> _Parsed:
-    """`read_record`, with the whole timestamp instead of its delta."""
+    """Like `read_record`, but with the timestamp instead of its delta."""
     try:
         end, delta, offset_delta, key, value, headers = read_record(view, position)
     except Malformed:
@@ -93,7 +93,7 @@ def _record_at(view: memoryview, position: int, index: int, base_timestamp: int)
 
 
 def read_record(view: memoryview, position: int) -> _Parsed:
-    """(end, timestamp delta, offset delta, key, value, headers) of the record at `position`."""
+    """Return (end, timestamp delta, offset delta, key, value, headers) of the record at `position`."""
     length, position = read_varint(view, position, len(view))
     end = position + length
     if length <= 0 or end > len(view):
@@ -127,7 +127,7 @@ def _bytes(view: memoryview, position: int, end: int) -> tuple[memoryview | None
 
 
 def read_varint(view: memoryview, position: int, end: int) -> tuple[int, int]:
-    """(value, position behind) of the zigzag varint of 32 bits at `position`."""
+    """Return the 32-bit zigzag varint at `position` and the position after it."""
     return _zigzag(view, position, end, 32)
 
 

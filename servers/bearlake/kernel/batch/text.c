@@ -3,7 +3,7 @@
    Source: The Unicode Standard, 3.9, table 3-7 (well-formed sequences) and "U+FFFD Substitution of Maximal Subparts". */
 #include "batch/batch.h"
 
-/* The length of the sequence at `at`, `at < end`; if it is not well-formed, of its maximal part, negative. */
+/* The length of the sequence at `at`, `at < end`; if it is not well-formed, the negative length of its maximal part. */
 static int step(const uint8_t *at, const uint8_t *end)
 {
     const uint8_t first = at[0];
@@ -17,7 +17,7 @@ static int step(const uint8_t *at, const uint8_t *end)
         length = 2;
     } else if (first < 0xF0) {
         length = 3;
-        low = first == 0xE0 ? 0xA0 : 0x80;  /* else it is too long a form */
+        low = first == 0xE0 ? 0xA0 : 0x80;  /* else it is an overlong form */
         high = first == 0xED ? 0x9F : 0xBF; /* else it is a surrogate */
     } else {
         length = 4;

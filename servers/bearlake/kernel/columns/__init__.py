@@ -1,7 +1,7 @@
-"""Records as columns, laid out as Arrow does: batches taken apart and put together again.
+"""Records as columns in Arrow's layout: decode batches into columns, and encode columns into batches.
 
-builder   many batches into one set of columns (C: builder, decode, memory)
-encode    columns into batches (C: encode, source)
+builder   decode many batches into one set of columns (C: builder, decode, memory)
+encode    encode columns into batches (C: encode, source)
 """
 
 from enum import IntEnum
@@ -12,28 +12,29 @@ if TYPE_CHECKING:
 
 
 class DecodeStatus(IntEnum):
-    """What `ColumnBuilder.append` made of the batch at the position that it returns with it."""
+    """Why `ColumnBuilder.append` stopped at the position that it returns."""
 
     OK = 0
-    """The position is the end: every batch is in the columns, and comes out of them as consumers saw it."""
+    """The position is the end: the columns hold every batch, and encoding them gives the batches as consumers saw them."""
     INEXACT = 1
-    """The batch's rows were added, but they are not all of it: a header key that is not UTF-8 was replaced, a timestamp was clamped to
-    int64 microseconds, a record has attributes, or the batch ends in offsets without records."""
+    """The batch's rows were added but lose part of the batch: a header key that is not UTF-8 was replaced, a timestamp was clamped to
+    int64 microseconds, a record has attributes, or the batch ends with offsets that have no records."""
     CONTROL = 2
     """A control batch: no rows."""
     UNDECODABLE = 3
-    """The batch contradicts itself, cannot be decompressed, or fits no columns: no rows."""
+    """The batch is inconsistent, cannot be decompressed, or is too large even for empty columns: no rows."""
     OVERFLOW = 4
-    """The batch might not fit behind the rows that are there: no rows yet. Take the columns and go on with this batch."""
+    """The batch might not fit after the existing rows: no rows yet. Take the columns, then append this batch again."""
 
 
 class Columns(NamedTuple):
-    """Records as columns, laid out as Arrow does, native byte order; every field but the first has the buffer protocol.
+    """Records as columns in Arrow's layout and native byte order; every field except the first supports the buffer protocol.
 
-    Record i, 0 <= i < row_count, has a key if bit i of `key_validity` is set (None: they all have one), and the key is
-    `key_data[key_offsets[i]:key_offsets[i + 1]]`; values likewise. Its headers have the numbers `header_list_offsets[i]` up to
-    `header_list_offsets[i + 1]`, h of them altogether; a header's key is UTF-8 and never null. `timestamp` is in microseconds. Columns
-    from `base_offset` on tell of the record's batch: attributes with the codec as produced, producer fields as in its header.
+    Record i, 0 <= i < row_count, has a key if bit i of `key_validity` is set (None: every record has a key), and the key is
+    `key_data[key_offsets[i]:key_offsets[i + 1]]`; values likewise. Its headers are those numbered `header_list_offsets[i]` up to
+    `header_list_offsets[i + 1]`; the columns hold h headers in total. A header's key is UTF-8 and never null. `timestamp` is in
+    microseconds. The columns from `base_offset` on describe the record's batch: its attributes with the codec as produced, and the
+    producer fields of its header.
 
     Source: https://arrow.apache.org/docs/format/Columnar.html, "Variable-size Binary Layout", "Validity bitmaps" (least significant
     bit first).
@@ -76,9 +77,9 @@ class Columns(NamedTuple):
 
 
 class EncodedBatch(NamedTuple):
-    """A batch that `encode_columns` made: the offsets [base_offset, end_offset) are the bytes [position, position + length).
+    """A batch that `encode_columns` made: offsets [base_offset, end_offset), stored in bytes [position, position + length).
 
-    `attributes` are as produced, codec bits included, while the batch's own header says uncompressed; `max_timestamp` is in ms.
+    `attributes` are as produced, codec bits included, although the batch's own header says uncompressed; `max_timestamp` is in ms.
     """
 
     partition_id: int

@@ -11,7 +11,7 @@ typedef struct {
     PyObject_HEAD
     ColumnSet set;
     int64_t column_bytes_max;
-    bool is_busy; /* a thread is in `append` without the GIL */
+    bool is_busy; /* a thread executes `append` without the GIL */
 } Builder;
 
 /* One call of `append`. */
@@ -21,11 +21,11 @@ typedef struct {
     Py_ssize_t end;
     int64_t base_offset;
     int32_t partition_id;
-    const Py_buffer *bodies; /* `obj` is NULL for one that is None */
+    const Py_buffer *bodies; /* `obj` is NULL for a body that is None */
     Py_ssize_t body_count;
 } Run;
 
-/* Length of the batch at `position`; 0 if there is none. */
+/* Length of the batch at `position`; 0 if there is no batch. */
 static int64_t batch_length(const uint8_t *bytes, Py_ssize_t position, Py_ssize_t end)
 {
     const uint8_t *at = bytes + position;
@@ -46,7 +46,7 @@ static Py_ssize_t count_compressed(const uint8_t *bytes, Py_ssize_t position, Py
     return count;
 }
 
-/* Decodes up to the first batch that is not OK, and leaves the position there. */
+/* Decodes up to the first batch that is not OK, and stops at its position. */
 static DecodeStatus decode_run(Builder *builder, Run *run)
 {
     Py_ssize_t body = 0;
@@ -109,7 +109,7 @@ static int be_idle(const Builder *builder)
     return -1;
 }
 
-/* Runs `decode_run`, without the GIL if it is much. */
+/* Runs `decode_run`, without the GIL for large inputs. */
 static DecodeStatus run_builder(Builder *builder, Run *run)
 {
     DecodeStatus status;
@@ -137,7 +137,7 @@ static PyObject *append_run(Builder *builder, Run *run, PyObject *items)
     const Py_ssize_t wanted = count_compressed(run->bytes, run->position, run->end);
     if (run->body_count != wanted) {
         PyErr_Format(PyExc_ValueError, "%zd bodies for %zd compressed batches", run->body_count, wanted);
-    } else if (be_idle(builder) == 0) { /* last: opening the buffers may have run Python */
+    } else if (be_idle(builder) == 0) { /* checked last: opening the buffers may have run Python code */
         const DecodeStatus status = run_builder(builder, run);
         const KernelState *state = PyType_GetModuleState(Py_TYPE(builder));
         if (status == DECODE_NO_MEMORY)
@@ -186,7 +186,7 @@ static PyObject *builder_append(PyObject *self, PyObject *const *arguments, Py_s
     return result;
 }
 
-/* A column and its bytes in use; no column where it is not to be had, which reads as None. */
+/* A column and its bytes in use; a missing column reads as None. */
 typedef struct {
     Column *column;
     size_t size;
@@ -258,7 +258,7 @@ static PyObject *builder_take(PyObject *self, PyObject *unused)
     if (be_idle(builder) < 0)
         return NULL;
     PyObject *columns = take_all(PyType_GetModuleState(Py_TYPE(self)), taken, sizeof taken / sizeof *taken, rows);
-    forget(set); /* also when memory ran out half-way: the columns are gone */
+    forget(set); /* also if memory ran out: the columns are gone */
     return columns;
 }
 

@@ -1,9 +1,10 @@
-"""Record batches to columns: decode many batches, of many partitions, into one set of Arrow-shaped buffers.
+"""Record batches to columns: decode many batches, of many partitions, into one set of buffers in Arrow's layout.
 
-A batch gets all its rows or none. What the rows cannot hold is said by the `DecodeStatus`, so that the caller can keep the batch's bytes.
-Not held, and not visible to Kafka's clients: the CRC, the length and the leader epoch; the base timestamp and, with create time, the
-batch's max timestamp (a client adds the one to a record's delta, and reads the other with log append time only); with log append time
-the producer's own timestamps, in whose place every record has the batch's max timestamp; lengths of varints that are not minimal.
+The columns get all rows of a batch or none. The `DecodeStatus` reports when the rows cannot hold the whole batch, so that the caller
+can keep the batch's bytes. The rows drop the following, which Kafka's clients cannot see: the CRC, the length and the leader epoch; the
+base timestamp (a client only adds it to a record's delta); with create time, the batch's max timestamp (a client reads it with log
+append time only); with log append time, the producer's own timestamps (every record has the batch's max timestamp instead); and the
+lengths of varints that are not minimal.
 """
 
 from array import array
@@ -30,9 +31,9 @@ _LOG_APPEND_TIME = 0x08
 _CONTROL = 0x20
 _RECORD_BYTES_MIN = 7
 _REPLACED_RATIO = 3
-"""Bytes of U+FFFD for one byte of a header key that is not UTF-8."""
+"""Bytes of U+FFFD that replace one byte of a header key that is not UTF-8."""
 _ROW_BYTES = 60
-"""Bytes of a row in the columns of fixed width, and in the offsets of key, value and headers."""
+"""Bytes of a row in the fixed-width columns and in the offsets of key, value and headers."""
 _HEADER_BYTES = 8
 _INT32_MAX = 2**31 - 1
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
@@ -46,14 +47,14 @@ _Row = tuple[_Batch, int, int, bytes | None, bytes | None, _Headers]
 _Sizes = tuple[int, int, int, int, int]
 """header count, bytes of keys, values, header keys, header values"""
 _Frame = tuple[int, int, tuple[int, ...] | None, Buffer | None]
-"""position, length, `_FIELDS` (None: this is no batch), records section (None: it could not be decompressed)"""
+"""position, length, `_FIELDS` (None: not a batch), records section (None: it could not be decompressed)"""
 
 
 class ColumnBuilder:
-    """Columns that grow by whole batches. Not for two threads at once: the native one raises `RuntimeError` then.
+    """Columns that grow by whole batches. Not thread-safe: the native builder raises `RuntimeError` on concurrent use.
 
-    No offsets column goes beyond `column_bytes_max` (at most, and without it, the largest int32). The native one gives the GIL up while
-    it decodes much, and takes its memory from a pool, to which it comes back when the columns that were taken are let go.
+    No value of an offsets column exceeds `column_bytes_max` (default and maximum: the largest int32). The native builder releases the
+    GIL while it decodes large inputs. It takes its memory from a pool; the memory returns to the pool when the taken columns are freed.
     """
 
     __slots__ = ("_column_bytes_max", "_rows", "_sizes")
@@ -88,17 +89,17 @@ class ColumnBuilder:
     ) -> tuple[int, DecodeStatus]:
         """Decode the batches of one partition that lie back to back in `[start, end)` of `view`, up to the first that is not OK.
 
-        The first batch has the offset `base_offset`, each next one follows by its last offset delta; stored base offsets do not
-        matter. `bodies` are the uncompressed records sections of those of the batches whose attributes name a codec, in order; None
-        for one that could not be decompressed. Neither CRC nor producer fields are checked.
+        The first batch begins at offset `base_offset`; each batch's last offset delta gives the offset of the next batch. Stored base
+        offsets are ignored. `bodies` holds, in order, the uncompressed records section of each batch whose attributes name a codec, or
+        None if the section could not be decompressed. Neither the CRC nor the producer fields are checked.
 
-        Returns (`end`, OK), or the position of the batch that stopped it and why; the caller goes on behind that batch (with
-        OVERFLOW: at it) with an offset and bodies to match. The OVERFLOW is decided before decoding: by three times the section's
-        bytes. A batch that is too large for empty columns is UNDECODABLE.
+        Returns (`end`, OK), or the position of the first batch that is not OK and its status. The caller continues after that batch
+        (with OVERFLOW: at that batch) with a matching offset and bodies. OVERFLOW is decided before decoding, from three times the
+        section's bytes. A batch that is too large for empty columns is UNDECODABLE.
 
         Raises:
-            ValueError: a position, offset or partition index is out of range, or there are more or fewer bodies than compressed
-                batches (up to the first thing that is no batch).
+            ValueError: a position, offset or partition index is out of range, or the number of bodies differs from the number of
+                compressed batches (up to the first bytes that are not a batch).
         """
         if not 0 <= partition_index <= _INT32_MAX:
             raise ValueError(f"partition index {partition_index} is not a positive int32")
@@ -144,7 +145,7 @@ class ColumnBuilder:
         return DecodeStatus.OK if is_exact else DecodeStatus.INEXACT
 
     def take(self) -> Columns:
-        """Hand the columns over and begin anew. The columns are read-only."""
+        """Return the columns, read-only, and start again with empty ones."""
         rows, self._rows, self._sizes = self._rows, [], (0, 0, 0, 0, 0)
         headers = [header for row in rows for header in row[5]]
         header_key_offsets, header_keys, _ = _texts([key for key, _ in headers])
@@ -168,7 +169,7 @@ class ColumnBuilder:
 
 
 def _frames(view: memoryview, start: int, end: int, bodies: Sequence[Buffer | None]) -> list[_Frame]:
-    """The batches of `[start, end)` up to the first thing that is none, which is the last entry then."""
+    """Return the batches of `[start, end)`; bytes that are not a batch end the list as its last entry."""
     frames: list[_Frame] = []
     body_count = 0
     position = start
@@ -194,7 +195,7 @@ def _frames(view: memoryview, start: int, end: int, bodies: Sequence[Buffer | No
 def _decode(
     batch: _Batch, body: memoryview, record_count: int, last_delta: int, base_timestamp: int, stamp: int | None
 ) -> tuple[list[_Row], bool]:
-    """The rows of a batch, and whether they are all of it. `stamp` (ms) stands for every record's timestamp."""
+    """Return the rows of a batch, and whether they hold all of it. `stamp` (ms) replaces every record's timestamp."""
     rows: list[_Row] = []
     is_exact = True
     position, last = 0, -1

@@ -1,10 +1,10 @@
-/* Records as columns: what the files of this folder share. The contract is in builder.py. */
+/* Records as columns: shared by the files of this folder. The contract is in builder.py. */
 #ifndef BEARLAKE_COLUMNS_H
 #define BEARLAKE_COLUMNS_H
 
 #include "batch/records.h"
 
-/* The GIL is released for decoding or encoding this many bytes: some 20 us. */
+/* Decoding or encoding at least this many bytes releases the GIL: about 20 us. */
 #define RELEASE_COLUMN_BYTES (64 * 1024)
 
 /* columns.DecodeStatus; NO_MEMORY becomes a MemoryError */
@@ -17,11 +17,11 @@ typedef enum {
     DECODE_OVERFLOW = 4,
 } DecodeStatus;
 
-/* A buffer that grows, in memory of the pool. */
+/* A growable buffer in memory of the pool. */
 typedef struct {
     uint8_t *bytes;
     size_t capacity;
-    size_t wish; /* capacity to begin with: what it came to have the last time */
+    size_t wish; /* initial capacity: the final capacity of the last time */
 } Column;
 
 /* Binary values that may be null. */
@@ -44,16 +44,16 @@ typedef struct {
 /* memory.c; none of these needs the GIL */
 bool column_grow(Column *column, size_t used, size_t size); /* false: no memory */
 void column_free(Column *column);
-/* A read-only memoryview of `size` bytes of the column, which is handed over; needs the GIL. An unused column reads as zeros. */
+/* Takes the column and returns a read-only memoryview of its `size` bytes; needs the GIL. An unused column reads as zeros. */
 PyObject *column_take(KernelState *state, Column *column, size_t size);
 
-/* Make room for `size` bytes; the first `used` stay. */
+/* Makes room for `size` bytes; keeps the first `used` bytes. */
 static inline bool column_reserve(Column *column, size_t used, size_t size)
 {
     return size <= column->capacity || column_grow(column, used, size);
 }
 
-/* decode.c: the batch at `header` gets all its rows or none. `section` is NULL where it could not be decompressed. */
+/* decode.c: adds all rows of the batch at `header` or none. `section` is NULL if it could not be decompressed. */
 DecodeStatus decode_batch(
     ColumnSet *set, int64_t column_bytes_max, int32_t partition_id, int64_t base_offset, const uint8_t *header, const Cursor *section);
 

@@ -1,4 +1,4 @@
-/* One record batch to rows. No Python here: the GIL may be released. */
+/* Decodes one record batch to rows. Uses no Python: the caller may release the GIL. */
 #include "columns/columns.h"
 
 #define CODEC_MASK 0x07
@@ -14,7 +14,7 @@ typedef struct {
     int16_t attributes, producer_epoch;
 } Batch;
 
-/* What a batch adds to, to be put back when it turns out malformed. */
+/* The state that a batch changes, saved to restore it if the batch is malformed. */
 typedef struct {
     int64_t header_count;
     int64_t sizes[4];
@@ -37,7 +37,7 @@ static Mark set_mark(ColumnSet *set)
     return mark;
 }
 
-/* Clears the bits behind the first `count` in their byte: all bits behind the last row are 0. */
+/* Clears the bits after the first `count` in their byte: all bits after the last row are 0. */
 static void cut_bits(Column *bitmap, int64_t count)
 {
     if (count & 7)
@@ -74,7 +74,7 @@ static bool reserve_text_rows(Text *text, size_t used, size_t rows)
     return true;
 }
 
-/* Room for `count` rows more, in all columns but those of contents. */
+/* Reserves room for `count` more rows in all columns except the content columns. */
 static bool reserve_rows(ColumnSet *set, size_t count)
 {
     const size_t used = (size_t)set->row_count, rows = used + count;
@@ -104,7 +104,7 @@ static void fill_int64(Column *column, int64_t start, int64_t end, int64_t value
         cells[row] = value;
 }
 
-/* Sets bit `index` and clears those behind it in its byte, which may be fresh memory. */
+/* Writes bit `index` and clears the bits after it in its byte, which may be uninitialized. */
 static inline void append_bit(Column *bitmap, int64_t index, bool is_set)
 {
     uint8_t *at = bitmap->bytes + (index >> 3);
@@ -114,7 +114,7 @@ static inline void append_bit(Column *bitmap, int64_t index, bool is_set)
 
 static inline void end_text(Text *text, int64_t index) { ((int32_t *)text->offsets.bytes)[index + 1] = (int32_t)text->size; }
 
-/* Appends value `index` of the column, for which there is room in offsets and validity; false: no memory. */
+/* Appends value `index` of the column; offsets and validity have room. false: no memory. */
 static inline bool append_text(Text *text, int64_t index, const Field *field)
 {
     append_bit(&text->validity, index, field->bytes != NULL);
@@ -170,7 +170,7 @@ static DecodeStatus append_headers(ColumnSet *set, Cursor *cursor, bool *is_exac
     return DECODE_OK;
 }
 
-/* ms to microseconds; the nearest int64 when there is no such one. */
+/* Converts ms to microseconds; clamps to int64. */
 static inline int64_t microseconds(int64_t ms, int64_t delta, bool *is_exact)
 {
     int64_t sum, product;
@@ -180,7 +180,7 @@ static inline int64_t microseconds(int64_t ms, int64_t delta, bool *is_exact)
     return (ms < 0) == (delta < 0) ? (ms < 0 ? INT64_MIN : INT64_MAX) : (sum < 0 ? INT64_MIN : INT64_MAX);
 }
 
-/* The rows of a batch behind those that are there; `row_count` and the columns that are constant in a batch are left to the caller. */
+/* Appends the rows of a batch; the caller sets `row_count` and the columns that are constant in a batch. */
 static DecodeStatus append_records(ColumnSet *set, const Batch *batch, Cursor section, bool *is_exact)
 {
     const int64_t first = set->row_count, end = first + batch->record_count;

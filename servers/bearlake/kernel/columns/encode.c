@@ -1,4 +1,4 @@
-/* Columns to record batches, in two passes without the GIL: plan (how large, is it possible), then write. Contract:
+/* Columns to record batches, in two passes without the GIL: plan (sizes and validity), then write. Contract:
    encode.py. */
 #include "columns/source.h"
 
@@ -21,10 +21,10 @@ typedef struct {
     BatchPlan *batches;
     int64_t count, capacity;
     int64_t size; /* of all batches */
-    int64_t row;  /* ENCODE_IMPOSSIBLE: the first such one */
+    int64_t row;  /* ENCODE_IMPOSSIBLE: the first impossible row */
 } Encoding;
 
-/* The record of `row`, in a batch that begins with row `first`; false if the columns contradict themselves. */
+/* Plans the record of `row`, whose batch has the first timestamp `first_time`; false if the columns are inconsistent. */
 static inline bool plan_record(const ColumnSource *source, int64_t first_time, int64_t row, int64_t last_delta, RecordPlan *plan)
 {
     const int64_t offset = int64_at(source->offset, row), base = int64_at(source->base_offset, row);
@@ -49,8 +49,8 @@ static inline bool plan_record(const ColumnSource *source, int64_t first_time, i
     return true;
 }
 
-/* The batch that begins at `plan->row_start`, the rows ending at `row_end`; sets everything but its position. Returns the row that is
-   impossible, or -1. */
+/* Plans the batch that begins at `plan->row_start`; the rows end at `row_end`. Sets everything but its position. Returns the impossible
+   row, or -1. */
 static int64_t plan_batch(const ColumnSource *source, int64_t row_end, BatchPlan *plan)
 {
     const int64_t start = plan->row_start;
@@ -118,7 +118,7 @@ static inline uint8_t *write_field(uint8_t *at, const Field *field)
     return at;
 }
 
-/* Writes the record, for which there is room if the headers are as they were planned; NULL if they are not any more. */
+/* Writes the record; there is room if the headers are as planned. NULL if they have changed. */
 static inline uint8_t *write_record(const ColumnSource *source, const RecordPlan *plan, uint8_t *at)
 {
     uint8_t *const end = at + zigzag_size(plan->size) + plan->size;
@@ -157,7 +157,7 @@ static void write_header(const ColumnSource *source, const BatchPlan *plan, uint
     store_u32(at + CRC_AT, checksum(at + CRC_START, (size_t)(plan->length - CRC_START)));
 }
 
-/* Writes what was planned. A column that was written to since then makes it impossible, and never leads out of `out`. */
+/* Writes the planned batches. If a column changed since planning, this fails but never writes outside `out`. */
 static EncodeStatus write_batches(Encoding *encoding, uint8_t *out)
 {
     const ColumnSource *source = &encoding->source;

@@ -1,8 +1,9 @@
-"""Columns to record batches: what `ColumnBuilder` took apart, put together again.
+"""Columns to record batches: the reverse of `ColumnBuilder`.
 
-The batches are uncompressed and as most producers write them: minimal varints, the base timestamp is the first record's, the max
-timestamp the largest. A batch that was so and went through columns with the status OK comes back byte for byte, but for the codec
-bits, the leader epoch, which is -1, and the base offset, which is in place. `builder.py` says what other batches lose.
+The batches are uncompressed and have the form that most producers write: minimal varints, the first record's timestamp as base
+timestamp, the largest timestamp as max timestamp. A batch of this form that `ColumnBuilder` decoded with the status OK comes back byte
+for byte, except for the codec bits, the leader epoch (-1) and the base offset (already assigned). `builder.py` says what other batches
+lose.
 """
 
 from struct import Struct
@@ -31,14 +32,15 @@ _ROW_BITMAPS = frozenset({"key_validity", "value_validity"})
 
 
 def encode_columns(columns: Columns, row_start: int, row_end: int, /) -> tuple[bytearray, list[EncodedBatch]]:
-    """Encode the rows [row_start, row_end): rows in a row with the same partition id and base offset become one batch.
+    """Encode the rows [row_start, row_end): consecutive rows with the same partition id and base offset become one batch.
 
-    Its header fields are those of its first row. The buffers may be longer than `row_count` asks for; None stands for an empty one. A
-    range that cuts through a batch gives a batch of the rows inside. The native one gives the GIL up while it encodes much.
+    A batch takes its header fields from its first row. The buffers may be longer than `row_count` requires; None stands for an empty
+    buffer. If the range cuts through a batch, the result has only the rows in the range. The native kernel releases the GIL while it
+    encodes large inputs.
 
     Raises:
-        ValueError: the range is not inside the columns, or a buffer is shorter than `row_count` asks for.
-        Corrupt: the columns contradict themselves, or a batch would have 2 GiB: names the first such row.
+        ValueError: the range is not inside the columns, or a buffer is shorter than `row_count` requires.
+        Corrupt: the columns are inconsistent, or a batch would have 2 GiB; names the first such row.
     """
     source = _Source(Columns(*columns))
     if not 0 <= row_start <= row_end <= columns.row_count:
@@ -64,7 +66,7 @@ def encode_columns(columns: Columns, row_start: int, row_end: int, /) -> tuple[b
 
 
 class _Source:
-    """The columns, each as a memoryview of its numbers."""
+    """The columns, each a memoryview of its numbers."""
 
     def __init__(self, columns: Columns) -> None:
         rows = columns.row_count
@@ -92,12 +94,12 @@ class _Source:
         return self.partition_id[row], self.base_offset[row]
 
     def check_header(self, row: int) -> None:
-        """Raise `Corrupt` unless a batch may begin at `row`."""
+        """Raise `Corrupt` unless a batch can begin at `row`."""
         if self.base_offset[row] < 0 or self.attributes[row] not in _INT16 or self.producer_epoch[row] not in _INT16:
             raise _impossible(row)
 
     def append_record(self, out: bytearray, first: int, row: int, last_delta: int) -> int:
-        """Append the record of `row`, whose batch begins at row `first`; its offset delta, more than `last_delta`."""
+        """Append the record of `row`, whose batch begins at row `first`; return its offset delta, which exceeds `last_delta`."""
         delta = self.offset[row] - self.base_offset[row]
         if not last_delta < delta <= _INT32_MAX or self.offset[row] == _INT64_MAX:
             raise _impossible(row)
@@ -122,7 +124,7 @@ class _Source:
     def append_batch(
         self, out: bytearray, records: bytearray, start: int, end: int, last_delta: int
     ) -> tuple[int, int]:
-        """Append the batch of rows [start, end); its length and max timestamp."""
+        """Append the batch of rows [start, end); return its length and max timestamp."""
         base_timestamp = self.timestamp[start] // _MICROSECONDS
         max_timestamp = max(self.timestamp[row] for row in range(start, end)) // _MICROSECONDS
         fields = _FIELDS.pack(
@@ -141,7 +143,7 @@ class _Source:
         return length, max_timestamp
 
 
-# Any: whatever has the buffer protocol, which has no name before Python 3.12
+# Any: any object with the buffer protocol; Python before 3.12 has no type for it
 def _column(name: str, buffer: Any, rows: int) -> memoryview:
     view = view_of(b"" if buffer is None else buffer)
     width, least = 1, 0

@@ -1,6 +1,6 @@
-/* The memory of columns: a pool of blocks whose pages stay mapped, and the Python objects that hold them once they are taken.
+/* The memory of columns: a pool of blocks whose pages stay mapped, and the Python objects that hold taken blocks.
 
-   The first touch of a fresh page costs more than decoding 4 KiB of records into it, so blocks are used again, last in first out. */
+   The first touch of a fresh page costs more than decoding 4 KiB of records into it, so blocks are reused, last in first out. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* madvise */
 #endif
@@ -14,7 +14,7 @@
 #define CLASS_MIN 12 /* blocks have 2^12, 2^13 ... bytes */
 #define CLASS_END 48
 #define HUGE_PAGE_BYTES (2u << 20)
-/* What the pool keeps; three sets of columns with 16 MiB of values each. */
+/* Limit of the pool: three sets of columns with 16 MiB of values each. */
 #define POOL_BYTES_MAX (128u << 20)
 #define ZEROS_BYTES 64
 
@@ -40,7 +40,7 @@ static uint8_t *fresh_block(size_t capacity)
         return NULL;
 #ifdef MADV_HUGEPAGE
     if (capacity >= HUGE_PAGE_BYTES)
-        (void)madvise(bytes, capacity, MADV_HUGEPAGE); /* one fault for 512 pages; a wish, nothing depends on it */
+        (void)madvise(bytes, capacity, MADV_HUGEPAGE); /* one fault for 512 pages; only a hint */
 #endif
     return bytes;
 }
@@ -114,7 +114,7 @@ PyObject *column_take(KernelState *state, Column *column, size_t size)
     memory->bytes = column->capacity ? column->bytes : zeros;
     memory->capacity = column->capacity;
     memory->size = (Py_ssize_t)size;
-    /* Half of what it has, where that is enough: one large taking does not make all later ones large. */
+    /* Half the capacity if that suffices: one large set does not make all later sets large. */
     column->wish = column->capacity > 2 * size ? column->capacity / 2 : column->capacity;
     column->bytes = NULL;
     column->capacity = 0;

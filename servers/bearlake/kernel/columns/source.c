@@ -1,4 +1,4 @@
-/* Opening columns: every buffer is there and large enough for the rows. */
+/* Opens columns: checks that every buffer exists and is large enough for the rows. */
 #include "columns/source.h"
 
 /* In the order of columns.Columns, without its row count. */
@@ -28,7 +28,7 @@ static const struct {
     {"base_sequence", INT32},
 };
 
-/* Bytes that a column of so many rows has at least. */
+/* Minimum size in bytes of a column with this many rows. */
 static int64_t least_bytes(Kind kind, int64_t rows)
 {
     switch (kind) {
@@ -67,7 +67,7 @@ static TextSource text_source(const ColumnSource *source, int offsets, int conte
     };
 }
 
-/* So many headers have offsets, and a validity if there are any. */
+/* The number of headers that have offsets and, if there is a validity, a validity bit. */
 static int64_t header_count(const ColumnSource *source)
 {
     int64_t keys = source->buffers[HEADER_KEY_OFFSETS].len / 4 - 1;

@@ -1,5 +1,5 @@
-/* Columns that somebody else holds, read record by record. Nothing in them is believed: they may come from a file, and other threads
-   may write to them meanwhile. Layout: bearlake.kernel.columns.Columns. */
+/* Columns of the caller, read record by record. The reader trusts nothing in them: they may come from a file, and other threads may write
+   to them at the same time. Layout: bearlake.kernel.columns.Columns. */
 #ifndef BEARLAKE_COLUMNS_SOURCE_H
 #define BEARLAKE_COLUMNS_SOURCE_H
 
@@ -29,7 +29,7 @@ typedef struct {
     int64_t time_delta;
     int64_t offset_delta;
     int64_t header_start, header_end;
-    int64_t size; /* bytes behind its length */
+    int64_t size; /* bytes after its length */
     Field key, value;
 } RecordPlan;
 
@@ -58,7 +58,7 @@ static inline int64_t milliseconds(int64_t time)
     return whole - (time % MICROSECONDS < 0);
 }
 
-/* Value `index` of a column that has so many; false if its offsets are impossible. */
+/* Value `index` of the column; false if its offsets are impossible. */
 static inline bool text_at(const TextSource *text, int64_t index, Field *field)
 {
     const int64_t start = int32_at(text->offsets, index), end = int32_at(text->offsets, index + 1);

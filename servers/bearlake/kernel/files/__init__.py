@@ -1,7 +1,7 @@
 """Durable files.
 
-put   a file under a new name, in one call
+put   create a durable file in one call
 """
 
 FILE_PARTS_MAX = 64
-"""Buffers that `put_file` takes at most."""
+"""Maximum number of buffers that `put_file` takes."""

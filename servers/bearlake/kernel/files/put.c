@@ -1,5 +1,5 @@
-/* A durable file in one call: every system call behind it gives the GIL up and has to win it back from a busy event loop, which made
-   a put of 30 us of work take 500. Contract: put.py. */
+/* Creates a durable file in one call. In Python, each system call releases the GIL and must win it back from a busy event loop, which made
+   a put with 30 us of work take 500 us. Contract: put.py. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* O_TMPFILE */
 #endif

@@ -1,4 +1,4 @@
-"""A durable file under a new name, in one call."""
+"""Create a durable file in one call."""
 
 import os
 from collections.abc import Sequence
@@ -10,15 +10,15 @@ _FILE_MODE = 0o640
 
 
 def put_file(folder: str, target: str, parts: Sequence[Buffer], sync: bool, /) -> None:
-    """Make the file `target`, an absolute path in the existing `folder`, out of at most 64 buffers; never replaces.
+    """Write at most 64 buffers to the new file `target`, an absolute path in the existing `folder`; never replace a file.
 
-    The file has no name until it is whole (`O_TMPFILE`, then `link`). With `sync` its content and its name are on the disk when this
-    returns. The native one gives the GIL up once for all of it.
+    The file has no name until it is complete (`O_TMPFILE`, then `link`). With `sync`, its content and its name are on disk when this
+    returns. The native kernel releases the GIL once for the whole call.
 
     Raises:
         FileExistsError: the name is taken; nothing was replaced.
         FileNotFoundError: no such folder.
-        OSError: anything else, among it that the file system has no anonymous files; the file may exist.
+        OSError: any other failure, such as a file system without anonymous files; the file may exist.
     """
     if len(parts) > FILE_PARTS_MAX:
         raise ValueError(f"put_file() takes at most {FILE_PARTS_MAX} buffers")

@@ -1,8 +1,8 @@
-"""Kafka's Produce: requests parsed, admitted to the log and answered.
+"""Kafka's Produce: parse requests, admit them to the log and encode the responses.
 
-    produce     the body of a request, or of many that follow each other
-    admission   entries that enter the log as they are
-    respond     the frame of a response
+    produce     parse the body of a request, or of many consecutive requests
+    admission   admit entries that need no further checks
+    respond     encode the frame of a response
 
 Source: Apache Kafka, ProduceRequest.json and ProduceResponse.json; KIP-482 (flexible versions from 9 on), KIP-516 (topic ids, 13).
 """
@@ -14,7 +14,7 @@ ProduceEntry: TypeAlias = tuple[str | bytes, int, int, int, int, int, int, int, 
 base_sequence)"""
 
 ProduceRequestPlace: TypeAlias = tuple[int, int, int]
-"""(end, correlation_id, entry_count) of one Produce request among several; `end` is where its frame ends"""
+"""(end, correlation_id, entry_count) of one of several Produce requests; `end` is the end of its frame"""
 
 ProduceResult: TypeAlias = tuple[str | bytes, int, int, int, int, int]
 """(topic, index, error_code, base_offset, log_append_time_ms, log_start_offset)"""

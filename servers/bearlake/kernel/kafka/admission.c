@@ -1,4 +1,4 @@
-/* Parsed Produce entries that enter the log as they are. Contract: admission.py. */
+/* Admits parsed Produce entries that need no further checks. Contract: admission.py. */
 #include "kafka/kafka.h"
 #include "log/log.h"
 
@@ -37,7 +37,7 @@ static PyObject *make_append(PyTypeObject *type, PyObject *entry, PyObject *fram
     return item;
 }
 
-/* Appends one batch to `items`: 1, or 0 when it is not plain, or -1 with an exception set. */
+/* Appends one batch to `items`: 1; 0 if it is not plain; -1 with an exception set. */
 static int admit(PyTypeObject *type, PyObject *entry, PyObject *topic, PyObject *frame, PyObject *hold, PyObject *rules,
                  const int64_t *rule, PyObject *items)
 {

@@ -1,4 +1,4 @@
-"""Parsed Produce entries that enter the log as they are."""
+"""Admit parsed Produce entries that need no further checks."""
 
 from bearlake.kernel.kafka import PlainRules, ProduceEntry
 from bearlake.kernel.log import Append, Hold, PartitionKey
@@ -15,10 +15,10 @@ def admit_plain(
     appends: list[Append],
     /,
 ) -> int:
-    """Add the batches from place `start` on to `appends`, up to the first one of another topic or that is not plain; returns its place.
+    """Add the plain entries from index `start` on to `appends`, up to the first that has another topic or is not plain.
 
-    Plain is what needs no second look: good status, a partition that exists, no more bytes than allowed, no attributes but
-    a compression, timestamps inside the bounds.
+    An entry is plain if its status is OK, its partition exists, its size is within the limit, its only attribute is the compression
+    codec, and its timestamps are within the bounds. Returns the index of the first entry that was not added.
     """
     stream_id, first_key, partition_count, bytes_max, earliest, latest = rules
     if not 0 <= start < len(entries):

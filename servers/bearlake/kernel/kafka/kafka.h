@@ -1,17 +1,17 @@
-/* Kafka's Produce: requests parsed, admitted and answered. */
+/* Kafka's Produce: parse, admit and answer requests. */
 #ifndef BEARLAKE_KAFKA_H
 #define BEARLAKE_KAFKA_H
 
 #include "native.h"
 
-/* Versions of Produce; versions.py says what each has brought. */
+/* Versions of Produce; versions.py says what each version added. */
 #define LOG_START_OFFSET 5
 #define ZSTD_SINCE 7
 #define RECORD_ERRORS 8
 #define FLEXIBLE 9
 #define TOPIC_IDS 13
 
-/* Places in kafka.ProduceEntry */
+/* Indices in kafka.ProduceEntry */
 enum {
     TOPIC,
     INDEX,

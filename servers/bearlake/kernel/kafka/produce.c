@@ -4,7 +4,7 @@
 
 #define ZSTD 4
 
-/* A place in a frame. Functions return -1 with an exception set when the bytes do not fit the structure. */
+/* A position in a frame. Functions return -1 with an exception set if the bytes do not match the structure. */
 typedef struct {
     PyObject *corrupt;
     const uint8_t *bytes;
@@ -15,7 +15,7 @@ typedef struct {
 
 static inline bool is_flexible(const Reader *reader) { return reader->version >= FLEXIBLE; }
 
-/* The position before `size` bytes that are passed over. */
+/* Skips `size` bytes and returns the position before them. */
 static inline Py_ssize_t skip(Reader *reader, int64_t size, const char *what)
 {
     const Py_ssize_t at = reader->position;
@@ -65,7 +65,7 @@ static inline int read_varint(Reader *reader, const char *what, int64_t *out)
     return -1;
 }
 
-/* A length or count, whose width is `width` bytes below version 9; -1 stands for null. */
+/* A length or count, `width` bytes wide below version 9; -1 stands for null. */
 static inline int read_length(Reader *reader, int width, const char *what, bool is_nullable, int64_t *out)
 {
     const Py_ssize_t at = reader->position;
@@ -250,7 +250,7 @@ KERNEL_FUNCTION(kernel_parse_produce)
     return result;
 }
 
-/* What requests that can be taken together have in common: all of the header behind the correlation id, and limits. */
+/* The common properties of requests that are parsed together: the header after the correlation id, and limits. */
 typedef struct {
     const uint8_t *lead;
     Py_ssize_t lead_size;
@@ -259,19 +259,19 @@ typedef struct {
 } Alike;
 
 #define SIZE_BYTES 4
-#define LEAD_AT 8 /* of a request: behind API key, version and correlation id */
+#define LEAD_AT 8 /* in a request: after API key, version and correlation id */
 #define ALL_REPLICAS -1
 #define LEADER 1
 
-/* A whole request of the same client and version at `at` of `view`. */
+/* Whether the request has the common header. */
 static bool is_alike(const uint8_t *request, int64_t size, const Alike *alike)
 {
     return size >= LEAD_AT + alike->lead_size && size <= alike->size_max && load_i16(request) == 0
         && load_i16(request + 2) == alike->version && memcmp(request + LEAD_AT, alike->lead, (size_t)alike->lead_size) == 0;
 }
 
-/* Appends the entries of a request that has no transactional id and wants an answer: 1; 0 if it is another one or malformed, -1 with an
-   exception set. */
+/* Appends the entries of a request without transactional id that asks for a response: 1; 0 if it is not such a request or malformed; -1
+   with an exception set. */
 static int read_plain(Reader *reader, PyObject *entries)
 {
     int16_t acks;
@@ -291,7 +291,7 @@ static int read_plain(Reader *reader, PyObject *entries)
     return read_topics(reader, entries) < 0 ? -1 : PyList_GET_SIZE(entries) > before;
 }
 
-/* Takes the request at `*at` and moves behind it: 1; 0 if there is none that is alike, -1 with an exception set. */
+/* Takes the request at `*at` and advances past it: 1; 0 if there is no matching request; -1 with an exception set. */
 static int take_request(KernelState *state, const Py_buffer *frames, Py_ssize_t *at, Py_ssize_t end, const Alike *alike,
                         PyObject *requests, PyObject *entries)
 {
@@ -304,7 +304,7 @@ static int take_request(KernelState *state, const Py_buffer *frames, Py_ssize_t 
     const Py_ssize_t before = PyList_GET_SIZE(entries), start = *at + SIZE_BYTES, next = start + (Py_ssize_t)size;
     Reader reader = {state->corrupt, frames->buf, start + LEAD_AT + alike->lead_size, next, alike->version};
     int outcome = read_plain(&reader, entries);
-    if (outcome < 0 && PyErr_ExceptionMatches(state->corrupt)) { /* told to whoever looks at it alone */
+    if (outcome < 0 && PyErr_ExceptionMatches(state->corrupt)) { /* reported when this request is parsed alone */
         PyErr_Clear();
         outcome = 0;
     }

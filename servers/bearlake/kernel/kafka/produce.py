@@ -18,14 +18,14 @@ _UNINSPECTED = (0, 0, -1, -1, -1, -1, -1)
 def parse_produce(frame: Buffer, position: int, version: int, /) -> tuple[str | None, int, int, list[ProduceEntry]]:
     """Decode the Produce request body at `position` of `frame`, and inspect each partition's batch.
 
-    Returns (transactional_id, acks, timeout_ms, entries). An entry is a `ProduceEntry`: topic is a str, from version 13 on the 16
-    bytes of the topic id; `[start, end)` is the batch's place in `frame`, start == end if the records are null or empty;
-    `status` is a `BatchStatus`. Unless it is OK, the fields behind it are 0, 0, -1, -1, -1, -1, -1. Bytes behind the body
-    are ignored, as Apache Kafka does.
+    Returns (transactional_id, acks, timeout_ms, entries). An entry is a `ProduceEntry`: `topic` is a str, or from version 13 on the 16
+    bytes of the topic id; `[start, end)` is the batch's position in `frame`, with start == end if the records are null or empty;
+    `status` is a `BatchStatus`. Unless the status is OK, the fields after it are 0, 0, -1, -1, -1, -1, -1. Bytes after the body are
+    ignored, as in Apache Kafka.
 
     Raises:
-        Corrupt: the structure is malformed or reaches beyond the frame; says what and where.
-        Unsupported: the version is none of 3-13.
+        Corrupt: the structure is malformed or extends beyond the frame; the message names the field and the position.
+        Unsupported: the version is not in 3-13.
     """
     check_version(version)
     view = view_of(frame)
@@ -57,15 +57,16 @@ def parse_produce(frame: Buffer, position: int, version: int, /) -> tuple[str | 
 def parse_produces(
     frames: Buffer, start: int, end: int, version: int, lead: Buffer, size_max: int, count_max: int, /
 ) -> tuple[list[ProduceRequestPlace], list[ProduceEntry]]:
-    """Decode whole Produce requests that follow each other from `start` of `frames` on, as long as one is like the others.
+    """Parse consecutive Produce requests from `start` of `frames` on that need no special handling.
 
-    Alike are requests of this `version`, of at most `size_max` bytes, whose header goes on with `lead` behind the correlation
-    id, that have no transactional id, want an answer (acks 1 or -1) and name a partition; at most `count_max` are taken. Returns
-    them, as (end, correlation_id, entry_count), and the entries of all of them, whose places are in `frames`. The first that is
-    not alike, not whole or malformed ends this; nothing is said about it.
+    Such a request has this `version` and at most `size_max` bytes, its header continues with `lead` after the correlation id, and it
+    has no transactional id, asks for a response (acks 1 or -1) and names a partition. Parsing stops after `count_max` requests, or at
+    the first request that does not match, is incomplete or is malformed; the caller parses that request on its own.
+
+    Returns the requests as (end, correlation_id, entry_count), and the entries of all requests with their positions in `frames`.
 
     Raises:
-        Unsupported: the version is none of 3-13.
+        Unsupported: the version is not in 3-13.
     """
     check_version(version)
     view = view_of(frames)
@@ -107,7 +108,7 @@ def _entry(view: memoryview, topic: str | bytes, index: int, start: int, end: in
 
 
 class _Reader:
-    """Reads protocol primitives from `position` on; in flexible versions lengths are varints and structures end in tagged fields."""
+    """Reads protocol primitives from `position` on; in flexible versions lengths are varints and structures end with tagged fields."""
 
     def __init__(self, view: memoryview, position: int, is_flexible: bool) -> None:
         self.view = view
@@ -137,7 +138,7 @@ class _Reader:
         raise Corrupt(f"Produce request: {what} at {self.position} is not a varint of 32 bits")
 
     def length(self, layout: Struct, what: str, is_nullable: bool) -> int:
-        """A length or count; -1 stands for null."""
+        """Read a length or count; -1 stands for null."""
         at = self.position
         length = self.varint(what) - 1 if self.is_flexible else self.number(layout, what)
         if length < (-1 if is_nullable else 0):

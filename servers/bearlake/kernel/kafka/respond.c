@@ -1,4 +1,4 @@
-/* The frame of a Produce response, versions 3-13. Contract: respond.py. */
+/* Encodes the frame of a Produce response, versions 3-13. Contract: respond.py. */
 #include "kafka/kafka.h"
 
 #define RESULT_FIELDS 6
@@ -6,7 +6,7 @@
 #define NAME_BYTES_MAX 0x7FFF
 #define INLINE_BYTES 512
 
-/* Bytes under construction: in place while they are few, then on the heap. */
+/* Bytes under construction: inline while they are few, then on the heap. */
 typedef struct {
     uint8_t *bytes;
     size_t size;
@@ -20,7 +20,7 @@ static void writer_free(Writer *writer)
         PyMem_Free(writer->bytes);
 }
 
-/* `size` bytes at the end to be filled; NULL with MemoryError set. */
+/* Appends `size` bytes for the caller to fill; NULL with MemoryError set. */
 static uint8_t *grow(Writer *writer, size_t size)
 {
     if (writer->room - writer->size < size) {
@@ -245,7 +245,7 @@ KERNEL_FUNCTION(kernel_encode_produce_response)
     return frame;
 }
 
-/* 1 when every batch was appended, 0 when not, -1 with an exception set. */
+/* Returns 1 if every batch was appended, 0 if not, -1 with an exception set. */
 static int are_appended(PyObject *outcomes)
 {
     int64_t verdict;

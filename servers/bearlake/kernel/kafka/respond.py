@@ -1,4 +1,4 @@
-"""The frame of a Produce response, versions 3-13."""
+"""Encode the frame of a Produce response, versions 3-13."""
 
 from collections.abc import Sequence
 from struct import Struct, error
@@ -17,14 +17,14 @@ _NAME_BYTES_MAX = 0x7FFF
 def encode_produce_response(
     version: int, correlation_id: int, results: Sequence[ProduceResult], throttle_ms: int, /
 ) -> bytes:
-    """The complete response frame, size prefix and header included, with one answer per result.
+    """Return the complete response frame, size prefix and header included, with one partition response per result.
 
-    Results of equal topics that follow each other share a topic. Below version 5 there is no log start offset. No result carries
-    record errors or a message, and neither leaders nor endpoints are named.
+    Consecutive results with equal topics share one topic entry. Below version 5 there is no log start offset. The response has no
+    record errors, no error messages, no current leaders and no node endpoints.
 
     Raises:
-        Unsupported: the version is none of 3-13.
-        ValueError: a number does not fit its field, or a topic is not a name (a 16-byte id from version 13 on).
+        Unsupported: the version is not in 3-13.
+        ValueError: a number does not fit its field, or a topic is not a name (from version 13 on: not a 16-byte id).
     """
     check_version(version)
     is_flexible = version >= FLEXIBLE
@@ -54,8 +54,9 @@ def encode_produce_response(
 def encode_produce_appended(
     version: int, correlation_id: int, entries: Sequence[ProduceEntry], outcomes: Sequence[ProduceOutcome], /
 ) -> bytes | None:
-    """The response frame to a request of which every batch was appended, from the entries of its parsing and their outcomes; None
-    when a verdict is not 0. Raises as `encode_produce_response`.
+    """Return the response frame to a request whose batches were all appended, or None if a verdict is not 0.
+
+    `outcomes` are those of the parsed `entries`. Raises as `encode_produce_response`.
     """
     check_version(version)
     if len(entries) != len(outcomes):

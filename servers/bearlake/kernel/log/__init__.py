@@ -1,36 +1,37 @@
-"""Batches on their way into the log: queued, placed in an object and given their offsets.
+"""Batches between a request and its commit: queue them, place them in an object and assign their offsets.
 
     appends   the loops over batches between a request and its commit
     offsets   offsets for accepted batches
-    layout    holds the fields of `Append` and `BatchCommit` against the places that C uses (C only)
+    layout    check that `Append` and `BatchCommit` have the field order that C uses (C only)
 
-`Append` and `BatchCommit` are defined here, once: C reads and writes them by place, and refuses to be imported if its places are others.
+Only this module defines `Append` and `BatchCommit`. C reads and writes their fields by index; importing the C module fails if the
+fields differ.
 """
 
 from typing import NamedTuple, NewType, Protocol, TypeAlias
 
 PartitionKey = NewType("PartitionKey", int)
-"""A partition's name in the log, one integer; `metadata.model.partition_key` says how it is made."""
+"""The integer that names a partition in the log; `metadata.model.partition_key` builds it."""
 
 ProduceOutcome: TypeAlias = tuple[int, int, int]
-"""(verdict, base_offset, start_offset) of one batch; verdict 0: it was appended"""
+"""(verdict, base_offset, start_offset) of one batch; verdict 0: appended"""
 
 
 class Hold(Protocol):
-    """Memory that batches point into; it must stay unchanged while anybody holds it."""
+    """Memory that batches point into; it must stay unchanged while it has holders."""
 
     def acquire(self, count: int = 1) -> None:
-        """`count` more holders."""
+        """Add `count` holders."""
 
     def release(self, count: int = 1) -> None:
-        """`count` holders less; the memory may be reused when the last one has gone."""
+        """Remove `count` holders; the memory may be reused once no holder is left."""
 
 
 class Append(NamedTuple):
     """One record batch to append, already inspected by the kernel (`kernel.inspect`) and accepted by the stream's rules.
 
-    `stream_id` are the 16 bytes of the incarnation's UUID; `hold` keeps `batch` alive until it is copied into a WAL object, None when
-    the batch is immutable. Producer fields and the last ones as in `BatchCommit`.
+    `stream_id` holds the 16 bytes of the incarnation's UUID. `hold` keeps `batch` unchanged until it is copied into a WAL object; None
+    if the batch is immutable. The fields from `record_count` on have the meaning that they have in `BatchCommit`.
     """
 
     partition: PartitionKey
@@ -48,13 +49,13 @@ class Append(NamedTuple):
 
 
 class BatchCommit(NamedTuple):
-    """One record batch inside a WAL object that shall be committed.
+    """One record batch of a WAL object to commit.
 
-    `position` and `length` are its bytes in the object; `record_count` is the number of offsets it takes; `max_timestamp` is in ms;
+    `position` and `length` locate its bytes in the object; `record_count` is the number of offsets it takes; `max_timestamp` is in ms;
     producer fields are -1 for a batch without idempotence. `flags` is a sum of `metadata.model.BATCH_…`; with `BATCH_NAMED`,
-    `base_sequence` counts appends (`metadata/producers.py`). With an `expected_offset` (-1: any) the batch is only accepted if that is
-    the partition's end when its turn comes. `after_sequence` is the sequence of the append that a named producer which may skip sent
-    before this one (-1: none).
+    `base_sequence` counts appends (`metadata/producers.py`). A batch with an `expected_offset` (-1: any) is only accepted if that is
+    the partition's end offset when the batch is applied. `after_sequence` is the sequence of the previous append of a named producer
+    that may skip sequences (-1: none).
     """
 
     partition: PartitionKey
@@ -71,4 +72,4 @@ class BatchCommit(NamedTuple):
 
 
 QueuedBatch: TypeAlias = tuple[object, int, Append]
-"""A batch on its way: its call (passed on as it is), its place in the call, and itself"""
+"""A queued batch: its call (passed on unchanged), its index in the call, and the batch"""

@@ -1,5 +1,5 @@
-/* A batch on its way from its request to its commit: what the server does with each one, in loops without an interpreter between
-   them. With a thousand small partitions per object these loops were half of the server. Contract: appends.py. */
+/* The loops that run once per batch between its request and its commit, without the interpreter. With a thousand small partitions per
+   object, these loops took half of a server's time. Contract: appends.py. */
 #include "log/log.h"
 
 /* log.QueuedBatch */
@@ -15,7 +15,7 @@ static int acquire(PyObject *hold, Py_ssize_t count)
     return result == NULL ? -1 : 0;
 }
 
-/* Consecutive batches mostly lie in the same memory: one call of the hold for all of them. */
+/* Consecutive batches mostly lie in the same memory: call their hold once for all of them. */
 typedef struct {
     PyObject *hold; /* borrowed: its batch is alive */
     Py_ssize_t count;
@@ -95,7 +95,7 @@ static PyObject *item_of(PyObject *entry)
     return field(entry, ITEM);
 }
 
-/* Behind what says where a batch lies, a BatchCommit goes on as an Append does. */
+/* After the fields that locate the batch, a BatchCommit has the same fields as an Append. */
 _Static_assert(COMMIT_FIELDS - COMMIT_RECORD_COUNT == APPEND_FIELDS - APPEND_RECORD_COUNT, "the same fields behind the length");
 
 static PyObject *make_commit(PyTypeObject *type, PyObject *item, int64_t position, Py_ssize_t length)

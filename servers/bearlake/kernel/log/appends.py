@@ -1,6 +1,6 @@
-"""A batch on its way from its request to its commit: the loops that run once per batch.
+"""The loops that run once per batch between its request and its commit.
 
-The native versions exist because these loops were half of a server with a thousand small partitions per object.
+The native versions exist because these loops took half of a server's time with a thousand small partitions per object.
 """
 
 from collections.abc import Sequence
@@ -21,8 +21,10 @@ def queue_appends(
     limit: int,
     /,
 ) -> tuple[int, int]:
-    """Put `appends[start:]` into the lists of their partitions, as long as the sum of bytes stays within `limit`, but at least one
-    when `size`, the bytes that are there already, is 0; acquires what they hold. Returns the place where it stopped and the new sum.
+    """Put `appends[start:]` into the lists of their partitions while the total bytes stay within `limit`, and acquire their holds.
+
+    `size` is the number of bytes already queued; if it is 0, at least one batch is taken. Returns the index of the first batch that
+    was not taken and the new total.
     """
     at = start
     for at in range(start, len(appends)):
@@ -40,7 +42,7 @@ def queue_appends(
 
 
 def place_appends(entries: Sequence[QueuedBatch], position: int, /) -> list[BatchCommit]:
-    """What a commit is told of the batches, which lie back to back from `position` on."""
+    """Return the commit entries of the batches, which lie back to back from `position` on."""
     commits = []
     for _, _, item in entries:
         partition, _, batch, _, *rest = item

@@ -6,7 +6,7 @@ static const char *const append_names[] = {APPEND_LAYOUT(NAME_OF)};
 static const char *const commit_names[] = {COMMIT_LAYOUT(NAME_OF)};
 #undef NAME_OF
 
-/* Whether `fields` are exactly these names, in this order; -1 with an exception set. */
+/* Returns whether `fields` are exactly these names, in this order; -1 with an exception set. */
 static int are_named(PyObject *fields, const char *const *names, Py_ssize_t count)
 {
     if (!PyTuple_Check(fields) || PyTuple_GET_SIZE(fields) != count)

@@ -1,5 +1,5 @@
-/* Batches on their way into the log: the order of the fields in the tuples of bearlake.kernel.log. No other C file states it. The
-   import of the module fails if the types have other fields. */
+/* Batches between a request and its commit: the field order of the tuples of bearlake.kernel.log, defined in C only here. Importing the
+   module fails if the types have other fields. */
 #ifndef BEARLAKE_LOG_H
 #define BEARLAKE_LOG_H
 
@@ -37,7 +37,7 @@ enum { APPEND_LAYOUT(PLACE_OF) APPEND_FIELDS };
 enum { COMMIT_LAYOUT(PLACE_OF) COMMIT_FIELDS };
 #undef PLACE_OF
 
-/* layout.c: the type bearlake.kernel.log.Append or .BatchCommit; NULL with an exception set if its fields are others */
+/* layout.c: the type bearlake.kernel.log.Append or .BatchCommit; NULL with an exception set if it has other fields */
 PyObject *import_append_type(void);
 PyObject *import_commit_type(void);
 

@@ -1,10 +1,10 @@
-/* Offsets for accepted batches, and the slices that they lie in. Contract: offsets.py. */
+/* Assigns offsets to accepted batches, and builds the slices that contain them. Contract: offsets.py. */
 #include "batch/batch.h"
 #include "log/log.h"
 
-#define COMMIT_READ (COMMIT_PRODUCER_ID + 1) /* the fields that are read of every batch */
+#define COMMIT_READ (COMMIT_PRODUCER_ID + 1) /* number of fields read from every batch */
 
-/* A tuple of `type` from integers, behind `first` if that is not NULL; NULL with an exception set. */
+/* A tuple of `type` from integers, after `first` if that is not NULL; NULL with an exception set. */
 static PyObject *make_row(PyTypeObject *type, PyObject *first, const int64_t *numbers, Py_ssize_t count)
 {
     const Py_ssize_t lead = first != NULL;
@@ -31,8 +31,8 @@ static int append_row(PyObject *rows, PyObject *row)
     return outcome;
 }
 
-/* Reads the batch at `at`: 1, or 0 when there is none of this partition, or it has a producer or an offset that it expects, or -1 with
-   an exception set. */
+/* Reads the batch at `at`: 1; 0 if there is none, it is of another partition, or it has a producer or an expected offset; -1 with an
+   exception set. */
 static int next_batch(PyObject *batches, Py_ssize_t at, bool is_first, int64_t *batch)
 {
     const int64_t partition = batch[COMMIT_PARTITION];
@@ -49,7 +49,7 @@ static int next_batch(PyObject *batches, Py_ssize_t at, bool is_first, int64_t *
     return batch[COMMIT_PARTITION] == partition && batch[COMMIT_PRODUCER_ID] < 0 && expected < 0;
 }
 
-/* Whether the last of `slices` ends where the batch begins; it is read then. */
+/* Whether the last of `slices` ends where the batch begins; if so, reads it into `slice`. */
 static int reaches(PyObject *slices, const int64_t *batch, int64_t *slice)
 {
     const Py_ssize_t count = PyList_GET_SIZE(slices);

@@ -1,4 +1,4 @@
-"""Offsets for accepted batches, and the slices that they lie in."""
+"""Assign offsets to accepted batches, and build the slices that contain them."""
 
 from typing import TypeVar
 
@@ -21,11 +21,11 @@ def assign_offsets(
     slices: list[SliceType],
     /,
 ) -> tuple[int, int, int]:
-    """Accept the batch at place `at`, and those behind it that are of the same partition, of no producer and go anywhere: offsets from
-    `end` on.
+    """Accept the batch at index `at` and the batches that follow it in the same partition, with offsets from `end` on.
 
-    Adds their outcomes, and their slices; bytes that lie back to back are one slice. Returns the place behind them, the partition's
-    end offset then, and the sum of their bytes. Raises `ValueError` for a batch without records.
+    Only following batches without a producer and without an expected offset are accepted. Appends to `outcomes` and `slices`; batches
+    whose bytes are contiguous share a slice. Returns the index after the accepted batches, the partition's new end offset, and the
+    batches' total bytes. Raises `ValueError` for a batch without records.
     """
     if not 0 <= at < len(batches):
         raise ValueError(f"{at} is not a place among {len(batches)} batches")

@@ -1,11 +1,11 @@
-"""Pulsar entries: stored as record batches, so that Kafka and SQL read them, and given back as they came.
+"""Pulsar entries: stored as record batches, so that Kafka and SQL can read them, and returned to Pulsar clients unchanged.
 
-encode     an entry to a record batch, and the form in which it is stored
+encode     an entry to a record batch, and the stored form of an entry
 decode     a record batch to an entry (with source, known, foreign)
-routing    what a dispatcher must know of an entry
-sends      SEND commands of a receive buffer, and their receipts
+routing    the fields of an entry that a dispatcher needs
+sends      SEND commands in a receive buffer, and their receipts
 messages   MESSAGE commands for a consumer
-fields     fields of Protocol Buffers (with base64 and output, C only: Python has them)
+fields     Protocol Buffers fields (with base64 and output, C only: Python has them)
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ DeliveryLike: TypeAlias = tuple[int, int, memoryview, int, Sequence[tuple[int, i
 
 SendEntry: TypeAlias = tuple[int, int, int | None, int, bytes, int, int, int]
 """(producer_id, sequence_id, highest_sequence_id or None, end, batch, record_count, base_timestamp, max_timestamp) of a Pulsar SEND;
-`end` is where its frame ends"""
+`end` is the end of its frame"""
 
 SendIds: TypeAlias = tuple[int, int | None]
 """(sequence_id, highest_sequence_id or None) of a SEND, echoed in its receipt"""

@@ -1,9 +1,9 @@
-/* Base64 of partition keys (RFC 4648, section 4): only what encoding gives is decoded. */
+/* Base64 of partition keys (RFC 4648, section 4): decodes only canonical base64. */
 #include "pulsar/base64.h"
 
 static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/* -1: none of the alphabet */
+/* -1: not in the alphabet */
 static inline int sextet_of(uint8_t digit)
 {
     if (digit >= 'A' && digit <= 'Z')

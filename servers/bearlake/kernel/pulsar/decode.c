@@ -11,12 +11,12 @@
 #define HEAD_BYTES 10 /* magic, checksum, size of the metadata */
 #define ROOM_BYTES 64
 
-/* A message of a batch: its size 4, payload_size = 0, compacted_out = true. */
+/* A batch message: metadata size 4, payload_size = 0, compacted_out = true. */
 static const uint8_t compacted_out[8] = {0, 0, 0, 4, 0x18, 0, 0x20, 1};
 
 typedef enum { DECODE_OK, DECODE_MALFORMED, DECODE_FOREIGN, DECODE_TOO_LARGE, DECODE_FAILED } DecodeStatus;
 
-/* What the fields that are said leave to the record. */
+/* Which fields the record supplies because the stored header does not. */
 typedef struct {
     bool properties, key, event_time;
 } Unsaid;
@@ -53,7 +53,7 @@ static void put_properties(Writer *writer, const Roles *roles, const Row *row)
     }
 }
 
-/* What the record says, and the fields in its header do not. */
+/* Appends the fields that follow from the record and are not in its header. */
 static void put_unsaid(Writer *writer, const Decoding *decoding, const Roles *roles, const Row *row)
 {
     const Unsaid unsaid = unsaid_by(row->said, roles);
@@ -82,7 +82,7 @@ static void put_single(Writer *writer, const Decoding *decoding, const Row *row)
     put_unsaid(writer, decoding, &single_roles, row);
 }
 
-/* Messages that were compacted out, in place of offsets without a record. */
+/* Appends messages flagged as compacted out for offsets without a record. */
 static DecodeStatus put_gap(Output *output, const Decoding *decoding, int64_t count)
 {
     const int64_t size = count * (int64_t)sizeof compacted_out;
@@ -133,7 +133,7 @@ static DecodeStatus put_messages(Output *output, Decoding *decoding)
     return records.at == records.end ? put_gap(output, decoding, source->last_delta - last) : DECODE_MALFORMED;
 }
 
-/* The fields as they came, but for those that say how the payload was compressed, which it is not any more. */
+/* The fields as received, without the compression fields unless the entry is opaque: the stored payload is uncompressed. */
 static void put_entry_fields(Writer *writer, const StoredHeader *header)
 {
     Cursor cursor = header->fields.fields;
@@ -147,7 +147,7 @@ static void put_entry_fields(Writer *writer, const StoredHeader *header)
             put(writer, field.whole, field.whole_size);
 }
 
-/* `row`: the only one of an entry that is one message; else NULL. */
+/* `row`: the only row of an entry that is a single message; else NULL. */
 static void put_metadata(Writer *writer, const Decoding *decoding, const Row *row, int64_t payload_size)
 {
     const StoredHeader *header = &decoding->header;
@@ -188,7 +188,7 @@ static int64_t metadata_size_of(const Decoding *decoding, const Row *row, int64_
     return counter.size;
 }
 
-/* An entry that is one message: the only record. */
+/* An entry that is a single message: the only record. */
 static PyObject *single_frame(KernelState *state, Decoding *decoding)
 {
     Cursor records = decoding->source.records;
@@ -220,8 +220,8 @@ static PyObject *single_frame(KernelState *state, Decoding *decoding)
     return frame;
 }
 
-/* The metadata says how large the payload is, which is known in the end: its place is kept, and the payload moved if the place turns
-   out a byte too short or too long. */
+/* The metadata contains the payload size, which is known only at the end: this reserves room for the metadata, and moves the payload if
+   the room is a byte too short or too long. */
 static PyObject *batch_frame(KernelState *state, Decoding *decoding)
 {
     const Cursor *records = &decoding->source.records;
@@ -271,7 +271,7 @@ PyObject *decode_entry(KernelState *state, Decoding *decoding)
         return frame == NULL ? NULL : Py_BuildValue("NLO", frame, count, Py_False);
     }
     PyObject *frame = batch_frame(state, decoding);
-    if (frame == Py_None) { /* the headers are not those that a Pulsar client has written */
+    if (frame == Py_None) { /* the headers were not written by a Pulsar client */
         Py_DECREF(frame);
         decoding->is_stored = false;
         frame = batch_frame(state, decoding);

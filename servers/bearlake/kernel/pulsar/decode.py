@@ -1,12 +1,13 @@
-"""Record batches to Pulsar entries: what `encode_entry` stored, and what clients of other protocols wrote.
+"""Record batches to Pulsar entries: batches that `encode_entry` made, and batches that clients of other protocols wrote.
 
-Their batch becomes a Pulsar batch, whatever its count: no producer name, the offsets as sequence ids, the max timestamp as publish
-time, each timestamp as event time. A key is a partition key, as base64 (and so flagged) unless it is UTF-8. Headers are properties:
-a null value is an empty one; a value that is not UTF-8 comes as base64, with an empty property `__pulsar.base64.<name>` behind it; a
-name that is not UTF-8 comes as `__pulsar.name.` and its base64. Properties of one name all stay (clients keep one of them).
+A batch of another protocol becomes a Pulsar batch, even with one record. The producer name is empty, the offsets are the sequence ids,
+the max timestamp is the publish time, and each record's timestamp is its event time. A key becomes the partition key, encoded as base64
+(and flagged so) unless it is UTF-8. Headers become properties: a null value becomes an empty value; a value that is not UTF-8 is encoded
+as base64 and followed by an empty property `__pulsar.base64.<name>`; a name that is not UTF-8 becomes `__pulsar.name.` and its base64.
+All properties with the same name are sent (clients keep one of them).
 
-In both kinds, a null value is so flagged, and an offset without a record is a message that says it was compacted out, so that a message's
-place in the batch is its offset less the base offset. A batch with log append time says nothing of event times.
+In both kinds of batch, a null value is flagged as null, and an offset without a record becomes a message flagged as compacted out, so
+that a message's index in the batch is its offset minus the base offset. A batch with log append time gives no event times.
 """
 
 from struct import Struct
@@ -34,7 +35,7 @@ from bearlake.kernel.pulsar.source import Entry, Headers, Row, Source, entry_of,
 
 MAGIC = b"\x0e\x01"
 _COMPACTED_OUT = b"\0\0\0\4\x18\0\x20\1"
-"""A message of a batch: its size 4, payload_size = 0, compacted_out = true."""
+"""A batch message: metadata size 4, payload_size = 0, compacted_out = true."""
 
 _SIZE = Struct(">I")
 
@@ -42,16 +43,17 @@ _SIZE = Struct(">I")
 def decode_entry(
     batch: Buffer, records: Buffer | None, base_offset: int, payload_bytes_max: int, /
 ) -> tuple[bytes, int, bool]:
-    """(what stands behind a MESSAGE command, count of messages, whether they are a Pulsar batch) of a record batch.
+    """Return (entry, message count, whether the entry is a Pulsar batch) of a record batch.
 
-    `records` is its records section, uncompressed; None: it is in `batch`. The first is laid out so, its payload uncompressed unless the
-    entry is opaque; of a control batch, and of one without records, it is empty, and there are no messages:
+    `records` is the uncompressed records section; None if the section in `batch` is uncompressed. The entry is the bytes that follow a
+    MESSAGE command. A control batch or a batch without records gives an empty entry and no messages. Otherwise the layout is as follows;
+    the payload is uncompressed unless the entry is opaque:
 
         0x0e01 | uint32 CRC32C of what follows | uint32 size | MessageMetadata of this size | payload
 
     Raises:
         ValueError: `batch` is shorter than a header.
-        Corrupt: a record is malformed, or its offset does not fit: names the first such one.
+        Corrupt: a record is malformed, or its offset does not fit; names the first such record.
         TooLarge: the payload has more than `payload_bytes_max` bytes.
     """
     source = Source(batch, records)
@@ -72,7 +74,7 @@ def decode_entry(
 
 
 class _Payload:
-    """The payload of an entry, of at most so many bytes."""
+    """The payload of an entry, at most `bytes_max` bytes long."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes = bytearray()
@@ -87,7 +89,7 @@ class _Payload:
         self.count += 1
 
     def skip_to(self, delta: int) -> None:
-        """Append messages that were compacted out, until there are `delta`."""
+        """Append messages flagged as compacted out until there are `delta` messages."""
         self._reserve((delta - self.count) * len(_COMPACTED_OUT))
         self.bytes += _COMPACTED_OUT * (delta - self.count)
         self.count = delta
@@ -98,7 +100,7 @@ class _Payload:
 
 
 def _stored(source: Source, entry: Entry, payload: _Payload) -> bytearray | None:
-    """The metadata of an entry that a Pulsar client wrote; None: it was not."""
+    """Return the metadata of an entry that a Pulsar client wrote; None if a Pulsar client did not write it."""
     metadata = bytearray()
     if not entry.is_batch:
         (row,) = source.rows()
@@ -121,7 +123,7 @@ def _stored(source: Source, entry: Entry, payload: _Payload) -> bytearray | None
 
 
 def _whole(entry: Entry) -> bytes:
-    """The fields as they came, but for those that say how the payload was compressed, which it is not any more."""
+    """Return the fields as received, without the compression fields unless the entry is opaque: the stored payload is uncompressed."""
     if entry.flags & IS_OPAQUE:
         return b"".join(field.whole for field in entry.fields)
     transport = (COMPRESSION, UNCOMPRESSED_SIZE)
@@ -129,13 +131,13 @@ def _whole(entry: Entry) -> bytes:
 
 
 def _append(payload: _Payload, row: Row, single: bytearray) -> None:
-    """Append a message of a batch: its metadata, and its value."""
+    """Append a message of a batch: its metadata and its value."""
     payload.skip_to(row.delta)
     payload.append(_SIZE.pack(len(single)), single, b"" if row.value is None else row.value)
 
 
 def _write_message(out: bytearray, roles: Roles, row: Row, headers: Headers, said: list[Field], entry: Entry) -> None:
-    """Append what the record says and `said` does not, by ascending numbers as clients do."""
+    """Append the fields that follow from the record and are not in `said`, in ascending field order as clients do."""
     said_bytes = {field.number for field in said if field.content is not None}
     if roles.properties not in said_bytes:
         for name, content in headers:
@@ -153,7 +155,7 @@ def _write_message(out: bytearray, roles: Roles, row: Row, headers: Headers, sai
 
 
 def _foreign(source: Source, base_offset: int, payload: _Payload) -> bytearray:
-    """The metadata of a batch that no Pulsar client wrote."""
+    """Return the metadata of a batch that a client of another protocol wrote."""
     for row in source.rows():
         single = bytearray()
         write_foreign_message(single, row, base_offset)

@@ -7,7 +7,7 @@
 #define ENTRY_BYTES_MAX (256 * 1024 * 1024)
 #define MESSAGE_BYTES_MIN 6
 #define SIZE_BYTES 4
-/* What is taken for a batch at first beside metadata and payload: for its headers, and what a record has more than a message. */
+/* Initial room for a batch beyond metadata and payload: for its headers and the overhead of records. */
 #define ROOM_BYTES (HEADER_BYTES + 64)
 #define ROOM_BYTES_EACH 4
 
@@ -30,8 +30,8 @@ typedef struct {
     Field payload;
     int64_t index;
     int64_t timestamp;
-    bool is_event_said; /* the timestamp does not say the event time */
-    int64_t said_size;  /* of the fields that the record does not say */
+    bool is_event_said; /* the event time does not follow from the timestamp */
+    int64_t said_size;  /* bytes of the fields that do not follow from the record */
 } Carried;
 
 typedef enum { ENCODE_OK, ENCODE_MALFORMED, ENCODE_FLAGS_CHANGED, ENCODE_FAILED } EncodeStatus;
@@ -41,7 +41,7 @@ static inline bool is_null(const Carried *carried, uint8_t flags)
     return carried->message.is_null && carried->payload.size == 0 && !(flags & IS_OPAQUE);
 }
 
-/* Message `index`; moves the payload's cursor behind it. */
+/* Reads message `index` and advances the payload's cursor past it. */
 static bool read_carried(const Encoding *encoding, Cursor *payload, int64_t index, Carried *carried)
 {
     Message *message = &carried->message;
@@ -69,7 +69,7 @@ static bool read_carried(const Encoding *encoding, Cursor *payload, int64_t inde
     return true;
 }
 
-/* Clears the flags that are not so of this message; the first one decides which may be. */
+/* Clears the flags that do not hold for this message; the first message decides which flags are possible. */
 static bool check_flags(Encoding *encoding, const Carried *carried)
 {
     const Message *message = &carried->message;
@@ -100,7 +100,7 @@ static void put_residual(Writer *writer, const Message *message, const Roles *ro
     }
 }
 
-/* The fields that the record does not say. */
+/* Appends the fields that do not follow from the record. */
 static void put_said(Writer *writer, const Encoding *encoding, const Carried *carried)
 {
     const Message *message = &carried->message;
@@ -133,7 +133,7 @@ static void put_properties(Writer *writer, const Carried *carried)
     }
 }
 
-/* What the entry header has behind version and flags. */
+/* Size of the entry header after version and flags. */
 static inline int64_t entry_said_size(const Encoding *encoding, const Carried *carried)
 {
     return encoding->is_batch ? encoding->entry.fields.end - encoding->entry.fields.at : carried->said_size;
@@ -146,7 +146,7 @@ static inline int64_t header_count(const Encoding *encoding, const Carried *carr
         + (carried->index == 0);
 }
 
-/* Bytes of the record behind its length. */
+/* Size of the record after its length. */
 static int64_t inner_size(const Encoding *encoding, const Carried *carried)
 {
     const Message *message = &carried->message;
@@ -184,7 +184,7 @@ static void put_reserved(Writer *writer, const Encoding *encoding, const Carried
         put_said(writer, encoding, carried);
 }
 
-/* The record behind its length. */
+/* Appends the record after its length. */
 static void put_inner(Writer *writer, const Encoding *encoding, const Carried *carried)
 {
     const Message *message = &carried->message;
@@ -204,7 +204,7 @@ static void put_inner(Writer *writer, const Encoding *encoding, const Carried *c
     put_reserved(writer, encoding, carried);
 }
 
-/* The records of all messages; `*index` is that of the malformed one. */
+/* Appends the records of all messages; `*index` is the index of the malformed message. */
 static EncodeStatus put_records(Output *output, Encoding *encoding, int64_t *index)
 {
     Cursor payload = encoding->payload;
@@ -258,7 +258,7 @@ static PyObject *encode_batch(KernelState *state, Encoding *encoding)
             &output, ROOM_BYTES + (metadata->end - metadata->at) + (payload->end - payload->at) + ROOM_BYTES_EACH * encoding->count,
             HEADER_BYTES))
         return NULL;
-    while ((status = put_records(&output, encoding, &index)) == ENCODE_FLAGS_CHANGED) /* twice at most: they are only cleared */
+    while ((status = put_records(&output, encoding, &index)) == ENCODE_FLAGS_CHANGED) /* at most twice: flags are only cleared */
         output.writer.at = (uint8_t *)PyBytes_AS_STRING(output.bytes) + HEADER_BYTES;
     if (status != ENCODE_OK) {
         Py_XDECREF(output.bytes);

@@ -1,23 +1,25 @@
-"""Pulsar entries to record batches and back: how a Pulsar message is stored so that Kafka and SQL read it, and nothing of it is lost.
+"""Pulsar entries to record batches: how a Pulsar message is stored so that Kafka and SQL can read it and nothing is lost.
 
-A message becomes a record: its partition key (decoded, if it came as base64) is the key, its payload the value (null, if so flagged), its
-properties are the headers, in order. The timestamp is the event time, if there is one before the publish time, else the publish time: an
-event time may be any number, but retention and limits go by timestamps. A batch of messages becomes one record batch, and so does a
-single message. What a record cannot say stands in reserved headers behind the properties:
+A message becomes a record: its partition key (decoded if it is base64) is the key, its payload the value (null if flagged as null), and
+its properties are the headers, in order. The timestamp is the event time if that is earlier than the publish time, else the publish
+time: an event time may be any number, but retention and limits use timestamps. A batch of messages becomes one record batch, and so
+does a single message. Reserved headers after the properties hold what a record cannot express:
 
     __pulsar.entry     last header of the batch's first record:
                        uint8 version = 1 | uint8 flags | fields of MessageMetadata
-    __pulsar.message   of any record of a batch, only where there is something to say: fields of SingleMessageMetadata
+    __pulsar.message   last header but the entry header, on any record of a batch that needs it: fields of SingleMessageMetadata
 
     flag 1  the entry is opaque: its payload (encrypted, or a chunk of a compressed message) is the value of one record
-    flag 2  every message of the batch has a sequence id: that of the first plus its place in the batch
-    flag 4  every partition key came as base64
+    flag 2  every message of the batch has a sequence id: that of the first plus its index in the batch
+    flag 4  every partition key was base64
 
-The fields there are those that nothing else in the batch says, as they came (unknown ones, too), and those where what the record says is
-not what came: they are believed, and the record is not asked. An entry always names its producer, sequence id and publish time.
-Fields that say explicitly what their absence would say (flags that are false, an event time of 0) are not kept.
+The headers hold the fields that the rest of the batch does not express, as received (unknown fields included), and the fields whose
+received value differs from the value that follows from the record. A field in a header overrides the record. An entry header always
+names the producer, the sequence id and the publish time. Fields that only state their default (flags that are false, an event time of
+0) are dropped.
 
-A batch without a valid entry header, or whose record count the header contradicts, was not written by a Pulsar client: `decode_entry`.
+A batch without a valid entry header, or with a record count that contradicts the header, was not written by a Pulsar client:
+`decode_entry`.
 
 Sources: Pulsar's "Binary protocol specification" (MessageMetadata, SingleMessageMetadata, batch payloads); "Message format" of Kafka.
 """
@@ -57,9 +59,9 @@ from bearlake.kernel.pulsar.fields import (
 )
 
 ENTRY_BYTES_MAX = 256 * 1024 * 1024
-"""Of metadata and payload, so that the batch has less than 2 GiB whatever they say."""
+"""Limit of metadata and payload together, so that the batch is smaller than 2 GiB whatever they contain."""
 _MESSAGE_BYTES_MIN = 6
-"""A message's size, and a payload size of 0."""
+"""The metadata size (4 bytes) and the field payload_size = 0 (2 bytes)."""
 
 _SIZE = Struct(">I")
 _PREFIX = Struct(">qiibI")
@@ -68,18 +70,19 @@ _LENGTH_END = 12
 _UINT64 = 2**64
 
 _Carried = tuple[Message, memoryview]
-"""A message and its payload"""
+"""A message's metadata and its payload"""
 
 
 def encode_entry(metadata: Buffer, payload: Buffer, is_opaque: bool, /) -> tuple[bytes, int, int]:
-    """(record batch, record count, max timestamp) of an entry: `metadata` is a MessageMetadata, `payload` is uncompressed unless opaque.
+    """Return (record batch, record count, max timestamp) of an entry.
 
-    The batch is uncompressed, without a producer, and its base offset is 0.
+    `metadata` is a MessageMetadata; `payload` is uncompressed unless opaque. The batch is uncompressed, has no producer, and its base
+    offset is 0.
 
     Raises:
         ValueError: metadata and payload have more than `ENTRY_BYTES_MAX` bytes.
-        Corrupt: they are not what they should be; of a batch, names the first such message.
-        Unsupported: the payload was compressed in a way that nobody knows.
+        Corrupt: metadata or payload is malformed; in a batch, names the first malformed message.
+        Unsupported: the metadata names an unknown compression codec.
     """
     metadata, payload = view_of(metadata), view_of(payload)
     if len(metadata) + len(payload) > ENTRY_BYTES_MAX:
@@ -146,7 +149,7 @@ def _messages(payload: memoryview, count: int) -> list[_Carried]:
 
 
 def _message_at(payload: memoryview, position: int) -> tuple[Message, int]:
-    """The message whose size is at `position`, and where its payload begins, which is whole."""
+    """Return the message whose metadata size is at `position`, and the start of its payload, which is complete."""
     start = position + _SIZE.size
     if start > len(payload):
         raise MalformedField
@@ -164,7 +167,7 @@ def _malformed(index: int) -> Corrupt:
 
 
 def _flags(messages: list[_Carried], sequence_id: int) -> int:
-    """What is so of the first message and of all others; of those without a key, anything is so."""
+    """Return the flags that hold for all messages; a message without a key does not affect `KEYS_ARE_BASE64`."""
     flags = 0
     if all(message.sequence == (sequence_id + at) % _UINT64 for at, (message, _) in enumerate(messages)):
         flags |= SEQUENCES_FOLLOW
@@ -181,7 +184,7 @@ def _entry_header(flags: int, said: bytes) -> Property:
 
 
 def _said_otherwise(entry: _Entry, carried: _Carried, flags: int, roles: Roles) -> tuple[bytes, int]:
-    """The fields that the record does not say, and the record's timestamp."""
+    """Return the fields that do not follow from the record, and the record's timestamp."""
     message, payload = carried
     out = bytearray(message.residual)
     if message.properties is None:

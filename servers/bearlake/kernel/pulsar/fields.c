@@ -75,7 +75,7 @@ bool read_property(const Field *content, Field *key, Field *value)
     return key->size < (int64_t)strlen(RESERVED) || memcmp(key->bytes, RESERVED, strlen(RESERVED)) != 0;
 }
 
-/* Takes over what a field with a role says. */
+/* Stores the value of a field with a role. */
 static void take_field(Message *message, const PulsarField *field, const Roles *roles)
 {
     if (field->kind == WIRE_BYTES && field->number == roles->key) {
@@ -119,7 +119,7 @@ bool read_message(Cursor fields, const Roles *roles, Message *message)
     return message->size != INT64_MAX;
 }
 
-/* A Pulsar time as the timestamp of a record, -1 if it is none. INT64_MAX is left out, so that the difference of two is an int64. */
+/* Converts a Pulsar time to a record timestamp; -1 if too large. Excludes INT64_MAX, so that the difference of two fits an int64. */
 static inline int64_t record_timestamp(uint64_t time_ms) { return time_ms < INT64_MAX ? (int64_t)time_ms : -1; }
 
 bool read_entry(Cursor fields, EntryFields *entry)

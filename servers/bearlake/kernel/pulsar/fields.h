@@ -1,4 +1,4 @@
-/* Fields of Protocol Buffers in Pulsar's metadatas. The stored form of an entry: encode.py. */
+/* Protocol Buffers fields of Pulsar's metadata messages. The stored form of an entry: encode.py. */
 #ifndef BEARLAKE_PULSAR_FIELDS_H
 #define BEARLAKE_PULSAR_FIELDS_H
 
@@ -44,12 +44,12 @@ typedef struct {
     int64_t whole_size;     /* ... and its bytes */
 } PulsarField;
 
-/* Numbers of the fields that a record says itself; 0: there is none. */
+/* Numbers of the fields that follow from a record; 0: the metadata has no such field. */
 typedef struct {
     uint32_t properties, key, base64, event_time, null_value, size, sequence;
 } Roles;
 
-/* What the fields with a role say. */
+/* The values of the fields with a role. */
 typedef struct {
     Cursor fields;
     int64_t residual_bytes; /* of the fields without a role */
@@ -64,12 +64,12 @@ typedef struct {
     uint64_t event_time, sequence;
 } Message;
 
-/* What an entry's metadata says of all of it. */
+/* The fields of an entry's metadata that apply to the whole entry. */
 typedef struct {
     Cursor fields;
     bool has_name, has_sequence_id, has_publish_time;
     uint64_t sequence_id;
-    int64_t timestamp;     /* the publish time, -1 if it is none of a record */
+    int64_t timestamp;     /* the publish time; -1 if it does not fit a record */
     int64_t message_count; /* -1: no batch; -2: impossible */
     uint64_t compression;
 } EntryFields;

@@ -1,8 +1,8 @@
-"""Protocol Buffers fields of Pulsar's two message metadatas, told apart by what the stored record says itself.
+"""Protocol Buffers fields of MessageMetadata and SingleMessageMetadata, split into those that follow from the stored record and the rest.
 
-A field is a tag (varint: number << 3 | wire type) and a content: a varint (type 0), 8 or 4 bytes (1, 5), or bytes behind their length
-(2). Of a field that is there more than once the last one counts, unless it is a property. A field with a known number and another type
-is unknown, as any other; the deprecated groups (3, 4) are malformed, since Pulsar never had one.
+A field is a tag (varint: number << 3 | wire type) and a content: a varint (type 0), 8 or 4 bytes (1, 5), or length-prefixed bytes (2).
+The last occurrence of a field counts, except for properties. A known number with an unexpected wire type is an unknown field; the
+deprecated groups (3, 4) are malformed, since Pulsar never used them.
 
 Source: Protocol Buffers, "Encoding"; numbers of Pulsar's "Binary protocol specification".
 """
@@ -40,11 +40,11 @@ Property = tuple[bytes, bytes | None]
 
 
 class MalformedField(Exception):
-    """The bytes are no fields."""
+    """The bytes are not Protocol Buffers fields."""
 
 
 class Field(NamedTuple):
-    """One field: `whole` with its tag; either its number or its content is set, or neither of them for those of fixed width."""
+    """One field; `whole` includes the tag. A varint sets `value`, bytes set `content`, and a fixed-width field sets neither."""
 
     number: int
     whole: memoryview
@@ -53,7 +53,7 @@ class Field(NamedTuple):
 
 
 class Roles(NamedTuple):
-    """Numbers of the fields that a record says itself; 0: there is none."""
+    """Numbers of the fields that follow from a record; 0: the metadata has no such field."""
 
     properties: int
     key: int
@@ -65,13 +65,13 @@ class Roles(NamedTuple):
 
 
 MESSAGE = Roles(properties=4, key=6, base64=17, event_time=12, null_value=25, size=0, sequence=0)
-"""Of MessageMetadata, for a message that is an entry of its own."""
+"""Field numbers of MessageMetadata, for an entry that is a single message."""
 SINGLE = Roles(properties=1, key=2, base64=6, event_time=5, null_value=9, size=3, sequence=8)
-"""Of SingleMessageMetadata, for a message of a batch."""
+"""Field numbers of SingleMessageMetadata, for a message of a batch."""
 
 
 class Message:
-    """What the fields with a role say, and the other ones."""
+    """The values of the fields with a role, and the other fields."""
 
     __slots__ = (
         "event_time", "is_base64", "is_null", "key", "key_decoded", "properties", "property_fields", "residual", "sequence", "size",
@@ -79,13 +79,13 @@ class Message:
 
     def __init__(self) -> None:
         self.residual = b""
-        """The fields without a role, as they came."""
+        """The fields without a role, as received."""
         self.property_fields = b""
         self.properties: list[Property] | None = []
-        """None: one of them is odd, so that they cannot be headers."""
+        """None: a property is irregular, so the properties cannot become headers."""
         self.key: memoryview | None = None
         self.key_decoded: bytes | None = None
-        """None: the key came as it is, or is no base64 that encoding would give."""
+        """None: the key is not flagged as base64, or is not canonical base64."""
         self.is_base64 = False
         self.event_time = 0
         self.is_null = False
@@ -94,10 +94,10 @@ class Message:
 
 
 def fields(view: memoryview) -> Iterator[Field]:
-    """The fields of a message.
+    """Yield the fields of a message.
 
     Raises:
-        MalformedField: they end before they should, or there are no such.
+        MalformedField: a field is truncated, or has an invalid number or wire type.
     """
     position = 0
     while position < len(view):
@@ -124,7 +124,7 @@ def fields(view: memoryview) -> Iterator[Field]:
 
 
 def number(found: Iterable[Field], wanted: int) -> int | None:
-    """The varint of the last such field, as uint64."""
+    """Return the uint64 value of the last varint field with the number `wanted`."""
     last = None
     for field in found:
         if field.number == wanted and field.value is not None:
@@ -133,7 +133,7 @@ def number(found: Iterable[Field], wanted: int) -> int | None:
 
 
 def timestamp_of(time_ms: int) -> int:
-    """A Pulsar time as the timestamp of a record, or none."""
+    """Convert a Pulsar time (ms) to a record timestamp; `NO_TIMESTAMP` if it is too large."""
     return time_ms if time_ms < _TIMESTAMP_END else NO_TIMESTAMP
 
 
@@ -141,7 +141,7 @@ def read_message(found: Iterable[Field], roles: Roles) -> Message:
     """Sort the fields of a message by their roles.
 
     Raises:
-        MalformedField: `found` does, or the payload's size is negative.
+        MalformedField: `found` raises it, or the payload's size is negative.
     """
     message = Message()
     residual: list[memoryview] = []
@@ -167,7 +167,7 @@ def read_message(found: Iterable[Field], roles: Roles) -> Message:
 
 
 def _take_number(message: Message, name: int, value: int, roles: Roles) -> bool:
-    """Whether the field has a role."""
+    """Store the value of a varint field that has a role; return whether it has one."""
     if name == roles.base64:
         message.is_base64 = value != 0
     elif name == roles.event_time:
@@ -184,7 +184,7 @@ def _take_number(message: Message, name: int, value: int, roles: Roles) -> bool:
 
 
 def read_property(content: memoryview) -> Property | None:
-    """(key, value) of a KeyValue; None if it is odd: without one of the two, with more than them, or with a reserved key."""
+    """Return (key, value) of a KeyValue; None if it is irregular: a key or value missing, extra fields, or a reserved key."""
     try:
         found = list(fields(content))
     except MalformedField:
@@ -198,7 +198,7 @@ def read_property(content: memoryview) -> Property | None:
 
 
 def decode_base64(text: memoryview) -> bytes | None:
-    """The bytes whose base64 is `text` (RFC 4648, section 4), or None if there are none."""
+    """Decode canonical base64 (RFC 4648, section 4); None unless encoding the result gives `text`."""
     try:
         decoded = binascii.a2b_base64(text)
     except binascii.Error:
@@ -207,7 +207,7 @@ def decode_base64(text: memoryview) -> bytes | None:
 
 
 def read_varint(view: memoryview, position: int) -> tuple[int, int]:
-    """(uint64, position behind) of the varint at `position`."""
+    """Return the uint64 varint at `position` and the position after it."""
     value = 0
     for shift in range(0, 64, 7):
         if position >= len(view):
@@ -223,7 +223,7 @@ def read_varint(view: memoryview, position: int) -> tuple[int, int]:
 
 
 def write_varint(out: bytearray, value: int) -> None:
-    """Append a uint64."""
+    """Append a uint64 as a varint."""
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
         value >>= 7
@@ -244,7 +244,7 @@ def write_bytes_field(out: bytearray, name: int, content: Buffer) -> None:
 
 
 def write_property(out: bytearray, name: int, key: bytes, value: bytes) -> None:
-    """Append a field that is a KeyValue."""
+    """Append a field of type KeyValue."""
     pair = bytearray()
     write_bytes_field(pair, 1, key)
     write_bytes_field(pair, 2, value)

@@ -1,4 +1,4 @@
-/* Batches that no Pulsar client wrote, as Pulsar batches. Contract: foreign.py. */
+/* Batches of other protocols' clients as Pulsar batches. Contract: foreign.py. */
 #include "pulsar/foreign.h"
 
 #include "pulsar/base64.h"
@@ -7,7 +7,7 @@
 #define NAME_PREFIX "__pulsar.name."
 #define VALUE_PREFIX "__pulsar.base64."
 
-/* Bytes as a string: as they are, or base64; behind a prefix. */
+/* Bytes as a string: unchanged or as base64, after a prefix. */
 typedef struct {
     const char *prefix;
     Field bytes;

@@ -1,4 +1,4 @@
-/* Batches that no Pulsar client wrote. */
+/* Batches of other protocols' clients. */
 #ifndef BEARLAKE_PULSAR_FOREIGN_H
 #define BEARLAKE_PULSAR_FOREIGN_H
 

@@ -1,6 +1,6 @@
-"""Batches that no Pulsar client wrote, as Pulsar batches. `decode.py` says what becomes of what.
+"""Batches of other protocols' clients as Pulsar batches. `decode.py` describes the mapping.
 
-A header whose name or value is not UTF-8 comes as base64, since keys and values of properties are strings.
+A header name or value that is not UTF-8 is encoded as base64, because keys and values of properties are strings.
 """
 
 from base64 import b64encode
@@ -38,7 +38,7 @@ def write_foreign_message(out: bytearray, row: Row, base_offset: int) -> None:
 
 
 def foreign_metadata(source: Source, base_offset: int, payload_size: int) -> bytearray:
-    """The MessageMetadata of a batch, whose payload has this size."""
+    """Return the MessageMetadata of a batch with a payload of `payload_size` bytes."""
     metadata = bytearray()
     write_bytes_field(metadata, PRODUCER_NAME, b"")
     write_varint_field(metadata, SEQUENCE_ID, base_offset % _UINT64)
@@ -49,7 +49,7 @@ def foreign_metadata(source: Source, base_offset: int, payload_size: int) -> byt
 
 
 def _write_header(out: bytearray, name: bytes, content: bytes) -> None:
-    """Append a header that any client may have written as a property, whose key and value are UTF-8."""
+    """Append a header of any bytes as a property, whose key and value must be UTF-8."""
     shown = name if _is_text(name) else b"__pulsar.name." + b64encode(name)
     if _is_text(content):
         write_property(out, SINGLE.properties, shown, content)

@@ -4,7 +4,7 @@
 
 #include "pulsar/source.h"
 
-/* What a record says, by ascending numbers as clients do */
+/* The fields that follow from a record, in ascending field order as clients write them */
 typedef struct {
     const Roles *roles;
     Field key; /* bytes NULL: none */

@@ -18,7 +18,7 @@ def write_known(
     event_time: int,
     sequence: int | None,
 ) -> None:
-    """Append them, by ascending numbers as clients do; without a key, an event time (0) or a sequence (None) if there is none."""
+    """Append the fields in ascending field order as clients do; omits `key` None, `event_time` 0 and `sequence` None."""
     if key is not None:
         write_bytes_field(out, roles.key, b64encode(key) if is_base64 else key)
     if roles.size:

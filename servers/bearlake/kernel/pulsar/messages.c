@@ -1,4 +1,4 @@
-/* MESSAGE commands for what a consumer is given. Contract: messages.py. */
+/* Encodes MESSAGE commands for a consumer. Contract: messages.py. */
 #include "pulsar/decode.h"
 #include "pulsar/pulsar.h"
 
@@ -8,7 +8,7 @@
 #define SIZE_BYTES 4
 #define COMMAND_BYTES_MAX 96 /* eight varints, three of them sizes, their tags, two sizes of frames */
 
-/* Places in pulsar.DeliveryLike */
+/* Indices in pulsar.DeliveryLike */
 #define BASE_OFFSET 0
 #define BATCH 2
 #define REDELIVERIES 3
@@ -46,7 +46,7 @@ static void put_command(Writer *writer, const Consumer *consumer, int64_t base_o
     put_bytes_field(writer, MESSAGE, &content);
 }
 
-/* (entry, message count, is batch) of an uncompressed batch; NULL without an exception when it is to be looked at closely. */
+/* (entry, message count, is batch) of an uncompressed batch; NULL without an exception if it needs the slow path. */
 static PyObject *decode_plain(KernelState *state, PyObject *batch, int64_t base_offset, int64_t bytes_max)
 {
     Decoding decoding = {.base_offset = base_offset, .payload_bytes_max = bytes_max};
@@ -64,7 +64,7 @@ static PyObject *decode_plain(KernelState *state, PyObject *batch, int64_t base_
     return entry;
 }
 
-/* Puts one delivery and counts its messages: 1; 0 when it is to be looked at closely, -1 with an exception set. */
+/* Appends one delivery and counts its messages: 1; 0 if it needs the slow path; -1 with an exception set. */
 static int put_delivery(KernelState *state, Output *output, const Consumer *consumer, PyObject *delivery, int64_t *count)
 {
     int64_t base_offset, redeliveries, message_count;
@@ -97,7 +97,7 @@ static int to_uint64(PyObject *number, uint64_t *out)
     return *out == UINT64_MAX && PyErr_Occurred() ? -1 : 0;
 }
 
-/* About the size of the commands for deliveries from `at` on, until it is enough. */
+/* Estimates the size of the commands for deliveries from `at` on, up to `bytes_max`. */
 static int64_t likely_size(PyObject *deliveries, Py_ssize_t at, int64_t bytes_max)
 {
     int64_t size = 0;
@@ -105,7 +105,7 @@ static int64_t likely_size(PyObject *deliveries, Py_ssize_t at, int64_t bytes_ma
         PyObject *delivery = PySequence_Fast_GET_ITEM(deliveries, at);
         const Py_buffer *view = NULL;
         if (!PyTuple_Check(delivery) || PyTuple_GET_SIZE(delivery) != DELIVERY_FIELDS)
-            break; /* an error, which is found later */
+            break; /* an error, reported later */
         if (PyMemoryView_Check(PyTuple_GET_ITEM(delivery, BATCH)))
             view = PyMemoryView_GET_BUFFER(PyTuple_GET_ITEM(delivery, BATCH));
         size += COMMAND_BYTES_MAX + (view == NULL ? 0 : view->len + view->len / 8);

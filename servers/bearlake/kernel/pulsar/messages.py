@@ -1,6 +1,6 @@
-"""MESSAGE commands for what a consumer is given: the hot path of consumers, a call for many.
+"""Encode MESSAGE commands for a consumer: the hot path of consumers, with one call for many deliveries.
 
-Only common deliveries are taken: uncompressed batches of which nothing is acknowledged. The others are left to those who look closely.
+Only common deliveries are encoded: uncompressed batches without acknowledged messages. The caller's slow path handles the rest.
 
 Source: Pulsar binary protocol specification (framing, CommandMessage).
 """
@@ -30,14 +30,14 @@ def encode_messages(
     bytes_max: int,
     /,
 ) -> tuple[bytes, int, int]:
-    """Frames of MESSAGE with the entries of deliveries from place `start` on, the messages in them, and the place before which they end.
+    """Return MESSAGE frames for the deliveries from index `start` on, their message count, and the index of the next delivery.
 
-    They end before the first delivery of which something is acknowledged, whose batch is compressed, has no messages or is damaged, or
-    whose entry (`decode_entry`) has more than `entry_bytes_max` bytes; and behind the one with which they have `bytes_max` bytes.
-    `partition` is that of message ids, -1: none. `epoch` is the consumer's, if it has one.
+    Encoding stops before the first delivery that has acknowledged messages, whose batch is compressed, damaged or without messages, or
+    whose entry (`decode_entry`) has more than `entry_bytes_max` bytes. It stops after the delivery that reaches `bytes_max` bytes.
+    `partition` is the partition in message ids (-1: none). `epoch` is the consumer's epoch, or None.
 
     Raises:
-        ValueError: there is no such place, or a batch is shorter than a header.
+        ValueError: `start` or `bytes_max` is out of range, or a batch is shorter than a header.
     """
     if not 0 <= start <= len(deliveries) or not 0 <= bytes_max < 2**31:
         raise ValueError("a place among the deliveries and a size below 2 GiB are expected")

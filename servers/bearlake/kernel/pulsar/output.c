@@ -1,4 +1,4 @@
-/* A bytes object that grows while it is written, and is cut to size in the end. */
+/* A bytes object that grows while it is written, and is truncated at the end. */
 #include "pulsar/output.h"
 
 bool open_output(Output *output, int64_t capacity, int64_t start)

@@ -1,13 +1,13 @@
-/* Writing bytes: into memory of a known size, or only to count them, or into an object that grows. */
+/* Writers of bytes: into memory of a known size, into a growing object, or only counting. */
 #ifndef BEARLAKE_PULSAR_OUTPUT_H
 #define BEARLAKE_PULSAR_OUTPUT_H
 
 #include "batch/records.h"
 
-/* Writes to where there is room for it, or counts: `at` is NULL then. Never leads behind `end`. */
+/* Writes while there is room, or only counts (`at` is NULL). Never writes beyond `end`. */
 typedef struct {
     uint8_t *at, *end;
-    int64_t size; /* written or counted; more than there was room for if something was left out */
+    int64_t size; /* bytes written or counted; exceeds the room if bytes were left out */
 } Writer;
 
 #define VARINT_BYTES_MAX 10
@@ -70,7 +70,7 @@ static inline int64_t text_size(const Field *text)
     return text->bytes == NULL ? 1 : zigzag_size(text->size) + text->size;
 }
 
-/* Bytes with their length before them, as in records. */
+/* Length-prefixed bytes, as in records. */
 static inline void put_text(Writer *writer, const Field *text)
 {
     put_zigzag(writer, text->bytes == NULL ? -1 : text->size);

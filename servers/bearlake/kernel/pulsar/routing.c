@@ -1,4 +1,4 @@
-/* What a dispatcher must know of an entry. Contract: routing.py. */
+/* The fields of an entry that a dispatcher needs. Contract: routing.py. */
 #include "pulsar/pulsar.h"
 #include "pulsar/source.h"
 
@@ -7,7 +7,7 @@ typedef struct {
     uint64_t deliver_at, chunk_id, chunk_count;
 } Routing;
 
-/* Takes over what the fields of an entry, or of its first message, say. */
+/* Stores the routing fields of an entry, or of its first message. */
 static void take_routing(Cursor fields, bool is_entry, Routing *routing)
 {
     PulsarField field;

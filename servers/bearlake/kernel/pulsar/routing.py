@@ -1,4 +1,4 @@
-"""What a dispatcher must know of an entry."""
+"""The fields of an entry that a dispatcher needs."""
 
 from bearlake.kernel.buffers import Buffer
 from bearlake.kernel.pulsar.fields import (
@@ -15,10 +15,10 @@ from bearlake.kernel.pulsar.source import Source, entry_of, said_by
 
 
 def entry_routing(batch: Buffer, records: Buffer | None, /) -> tuple[bytes, int, bytes, int, int]:
-    """(ordering key, deliver-at time in ms, uuid, chunk id, count of chunks) of the entry that `decode_entry` makes of a batch.
+    """Return (ordering key, deliver-at time in ms, uuid, chunk id, chunk count) of the entry that `decode_entry` makes of a batch.
 
-    The ordering key is that of the entry, else of its first message, else that one's partition key, as bytes. What there is not, or is
-    negative, is empty or 0.
+    The ordering key is that of the entry, else that of its first message, else the first message's partition key, as bytes. Missing or
+    negative values are empty or 0.
 
     Raises:
         ValueError: `batch` is shorter than a header.

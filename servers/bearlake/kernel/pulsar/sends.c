@@ -1,11 +1,11 @@
-/* Pulsar SENDs in a receive buffer, and their receipts. Contract: sends.py. */
+/* Parses Pulsar SENDs in a receive buffer and encodes their receipts. Contract: sends.py. */
 #include "pulsar/encode.h"
 #include "pulsar/pulsar.h"
 
 #define MAGIC 0x0E01
 #define SIZE_BYTES 4
-#define CHECKED_AT 6     /* of a message: behind magic and checksum */
-#define METADATA_AT 10   /* behind the metadata's size */
+#define CHECKED_AT 6     /* in a message: after magic and checksum */
+#define METADATA_AT 10   /* after the metadata's size */
 #define IDS_FIELDS 2     /* of pulsar.SendIds */
 #define OUTCOME_FIELDS 3 /* of log.ProduceOutcome */
 #define BASE_TIMESTAMP_AT 27
@@ -35,7 +35,7 @@ typedef struct {
     bool has_highest;
 } Send;
 
-/* A SEND without a transaction, a chunk or a marker, and nothing else in its command. */
+/* Reads a SEND without a transaction, a chunk, a marker or unknown fields. */
 static bool read_send(Cursor command, Send *send)
 {
     PulsarField type, body, field;
@@ -61,7 +61,7 @@ static bool read_send(Cursor command, Send *send)
     return send->sequence_id <= INT64_MAX && send->highest_id <= INT64_MAX;
 }
 
-/* Metadata that says nothing but what every entry may: not compressed, encrypted or a chunk, and its properties are pairs. */
+/* Whether the entry is not compressed, encrypted or a chunk, and all its properties are regular. */
 static bool is_plain(Cursor metadata)
 {
     while (metadata.at < metadata.end) {
@@ -80,7 +80,7 @@ static bool is_plain(Cursor metadata)
     return true;
 }
 
-/* The metadata and the payload of a message whose checksum is right. */
+/* Reads the metadata and the payload of a message; false if the frame or its checksum is wrong. */
 static bool read_payload(const uint8_t *message, int64_t size, Cursor *metadata, Cursor *payload)
 {
     if (size < METADATA_AT || load_u16(message) != MAGIC)
@@ -95,7 +95,7 @@ static bool read_payload(const uint8_t *message, int64_t size, Cursor *metadata,
     return true;
 }
 
-/* What a message is stored as; NULL without an exception when it is to be looked at closely. */
+/* The stored form of a message; NULL without an exception if it needs the slow path. */
 static PyObject *encode_plain(KernelState *state, Cursor metadata, Cursor payload)
 {
     PyObject *encoded = is_plain(metadata) ? encode_entry(state, metadata, payload, false) : NULL;
@@ -122,7 +122,7 @@ typedef struct {
     int64_t payload_bytes_max, message_bytes_max;
 } Limits;
 
-/* Appends the SEND at `*at` and moves behind it: 1; 0 if there is none that is plain, -1 with an exception set. */
+/* Appends the SEND at `*at` and advances past it: 1; 0 if there is no plain SEND; -1 with an exception set. */
 static int take_send(KernelState *state, const uint8_t *bytes, Py_ssize_t *at, Py_ssize_t end, const Limits *limits, PyObject *list)
 {
     if (end - *at < 2 * SIZE_BYTES)
@@ -218,7 +218,7 @@ static int to_ids(PyObject *ids, Send *send)
     return send->has_highest ? to_uint64(highest_id, &send->highest_id) : 0;
 }
 
-/* The receipt of place `at`: 1; 0 if it has none, -1 with an exception set. */
+/* Appends one receipt: 1; 0 if the SEND gets none; -1 with an exception set. */
 static int put_outcome(Output *output, const Names *names, PyObject *ids, PyObject *result)
 {
     int64_t outcome[OUTCOME_FIELDS];

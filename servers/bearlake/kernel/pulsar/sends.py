@@ -1,7 +1,7 @@
-"""Pulsar SENDs as they lie in a receive buffer, and their receipts: the hot path of producers, a call for many.
+"""Parse Pulsar SENDs in a receive buffer and encode their receipts: the hot path of producers, with one call for many SENDs.
 
-Only the common SEND is taken here, whose entry is neither compressed nor encrypted nor a chunk, in a command that says nothing unusual.
-Whatever else it is, or is wrong with it, its frame is left to those who look closely and say why.
+This module takes only common SENDs: the entry is not compressed, encrypted or a chunk, and the command has no unusual fields. The
+caller's slow path handles every other frame and reports its errors.
 
 Source: Pulsar binary protocol specification (framing, CommandSend, CommandSendReceipt).
 """
@@ -42,10 +42,10 @@ _ACCEPTED, _DUPLICATE = 0, 1
 def parse_sends(
     frames: Buffer, start: int, end: int, count_max: int, payload_bytes_max: int, message_bytes_max: int, /
 ) -> list[SendEntry]:
-    """The SENDs at `start`, one frame behind the other, each with the record batch that it is stored as (`encode_entry`).
+    """Parse consecutive SEND frames from `start` on, each into the record batch that stores it (`encode_entry`).
 
-    Ends before the first frame that is not whole before `end`, not a common SEND, damaged or too large: `payload_bytes_max` bounds
-    the payload, `message_bytes_max` all behind the command. Takes at most `count_max`.
+    Stops before the first frame that is not complete at `end`, not a common SEND, damaged or too large: `payload_bytes_max` limits the
+    payload, `message_bytes_max` limits everything after the command. Takes at most `count_max` frames.
 
     Raises:
         ValueError: [start, end) is not inside `frames`.
@@ -85,7 +85,7 @@ def _send(view: memoryview, at: int, payload_bytes_max: int, message_bytes_max: 
 
 
 def _command(command: memoryview) -> tuple[int, int, int | None] | None:
-    """(producer id, sequence id, highest sequence id) of a SEND without a transaction, a chunk or a marker."""
+    """Return (producer id, sequence id, highest sequence id) of a SEND without a transaction, a chunk or a marker."""
     try:
         kind, body = fields(command)
         if (kind.number, kind.value, body.number) != (_TYPE, _SEND, _SEND) or body.content is None:
@@ -97,7 +97,7 @@ def _command(command: memoryview) -> tuple[int, int, int | None] | None:
             if field.number not in (_PRODUCER, _SEQUENCE, _COUNT, _HIGHEST) and field.value:
                 return None
             found[field.number] = field.value
-    except (MalformedField, ValueError):  # ValueError: more or less than two fields
+    except (MalformedField, ValueError):  # ValueError: not exactly two fields
         return None
     if found[_SEQUENCE] > _SEQUENCE_MAX or found.get(_HIGHEST, 0) > _SEQUENCE_MAX:
         return None
@@ -105,7 +105,7 @@ def _command(command: memoryview) -> tuple[int, int, int | None] | None:
 
 
 def _message(message: memoryview) -> tuple[memoryview, memoryview] | None:
-    """Metadata and payload of a message whose checksum is right."""
+    """Return the metadata and payload of a message; None if the frame or its checksum is wrong."""
     if len(message) < _METADATA_AT:
         return None
     magic, checksum = _CHECKSUM.unpack_from(message)
@@ -116,7 +116,7 @@ def _message(message: memoryview) -> tuple[memoryview, memoryview] | None:
 
 
 def _is_plain(metadata: memoryview) -> bool:
-    """Whether the entry is not compressed, encrypted or a chunk, and its properties are pairs."""
+    """Return whether the entry is not compressed, encrypted or a chunk, and all its properties are regular."""
     try:
         return all(map(_is_plain_field, fields(metadata)))
     except MalformedField:
@@ -142,13 +142,13 @@ def encode_receipts(
     start: int,
     /,
 ) -> tuple[bytes, int]:
-    """Frames of SEND_RECEIPT for the SENDs from place `start` on, and the place before which they end.
+    """Return SEND_RECEIPT frames for the SENDs from index `start` on, and the index of the next SEND.
 
-    They end before the first SEND that is neither appended nor a duplicate. A duplicate whose offset is not known has a message id
-    that names nothing. `partition` is that of message ids, -1: they have none.
+    Encoding stops before the first SEND that is neither appended nor a duplicate. The receipt of a duplicate whose offset is unknown
+    has the message id -1:-1. `partition` is the partition in message ids (-1: none).
 
     Raises:
-        ValueError: not as many results as SENDs, or no such place.
+        ValueError: the numbers of results and SENDs differ, or `start` is out of range.
     """
     if len(results) != len(ids) or not 0 <= start <= len(ids):
         raise ValueError("as many results as SENDs are expected, and a place among them")

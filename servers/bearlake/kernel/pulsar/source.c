@@ -1,4 +1,4 @@
-/* The records of a batch, and the reserved headers that tell whether a Pulsar client wrote it. Contract: source.py. */
+/* The records of a batch, and the reserved headers that show whether a Pulsar client wrote it. Contract: source.py. */
 #include "pulsar/source.h"
 
 #define ATTRIBUTE_LOG_APPEND_TIME 0x08
@@ -42,7 +42,7 @@ int open_source(Source *source, PyObject *batch, PyObject *records, Py_buffer *b
 void close_source(Py_buffer *batch_view, Py_buffer *records_view)
 {
     PyBuffer_Release(batch_view);
-    PyBuffer_Release(records_view); /* does nothing if it was not opened */
+    PyBuffer_Release(records_view); /* no-op if it was not opened */
 }
 
 bool read_row(const Source *source, Cursor *records, int64_t last_delta, Row *row)
@@ -70,7 +70,7 @@ static inline bool is_named(const Field *name, const char *wanted)
     return name->size == (int64_t)strlen(wanted) && memcmp(name->bytes, wanted, strlen(wanted)) == 0;
 }
 
-/* The last header of those before the `count`th; the record was found good. */
+/* The last of the first `count` headers; the record is valid. */
 static bool last_header(const Row *row, int32_t count, Field *name, Field *value)
 {
     Cursor cursor = row->headers;
@@ -80,7 +80,7 @@ static bool last_header(const Row *row, int32_t count, Field *name, Field *value
     return count > 0;
 }
 
-/* The last such varint, 0 if there is none. */
+/* The last varint with this number; 0 if there is none. */
 static uint64_t number_of(Cursor fields, uint32_t number, bool *is_there)
 {
     uint64_t value = 0;

@@ -1,4 +1,4 @@
-"""A record batch as the source of a Pulsar entry: its records, and the reserved headers that tell whether a Pulsar client wrote it."""
+"""A record batch as the source of a Pulsar entry: its records, and the reserved headers that show whether a Pulsar client wrote it."""
 
 from collections.abc import Iterator
 from struct import Struct
@@ -58,11 +58,15 @@ class Source:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to deliver."""
+        """Whether the batch is a control batch or has no records."""
         return bool(self.attributes & _CONTROL) or self.record_count == 0
 
     def rows(self) -> Iterator[Row]:
-        """The records, each at a later offset than the one before, and nothing behind the last one; at least one."""
+        """Yield the records, at least one, in ascending offset order.
+
+        Raises:
+            Corrupt: a record is malformed, its offset does not ascend, or bytes follow the last record.
+        """
         is_stamped = self.attributes & _LOG_APPEND_TIME
         position, last = 0, -1
         for index in range(max(self.record_count, 1)):
@@ -80,12 +84,12 @@ class Source:
 
 
 def malformed(index: int) -> Corrupt:
-    """The error of record `index`."""
+    """Return the error for record `index`."""
     return Corrupt(f"record {index} of a batch is malformed")
 
 
 class Entry(NamedTuple):
-    """What the entry header says."""
+    """The content of an entry header."""
 
     flags: int
     fields: list[Field]
@@ -95,12 +99,12 @@ class Entry(NamedTuple):
 
     @property
     def is_batch(self) -> bool:
-        """Whether its messages are records of their own."""
+        """Whether each message is a record of its own."""
         return self.message_count is not None and not self.flags & IS_OPAQUE
 
 
 def entry_of(source: Source) -> Entry | None:
-    """The entry header of the first record; None: there is none that is right."""
+    """Return the entry header of the first record; None if it has no valid entry header."""
     first = next(source.rows())
     if not first.headers or first.delta != 0:
         return None
@@ -123,7 +127,7 @@ def entry_of(source: Source) -> Entry | None:
 
 
 def said_by(headers: Headers) -> tuple[list[Field] | None, Headers]:
-    """The fields of the message header (None: they are malformed), and the properties before it."""
+    """Return the fields of the message header (None if malformed), and the properties before it."""
     if not headers or headers[-1][0] != MESSAGE_HEADER:
         return [], headers
     try:

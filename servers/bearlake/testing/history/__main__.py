@@ -1,4 +1,4 @@
-"""`python -m bearlake.testing.history check FILE...`: prints what was judged and each violation; exit code 1 if there is any."""
+"""`python -m bearlake.testing.history check FILE...`: prints what was checked and each violation; exit code 1 if there is a violation."""
 
 import argparse
 import sys
@@ -10,7 +10,7 @@ from bearlake.testing.history.format import Malformed
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0: every promise was kept; 1: one was broken; 2: the files are not a history."""
+    """Run the command; exit code 0: every promise was kept, 1: a promise was broken, 2: the files are not a history."""
     parser = argparse.ArgumentParser(prog="python -m bearlake.testing.history", description=__doc__)
     commands = parser.add_subparsers(required=True)
     check = commands.add_parser("check", help="judge the history in these files")

@@ -1,7 +1,7 @@
-"""Runs the judges over a whole history: splits it by subject (partition, group, committed offset, topic), judges each alone.
+"""Run the judges over a whole history: split it by subject (partition, group, committed offset, topic) and judge each subject alone.
 
-`check` takes operations that are in memory. `check_files` spreads the operations of files over buckets on disk first, so that only one
-bucket (about 1/64 of the history, or its largest partition) is in memory at a time.
+`check` takes operations in memory. `check_files` first distributes the operations of files over buckets on disk, so that only one bucket
+(about 1/64 of the history, or its largest partition) is in memory at a time.
 """
 
 import marshal
@@ -29,12 +29,12 @@ Subject = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How strictly to judge."""
+    """The strictness of the judges."""
 
     is_strict: bool = False
-    """An operation that its client gave up cannot take effect after the client's next acknowledged one."""
+    """An operation that its client gave up cannot take effect after the client's next acknowledged operation."""
     slack: int = 0
-    """Overlap of assignments, in units of the history's clock, that is accepted."""
+    """Accepted overlap of assignments, in units of the history's clock."""
 
 
 DEFAULT = Options()
@@ -42,7 +42,7 @@ DEFAULT = Options()
 
 @dataclass(slots=True, kw_only=True)
 class Verdict:
-    """What was judged, and what was found."""
+    """Counts of what was judged, and the violations."""
 
     violations: list[Violation] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
@@ -55,7 +55,7 @@ class Verdict:
 
 
 def check(operations: Iterable[Operation], options: Options = DEFAULT) -> Verdict:
-    """Judge operations that are in memory, in any order."""
+    """Judge operations in memory, in any order."""
     verdict = Verdict()
     _judge_all(operations, options, verdict)
     return verdict
@@ -78,7 +78,7 @@ def check_files(paths: Sequence[Path], options: Options = DEFAULT) -> Verdict:
 def _spooled(bucket: BinaryIO) -> Iterator[Operation]:
     while True:
         try:
-            yield Events(*marshal.load(bucket)).operation()  # noqa: S302 - written by this process a moment ago
+            yield Events(*marshal.load(bucket)).operation()  # noqa: S302 - written by this process
         except EOFError:
             return
 

@@ -1,6 +1,6 @@
-"""What the operations on one incarnation of a partition say about its log: which record lies at which offset, and who says so.
+"""The log of one incarnation of a partition as the operations show it: the record at each offset, and the operation that showed it.
 
-Contradictions show while the evidence is collected: two records at one offset, one record at two offsets, a record that nobody sent.
+Collecting the evidence reveals contradictions: two records at one offset, one record at two offsets, a record that was never sent.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ class Sent(NamedTuple):
 
 
 class Place(NamedTuple):
-    """The record at an offset, and the operation that showed it first. An empty digest: not known."""
+    """The record at an offset, and the operation that first showed it. An empty digest: unknown."""
 
     id: str
     digest: str
@@ -28,7 +28,7 @@ class Place(NamedTuple):
 
 
 def sent_records(produces: Iterable[Operation]) -> dict[str, Sent]:
-    """All records that were sent to the partition, by id. Raises `ValueError` for an id that is used twice."""
+    """Return all records that were sent to the partition, by id. Raises `ValueError` if two records have the same id."""
     found: dict[str, Sent] = {}
     for operation in produces:
         call = operation.call
@@ -41,26 +41,26 @@ def sent_records(produces: Iterable[Operation]) -> dict[str, Sent]:
 
 
 def incarnation_of(operation: Operation) -> str:
-    """The incarnation that a produce went to; "" when it is not known."""
+    """Return the incarnation that a produce wrote to; "" if unknown."""
     assert isinstance(operation.call, Produce)
     return operation.answer.incarnation or operation.call.log.incarnation
 
 
 class Evidence:
-    """See the module. `places` and `offsets` are what is known of the log."""
+    """The known part of a log, in `places` and `offsets`; see the module."""
 
     def __init__(self, log: Log, sent: Mapping[str, Sent]) -> None:
         self.log = log
         self.sent = sent
         self.places: dict[int, Place] = {}
         self.offsets: dict[str, int] = {}
-        """The smallest offset of each record, by id."""
+        """The smallest known offset of each record, by id."""
         self.read: set[int] = set()
-        """Offsets that a reader got from the log."""
+        """Offsets that readers of the log returned."""
         self.counts: Counter[str] = Counter()
 
     def collect(self, operations: Iterable[Operation]) -> Iterator[Violation]:
-        """Take in acknowledgements, reads and rows; yield the contradictions."""
+        """Add acknowledgements, reads and rows; yield the contradictions."""
         for operation in operations:
             if not operation.is_ok:
                 continue
@@ -145,7 +145,7 @@ class Evidence:
         yield self._broken(Promise.ONCE, detail, offset, sent.operation, self.places[first].operation, operation)
 
     def check_order(self, produces: Sequence[Operation]) -> Iterator[Violation]:
-        """The order of each producer's records; `produces` are all of the partition."""
+        """Check the order of each producer's records; `produces` are all those of the partition."""
         newest: dict[tuple[str, str], tuple[int, str, Operation]] = {}
         for operation in sorted(produces, key=_sequence):
             call = operation.call

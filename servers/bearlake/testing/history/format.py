@@ -1,13 +1,14 @@
-"""The file of a history: JSON lines, version 1. One event per line, appended by one process; several files make one history.
+"""The file of a history: JSON lines, version 1. One process appends one event per line; several files form one history.
 
-    {"history": 1, "clock": "monotonic_ns"}                     header: first line, and again when a process goes on with the file
+    {"history": 1, "clock": "monotonic_ns"}                     header: first line, and again when a process continues the file
     {"e": "invoke", "i": 7, "t": 1200, "p": "producer-1", "op": "produce", "log": ["orders", 0, "f3a…"], …}
     {"e": "ok",     "i": 7, "t": 1900, "offset": 41}
     {"e": "fail",   "i": 8, "t": 1950, "why": "out_of_range"}
     {"e": "unknown","i": 9, "t": 2100, "settled": true}
 
-`i` pairs the two events of an operation: unique in the file since the last header. `t` is the time (integer) by the clock that all files
-of the history share. An operation without a second event, and a last line that is cut off, are what a killed process leaves: unknown.
+`i` pairs the two events of an operation; it is unique in the file since the last header. `t` is the time (integer) by the clock that all
+files of the history share. A killed process leaves operations without a second event, whose outcome is unknown, and may leave a
+truncated last line, which is ignored.
 
     op         call                                                                          answer of ok
     produce    log producer kind sequence records=[[id, digest]…] session tabular            offset incarnation
@@ -25,8 +26,8 @@ of the history share. An operation without a second event, and a last line that 
     delete     topic incarnation
     describe   topic                                                                         incarnation
 
-`log` is [topic, partition] or [topic, partition, incarnation]. Fields with a default may be left out; their meaning is said in `model.py`.
-Unknown fields are ignored, unknown operations are an error. A version with another meaning gets another number.
+`log` is [topic, partition] or [topic, partition, incarnation]. Fields with a default may be omitted; `model.py` documents the fields.
+Unknown fields are ignored; unknown operations are an error. A format with a different meaning gets a new version number.
 """
 
 import json
@@ -65,7 +66,7 @@ Json = Mapping[str, Any]
 
 
 class Malformed(ValueError):
-    """A line is not one of this format."""
+    """A line does not have this format."""
 
 
 CALLS: Mapping[str, type[Call]] = {
@@ -92,7 +93,7 @@ _NAMES: Mapping[type, Sequence[tuple[str, str, object]]] = {
     kind: [(name, RENAMED.get(name, name), field.default) for name, field in kind.__dataclass_fields__.items()]
     for kind in (*CALLS.values(), Answer)
 }
-"""Of each kind its fields: name, key in the file, default."""
+"""The fields of each kind of operation: name, key in the file, default."""
 _DECODE: Mapping[str, Callable[[Any], Any]] = {
     "log": lambda value: Log(*value),
     "kind": Kind,
@@ -101,22 +102,22 @@ _DECODE: Mapping[str, Callable[[Any], Any]] = {
 
 
 def header(clock: str) -> str:
-    """The first line of a file."""
+    """Return the first line of a file."""
     return _line({"history": VERSION, "clock": clock})
 
 
 def invoke(number: int, time: int, process: str, call: Call) -> str:
-    """The line that begins an operation."""
+    """Return the line that begins an operation."""
     return _line({"e": "invoke", "i": number, "t": time, "p": process, "op": NAMES[type(call)], **_fields(call)})
 
 
 def completion(number: int, time: int, outcome: Outcome, answer: Answer = NOTHING) -> str:
-    """The line that ends an operation."""
+    """Return the line that ends an operation."""
     return _line({"e": outcome.value, "i": number, "t": time, **_fields(answer)})
 
 
 def decode_call(event: Json) -> Call:
-    """The call of an `invoke` event. Raises `Malformed`."""
+    """Decode the call of an `invoke` event. Raises `Malformed`."""
     kind = CALLS.get(event["op"])
     if kind is None:
         raise Malformed(f"unknown operation {event['op']!r}")
@@ -124,12 +125,12 @@ def decode_call(event: Json) -> Call:
 
 
 def decode_answer(event: Json) -> Answer:
-    """The answer of any other event. Raises `Malformed`."""
+    """Decode the answer of any other event. Raises `Malformed`."""
     return Answer(**_decoded(event, Answer, Seen))
 
 
 def _fields(value: Call | Answer) -> dict[str, object]:
-    """The fields that differ from their default."""
+    """Return the fields that differ from their default."""
     found = {}
     for name, key, default in _NAMES[type(value)]:
         present = getattr(value, name)

@@ -1,4 +1,4 @@
-"""Real-time order: what is known before an operation begins bounds what it may be answered."""
+"""Real-time order: values that are known before an operation begins limit its valid answers."""
 
 from bisect import bisect_left
 from collections.abc import Iterable
@@ -8,16 +8,16 @@ from bearlake.testing.history.model import Operation
 
 
 class Frontier:
-    """The largest value that operations had shown by a time, and the operation that showed it."""
+    """The largest value that operations had shown by a given time, and the operation that showed it."""
 
     def __init__(self, shown: Iterable[tuple[int, Operation]]) -> None:
-        """`shown` are (value, acknowledged operation) pairs; a value is known when its operation has ended."""
+        """`shown` holds (value, acknowledged operation) pairs; a value is known once its operation has ended."""
         ordered = sorted(shown, key=lambda item: item[1].returned)
         self._times = [operation.returned for _, operation in ordered]
         self._largest = list(accumulate(ordered, _larger))
 
     def before(self, time: int) -> tuple[int, Operation] | None:
-        """The largest value of operations that ended strictly before `time`."""
+        """Return the largest value of operations that ended strictly before `time`."""
         at = bisect_left(self._times, time)
         return self._largest[at - 1] if at else None
 

@@ -1,10 +1,11 @@
-"""Judges assignments: at any time, at most one member of a group is entitled to believe that it owns a partition.
+"""Judge assignments: at any time, at most one member of a group may believe that it owns a partition.
 
-A member is entitled from when it learns an answer that confirms its place until `patience` after it asked the question, and in any case
-only while it holds the partition. A coordinator that keeps its members' timeouts gives nobody else the partition in that time.
+A member may believe so from the time it receives an answer that confirms its membership until `patience` after it sent the request, and
+only while it holds the partition. A coordinator that respects its members' timeouts assigns the partition to no other member in that
+time.
 
 Source: Kafka's group protocol: a member is expelled a session timeout after its last heartbeat arrived, or a rebalance timeout after a
-round began, and a heartbeat that is confirmed was asked before the round.
+round began, and a heartbeat that is confirmed was sent before the round.
 """
 
 import heapq
@@ -19,7 +20,7 @@ NEVER = 1 << 62
 
 
 class Interval(NamedTuple):
-    """A member may believe in its assignment in [start, end); `because` is the operation that confirms it."""
+    """A member may believe in its assignment during [start, end); `because` is the operation that confirms the assignment."""
 
     start: int
     end: int
@@ -28,7 +29,7 @@ class Interval(NamedTuple):
 
 
 def judge_group(operations: Sequence[Operation], *, slack: int) -> Iterator[Violation]:
-    """Judge one group's members. Overlaps of at most `slack` are accepted (for clients that end their assignment a little late)."""
+    """Judge one group's members. Overlaps of at most `slack` are accepted, for clients that give up their assignment slightly late."""
     confirmed: dict[tuple[str, int], list[Operation]] = defaultdict(list)
     for operation in operations:
         call = operation.call
@@ -66,7 +67,7 @@ def _intervals(operation: Operation, call: Hold, confirmed: Sequence[Operation])
 
 
 def _overlaps(log: Log, intervals: Sequence[Interval], slack: int) -> Iterator[Violation]:
-    """Each pair of intervals of different members that overlap, with one violation per pair of members."""
+    """Yield the overlapping intervals of different members, one violation per pair of members."""
     open_: list[tuple[int, int, Interval]] = []
     told: set[tuple[str, str]] = set()
     for number, interval in enumerate(intervals):

@@ -1,23 +1,23 @@
-"""Linearizability: whether operations of an object can be put in one order that agrees with real time and with what the object does.
+"""Linearizability: whether the operations of an object have a total order that agrees with real time and with the object's semantics.
 
-The search goes through the history once and keeps every *configuration* that is possible so far: the object's state, and the operations
-under way that have taken effect already. When an operation returns, configurations in which it has not taken effect take effects until it
-has; if none is left, the history is not linearizable, and the operation that returned is the witness.
+The search goes through the history once and keeps every *configuration* that is possible so far: the object's state, and the pending
+operations that have already taken effect. When an operation returns, each configuration where the operation has not taken effect applies
+pending operations until it has. If no configuration is left, the history is not linearizable, and the returned operation is the witness.
 
-Operations that need not take effect (unknown outcomes) never return: they stay possible until an operation that supersedes them has
-taken effect. Two rules keep histories with many of them feasible; neither misses or invents a contradiction.
+Optional operations (unknown outcomes) may never take effect. They never return: they stay pending until an operation that supersedes them
+takes effect. Two rules keep histories with many optional operations feasible; neither misses or invents a contradiction.
 
-*Choice.* Of optional operations of one `kind`, the one that expires first is tried first. Let an order use `b` where `a` of the same
-kind is under way too, and let `a` expire whenever `b` does, or earlier. Put `a` in the place of `b`, and `b` in the place of `a` if the
-order uses `a` later. Both have the same effect, have started, and have no end. The later place is before the moment at which `a` expires,
-so `b` has not expired there. The new order is as valid as the old one. So only the operations of a kind that expire first need to be
-tried; those that never expire are used in the order of their starts.
+*Choice.* Of the optional operations of one `kind`, the search first tries the one that expires first. Suppose that an order uses `b`
+while `a` of the same kind is also pending, and that `a` expires with `b` or earlier. Replace `b` by `a`, and replace `a` by `b` if the
+order uses `a` later. Both have the same effect, have started, and have no end. The later position is before `a` expires, so `b` has not
+expired there. The new order is as valid as the old one. So only the operations of a kind that expire first need to be tried; operations
+that never expire are used in the order of their starts.
 
-*Cover.* A configuration covers another one with the same state and the same operations with an end, if each optional operation that only
-the other one has left can be paired with one of the same kind that only the first one has left and that expires no earlier. What
-the other one can still do, the first one can do with the partners. Only configurations that no other one covers are kept.
+*Cover.* Configuration A covers configuration B if both have the same state and have applied the same operations with an end, and if each
+unused optional operation of B that A has used can be paired with an unused operation of A that B has used, of the same kind and expiring
+no earlier. A can do everything that B can still do, with the partners. The search keeps only configurations that no other covers.
 
-An optional operation that has become impossible for good (`last`) is forgotten: whether it was used makes no difference any more.
+The search drops an optional operation that can never take effect any more (`last`), because its use no longer makes a difference.
 
 Source: Wing and Gong, "Testing and Verifying Concurrent Objects" (1993); Lowe, "Testing for linearizability" (2017): memoized
 configurations, just-in-time linearization.
@@ -37,23 +37,23 @@ class Step(Generic[S]):
 
     start: int
     end: int | None
-    """When it has taken effect at the latest; None: at any later time, or never."""
+    """The latest time of its effect; None: any later time, or never."""
     effect: Callable[[S], Iterable[S]]
-    """The states that it may lead to from a state; none: it is not possible there."""
+    """The possible next states from a state; empty: the operation is not possible there."""
     gives: Hashable = None
-    """Of an optional operation: it matters only to operations under way that `want` this (a write to its readers). None: to any."""
+    """An optional operation matters only to pending operations that `want` this value (a write to its readers). None: to any."""
     kind: Hashable = None
-    """Of an optional operation: those of one kind have the same effect, give the same and supersede nothing. None: a kind of its own."""
+    """Optional operations of one kind have the same effect and the same `gives`, and supersede nothing. None: a kind of its own."""
     last: int | None = None
-    """Of an optional operation: it is possible in no state that is left when all operations with an end by then have taken effect."""
+    """Once all operations that end by this time have taken effect, this optional operation is possible in no remaining state."""
     wants: Hashable = None
-    """The `gives` of the optional operations that this one needs (a read names its write)."""
+    """The `gives` of the optional operations that this operation needs (a read names its write)."""
     supersedes: frozenset[int] = frozenset()
-    """Indices of optional operations that cannot take effect after this one has."""
+    """Indices of the optional operations that cannot take effect after this operation."""
 
     @property
     def is_optional(self) -> bool:
-        """Whether it need not take effect."""
+        """Whether the operation may never take effect."""
         return self.end is None
 
 
@@ -62,7 +62,7 @@ _Reached = dict[tuple[S, frozenset[int]], list[frozenset[int]]]
 
 
 def first_contradiction(steps: Sequence[Step[S]], initial: S) -> int | None:
-    """Index of the first operation (by its end) that no order explains; None: the history is linearizable."""
+    """Return the index of the first operation (by its end) that no order explains; None: the history is linearizable."""
     events = sorted(
         [
             *((step.start, 0, index) for index, step in enumerate(steps)),
@@ -99,7 +99,7 @@ class _Search(Generic[S]):
         self._superseding = {other: frozenset(by) for other, by in superseding.items()}
 
     def until(self, configurations: Iterable[_Configuration[S]], index: int) -> set[_Configuration[S]]:
-        """The minimal configurations that follow from these and in which the operation has taken effect."""
+        """Return the minimal configurations that are reachable from these and where the operation has taken effect."""
         reached: _Reached[S] = {}
         found: set[_Configuration[S]] = set()
         # By number of effects, so that minimal configurations come first.
@@ -121,7 +121,7 @@ class _Search(Generic[S]):
         return found
 
     def _useful(self) -> list[list[list[int]]]:
-        """Operations under way whose effect may matter now: by kind, and by what supersedes them, in the order of their starts."""
+        """Return the pending operations whose effect may matter now, by kind and by superseding operations, in order of their starts."""
         wanted = {self._steps[index].wants for index in self.pending}
         kinds: dict[Hashable, dict[frozenset[int], list[int]]] = defaultdict(lambda: defaultdict(list))
         for index in sorted(self.pending):
@@ -135,7 +135,7 @@ class _Search(Generic[S]):
         return (index,) if step.end is not None or step.kind is None else (None, step.kind)
 
     def _choices(self, useful: list[list[list[int]]], used: frozenset[int]) -> Iterator[int]:
-        """Operations to try next: of each kind those that no other one left of it expires with or before."""
+        """Yield the operations to try next: of each kind, those for which no other unused operation expires with or before them."""
         for kind in useful:
             firsts = [
                 first for alike in kind if (first := next((at for at in alike if at not in used), None)) is not None
@@ -148,7 +148,7 @@ class _Search(Generic[S]):
             yield from kept
 
     def _expires_with(self, one: int, other: int) -> bool:
-        """Whether in every order the first has expired when the second expires."""
+        """Return whether in every order `one` has expired when `other` expires."""
         mine, its = self._superseding.get(one, frozenset()), self._superseding.get(other, frozenset())
         return all(by in mine or any(self._is_before(earlier, by) for earlier in mine) for by in its)
 
@@ -157,7 +157,7 @@ class _Search(Generic[S]):
         return end is not None and end < self._steps[other].start
 
     def minimal(self, configurations: Iterable[_Configuration[S]]) -> set[_Configuration[S]]:
-        """Those that no other one covers."""
+        """Return the configurations that no other configuration covers."""
         reached: _Reached[S] = {}
         ordered = sorted(set(configurations), key=lambda item: len(item[1]))
         return {(state, used) for state, used in ordered if self._is_new(reached, state, used)}
@@ -171,7 +171,7 @@ class _Search(Generic[S]):
         return True
 
     def _covers(self, one: frozenset[int], other: frozenset[int]) -> bool:
-        """Whether each operation that only the first has used has a partner that only the second has used."""
+        """Return whether each operation that only `one` has used has a partner that only `other` has used."""
         partners = sorted(other - one)
         missing = sorted(one - other)
         if len(missing) > len(partners):
@@ -184,5 +184,5 @@ class _Search(Generic[S]):
         return True
 
     def _replaces(self, one: int, other: int) -> bool:
-        """Whether the first, where it is left, does for the second."""
+        """Return whether `one`, if unused, can replace `other`."""
         return self._kind(one) == self._kind(other) and self._expires_with(other, one)

@@ -1,7 +1,7 @@
-"""Judges one partition of a topic, in all its incarnations: what was sent, acknowledged and read.
+"""Judge one partition of a topic, in all its incarnations: the records that were sent, acknowledged and read.
 
-What is not judged, because it is not promised: how soon a server sees what another one has committed (a read may be empty, and the end
-that it tells may lag), and where a retention rule moves the start.
+Two things are not promised and so not judged: how soon a server sees the commits of another server (a read may be empty, and its end
+offset may lag), and where retention moves the start offset.
 """
 
 from bisect import bisect_left
@@ -28,7 +28,7 @@ from bearlake.testing.history.rows import judge_rows
 
 
 def judge_partition(operations: Sequence[Operation], counts: Counter[str]) -> Iterator[Violation]:
-    """Judge the operations on one partition, and add to `counts` what they were."""
+    """Judge the operations on one partition, and add their number by kind to `counts`."""
     operations = sorted(operations, key=lambda operation: operation.start)
     produces = [operation for operation in operations if isinstance(operation.call, Produce)]
     sent = sent_records(produces)
@@ -58,12 +58,12 @@ def _log(operation: Operation) -> Log:
 
 
 def _is_placed(operation: Operation) -> bool:
-    """Whether the operation names an incarnation: a produce that was not acknowledged need not."""
+    """Return whether the operation names an incarnation; a produce that was not acknowledged may name none."""
     return operation.is_ok or not isinstance(operation.call, Produce)
 
 
 class _Order:
-    """Density, and real-time order of ends and starts."""
+    """Checks of density, and of the real-time order of end and start offsets."""
 
     def __init__(self, evidence: Evidence, operations: Sequence[Operation]) -> None:
         self._evidence = evidence
@@ -81,11 +81,11 @@ class _Order:
         self._starts = Frontier((start, operation) for operation in done for start in _shown_starts(operation))
 
     def _is_asked_for(self, start: int, shown_by: Operation) -> bool:
-        """Whether a trim asked for the start before the operation that shows it had ended."""
+        """Return whether a trim asked for the start before the operation that shows it ended."""
         return any(begun < shown_by.returned for begun, asked in self._trims if asked == start)
 
     def _shown_ends(self, operation: Operation) -> Iterator[int]:
-        """Ends that an operation proves: the log is at least that long when the operation ends."""
+        """Yield the end offsets that an operation proves: the log is at least that long when the operation ends."""
         call, answer = operation.call, operation.answer
         if not operation.is_ok:
             return
@@ -99,7 +99,7 @@ class _Order:
                 yield answer.records[-1].offset + 1
 
     def judge(self) -> Iterator[Violation]:
-        """All rules of this class."""
+        """Apply all rules of this class."""
         newest = self._newest_senders()
         for operation in self._operations:
             call = operation.call
@@ -157,16 +157,16 @@ class _Order:
             yield broken(Promise.READABLE, self._log, detail, before[1], operation, focus=call.start)
 
     def _start_max(self, operation: Operation | None = None) -> int:
-        """The largest start that the log may have had when the operation ended: what trims had asked for, and what a rule may have done.
+        """Return the largest start that the log may have had when the operation ended, by the trims so far and by retention.
 
-        A start that was shown before any trim asked for it is a rule's, at any time.
+        A start that was shown before any trim asked for it comes from retention, and may apply at any time.
         """
         until = operation.end if operation is not None else None
         asked = [start for begun, start in self._trims if until is None or begun < until]
         return max([0, self._ruled_start, *asked])
 
     def _newest_senders(self) -> tuple[list[int], list[Operation]]:
-        """Known offsets in order, and for each the operation that was begun last among those that sent it or one before it."""
+        """Return the known offsets in order, and for each the latest-begun operation that sent its record or an earlier one."""
         known = [
             (offset, self._evidence.sent[place.id].operation)
             for offset, place in sorted(self._evidence.places.items())
@@ -176,7 +176,7 @@ class _Order:
         return [offset for offset, _ in known], newest
 
     def _from_the_future(self, operation: Operation, newest: tuple[list[int], list[Operation]]) -> Iterator[Violation]:
-        """An end that was told counts only records that had been sent by then."""
+        """Check that a returned end offset counts only records that had been sent by then."""
         end = operation.answer.end
         if end is None:
             return
@@ -202,7 +202,7 @@ class _Order:
             if not isinstance(call, Produce) or not operation.is_ok or operation.returned >= by.start:
                 continue
             is_here = incarnation_of(operation) == self._log.incarnation and operation.answer.offset in (None, -1)
-            # A record whose offset was not told may lie below the start.
+            # A record of unknown offset may lie below the start.
             if is_here and start == 0 and any(record.id not in self._evidence.offsets for record in call.records):
                 detail = f"{call.records[0].id} was acknowledged without an offset, and never read"
                 yield broken(Promise.COMPLETE, self._log, detail, operation, by)

@@ -1,12 +1,12 @@
-"""What a history holds: operations of clients, each with its interval of time, its call and its answer.
+"""The contents of a history: operations of clients, each with its time interval, its call and its answer.
 
-Times are integers of one monotone clock that all writers share (nanoseconds of CLOCK_MONOTONIC on one host; any growing number in a
+Times are integers of one monotonic clock that all writers share (nanoseconds of CLOCK_MONOTONIC on one host; any growing number in a
 simulation). Operation A happened before B only if A ended strictly before B began.
 
 Outcomes:
-    ok       the client got a positive answer
-    fail     the client got a definitive refusal: the operation has no effect, now or later
-    unknown  the client does not know: the operation takes effect once or never, at any time after its start
+    ok       the client received a positive answer
+    fail     the client received a definitive refusal: the operation has no effect, now or later
+    unknown  the client received neither: the operation takes effect once or never, at any time after its start
 """
 
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 
 class Outcome(StrEnum):
-    """See the module."""
+    """The outcome of an operation; see the module."""
 
     OK = "ok"
     FAIL = "fail"
@@ -23,14 +23,14 @@ class Outcome(StrEnum):
 
 
 class Kind(StrEnum):
-    """What a producer is promised."""
+    """The delivery guarantee of a producer."""
 
     IDEMPOTENT = "idempotent"
-    """Sends again until it knows; each record is stored at most once, in order of sequence."""
+    """Retries until the outcome is known; each record is stored at most once, in order of sequence."""
     SINGLE = "single"
-    """Sends each record once and never again; stored at most once, in order of sequence within a session (a connection)."""
+    """Sends each record once, without retries; stored at most once, in order of sequence within a session (a connection)."""
     PLAIN = "plain"
-    """Sends again without deduplication: an acknowledged record is stored at least once, in any order."""
+    """Retries without deduplication: an acknowledged record is stored at least once, in any order."""
 
 
 class Log(NamedTuple):
@@ -39,32 +39,32 @@ class Log(NamedTuple):
     topic: str
     partition: int
     incarnation: str = ""
-    """Id of the incarnation; empty: the client does not know it, or the topic is never created twice."""
+    """Id of the incarnation; empty: unknown to the client, or the topic is never created twice."""
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.partition}" + (f"@{self.incarnation}" if self.incarnation else "")
 
 
 class Record(NamedTuple):
-    """A record as it is sent: an id that no other record of the topic has, and a digest of key, value, headers and timestamp."""
+    """A record as sent: an id unique in the topic, and a digest of key, value, headers and timestamp."""
 
     id: str
     digest: str = ""
-    """Empty: not known (the server stamps the timestamp)."""
+    """Empty: unknown (the server sets the timestamp)."""
 
 
 class Seen(NamedTuple):
-    """A record as a reader gets it."""
+    """A record as a reader receives it."""
 
     offset: int
     id: str
-    """Empty: the reader looked at offsets alone."""
+    """Empty: the reader only reads offsets."""
     digest: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Produce:
-    """Send one batch. Answer: `offset` of its first record (None: stored, the offset is not told), `incarnation` if the call has none."""
+    """Send one batch. Answer: `offset` of its first record (None: stored at an unknown offset), `incarnation` if the call has none."""
 
     log: Log
     producer: str
@@ -73,16 +73,16 @@ class Produce:
     """Grows with each batch of the producer (and session) in this partition, in the order in which the client issued them."""
     records: tuple[Record, ...]
     session: str = ""
-    """Order is promised within one session of a producer. Empty for idempotent producers: one session for all."""
+    """Order is promised within one session of a producer. Empty for idempotent producers, which have a single session."""
     is_tabular: bool = True
-    """Whether rows of a table can hold the batch."""
+    """Whether table rows can hold the batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
-    """Read from offset `start` on. Answer: `records`, the log's `end` as told (at least behind the records; it may lag).
+    """Read from offset `start` on. Answer: `records`, and the log's `end` (not before the end of the records; it may lag).
 
-    `fail` with `why` "out_of_range" may tell the log's `start`, where a retention rule moves it.
+    A `fail` with `why` "out_of_range" may include the log's `start`, if retention moves it.
     """
 
     log: Log
@@ -93,7 +93,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """Ask for the log's bounds. Answer: `start`, `end`; both as of some moment between call and answer."""
+    """Ask for the log's bounds. Answer: `start` and `end`, both as of some moment between call and answer."""
 
     log: Log
     server: str = ""
@@ -112,7 +112,7 @@ class Trim:
 class Rows:
     """Read the partition's rows in SQL. Answer: `records` in any order.
 
-    With `start` and `end`, the rows of these offsets are promised to be there.
+    With `start` and `end`, the rows of all offsets in [start, end) must be present.
     """
 
     log: Log
@@ -123,7 +123,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Count:
-    """Count the rows with offsets in [start, end) in SQL, all promised to be there. Answer: `count`."""
+    """Count the rows with offsets in [start, end) in SQL; all must be present. Answer: `count`."""
 
     log: Log
     start: int
@@ -133,7 +133,7 @@ class Count:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Complete:
-    """All of the log was read by now, from `start` (its start then) to its end: what was acknowledged before must have been read."""
+    """The log has been read from `start` (its start at that time) to its end: reads must have returned all acknowledged records."""
 
     log: Log
     start: int = 0
@@ -141,10 +141,10 @@ class Complete:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """A member of a group has partitions: the call is written when it learns its assignment, `ok` when it has given them up.
+    """A member of a group owns partitions: the call is written when it receives its assignment, `ok` when it has given them up.
 
-    The member may believe in its assignment for `patience` after it asked the last question that was confirmed (the sync, at `asked`; a
-    heartbeat): the smaller of its session timeout and its rebalance timeout. None: until it gives the partitions up.
+    The member may believe in its assignment for `patience` after it sent the last confirmed request (the sync, at `asked`; a
+    heartbeat). `patience` is the smaller of its session timeout and its rebalance timeout; None: until it gives the partitions up.
     """
 
     group: str
@@ -157,7 +157,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confirm:
-    """A member asks whether it still has its place in this generation; `ok`: yes."""
+    """A member asks whether it still belongs to this generation; `ok`: yes."""
 
     group: str
     member: str
@@ -166,7 +166,7 @@ class Confirm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """Write a group's offset of one partition; None: forget it."""
+    """Write a group's offset of one partition; None: delete the offset."""
 
     group: str
     log: Log
@@ -175,7 +175,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """Read a group's offset of one partition. Answer: `offset`, None: there is none."""
+    """Read a group's offset of one partition. Answer: `offset`; None: no offset."""
 
     group: str
     log: Log
@@ -183,14 +183,14 @@ class Committed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Create:
-    """Create a topic. Answer: its `incarnation`; None: not told. `fail` with `why` "exists": there was one."""
+    """Create a topic. Answer: its `incarnation`; None: not returned. `fail` with `why` "exists": the topic exists."""
 
     topic: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delete:
-    """Delete a topic, or only this incarnation of it. `fail` with `why` "missing": there was none."""
+    """Delete a topic, or only this incarnation of it. `fail` with `why` "missing": no such topic."""
 
     topic: str
     incarnation: str | None = None
@@ -198,7 +198,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Describe:
-    """Ask for a topic by name. Answer: its `incarnation`, None: there is none, "": there is one whose id is not told."""
+    """Ask for a topic by name. Answer: its `incarnation`; None: no such topic; "": the topic exists, its id is not returned."""
 
     topic: str
 
@@ -216,7 +216,7 @@ OUT_OF_RANGE = "out_of_range"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What an operation was answered; which fields count is said by each call."""
+    """The answer to an operation; each call documents which fields it uses."""
 
     offset: int | None = None
     records: tuple[Seen, ...] = ()
@@ -225,10 +225,10 @@ class Answer:
     count: int | None = None
     incarnation: str | None = None
     why: str = ""
-    """Of a failure: EXISTS, MISSING, OUT_OF_RANGE have a meaning, all else is text."""
+    """The reason of a failure: EXISTS, MISSING and OUT_OF_RANGE have a meaning, any other value is free text."""
     is_settled: bool = False
-    """Of an unknown outcome: a server has answered. The operation may have an effect, but not after the next acknowledged write of the
-    same process has had its own."""
+    """The outcome is unknown although a server answered. The operation may take effect, but not after the next acknowledged write of the
+    same process has taken effect."""
 
 
 NOTHING = Answer()
@@ -241,7 +241,7 @@ class Operation:
     process: str
     start: int
     end: int | None
-    """When the client stopped waiting; None: it never did."""
+    """When the client stopped waiting; None: never."""
     outcome: Outcome
     call: Call
     answer: Answer = field(default=NOTHING)
@@ -255,6 +255,6 @@ class Operation:
 
     @property
     def returned(self) -> int:
-        """When the operation had taken effect at the latest; only of acknowledged ones."""
+        """The latest time of the operation's effect; only defined for acknowledged operations."""
         assert self.end is not None
         return self.end

@@ -1,4 +1,4 @@
-"""What clients are promised, in their words; a violation names the promise and shows the operations that contradict it."""
+"""The promises to clients, in client terms; a violation names the promise and shows the operations that contradict it."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,7 +9,7 @@ RECORDS_SHOWN = 4
 
 
 class Promise(StrEnum):
-    """Each promise that the checker judges. Sources are the clients' protocols: KIP-98, Kafka's group protocol, Herlihy and Wing 1990."""
+    """Each promise that the checker judges. Sources: KIP-98, Kafka's group protocol, Herlihy and Wing 1990."""
 
     STORED = "an acknowledged record is in its partition, at the offset that was told"
     ONCE = "a record is stored at most once in a partition"
@@ -40,7 +40,7 @@ class Violation:
     """The partition, group or topic."""
     detail: str
     excerpt: tuple[str, ...]
-    """The operations that contradict each other, one a line, in order of time."""
+    """The operations that contradict each other, one per line, in order of time."""
 
     def __str__(self) -> str:
         return "\n".join([f"{self.promise.name} {self.subject}: {self.promise}: {self.detail}", *self.excerpt])
@@ -49,7 +49,7 @@ class Violation:
 def broken(
     promise: Promise, subject: object, detail: str, *operations: Operation, focus: int | None = None
 ) -> Violation:
-    """A violation that shows these operations; of those with many records, only the records around offset `focus`."""
+    """Return a violation that shows these operations; of operations with many records, only the records around offset `focus`."""
     distinct = list({id(operation): operation for operation in operations}.values())
     distinct.sort(key=lambda operation: operation.start)
     excerpt = tuple(f"    {told(operation, focus)}" for operation in distinct)
@@ -57,7 +57,7 @@ def broken(
 
 
 def told(operation: Operation, focus: int | None = None) -> str:
-    """One line about an operation."""
+    """Describe an operation in one line."""
     interval = f"[{operation.start}, {'…' if operation.end is None else operation.end}]"
     call = operation.call
     fields = [f"{name}={_short(getattr(call, name))}" for name in call.__dataclass_fields__]
@@ -88,5 +88,5 @@ def _short(value: object) -> str:
 
 
 def first_id(produce: Produce) -> str:
-    """The name of a batch: the id of its first record."""
+    """Return the name of a batch: the id of its first record."""
     return produce.records[0].id

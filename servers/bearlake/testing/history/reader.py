@@ -1,4 +1,4 @@
-"""Files of events → operations. Only operations that are under way are in memory."""
+"""Read operations from files of events. Only pending operations are kept in memory."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -10,15 +10,15 @@ from bearlake.testing.history.model import NOTHING, Operation, Outcome
 
 
 class Events(NamedTuple):
-    """The events of one operation, as they were written."""
+    """The two events of one operation, as written."""
 
     origin: str
-    """File and line of the first one."""
+    """File and line of the first event."""
     begun: dict[str, Any]
     ended: dict[str, Any] | None
 
     def operation(self) -> Operation:
-        """The operation. Raises `Malformed`."""
+        """Decode the operation. Raises `Malformed`."""
         ended = self.ended
         return Operation(
             process=self.begun["p"],
@@ -32,20 +32,20 @@ class Events(NamedTuple):
 
 
 def read_files(paths: Iterable[Path]) -> Iterator[Operation]:
-    """Operations of all files, in no particular order. Raises `Malformed`."""
+    """Yield the operations of all files, in no particular order. Raises `Malformed`."""
     for events in read_events(paths):
         yield events.operation()
 
 
 def read_events(paths: Iterable[Path]) -> Iterator[Events]:
-    """The same, not decoded."""
+    """Yield the events of each operation, not decoded, in no particular order. Raises `Malformed`."""
     for path in paths:
         with path.open(encoding="utf-8") as lines:
             yield from pair(lines, path.name)
 
 
 def pair(lines: Iterable[str], name: str) -> Iterator[Events]:
-    """Operations of one file, as they end; then those that never did. Raises `Malformed`."""
+    """Yield the operations of one file in order of their ends, then those that never ended. Raises `Malformed`."""
     waiting: dict[int, Events] = {}
     has_header = False
     for number, line in enumerate(lines, start=1):
@@ -71,7 +71,7 @@ def pair(lines: Iterable[str], name: str) -> Iterator[Events]:
 
 
 def _event(line: str, where: str) -> dict[str, Any] | None:
-    """One event; None for an empty line and one that a killed process left unfinished."""
+    """Decode one event; None for an empty line or a line that a killed process left truncated."""
     if not line.strip():
         return None
     try:

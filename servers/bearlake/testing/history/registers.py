@@ -1,7 +1,7 @@
-"""Committed offsets and the existence of topics, judged as linearizable objects (`linear.py`).
+"""Judge committed offsets and the existence of topics as linearizable objects (`linear.py`).
 
-An operation with an unknown outcome may take effect at any later time, or never. With `is_strict` it is superseded: it cannot take
-effect after the next acknowledged write of the same process has. A settled one (a server has answered) always is.
+An operation with an unknown outcome may take effect at any later time, or never. With `is_strict`, the next acknowledged write of the
+same process supersedes it: it cannot take effect after that write. A settled operation (a server has answered) is always superseded so.
 """
 
 from collections import Counter, defaultdict
@@ -25,7 +25,7 @@ from bearlake.testing.history.promises import Promise, Violation, broken
 S = TypeVar("S", bound=Hashable)
 
 SHRINK_COUNT_MAX = 200
-"""Longer contradictory histories are shown from their end, not shrunk to what contradicts."""
+"""Contradictory histories longer than this are shown from their end instead of being shrunk to the contradiction."""
 
 Effect = Callable[[S], Iterable[S]]
 
@@ -40,7 +40,7 @@ def judge_offsets(operations: Sequence[Operation], *, is_strict: bool) -> Iterat
 
 
 def _is_visible(operation: Operation, read: set[int | None]) -> bool:
-    """A write that nobody acknowledged or read need not have happened, so it explains nothing."""
+    """Return whether the operation matters; a write that was neither acknowledged nor read may not have happened."""
     call = operation.call
     return not (isinstance(call, Commit) and operation.outcome is Outcome.UNKNOWN and call.offset not in read)
 
@@ -55,26 +55,26 @@ def _offset_effect(operation: Operation) -> Effect[int | None]:
 
 
 class _Topic(NamedTuple):
-    """A topic's name: the incarnation that has it now, and what is known of those that unknown creations have made.
+    """The state of a topic's name: its current incarnation, and what is known of the incarnations made by unknown creations.
 
-    An unknown creation makes an incarnation whose id nobody knows. It is `ANONYMOUS` until an operation names it; most are never
-    named. So an unknown creation has one effect, not one for each id that is found at some time.
+    An unknown creation makes an incarnation with an unknown id. The incarnation is `ANONYMOUS` until an operation names its id; most
+    are never named. So an unknown creation has one effect instead of one effect per id that is found at some time.
 
-    This misses nothing and invents nothing. Take an order in which each unknown creation draws an id at once. Forget each id until an
-    operation names it: the same order is possible here. Now take an order that is possible here, and let each creation draw the id
-    by which its incarnation is named later, or else one that is never named: no id is drawn twice (`made`), none is drawn that
-    an acknowledged creation told (`free`), and none that was found to be another one before (`denied`).
+    This misses and invents no contradiction. Take an order where each unknown creation draws an id at once. Hide each id until an
+    operation names it: the same order is possible here. Conversely, take an order that is possible here, and let each creation draw
+    the id by which its incarnation is named later, or else an id that is never named: no id is drawn twice (`made`), none is an id
+    that an acknowledged creation returned (`free`), and none is an id that was ruled out before (`denied`).
     """
 
     incarnation: str | None = None
-    """None: there is no topic of this name."""
+    """None: no topic has this name."""
     made: frozenset[str] = frozenset()
-    """Ids of incarnations that unknown creations have made and operations have named; none is made twice."""
+    """Ids of incarnations that unknown creations made and operations named; no id is made twice."""
     denied: frozenset[str] = frozenset()
-    """Of an anonymous incarnation: the ids that it does not have."""
+    """The ids that an anonymous incarnation does not have."""
 
     def named(self, name: str, free: frozenset[str]) -> "_Topic | None":
-        """The state if the incarnation has this id; None: it does not."""
+        """Return the state if the incarnation has this id; None if it cannot have it."""
         if self.incarnation == name:
             return self
         may_be = self.incarnation == ANONYMOUS and name in free - self.made - self.denied
@@ -91,13 +91,13 @@ def judge_topics(operations: Sequence[Operation], *, is_strict: bool) -> Iterato
 
 
 def topic_steps(operations: Sequence[Operation], *, is_strict: bool) -> tuple[list[Step[_Topic]], _Topic]:
-    """The steps of the search that `judge_topics` makes, and its first state."""
+    """Return the steps and the initial state of the search of `judge_topics`."""
     kept = _topic_operations(operations)
     return _steps(kept, _topic_effects(kept), is_strict=is_strict), _Topic()
 
 
 def _last_times(operations: Sequence[Operation]) -> dict[str, int]:
-    """For each id that an answer told: when its incarnation has gone at the latest, since a later answer says so. It never comes back."""
+    """Map each id in an answer to the latest time by which its incarnation was deleted, shown by a later answer; it never returns."""
     answered = [each for each in operations if each.outcome is not Outcome.UNKNOWN]
     created = Counter(each.answer.incarnation for each in operations if isinstance(each.call, Create))
     found: dict[str, int] = {}
@@ -114,7 +114,7 @@ def _last_times(operations: Sequence[Operation]) -> dict[str, int]:
 
 
 def _is_without(operation: Operation, name: str) -> bool:
-    """Whether the incarnation is not there before or after the effect of this operation."""
+    """Return whether the incarnation does not exist before or after the effect of this operation."""
     call, answer = operation.call, operation.answer
     if isinstance(call, Describe):
         return answer.incarnation not in (name, "")
@@ -128,7 +128,7 @@ def _topic_operations(operations: Sequence[Operation]) -> list[Operation]:
 
 
 def _topic_effects(operations: Sequence[Operation]) -> Callable[[Operation], Effect[_Topic]]:
-    """The effect of each operation, given the ids that these operations name."""
+    """Return the effect of each operation, given the ids that these operations name."""
     named = {operation.answer.incarnation for operation in operations} | {
         operation.call.incarnation for operation in operations if isinstance(operation.call, Delete)
     }
@@ -186,7 +186,7 @@ def _delete_effect(meant: str | None, free: frozenset[str], *, is_refused: bool)
 
 
 def _effective(operations: Sequence[Operation]) -> list[Operation]:
-    """Operations that can be part of an order: acknowledged ones, writes that may have happened, refusals that say something."""
+    """Return the operations that can be part of an order: acknowledged ones, possible writes, and meaningful refusals."""
     kept = [
         operation
         for operation in operations
@@ -240,7 +240,7 @@ def _step(operation: Operation, effect: Effect[S], supersedes: frozenset[int], l
 
 
 def _kind(operation: Operation) -> Hashable:
-    """Equal for writes that have the same effect."""
+    """Return a kind that is equal for writes with the same effect."""
     call = operation.call
     if isinstance(call, Commit):
         return "commit", call.offset
@@ -250,7 +250,7 @@ def _kind(operation: Operation) -> Hashable:
 
 
 def _superseded(operations: Sequence[Operation], is_strict: bool) -> dict[int, frozenset[int]]:
-    """For the index of each write, those of the unknown writes that cannot take effect after it; `operations` are in order of start."""
+    """Map the index of each write to the unknown writes that cannot take effect after it; `operations` are in order of start."""
     given_up: dict[str, list[tuple[int, int]]] = defaultdict(list)
     found: dict[int, frozenset[int]] = {}
     for index, operation in enumerate(operations):
@@ -269,9 +269,9 @@ def _superseded(operations: Sequence[Operation], is_strict: bool) -> dict[int, f
 def _shrunk(
     operations: Sequence[Operation], witness: Operation, contradiction: Callable[[Sequence[Operation]], int | None]
 ) -> list[Operation]:
-    """The operations without those that are not needed for the witness to contradict the rest.
+    """Remove operations while the witness still contradicts the rest.
 
-    Reads go before writes: without its write, a read would contradict for another reason.
+    Reads are removed before writes: without its write, a read would contradict for another reason.
     """
     end = witness.returned
     left = [operation for operation in operations if operation.start <= end]
@@ -289,7 +289,7 @@ def _shrunk(
 
 
 def _is_needed(operation: Operation, others: Sequence[Operation]) -> bool:
-    """Whether the operation wrote what one of the others read, deleted or found."""
+    """Return whether the operation wrote what another operation read, deleted or found."""
     call = operation.call
     if isinstance(call, Commit):
         return any(isinstance(other.call, Committed) and other.answer.offset == call.offset for other in others)

@@ -1,4 +1,4 @@
-"""Judges what SQL shows of one partition. Bytes per offset are judged with all other readers, in `evidence.py`."""
+"""Judge the SQL rows of one partition. `evidence.py` judges the bytes at each offset, together with all other readers."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ from bearlake.testing.history.promises import Promise, Violation, broken
 
 
 def judge_rows(evidence: Evidence, operations: Sequence[Operation]) -> Iterator[Violation]:
-    """Each row once; what the table covers is there; it never covers less than before."""
+    """Check that each row appears once, that all rows in the covered range are present, and that the covered range never shrinks."""
     log = evidence.log
     done = [operation for operation in operations if operation.is_ok and isinstance(operation.call, Rows | Count)]
     covered = Frontier((end, operation) for operation in done for end in _covered(operation))
@@ -42,7 +42,7 @@ def _once(evidence: Evidence, operation: Operation) -> Iterator[Violation]:
 
 
 def _there(evidence: Evidence, operation: Operation, start: int, end: int) -> Iterator[Violation]:
-    """Offsets whose record is not known, or cannot be a row, may be absent."""
+    """Check that rows are present; offsets whose record is unknown or cannot be a row may be absent."""
     due = [offset for offset in range(start, end) if _must_be_row(evidence, offset)]
     if isinstance(operation.call, Rows):
         present = {seen.offset for seen in operation.answer.records}

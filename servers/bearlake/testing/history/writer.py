@@ -1,7 +1,7 @@
-"""Writing histories: `Writer` appends to a file, `Recorder` keeps operations in memory.
+"""Write histories: `Writer` appends to a file, `Recorder` keeps operations in memory.
 
-Both are safe to use from several threads. `Writer` hands each line to the operating system in one append before it returns, without
-fsync: a killed process loses nothing that it wrote, so no record is stored that the history does not know. Use one file per process.
+Both are thread-safe. `Writer` passes each line to the operating system in one append before it returns, without fsync: a killed process
+loses no line that it wrote, so every stored record is in the history. Use one file per process.
 """
 
 import itertools
@@ -16,27 +16,27 @@ from bearlake.testing.history.model import NOTHING, Answer, Call, Operation, Out
 
 
 class History(Protocol):
-    """Where clients write what they do."""
+    """Where clients record their operations."""
 
     def now(self) -> int:
-        """The time by the history's clock."""
+        """Return the time of the history's clock."""
 
     def invoke(self, process: str, call: Call) -> int:
-        """A process begins an operation now; returns its number. Call it before the request leaves."""
+        """Record that a process begins an operation now; return its number. Call this before sending the request."""
 
     def complete(self, number: int, outcome: Outcome, answer: Answer = NOTHING) -> None:
-        """The operation ends now. Call it after the answer has arrived; an operation that is never completed is unknown."""
+        """Record that the operation ends now. Call this after the answer has arrived; the outcome of other operations is unknown."""
 
 
 class Writer:
     """A `History` in a file (`format.py`)."""
 
     def __init__(self, path: str | Path, clock: Callable[[], int] = time.monotonic_ns) -> None:
-        """Appends to the file, or makes it. Files that are checked together share the clock."""
+        """Append to the file, or create it. Files that are checked together must share the clock."""
         self._clock = clock
         self._numbers = itertools.count()
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        # A process that was killed may have left half a line.
+        # A killed process may have left a truncated line.
         self._append(("\n" if os.fstat(self._file).st_size else "") + history_format.header("monotonic_ns"))
 
     def now(self) -> int:
@@ -64,7 +64,7 @@ class Writer:
 
 
 class Recorder:
-    """A `History` in memory. Without a clock, time is the number of the event, so that the order of events is exact."""
+    """A `History` in memory. Without a clock, the time is the event's number, so that the order of events is exact."""
 
     def __init__(self, clock: Callable[[], int] | None = None) -> None:
         self._clock = clock or itertools.count().__next__
@@ -90,7 +90,7 @@ class Recorder:
         )
 
     def operations(self) -> list[Operation]:
-        """All operations so far; those that have not ended are unknown."""
+        """Return all operations so far; the outcome of operations that have not ended is unknown."""
         waiting = [
             Operation(process=process, start=start, end=None, outcome=Outcome.UNKNOWN, call=call)
             for process, start, call in self._open.values()

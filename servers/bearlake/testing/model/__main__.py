@@ -1,8 +1,8 @@
 """`python -m bearlake.testing.model [--part NAME] [--size SIZE] [--bound N] [--guard-off NAME]… [--all-guards]`.
 
-Explores the parts and prints what was seen; exits with 1 if a promise was broken. `--guard-off` deletes a rule first and prints the
-shortest way to the harm. `--all-guards` deletes each in turn, prints a table (Markdown), and exits with 1 if nobody misses one that is
-not known to be redundant.
+Explores the parts and prints a summary; exits with 1 if a promise was broken. `--guard-off` first deletes a rule and prints the shortest
+trace to the violation. `--all-guards` deletes each rule in turn, prints a table (Markdown), and exits with 1 if a deleted rule causes no
+violation and is not known to be redundant.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from bearlake.testing.model.families import FAMILIES, REDUNDANT, SIZES, explore_
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0: all as it should be; 1: not."""
+    """Run the command; exit code 0: as expected, 1: not as expected."""
     parser = argparse.ArgumentParser(prog="python -m bearlake.testing.model", description=__doc__)
     parser.add_argument("--part", choices=sorted(FAMILIES), action="append", help="explore these parts; default: all")
     parser.add_argument("--size", choices=SIZES, default="small", help="the parts' bounds")

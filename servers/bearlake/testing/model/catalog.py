@@ -1,9 +1,10 @@
 """The catalog: streams of one name that are created, changed, deleted and created again; servers that register under one name.
 
-Each call may be executed late and twice: its process may die with a statement under way, and nobody ends its session. A call says what its
-caller has read. In SQL only: `0018_incarnations.sql` (`create_stream_after`, `hold_stream`, `register_server_after`).
+Each call may be executed late and twice: its process may die while a statement is in flight, and then no one ends its session. A call
+names what its caller has read. In SQL only: `0018_incarnations.sql` (`create_stream_after`, `hold_stream`, `register_server_after`).
 
-It assumes nothing of the other parts. It gives them: a stream's number names one incarnation; a name's newest process is registered.
+This part assumes nothing of the other parts. It promises them that a stream's number names one incarnation, and that the newest process
+of a name is registered.
 An error promises nothing here: a repeated create finds its own stream.
 """
 
@@ -39,7 +40,7 @@ class CatalogGuards:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogBounds:
-    """How much happens at most."""
+    """The bounds of the exploration."""
 
     call_count: int = 5
     incarnation_count: int = 2
@@ -48,7 +49,7 @@ class CatalogBounds:
 
 
 class Call(NamedTuple):
-    """A call and what it says. `made`: the incarnation or epoch that it brought about; `since`: calls that were answered before it."""
+    """A call and its arguments. `made`: the incarnation or epoch that it created; `since`: the calls answered before it."""
 
     kind: int
     number: int
@@ -59,7 +60,7 @@ class Call(NamedTuple):
 
 
 class State(NamedTuple):
-    """Everything. `version` counts the changes of the incarnation; `writer`: the call that made the newest change, plus 1."""
+    """The whole state. `version` counts the changes of the incarnation; `writer`: the call that made the newest change, plus 1."""
 
     number: int
     is_there: bool
@@ -71,7 +72,7 @@ class State(NamedTuple):
     """Index into `PROMISES`."""
 
     def with_call(self, at: int, call: Call) -> "State":
-        """The same with that call in its place."""
+        """Return the state with this call replaced."""
         return self._replace(calls=(*self.calls[:at], call, *self.calls[at + 1 :]))
 
 
@@ -87,7 +88,7 @@ PROMISES: Final = (
 
 
 class CatalogPart:
-    """See the module."""
+    """The part `catalog` of the model; see the module."""
 
     name = "catalog"
     must_settle = False
@@ -97,19 +98,19 @@ class CatalogPart:
         self._guards = guards
 
     def initial(self) -> State:
-        """There was never a stream or server of the name."""
+        """No stream or server of the name has ever existed."""
         return State(0, False, 0, 0, 0, (), 0)
 
     def is_settled(self, state: State) -> bool:
-        """Not asked."""
+        """Never called: `must_settle` is false."""
         return True
 
     def violation(self, state: State) -> str:
-        """What users of the catalog were promised."""
+        """The broken promise to users of the catalog, or ""."""
         return PROMISES[state.wrong]
 
     def steps(self, state: State) -> Sequence[Step[State]]:
-        """All that can happen next."""
+        """Return all steps that are possible next."""
         found: list[Step[State]] = []
         if len(state.calls) < self._bounds.call_count:
             for kind in self._possible(state):
@@ -125,7 +126,7 @@ class CatalogPart:
         return found
 
     def _possible(self, state: State) -> Iterator[int]:
-        """Calls that make sense by what can be read now."""
+        """Yield the calls that make sense given what can be read now."""
         if state.is_there:
             yield ALTER
             yield DELETE
@@ -146,7 +147,7 @@ class CatalogPart:
             yield Step(LATE, arguments, done)
 
     def _done(self, state: State, at: int, call: Call) -> State | None:
-        """The state after the call took effect; None: it is refused. Judges the promises on the way."""
+        """Return the state after the call took effect; None if it is refused. Also checks the promises."""
         allowed = (self._create, self._alter, self._delete, self._register)[call.kind](state, at, call)
         if allowed is None:
             return None

@@ -1,11 +1,12 @@
 """Compaction: claim, write, prepare, load, ask, table compare-and-swap, swap; merges that are dropped; sweeps; a stream that is deleted.
 
 The task is a compaction or a merge. The rules for claims and keys are `metadata/task_rules.py`, the table's decision is `table/marks.py`,
-unchanged. In SQL only: the claim's check
-(`hold_task`), that a swap replaces rows of the WAL (`replace_rows`), that a final swap closes the task (`remove_task`).
+both unchanged. In SQL only: the claim's check (`hold_task`), the replacement of WAL rows by a swap (`replace_rows`), and the closing of
+the task by a final swap (`remove_task`).
 
-It assumes of the write path: the WAL object's bytes are there until nothing names it. It gives it: a swap keeps each offset readable, and
-nothing that the index or a live snapshot names is deleted. It assumes of membership: nothing; any claim may be taken over at any time.
+This part assumes of the write path that the WAL object's bytes exist until nothing names the object. It promises the write path that a
+swap keeps each offset readable and that nothing named by the index or a live snapshot is deleted. It assumes nothing of membership: any
+claim may be taken over at any time.
 """
 
 from collections.abc import Iterator, Sequence
@@ -72,7 +73,7 @@ FORGET = Action("the store forgets the ban on the {} of epoch {}", is_progress=F
 
 
 class CompactionPart:
-    """See the module."""
+    """The part `compaction` of the model; see the module."""
 
     must_settle = True
 
@@ -89,11 +90,11 @@ class CompactionPart:
         )  # fmt: skip
 
     def is_settled(self, state: State) -> bool:
-        """The task is done, dropped with its stream, or quarantined for a person."""
+        """Whether the task is done, dropped with its stream, or quarantined."""
         return state.task != OPEN
 
     def violation(self, state: State) -> str:
-        """What readers of the stream and of its table were promised."""
+        """The broken promise to readers of the stream and of its table, or ""."""
         if state.task != DROPPED:
             if state.home == 0 and not state.is_wal_there:
                 return "the index names the WAL object, whose bytes do not exist"
@@ -111,7 +112,7 @@ class CompactionPart:
         return ""
 
     def steps(self, state: State) -> Sequence[Step[State]]:
-        """All that can happen next."""
+        """Return all steps that are possible next."""
         found: list[Step[State]] = []
         count = len(state.claims)
         if state.task == OPEN:
@@ -141,7 +142,7 @@ class CompactionPart:
         yield from self._drop(state, epoch, claim)
         if claim.stage == CLAIMED:
             if state.mark and self._guards.winner_from_marks:
-                yield from self._load(state, epoch, claim)  # an earlier epoch's commit took place
+                yield from self._load(state, epoch, claim)  # an earlier epoch's commit was executed
             else:
                 objects = Object(is_there=True)
                 written = claim._replace(stage=WRITTEN, data=objects, kept=objects)
@@ -204,7 +205,7 @@ class CompactionPart:
             yield self._refused(state, epoch, claim, "the table has the task, and does not say of which epoch")
 
     def _ask(self, state: State, epoch: int, claim: Claim) -> Step[State]:
-        """The worker asks for its claim, and sends its commit for the version that it has loaded before."""
+        """The worker confirms its claim, and sends its commit for the version that it loaded before."""
         if self._guards.claim_checked_after_load and not self._is_current(state, epoch):
             return Step(
                 OVERTAKEN, (epoch, "claim"), state.with_claim(epoch, claim._replace(stage=ENDED, has_looked=False))
@@ -212,7 +213,7 @@ class CompactionPart:
         return Step(SEND, (epoch,), state.with_claim(epoch, claim._replace(is_sent=True, has_looked=False)))
 
     def _drop(self, state: State, epoch: int, claim: Claim) -> Iterator[Step[State]]:
-        """A merge cannot be done: the index has lost one of its inputs, or the table has."""
+        """A merge is impossible: the index or the table has lost one of its inputs."""
         if not self._bounds.is_merge:
             return
         if claim.stage in (CLAIMED, PREPARED) and self._is_current(state, epoch):
@@ -240,7 +241,7 @@ class CompactionPart:
         return Step(CANCEL, (epoch,), self._closed(after, CANCELLED))
 
     def _is_left(self, state: State, epoch: int) -> bool:
-        """Whether the table needs the worker's commit, by the product's rule. Raises `Conflict`."""
+        """Return whether the table needs the worker's commit, by the product's rule. Raises `Conflict`."""
         if self._bounds.is_merge:
             seen = marks.Marks(ends={}, applied={TASK: state.mark} if state.mark else {})
             change = TableChange(mark=TaskMark(task_id=TASK, epoch=epoch), add=())
@@ -254,7 +255,7 @@ class CompactionPart:
         return bool(marks.decide(seen, [change], ()).changes)
 
     def _listed(self, state: State, epoch: int) -> State:
-        """The table after the epoch's commit."""
+        """Return the state after the epoch's table commit."""
         mark = epoch if self._guards.marks_in_table_commit else state.mark
         is_twice = state.is_twice or bool(state.files >> epoch & 1)
         is_reached = self._guards.marks_in_table_commit or state.is_reached
@@ -262,7 +263,7 @@ class CompactionPart:
         return self._replaced(listed)
 
     def _replaced(self, state: State) -> State:
-        """The table has a new version: who has looked at the former one looks again, and what was sent for it cannot happen any more."""
+        """Give the table a new version: workers must load it again, and commits sent for the old version can no longer succeed."""
         if not self._guards.table_compare_and_swap:
             return state
         claims = tuple(claim._replace(has_looked=False, is_sent=False) for claim in state.claims)
@@ -271,7 +272,7 @@ class CompactionPart:
     def _swap(self, state: State, epoch: int, claim: Claim) -> Iterator[Step[State]]:
         guards, winner = self._guards, claim.winner
         chosen = state.claims[winner - 1]
-        if state.home:  # done already, by this epoch or another one
+        if state.home:  # already done, by this or another epoch
             if state.home == winner:
                 yield from self._delete_losers(state, epoch, winner)
             yield Step(OVERTAKEN, (epoch, "swap"), state.with_claim(epoch, claim._replace(stage=ENDED)))
@@ -290,7 +291,7 @@ class CompactionPart:
             yield Step(SWAP, (epoch, winner), after.with_claim(epoch, ended))
 
     def _delete_losers(self, state: State, epoch: int, keep: int) -> Iterator[Step[State]]:
-        """The worker deletes what it knows that other epochs wrote, their files being in no table."""
+        """The worker deletes the objects of other epochs that it knows of and whose files are in no table."""
         for other, claim in enumerate(state.claims[:epoch], 1):
             if other != keep and (claim.is_prepared or other == epoch) and (claim.data.is_there or claim.kept.is_there):
                 gone = claim._replace(
@@ -303,9 +304,9 @@ class CompactionPart:
         if not self._is_current(state, epoch):
             return Step(OVERTAKEN, (epoch, why), ended)
         if not self._guards.refused_prepare_is_blamed:
-            return Step(OVERTAKEN, (epoch, why), state)  # let go, claimed again, and so on without an end
+            return Step(OVERTAKEN, (epoch, why), state)  # released, claimed again, and so on endlessly
         failures = state.failures + 1
-        is_last = epoch == self._bounds.claim_count  # who claims it next is beyond the bound
+        is_last = epoch == self._bounds.claim_count  # the next claim is beyond the bound
         task = QUARANTINED if failures == self._bounds.failure_count or is_last else OPEN
         return Step(REFUSED, (epoch, why), ended._replace(failures=failures, task=task, is_held=False))
 
@@ -314,7 +315,7 @@ class CompactionPart:
         return task_rules.is_current(newest if state.task == OPEN else None, epoch, 0, 0)
 
     def _closed(self, state: State, task: int) -> State:
-        """The task is closed: its registrations end."""
+        """Close the task and end its registrations."""
         claims = tuple(
             one._replace(data=one.data._replace(task=0), kept=one.kept._replace(task=0)) for one in state.claims
         )

@@ -1,4 +1,4 @@
-"""The rules of compaction as switches, and how much of it the model explores."""
+"""The rules of compaction as switches, and the bounds of its exploration."""
 
 from dataclasses import dataclass
 
@@ -41,10 +41,10 @@ class CompactionGuards:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionBounds:
-    """How much happens at most."""
+    """The bounds of the exploration."""
 
     claim_count: int = 2
     failure_count: int = 2
-    """Failures after which the task is quarantined."""
+    """Number of failures after which the task is quarantined."""
     is_merge: bool = False
-    """Whether the task is a merge; what is in the WAL object stands for its inputs then."""
+    """Whether the task is a merge; the contents of the WAL object then stand for its inputs."""

@@ -1,11 +1,12 @@
 """Cursors: one subscription of a partition that is created, found, saved, deleted and created again, by writes that may come late.
 
-The dispatcher holds its lease throughout: a later lease fences everything that was written under the former one. Any server creates. Each
-call may be executed unheard, or late, after its caller gave it up. The rules are `metadata/cursor_rules.py`, unchanged; what the
-dispatcher does on its side is in code that waits, and so written here again: `streams/subscriptions/holding.py` and `saving.py`.
+The dispatcher holds its lease throughout: a later lease fences everything that was written under the earlier lease. Any server may
+create a cursor. A call may be executed although its caller gets no answer, or late, after its caller gave up. The rules are
+`metadata/cursor_rules.py`, unchanged. The dispatcher's side is code that waits, so it is implemented here again:
+`streams/subscriptions/holding.py` and `saving.py`.
 
-It assumes nothing of the other parts but the lease's epoch. It gives: an acknowledgement with a receipt is in the store for as long as its
-cursor is, and a cursor that somebody was told of goes only by a deletion that had not ended by then.
+This part assumes nothing of the other parts but the lease's epoch. It promises that an acknowledgement with a receipt stays in the store
+as long as its cursor, and that a cursor whose existence was reported disappears only through a deletion that had not ended by then.
 """
 
 from collections.abc import Iterator, Sequence
@@ -50,13 +51,13 @@ class CursorGuards:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CursorBounds:
-    """How much happens at most."""
+    """The bounds of the exploration."""
 
     call_count: int = 4
 
 
 class Call(NamedTuple):
-    """A call and what it says. `ended`: bits of the calls that had ended when it began. `made`: which cursor it is for (a save)."""
+    """A call and its arguments. `ended`: bits of the calls that had ended when it began. `made`: the cursor of a save."""
 
     kind: int
     after: int
@@ -71,8 +72,8 @@ class Call(NamedTuple):
 
 
 class Cursor(NamedTuple):
-    """The row. The judge alone knows `made` (which cursor it is), `content` (the save, plus 1, whose position it has) and `told` (the calls
-    that had ended when somebody was told that it exists)."""
+    """The row. Only the checks use `made` (the cursor's identity), `content` (the save, plus 1, whose position it has) and `told` (the
+    calls that had ended when its existence was reported)."""
 
     generation: int = 0
     revision: int = 0
@@ -82,7 +83,7 @@ class Cursor(NamedTuple):
 
 
 class State(NamedTuple):
-    """Everything. `rows`: the cursor, or nothing. `known`: generation and cursor that the dispatcher has, each plus 1; 0: none."""
+    """The whole state. `rows`: the cursor, or nothing. `known`: the dispatcher's generation and cursor, each plus 1; 0: none."""
 
     deletions: int = 0
     rows: tuple[Cursor, ...] = ()
@@ -92,14 +93,14 @@ class State(NamedTuple):
     revision: int = 0
     """The last revision that the dispatcher used."""
     is_open: bool = False
-    """Whether a delete without an answer may still come, as far as the dispatcher knows."""
+    """Whether an unanswered delete may still be executed, as far as the dispatcher knows."""
     confirmed: int = 0
     """The newest save (plus 1) of the cursor that has a receipt."""
     calls: tuple[Call, ...] = ()
     wrong: int = 0
 
     def with_call(self, at: int, call: Call) -> "State":
-        """The same with that call in its place."""
+        """Return the state with this call replaced."""
         return self._replace(calls=(*self.calls[:at], call, *self.calls[at + 1 :]))
 
     @property
@@ -119,7 +120,7 @@ PROMISES: Final = (
 
 
 class CursorPart:
-    """See the module."""
+    """The part `cursors` of the model; see the module."""
 
     name = "cursors"
     must_settle = False
@@ -129,19 +130,19 @@ class CursorPart:
         self._guards = guards
 
     def initial(self) -> State:
-        """There was never a subscription."""
+        """No subscription has ever existed."""
         return State()
 
     def is_settled(self, state: State) -> bool:
-        """Not asked."""
+        """Never called: `must_settle` is false."""
         return True
 
     def violation(self, state: State) -> str:
-        """What consumers and producers were promised."""
+        """The broken promise to consumers and producers, or ""."""
         return PROMISES[state.wrong]
 
     def steps(self, state: State) -> Sequence[Step[State]]:
-        """All that can happen next."""
+        """Return all steps that are possible next."""
         found = list(self._begin(state)) if len(state.calls) < self._bounds.call_count else []
         for at, call in enumerate(state.calls):
             if call.status == WAITING:
@@ -189,7 +190,9 @@ class CursorPart:
         if call.kind == DELETE and is_done:
             return after._replace(known=0, known_made=0)
         if call.kind == SAVE and not is_done and call.generation == state.known - 1:
-            return after._replace(known=0, known_made=0)  # the owner is told, and ends it
+            return after._replace(
+                known=0, known_made=0
+            )  # the dispatcher hears that the cursor is gone, and closes its own
         if call.kind == SAVE and is_done:
             row = state.rows[0] if state.rows else Cursor()
             if row.content != at + 1 and not state.wrong:
@@ -198,7 +201,7 @@ class CursorPart:
         return after
 
     def _adopt(self, state: State, ended: int) -> State:
-        """Somebody was told that the cursor exists; the dispatcher knows it from now on."""
+        """A caller hears that the cursor exists; the dispatcher knows the cursor from now on."""
         (row,) = state.rows
         told = state._replace(rows=(row._replace(told=row.told | ended),))
         if state.known:
@@ -216,7 +219,7 @@ class CursorPart:
     # -- the store ------------------------------------------------------------------------------------------------
 
     def _done(self, state: State, at: int, call: Call) -> tuple[State, bool]:
-        """The state after the call, and whether the store says that it is done. Judges the promises on the way."""
+        """Return the state after the call, and whether the store reports it as done. Also checks the promises."""
         return (self._create, self._delete, self._save)[call.kind](state, at, call)
 
     def _create(self, state: State, at: int, call: Call) -> tuple[State, bool]:

@@ -1,10 +1,11 @@
-"""Exclusive producers of one partition, and producers beside others: openings on several servers, and appends that arrive late.
+"""Exclusive and shared producers of one partition: openings on several servers, and appends that arrive late.
 
-A server that stands still may lose its lease and go on with what it was told. The rules are `metadata/epoch_rules.py` and
-`metadata/producers.py` (`judge_named`), unchanged; in SQL and code that waits, and so written here again: who may take the lease (part
-`leases` has its rules), `ProducerIds.raise_epoch` and `share_epoch`, and `protocols/pulsar/access.py`.
+A paused server may lose its lease and continue with outdated answers. The rules are `metadata/epoch_rules.py` and
+`metadata/producers.py` (`judge_named`), unchanged. The following are in SQL or in code that waits, so they are implemented here again:
+the rule for taking the lease (see the part `leases`), `ProducerIds.raise_epoch` and `share_epoch`, and `protocols/pulsar/access.py`.
 
-It assumes of the part `leases` that a lease has one holder per epoch. It gives what `docs/correctness.md` promises about access modes.
+This part assumes of the part `leases` that a lease has one holder per epoch. It checks the promises of `docs/correctness.md` about
+access modes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -44,7 +45,7 @@ class ExclusiveGuards:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExclusiveBounds:
-    """How much happens at most."""
+    """The bounds of the exploration."""
 
     kinds: tuple[int, ...] = (ALONE, BESIDE, ALONE)
     """Producers, each on its own server."""
@@ -52,7 +53,7 @@ class ExclusiveBounds:
 
 
 class Opening(NamedTuple):
-    """A producer. `lease`: the lease epoch that its server took; `told`: the epoch that it was told, plus 1; `order`: its turn to open."""
+    """A producer. `lease`: the lease epoch of its server; `told`: the epoch that it received, plus 1; `order`: its turn to open."""
 
     lease: int = 0
     told: int = 0
@@ -60,7 +61,7 @@ class Opening(NamedTuple):
 
 
 class State(NamedTuple):
-    """Everything. `holder`: the producer whose server has the lease, plus 1."""
+    """The whole state. `holder`: the producer whose server has the lease, plus 1."""
 
     epoch: int = 0
     is_exclusive: bool = False
@@ -72,7 +73,7 @@ class State(NamedTuple):
     wrong: int = 0
 
     def with_opening(self, at: int, opening: Opening) -> "State":
-        """The same with that producer in its place."""
+        """Return the state with this producer replaced."""
         return self._replace(openings=(*self.openings[:at], opening, *self.openings[at + 1 :]))
 
 
@@ -85,7 +86,7 @@ PROMISES: Final = (
 
 
 class ExclusivePart:
-    """See the module."""
+    """The part `exclusive` of the model; see the module."""
 
     name = "exclusive"
     must_settle = False
@@ -95,19 +96,19 @@ class ExclusivePart:
         self._guards = guards
 
     def initial(self) -> State:
-        """Nobody has produced yet."""
+        """No producer has been opened yet."""
         return State(openings=(Opening(),) * len(self._bounds.kinds))
 
     def is_settled(self, state: State) -> bool:
-        """Not asked."""
+        """Never called: `must_settle` is false."""
         return True
 
     def violation(self, state: State) -> str:
-        """What producers were promised."""
+        """The broken promise to producers, or ""."""
         return PROMISES[state.wrong]
 
     def steps(self, state: State) -> Sequence[Step[State]]:
-        """All that can happen next."""
+        """Return all steps that are possible next."""
         found: list[Step[State]] = []
         if state.holder:
             lapsed = state._replace(has_lapsed=not state.has_lapsed)

@@ -1,11 +1,11 @@
 """Breadth-first exploration of a part: every reachable state once, the shortest counterexample first.
 
-The frontier holds states; what was visited is kept as fingerprints (`fingerprints.py`) and, for traces, as the parent's number: 12 bytes
-per state and 12 to 24 in the table. A trace is found by walking the numbers back and replaying the steps forward.
+The frontier holds states. A visited state is kept as a fingerprint (`fingerprints.py`) and, for traces, as the number of its parent: 12
+bytes per state, and 12 to 24 bytes in the table. A trace is built by following the numbers back and replaying the steps forward.
 
-*Safety*: `Part.violation` of each new state. *Progress* (`Part.must_settle`): from each reachable state some path of progress steps leads
-to a settled state (AG EF, where the path may not lean on trouble). It needs the graph, 8 bytes per progress step, and a complete
-exploration.
+*Safety*: `Part.violation` of each new state. *Progress* (`Part.must_settle`): from each reachable state, a path of progress steps leads
+to a settled state (AG EF, where the path may not use faults). The progress check needs the graph, 8 bytes per progress step, and a
+complete exploration.
 """
 
 import gc
@@ -27,7 +27,7 @@ _ROOT = 0xFFFF_FFFF
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """A broken promise, and the shortest way to it."""
+    """A broken promise, and the shortest trace to it."""
 
     promise: str
     trace: tuple[str, ...]
@@ -38,7 +38,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What an exploration saw. `is_exhausted`: every state within the part's bounds was visited."""
+    """The result of an exploration. `is_exhausted`: every state within the part's bounds was visited."""
 
     part: str
     state_count: int
@@ -73,9 +73,9 @@ class _Exploration(Generic[S]):
         self._part = part
         self._state_count_max = state_count_max
         self._seen = Fingerprints()
-        self._prints = array("q")  # by number of the state, in order of discovery
+        self._prints = array("q")  # indexed by the state's number, in order of discovery
         self._parents = array("I")
-        self._numbers: dict[int, int] = {}  # only where progress is asked for
+        self._numbers: dict[int, int] = {}  # only if progress is checked
         self._sources = array("I")
         self._targets = array("I")
         self._settled: list[int] = []
@@ -132,7 +132,7 @@ class _Exploration(Generic[S]):
         return number
 
     def _first_stuck(self) -> int:
-        """The number of the first state without a way to a settled one; -1 if there is none."""
+        """Return the number of the first state without a path to a settled state; -1 if there is none."""
         before: dict[int, list[int]] = {}
         for source, target in zip(self._sources, self._targets, strict=True):
             before.setdefault(target, []).append(source)

@@ -1,6 +1,6 @@
 """All parts of the model by name, in three sizes, and with guards switched off.
 
-*small*: for every test run. *medium*: where a deleted guard is looked for. *large*: by command only.
+*small*: explored in every test run. *medium*: used to find the effect of a deleted guard. *large*: by command only.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -21,11 +21,11 @@ from bearlake.testing.model.registry import RegistryBounds, RegistryGuards, Regi
 from bearlake.testing.model.write import WriteBounds, WriteGuards, WritePart
 
 SIZES: Final = ("small", "medium", "large")
-AnyPart = Part[Any]  # Any: each part has states of its own
+AnyPart = Part[Any]  # Any: each part has its own type of state
 
 
 class Family(NamedTuple):
-    """Parts of one subject. `build` gives the parts of a size, the cheapest first, without the named guards."""
+    """Parts of one subject. `build` returns the parts of a size, the cheapest first, without the named guards."""
 
     rules: dict[str, str]
     build: Callable[[str, Collection[str]], Sequence[AnyPart]]
@@ -121,7 +121,7 @@ REDUNDANT: Final[dict[str, str]] = {
     "live_server_takes": "a lease that a lapsed server takes is doubted at the first question",
     "count_noted_before_look": "a heartbeat comes before the look-up, and its count is the one that is used",
 }
-"""Rules that no promise needs within the bounds, and why: a second line of defence. Without one, every promise is still kept."""
+"""Rules that no promise needs within the bounds, and why: they are a second line of defence."""
 
 
 def explore_all(name: str, size: str, *off: str, state_count_max: int = 1_000_000_000) -> list[Report]:

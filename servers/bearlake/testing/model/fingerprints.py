@@ -1,8 +1,8 @@
 """The set of visited states, by 64-bit fingerprints: open addressing in an array, 8 bytes per slot, at most two thirds full.
 
-A fingerprint is Python's tuple hash. Two of n states share one with a probability of about n² / 2⁶⁵: 3 in a million for 10⁷ states, 3
-in ten thousand for 10⁸. A collision hides a state and what is reachable through it alone; it never makes a false counterexample, because
-traces are replayed. `tests/model` compares an exploration by fingerprints with one that keeps whole states.
+A fingerprint is Python's tuple hash. The probability that any two of n states share a fingerprint is about n² / 2⁶⁵: 3 in a million for
+10⁷ states, 3 in ten thousand for 10⁸. A collision hides a state and the states that are reachable only through it; it never causes a
+false counterexample, because traces are replayed. `tests/model` compares an exploration by fingerprints with one that keeps whole states.
 """
 
 from array import array
@@ -11,7 +11,7 @@ FIRST_SLOTS = 1 << 12
 _EMPTY = 0
 _MASK64 = (1 << 64) - 1
 _SPREAD = 0x9E3779B97F4A7C15
-"""Tuple hashes differ in their high bits too little for a table of 2ⁿ slots: multiplied by 2⁶⁴ / golden ratio (Knuth, TAOCP 6.4)."""
+"""The high bits of tuple hashes vary too little for 2ⁿ slots, so hashes are multiplied by 2⁶⁴ / golden ratio (Knuth, TAOCP 6.4)."""
 
 
 class Fingerprints:
@@ -28,11 +28,11 @@ class Fingerprints:
 
     @property
     def size_bytes(self) -> int:
-        """Memory of the table."""
+        """Return the memory of the table in bytes."""
         return 8 * len(self._slots)
 
     def add(self, number: int) -> bool:
-        """Add a number; whether it is new."""
+        """Add a number; return whether it is new."""
         number = (number & _MASK64) or 1  # 0 marks an empty slot
         slots = self._slots
         last = len(slots) - 1

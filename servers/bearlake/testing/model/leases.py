@@ -1,12 +1,12 @@
-"""Membership and leases: heartbeat, lapse, take-over, a server that was replaced, and answers that only a lease's holder may give.
+"""Membership and leases: heartbeat, lapse, take-over, a replaced server, and answers that only a lease's holder may give.
 
-Coordinators of groups and dispatchers of subscriptions alike: a *question* is a member's heartbeat or sync, or a consumer's wish for
-entries, and *confirming* it is what only the holder may do. The rules of liveness are `metadata/liveness.py`, unchanged. In code that
-waits, and so written here again: `streams/tenure.py` (`Tenure.confirm`, `HeldLease.take`, `_look`); in SQL: `acquire_lease` and
-`check_server`.
+The part models both group coordinators and subscription dispatchers: a *question* is a member's heartbeat or sync, or a consumer's
+request for entries, and only the holder may *confirm* it. The rules of liveness are `metadata/liveness.py`, unchanged. Implemented here
+again: code that waits, `streams/tenure.py` (`Tenure.confirm`, `HeldLease.take`, `_look`); and SQL, `acquire_lease` and `check_server`.
 
-Time does not appear: an observer may take any server for dead at any moment, if its heartbeat count is the one that was watched.
-It gives the other parts: of two coordinators, only the one with the newest lease epoch confirms what was asked after it took over.
+The model has no time: an observer may consider any server dead at any moment, if the server's heartbeat count has not changed since the
+observer watched it. This part promises the other parts that, of two coordinators, only the one with the newest lease epoch confirms
+questions asked after it took over.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ from bearlake.testing.model.part import Action, Step
 T = TypeVar("T")
 
 PROCESSES: Final = ("A", "B", "A'")
-"""A' is the process that replaces A under its name."""
+"""A' is the process that replaces A under A's name."""
 NAME_OF: Final = (0, 1, 0)
 EPOCH_OF: Final = (1, 1, 2)
 
@@ -60,7 +60,7 @@ class LeaseGuards:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseBounds:
-    """How much happens at most."""
+    """The bounds of the exploration."""
 
     lapse_count: int = 2
     """Of each registration."""
@@ -72,57 +72,57 @@ class LeaseBounds:
 
 
 class Process(NamedTuple):
-    """A server process, as it knows itself. Counts are one more than the number, 0 is none."""
+    """A server process's own view. Counts are stored plus 1; 0: none."""
 
     is_started: bool = False
     lapse_count: int = 0
     """Tenure.lapse_count."""
     taking: int = 0
-    """An acquire is under way: noted count plus 1."""
+    """An acquire is in flight: the noted count plus 1."""
     granted: int = 0
-    """The lease epoch in the reply to it, which is on its way."""
+    """The lease epoch in the reply to the acquire, which is in flight."""
     lease: int = 0
     verified: int = 0
     is_asked: bool = False
     was_holder: bool = False
-    """When it was asked: for the judge alone."""
+    """When the question was asked; only the checks use this."""
     read: int = 0
-    """What a read or heartbeat said, plus 1: it may be used for the question."""
+    """The result of a read or heartbeat, plus 1; it may be used for the question."""
     is_revived: bool = False
     """Whether that was a heartbeat."""
     looked: int = 0
-    """A look-up's result: 1 its own, 2 another's."""
+    """The result of a look-up: 1 its own lease, 2 another holder's."""
     look_count: int = 0
     """The lapse count noted before the look-up."""
 
 
 Stand = tuple[int, int, int, bool, bool]
-"""A `Standing` as a tuple: states are made of tuples and numbers."""
+"""A `Standing` as a tuple, because states consist of tuples and numbers."""
 
 
 class State(NamedTuple):
-    """Everything. `watched`: for each name, one more than the heartbeat count that an observer has seen stand still."""
+    """The whole state. `watched`: for each name, the heartbeat count, plus 1, that an observer has seen unchanged."""
 
     standings: tuple[Stand, ...]
     watched: tuple[int, ...]
     lease_epoch: int
     holder: int
-    """A process; only if the lease epoch is not 0."""
+    """A process; only meaningful if the lease epoch is not 0."""
     processes: tuple[Process, ...]
     wronged: int
-    """Who was taken for dead although a heartbeat came after it was watched, plus 1."""
+    """The process, plus 1, that was declared lapsed although a heartbeat came after it was watched."""
     lied: int
-    """Who confirmed what it was asked after it had lost the lease, plus 1."""
+    """The process, plus 1, that confirmed a question asked after it had lost the lease."""
     robbed: int
-    """Whose lease was taken although it was live, plus 1."""
+    """The process, plus 1, whose lease was taken although it was live."""
 
     def with_process(self, at: int, process: Process) -> "State":
-        """The same with that process in its place."""
+        """Return the state with this process replaced."""
         return self._replace(processes=(*self.processes[:at], process, *self.processes[at + 1 :]))
 
 
 class LeasePart:
-    """See the module."""
+    """The part `leases` of the model; see the module."""
 
     name = "leases"
     must_settle = False
@@ -132,17 +132,17 @@ class LeasePart:
         self._guards = guards
 
     def initial(self) -> State:
-        """A and B are registered; nobody has the lease."""
+        """A and B are registered; the lease has no holder."""
         fresh = _tuple(Standing(epoch=1))
         processes = (Process(is_started=True), Process(is_started=True), Process())
         return State((fresh, fresh), (0, 0), 0, 0, processes, 0, 0, 0)
 
     def is_settled(self, state: State) -> bool:
-        """Not asked."""
+        """Never called: `must_settle` is false."""
         return True
 
     def violation(self, state: State) -> str:
-        """What members and consumers were promised."""
+        """The broken promise to members and consumers, or ""."""
         if state.lied:
             return f"{PROCESSES[state.lied - 1]} confirmed what it was asked after another one had taken the lease"
         if state.robbed:
@@ -155,7 +155,7 @@ class LeasePart:
         return ""
 
     def steps(self, state: State) -> Sequence[Step[State]]:
-        """All that can happen next."""
+        """Return all steps that are possible next."""
         found: list[Step[State]] = []
         for name, standing in enumerate(state.standings):
             found += self._observe(state, name, _standing(standing))
@@ -260,7 +260,7 @@ class LeasePart:
             yield from self._look(state, at, process)
 
     def _read(self, state: State, at: int, process: Process) -> Iterator[Step[State]]:
-        """Reads the lapse count in the store."""
+        """Read the lapse count in the store."""
         if self._guards.registration_checked_in_read and not self._is_newest(state, at):
             yield Step(LOSE, (PROCESSES[at],), state.with_process(at, _lost(process)))
             return
@@ -279,7 +279,7 @@ class LeasePart:
         return is_known and (process.verified >= count or not self._guards.lease_verified_after_lapse)
 
     def _look(self, state: State, at: int, process: Process) -> Iterator[Step[State]]:
-        """The count has grown: a heartbeat (`_live`) comes first, then a look at the lease, then the answer."""
+        """The count has grown: first a heartbeat (`_live`), then a look-up of the lease, then the answer."""
         guards = self._guards
         if guards.heartbeat_before_look and not process.is_revived:
             return

@@ -1,14 +1,14 @@
-"""Offset commits of a group: two coordinators, two members, generations, writes that are given up and executed later.
+"""Offset commits of a group: two coordinators, two members, generations, and abandoned writes that are executed later.
 
-A coordinator writes one commit of the group at a time. A write travels on a database session; one that was given up may be executed at any
-time, unless its session was ended (`postgresql/database.py`, the triggers of `0017_sessions.sql`). In SQL only: `check_lease`.
+A coordinator writes one commit of the group at a time. A write uses a database session; an abandoned write may be executed at any time,
+unless its session was ended (`postgresql/database.py`, the triggers of `0017_sessions.sql`). In SQL only: `check_lease`.
 
-A member reaches the coordinator itself, or through another server, and may change its way between two commits. A server that forwards a
-commit may give it up: it arrives at any time, also after a later one. Whether the coordinator takes it is the product's decision,
-`streams/groups/revisions.py`, unchanged.
+A member reaches the coordinator directly or through another server, and may change its route between two commits. A server that forwards
+a commit may give it up: the commit then arrives at any time, even after a later one. Whether the coordinator accepts the commit is the
+product's decision, `streams/groups/revisions.py`, unchanged.
 
-It assumes of the leases' part: nothing; a lease may be taken at any time. It assumes of clients that talk to the coordinator themselves
-(Kafka's) that requests of one connection arrive in order, or never.
+This part assumes nothing of the part `leases`: a lease may be taken at any time. It assumes that requests on one connection of a client
+that talks to the coordinator directly (Kafka's) arrive in order, or never.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,15 +23,16 @@ from bearlake.testing.model.part import Action, Step
 
 COORDINATORS: Final = ("A", "B")
 COMMITS: Final = ((1, 10), (2, 20), (2, 30))
-"""What is committed, in this order: generation of the member and offset. The member of generation 2 got the partition of the other one."""
+"""The commits, in order: the member's generation, and the offset. The member of generation 2 received the other member's partition."""
 
 COPIES: Final = 2
-"""Of one write on its way at once. A database executes a statement once; what is sent again is another statement."""
+"""Copies of one write in flight at once. A database executes a statement once; a retry is another statement."""
 
 REVISION_COUNT_MAX: Final = 2
-"""Subjects that a coordinator remembers, of three: two members and the partition."""
+"""Number of subjects that a coordinator remembers, of three: two members and the partition."""
 TOLD: Final = 0
-"""In the history of a coordinator's revisions: the first one was told. Other numbers are members (by generation) whose commits it took."""
+"""In the history of a coordinator's revisions: the first revision was returned. Other numbers are the members (by generation) whose
+commits the coordinator accepted."""
 
 # What becomes of a commit.
 UNSENT, ASKED, WRITING, ACKNOWLEDGED, UNKNOWN, REFUSED = range(6)
@@ -77,7 +78,7 @@ class OffsetGuards:
 
 
 class Write(NamedTuple):
-    """A write on its way to the store."""
+    """A write in flight to the store."""
 
     commit: int
     coordinator: int
@@ -86,8 +87,8 @@ class Write(NamedTuple):
 
 
 class Coordinator(NamedTuple):
-    """What a coordinator knows. `writing`: the commit under way plus 1; `has_result`: the store has executed it; `revisions`: what they
-    have been through since it took the group (see `TOLD`)."""
+    """A coordinator's knowledge. `writing`: the commit in flight plus 1; `has_result`: the store has executed it; `revisions`: their
+    history since it took the group (see `TOLD`)."""
 
     lease: int = 0
     generation: int = 0
@@ -97,13 +98,13 @@ class Coordinator(NamedTuple):
 
 
 class State(NamedTuple):
-    """Everything. `history`: commits in the order in which the store executed them; the last one is what can be read."""
+    """The whole state. `history`: commits in the order in which the store executed them; the last commit is the readable one."""
 
     lease: int
     generation: int
     """In the store's snapshot of the group."""
     round: int
-    """The newest generation that a round has completed with: what members know."""
+    """The newest generation of a completed round, as members know it."""
     coordinators: tuple[Coordinator, ...]
     commits: tuple[int, ...]
     places: tuple[int, ...]
@@ -111,31 +112,31 @@ class State(NamedTuple):
     named: tuple[str, ...]
     """The revision that each commit names."""
     shown: frozenset[int]
-    """Commits that failed and were still on their way when their coordinator showed the offsets."""
+    """Commits that failed and were still in flight when their coordinator returned the offsets."""
     writes: frozenset[Write]
     history: tuple[int, ...]
     is_wrong: int
-    """1: an offset came back; 2: one of an older generation came over an acknowledged one; 3: of the same member; 4: a generation was given
-    twice; 5: an offset that was shown changed through a commit that had failed before."""
+    """1: an old offset came back; 2: an offset of an older generation replaced an acknowledged offset; 3: an older offset of the same
+    member did; 4: a generation was assigned twice; 5: a commit that had failed before changed an offset that was returned."""
 
     def with_coordinator(self, at: int, coordinator: Coordinator) -> "State":
-        """The same with that coordinator in its place."""
+        """Return the state with this coordinator replaced."""
         return self._replace(coordinators=(*self.coordinators[:at], coordinator, *self.coordinators[at + 1 :]))
 
     def with_commit(self, at: int, status: int) -> "State":
-        """The same with that status of a commit."""
+        """Return the state with this commit status replaced."""
         return self._replace(commits=(*self.commits[:at], status, *self.commits[at + 1 :]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetBounds:
-    """How much happens at most."""
+    """The bounds of the exploration."""
 
     lease_epoch: int = 3
 
 
 class OffsetPart:
-    """See the module."""
+    """The part `offsets` of the model; see the module."""
 
     name = "offsets"
     must_settle = False
@@ -163,11 +164,11 @@ class OffsetPart:
         )
 
     def is_settled(self, state: State) -> bool:
-        """Not asked."""
+        """Never called: `must_settle` is false."""
         return True
 
     def violation(self, state: State) -> str:
-        """What members were promised."""
+        """The broken promise to members, or ""."""
         if state.is_wrong == 1:
             return "a committed offset that was overwritten came back"
         if state.is_wrong == 2:
@@ -184,7 +185,7 @@ class OffsetPart:
         return ""
 
     def steps(self, state: State) -> Sequence[Step[State]]:
-        """All that can happen next."""
+        """Return all steps that are possible next."""
         found: list[Step[State]] = []
         for at, one in enumerate(state.coordinators):
             found += self._coordinate(state, at, one)
@@ -197,7 +198,7 @@ class OffsetPart:
         return found
 
     def _coordinate(self, state: State, at: int, one: Coordinator) -> Iterator[Step[State]]:
-        if state.lease < self._bounds.lease_epoch and not one.writing:  # the holder may have given it up
+        if state.lease < self._bounds.lease_epoch and not one.writing:  # the holder may have abandoned it
             taken = Coordinator(lease=state.lease + 1, generation=state.generation)
             after = state._replace(lease=state.lease + 1).with_coordinator(at, taken)
             yield Step(TAKE, (COORDINATORS[at], state.lease + 1, state.generation), after)
@@ -232,20 +233,20 @@ class OffsetPart:
                 yield from self._accept(state, at, generation, offset)
 
     def _may_send(self, state: State, at: int, generation: int) -> bool:
-        """A member commits in its generation, one commit after the other; it may give up waiting for the one before."""
+        """A member commits in its generation, one commit at a time; it may stop waiting for the previous commit."""
         if generation > state.round:
             return False
         return all(state.commits[other] != UNSENT for other in range(at) if COMMITS[other][0] == generation)
 
     def _forward(self, state: State, at: int, place: int, one: Coordinator) -> Step[State]:
-        """The commit is on its way, by a server that knows the newest revision."""
+        """Send the commit through a server that knows the newest revision."""
         generation, offset = COMMITS[at]
         places = (*state.places[:at], place, *state.places[at + 1 :])
         after = state.with_commit(at, ASKED)._replace(places=places)
         return Step(REQUEST, (generation, offset, COORDINATORS[place]), self._tell(after, at, place, one))
 
     def _tell(self, state: State, at: int, place: int, one: Coordinator) -> State:
-        """The sender of the commit is told the newest revision, if there is one."""
+        """Return the newest revision, if there is one, to the sender of the commit."""
         if not one.lease:
             return state._replace(named=(*state.named[:at], "", *state.named[at + 1 :]))
         revisions = one.revisions if TOLD in one.revisions else (*one.revisions, TOLD)
@@ -275,7 +276,7 @@ class OffsetPart:
     def _write(
         self, action: Action, told: tuple[object, ...], state: State, way: tuple[int, int], takes: bool
     ) -> Step[State]:
-        """A coordinator sends the write of a commit (`way`: the commit, and the coordinator), which `takes` a revision or not."""
+        """A coordinator sends the write of a commit (`way`: the commit and the coordinator), which `takes` a revision or not."""
         at, place = way
         one = state.coordinators[place]
         revisions = (*one.revisions, COMMITS[at][0]) if takes else one.revisions
@@ -322,7 +323,7 @@ class OffsetPart:
         return 0
 
     def _await(self, state: State, at: int, one: Coordinator) -> Iterator[Step[State]]:
-        """The coordinator hears of its write, or gives it up."""
+        """The coordinator receives the result of its write, or gives the write up."""
         guards, commit, name = self._guards, one.writing - 1, COORDINATORS[at]
         offset = COMMITS[commit][1]
         free = one._replace(writing=0, has_result=False)
@@ -342,14 +343,14 @@ class OffsetPart:
 
 
 def _given_up(state: State, at: int) -> frozenset[Write]:
-    """Writes of failed commits that a coordinator has on their way."""
+    """Return a coordinator's writes in flight whose commits failed."""
     return frozenset(
         write for write in state.writes if write.coordinator == at and state.commits[write.commit] == UNKNOWN
     )
 
 
 def _revisions(term: str, history: tuple[int, ...]) -> Revisions:
-    """The product's revisions after this history."""
+    """Return the product's revisions after this history."""
     revisions = Revisions(REVISION_COUNT_MAX, term or "any")
     for one in history:
         if one == TOLD:

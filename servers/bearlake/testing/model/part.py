@@ -1,7 +1,7 @@
-"""What the explorer needs of a part of the model: initial state, steps, properties, and what counts as settled.
+"""The interface of a part of the model: initial state, steps, properties, and settled states.
 
-States are immutable, hashable, and made of integers, booleans and tuples of them: their fingerprint is `hash`, which must be the same in
-every run, and strings, None and enums hash differently in each process. Avoid -2 as well: Python gives it the hash of -1.
+States are immutable, hashable, and consist of integers, booleans and tuples of them. Their fingerprint is `hash`, which must be the same
+in every run, but strings, None and enums hash differently in each process. Avoid -2 as well: Python gives it the hash of -1.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -14,7 +14,7 @@ S_co = TypeVar("S_co", covariant=True)
 class Action(NamedTuple):
     """A kind of step. `text` is a format string for its arguments.
 
-    `is_progress`: somebody alive does their work, or a message arrives. Everything else is trouble: loss, crashes, forgetting, clocks.
+    `is_progress`: a live process does its work, or a message arrives. All other steps are faults: loss, crashes, forgetting, clocks.
     """
 
     text: str
@@ -25,7 +25,7 @@ class Step(NamedTuple, Generic[S_co]):
     """A transition: what happens, with the action's arguments, and the state after it."""
 
     action: Action
-    arguments: tuple[Any, ...]  # Any: whatever the format string takes
+    arguments: tuple[Any, ...]  # Any: the types that the format string takes
     state: S_co
 
     def __str__(self) -> str:
@@ -40,22 +40,22 @@ class Part(Protocol[S]):
         """The part's name, for reports."""
 
     def initial(self) -> S:
-        """The state in which everything begins."""
+        """Return the initial state."""
 
     def steps(self, state: S) -> Sequence[Step[S]]:
-        """All that can happen next."""
+        """Return all steps that are possible next."""
 
     def violation(self, state: S) -> str:
-        """The promise to a client that this state breaks, as a sentence; empty if there is none."""
+        """Return the promise to a client that this state breaks, as a sentence; empty if none."""
 
     def is_settled(self, state: S) -> bool:
-        """Whether what was begun has come to its end. Asked only if the part's `must_settle` says so."""
+        """Return whether all work that began has ended. Called only if `must_settle` is true."""
 
     @property
     def must_settle(self) -> bool:
-        """Whether each reachable state must have a way to a settled one, by progress alone."""
+        """Whether each reachable state must have a path of progress steps to a settled state."""
 
 
 def render(steps: Iterable[Step[Any]]) -> list[str]:
-    """Numbered lines of a trace."""
+    """Render a trace as numbered lines."""
     return [f"{number:3}. {step}" for number, step in enumerate(steps, 1)]

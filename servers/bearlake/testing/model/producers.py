@@ -1,11 +1,11 @@
-"""What producing clients conclude from answers: librdkafka 2.x, Java's producer, a plain one, and one that expects offsets.
+"""What producing clients conclude from answers: librdkafka 2.x, Java's producer, a plain producer, and one that expects offsets.
 
-- librdkafka takes a success for the success of all earlier batches in flight. OUT_OF_ORDER at the head of the line is fatal; behind it, it
-  takes a new epoch once nothing is in flight. So it does for UNKNOWN_PRODUCER, if all earlier batches are accounted for and this is no
-  retry; else that is fatal (`rdkafka_request.c`, `rd_kafka_handle_idempotent_Produce_error`).
-- Java concludes from each answer about its batch alone. UNKNOWN_PRODUCER, and OUT_OF_ORDER at the head, take a new epoch at once
+- librdkafka infers from a success that all earlier batches in flight succeeded. OUT_OF_ORDER for the oldest batch is fatal; for a later
+  batch, librdkafka takes a new epoch once nothing is in flight. It does the same for UNKNOWN_PRODUCER if all earlier batches are accounted
+  for and the batch is not a retry; otherwise that is fatal (`rdkafka_request.c`, `rd_kafka_handle_idempotent_Produce_error`).
+- Java applies each answer only to its own batch. UNKNOWN_PRODUCER, and OUT_OF_ORDER for the oldest batch, cause a new epoch at once
   (`TransactionManager.canRetry`, KIP-360).
-- Both send a batch again, with its sequence, after a retriable error or when no answer came in time.
+- Both retry a batch with the same sequence after a retriable error or a timeout.
 """
 
 from enum import IntEnum
@@ -33,14 +33,14 @@ class Client(IntEnum):
     JAVA = 1
     PLAIN = 2
     CONDITIONAL = 3
-    """Expects an offset for each batch, sends it once, and does not send it again."""
+    """Names an expected offset for each batch and sends the batch once, without retries."""
 
 
 IDEMPOTENT = (Client.LIBRDKAFKA, Client.JAVA)
 
 
 def to_send(client: Client, state: State) -> tuple[int, ...]:
-    """The batches that may be sent next."""
+    """Return the batches that may be sent next."""
     if state.is_over or state.is_bumping:
         return ()
     if client is Client.CONDITIONAL:
@@ -49,13 +49,13 @@ def to_send(client: Client, state: State) -> tuple[int, ...]:
 
 
 def timed_out(client: Client, state: State, batch: int) -> State:
-    """No answer came in time."""
+    """Return the state after no answer came in time."""
     state = state._replace(batches=_with(state.batches, batch, FAILED if client is Client.CONDITIONAL else RETRY))
     return _bumped_if_drained(state)
 
 
 def heard(client: Client, state: State, attempt: Attempt, *, waits_for_account: bool) -> State:
-    """The client gets the answer to an attempt that it waits for; `state` has the attempt as no longer awaited."""
+    """Return the state after the client received the answer to an attempt; in `state`, the attempt is no longer awaited."""
     answer, batch, batches = attempt.answer, attempt.batch, state.batches
     if answer == STORED:
         first = batch
@@ -90,19 +90,19 @@ def heard(client: Client, state: State, attempt: Attempt, *, waits_for_account: 
 
 
 def head(state: State) -> int:
-    """The first batch that is not delivered."""
+    """Return the first batch that is not delivered."""
     return next((at for at, status in enumerate(state.batches) if status != DELIVERED), len(state.batches))
 
 
 def over(state: State) -> State:
-    """A fatal error: all batches without an answer fail, and nothing more is sent."""
+    """Return the state after a fatal error: all batches without an answer fail, and the client sends no more."""
     batches = tuple(status if status == DELIVERED else FAILED for status in state.batches)
     attempts = tuple(one._replace(is_awaited=False) for one in state.attempts)
     return state._replace(batches=batches, attempts=attempts, is_over=True, is_bumping=False)
 
 
 def bumped(state: State) -> State:
-    """A new epoch: what is not delivered gets sequences from 0."""
+    """Return the state after a new epoch: batches that are not delivered get sequences from 0."""
     first = head(state)
     is_blind = any(
         one.batch >= first and (one.is_awaited or one.answer not in NOTHING_STORED) for one in state.attempts
@@ -111,7 +111,7 @@ def bumped(state: State) -> State:
 
 
 def disturbed(client: Client, state: State) -> State:
-    """Another partition made the client want a new epoch."""
+    """Return the state after another partition makes the client want a new epoch."""
     return _bumped_if_drained(state._replace(is_bumping=True)) if client is Client.LIBRDKAFKA else bumped(state)
 
 
@@ -122,7 +122,7 @@ def _bumped_if_drained(state: State) -> State:
 
 
 def is_accounted(state: State, batch: int) -> bool:
-    """Whether all batches before this one are delivered, or known not to be stored."""
+    """Return whether all batches before `batch` are delivered, or known not to be stored."""
     return all(
         state.batches[one.batch] == DELIVERED or (not one.is_awaited and one.answer in NOTHING_STORED)
         for one in state.attempts

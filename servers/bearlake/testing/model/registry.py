@@ -1,10 +1,11 @@
-"""The schema registry: rules of a subject and of all subjects that are changed, and schemas that are registered under them.
+"""The schema registry: changes of the rules of one subject and of all subjects, and schemas that are registered under these rules.
 
-A schema is checked in the server, on what it has read, so each write names the revision that it was decided on. The rule is
-`metadata/schemas.py` (`revision_of`, `is_current`), unchanged. Each call may be executed unheard, or late, after its caller gave it up.
+The server checks a schema against the state that it has read, so each write names the revision that the check used. The rule is
+`metadata/schemas.py` (`revision_of`, `is_current`), unchanged. A call may be executed although its caller gets no answer, or late, after
+its caller gave up.
 
-It assumes nothing of the other parts. It gives: no registered schema was refused by the rules in force, and an acknowledged rule is
-changed only by who has seen it.
+This part assumes nothing of the other parts. It promises that no registered schema was refused by the rules in force, and that an
+acknowledged rule is changed only by a caller that has seen it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,13 +40,13 @@ class RegistryGuards:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistryBounds:
-    """How much happens at most."""
+    """The bounds of the exploration."""
 
     call_count: int = 3
 
 
 class Call(NamedTuple):
-    """A call and what it says. `seen`: the writer (call plus 1) of the rule that it changes, as it was read."""
+    """A call and its arguments. `seen`: the writer (call plus 1) of the rule that it changes, as the caller read it."""
 
     kind: int
     value: int
@@ -56,7 +57,7 @@ class Call(NamedTuple):
 
 
 class State(NamedTuple):
-    """Everything, for the levels `SUBJECT` and `ALL`: revisions, rules, and the newest writers (call plus 1)."""
+    """The whole state, for the levels `SUBJECT` and `ALL`: revisions, rules, and the newest writers (call plus 1)."""
 
     revisions: tuple[int, int] = (0, 0)
     rules: tuple[int, int] = (UNSET, UNSET)
@@ -65,12 +66,12 @@ class State(NamedTuple):
     wrong: int = 0
 
     def with_call(self, at: int, call: Call) -> "State":
-        """The same with that call in its place."""
+        """Return the state with this call replaced."""
         return self._replace(calls=(*self.calls[:at], call, *self.calls[at + 1 :]))
 
     @property
     def is_strict(self) -> bool:
-        """Whether the rules in force refuse the schema."""
+        """Return whether the rules in force refuse the schema."""
         return (self.rules[SUBJECT] or self.rules[ALL]) == STRICT
 
 
@@ -82,7 +83,7 @@ PROMISES: Final = (
 
 
 class RegistryPart:
-    """See the module."""
+    """The part `registry` of the model; see the module."""
 
     name = "registry"
     must_settle = False
@@ -92,19 +93,19 @@ class RegistryPart:
         self._guards = guards
 
     def initial(self) -> State:
-        """No rule was ever set."""
+        """No rule has ever been set."""
         return State()
 
     def is_settled(self, state: State) -> bool:
-        """Not asked."""
+        """Never called: `must_settle` is false."""
         return True
 
     def violation(self, state: State) -> str:
-        """What users of the registry were promised."""
+        """The broken promise to users of the registry, or ""."""
         return PROMISES[state.wrong]
 
     def steps(self, state: State) -> Sequence[Step[State]]:
-        """All that can happen next."""
+        """Return all steps that are possible next."""
         found: list[Step[State]] = []
         if len(state.calls) < self._bounds.call_count:
             found += self._begin(state)
@@ -142,7 +143,7 @@ class RegistryPart:
             yield Step(LATE, (at,), after.with_call(at, executed))
 
     def _done(self, state: State, at: int, call: Call) -> State | None:
-        """The state after the call took effect; None: it is refused. Judges the promises on the way."""
+        """Return the state after the call took effect; None if it is refused. Also checks the promises."""
         guards = self._guards
         is_named = guards.registration_names_revision if call.kind == REGISTER else guards.rule_names_revision
         level = SUBJECT if call.kind == REGISTER else call.kind

@@ -1,7 +1,7 @@
-"""The product's own decision about a batch, asked on tiny states: `metadata/ledger.py` with `metadata/producers.py`, unchanged.
+"""The product's own decision about a batch on small states: `metadata/ledger.py` with `metadata/producers.py`, unchanged.
 
-A guard that is switched off replaces exactly one of the ledger's answers, here and nowhere else. Answers are remembered: there are few
-different questions.
+A guard that is switched off replaces exactly one of the ledger's answers; only this module does so. Answers are cached, because there
+are few distinct questions.
 """
 
 from collections.abc import Callable
@@ -25,10 +25,10 @@ NEVER = 1 << 62
 """An expected offset that no partition reaches (`streams/missing.py`)."""
 
 Judged = tuple[int, int, Producer]
-"""Kind of outcome, original base offset of a duplicate (else 0), state of the producer afterwards (empty: unknown)."""
+"""Kind of outcome, original base offset of a duplicate (else 0), and the producer's state afterwards (empty: unknown)."""
 Judge = Callable[[Producer, int, int, int, int, bool, int, int], Judged]
-"""Judges a batch of one record: producer's state, end offset, epoch, sequence, expected offset, whether the state may have expired, the
-position that its server had seen, and the position floor.
+"""Judges a batch of one record. Arguments: producer's state, end offset, epoch, sequence, expected offset, whether the state may have
+expired, the position that the batch's server had seen, and the position floor.
 
 Epoch and sequence are -1 for a batch without idempotence; the expected offset is -1 for any.
 """
@@ -39,7 +39,7 @@ class SequenceGuards(Protocol):
 
     @property
     def unknown_starts_at_zero(self) -> bool:
-        """Whether this rule of `write.WriteGuards` is in force; the other properties answer alike."""
+        """Whether this rule of `write.WriteGuards` is in force; the other properties do the same for their rules."""
 
     @property
     def five_batches_remembered(self) -> bool: ...  # noqa: D102
@@ -64,7 +64,7 @@ class SequenceGuards(Protocol):
 
 
 def judge_by(guards: SequenceGuards) -> Judge:
-    """The ledger's judgement, but for the guards that are off."""
+    """Return the ledger's decision function, modified by the guards that are off."""
 
     @cache
     def judge(
@@ -114,7 +114,7 @@ def ask_ledger(
     seen: int = 0,
     floor: int = 0,
 ) -> tuple[int, int]:
-    """Kind and base offset (0 if there is none) of the outcome that `Ledger.decide` gives one batch of one record."""
+    """Return the kind and base offset (0 if none) of the outcome of `Ledger.decide` for one batch of one record."""
     ledger = Ledger(_Tiny(known, end))
     ledger.expired_id = PRODUCER_ID if may_have_expired else PRODUCER_ID - 1
     ledger.position_floor = floor

@@ -1,11 +1,11 @@
 """The write path: put, commit, reply, trim, forbid, delete, forget, expire; two servers, one client with three batches, one partition.
 
-Decisions about sequences and offsets are the ledger's own (`rules.py`), about the floor those of `metadata/tokens.py`. In which order a
-token's row, the floor and the server's epoch decide is written again in `_commit`; in the product that is `commit_object` and
-`forbid_tokens` in SQL and `_commit` in `metadata/sqlite/log.py`.
+The ledger's own code (`rules.py`) decides about sequences and offsets, and `metadata/tokens.py` about the floor. `_commit` implements
+again the order in which a token's row, the floor and the server's epoch decide; in the product, that is `commit_object` and
+`forbid_tokens` in SQL, and `_commit` in `metadata/sqlite/log.py`.
 
-It assumes of the other parts: a swap keeps what offsets read, and deletes no object that the index names (`compaction.py` checks both).
-It gives them: a committed object's bytes are there until nothing names it.
+This part assumes of the other parts that a swap keeps the records at each offset and deletes no object that the index names
+(`compaction.py` checks both). It promises them that a committed object's bytes exist until nothing names the object.
 """
 
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ ANSWER_OF: Final = {
     rules.UNSURE: UNSURE,
 }
 BELOW_FLOOR: Final = SERVER_FENCED if surely_not_stored(Forgotten()) else UNSURE
-"""What a client is told, by the product's rule, when its token is below the floor."""
+"""The answer to a client, by the product's rule, if its token is below the floor."""
 
 SEND = Action("the client sends batch {} (epoch {}, sequence {}) to server {}, as attempt {}")
 TAKE = Action("server {} takes attempt {}: its token is {}, its object is stored, and the commit is sent")
@@ -81,7 +81,7 @@ FLOORS: Final = ("", "wal/2026010123/")
 IS_BELOW: Final = {
     (bool(span), floor): below_floor(TOKENS[span], FLOORS[floor]) is not None for span in (0, 1) for floor in (0, 1)
 }
-"""By the product's rule, whether a token of a span of time is below a floor."""
+"""Whether a token of a time span is below a floor, by the product's rule."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,22 +129,22 @@ class WriteGuards:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteBounds:
-    """How much happens at most."""
+    """The bounds of the exploration."""
 
     batch_count: int = 3
     attempt_count: int = 4
     epoch_count: int = 2
-    """Producer epochs of the client."""
+    """Number of producer epochs of the client."""
     server_trouble: bool = True
-    """Whether servers are superseded."""
+    """Whether servers can be superseded."""
     store_trouble: bool = True
-    """Whether tokens are forgotten, the floor rises, partitions are trimmed, and producers expire."""
+    """Whether tokens can be forgotten, the floor can rise, partitions can be trimmed, and producers can expire."""
     came_back: bool = False
-    """Whether the client's state has expired before everything begins."""
+    """Whether the client's state has expired before the start."""
 
 
 class WritePart:
-    """See the module. The order of fields in a step's arguments is that of its action's text."""
+    """The part `write` of the model. The order of fields in a step's arguments is that of its action's text."""
 
     must_settle = False
 
@@ -156,10 +156,10 @@ class WritePart:
         self._judge = rules.judge_by(guards)
         self._is_idempotent = client in producers.IDEMPOTENT
         self._counts = int(self._is_idempotent and bounds.store_trouble)
-        """Whether positions matter: only expiry makes them do."""
+        """Whether positions matter; they do only if producers can expire."""
 
     def initial(self) -> State:
-        """An old batch is in the log, and nothing was sent; a client that came back has used sequence 0 long ago."""
+        """An old batch is in the log, and nothing was sent; a client that returns used sequence 0 long ago."""
         came_back = self._bounds.came_back
         return State(
             attempts=(), servers=(False, False), log=(OLD,), start=0, producer=(), may_have_expired=came_back, floor=0, position=0,
@@ -172,11 +172,11 @@ class WritePart:
         return broken(self._client, state)
 
     def is_settled(self, state: State) -> bool:
-        """Not asked."""
+        """Never called: `must_settle` is false."""
         return True
 
     def steps(self, state: State) -> Sequence[Step[State]]:
-        """All that can happen next."""
+        """Return all steps that are possible next."""
         found: list[Step[State]] = []
         self._send(state, found)
         for at, one in enumerate(state.attempts):
@@ -212,7 +212,7 @@ class WritePart:
                 found.append(Step(SEND, (batch, epoch, sequence, SERVERS[server], number), after))
 
     def _may_bump(self, state: State) -> bool:
-        """Whether the client may take a new epoch: Java waits for what is in flight, librdkafka begins to wait."""
+        """Return whether the client may take a new epoch: Java waits for batches in flight, librdkafka starts waiting."""
         if not self._is_idempotent or state.is_over or state.is_bumping or state.epoch + 1 == self._bounds.epoch_count:
             return False
         if self._client is Client.JAVA and SENT in state.batches:
@@ -221,15 +221,15 @@ class WritePart:
         return bool(state.attempts) and (is_sure or not self._guards.bump_only_when_accounted)
 
     def _servers(self, state: State) -> tuple[int, ...]:
-        """Where the next batch may go: an idempotent client changes the server only when it waits for nothing there."""
+        """Return the servers for the next batch: an idempotent client changes servers only when no reply is pending."""
         if not state.attempts:
-            return (0,)  # servers are alike
+            return (0,)  # the servers are interchangeable
         waits_at = {one.server for one in state.attempts if one.is_awaited}
         stays = self._is_idempotent and self._guards.server_changed_when_idle
         return tuple(waits_at) if waits_at and stays else (0, 1)
 
     def _await(self, state: State, at: int, one: Attempt, found: list[Step[State]]) -> None:
-        """The client gets the reply, or does not wait for it any longer. Replies of a connection come in order."""
+        """The client receives the reply or stops waiting. Replies on a connection arrive in order."""
         is_answered = one.stage == ANSWERED
         silent = one._replace(is_awaited=False, answer=0, stage=HEARD if is_answered else one.stage)
         after = state.with_attempt(at, silent)
@@ -244,7 +244,7 @@ class WritePart:
     # -- servers -------------------------------------------------------------------------------------------------
 
     def _serve(self, state: State, at: int, one: Attempt, found: list[Step[State]]) -> None:
-        """A server takes a request. Requests of a connection come in order; commits go in the order of sealing."""
+        """A server takes a request. Requests on a connection arrive in order; commits are sent in the order of sealing."""
         guards, server = self._guards, SERVERS[one.server]
         earlier = [other for other in state.attempts[:at] if other.server == one.server]
         if any(other.stage == REQUESTED and other.is_awaited for other in earlier):
@@ -268,7 +268,7 @@ class WritePart:
                 found.append(Step(TAKE_EARLY, (server, at, SPANS[is_recent]), state.with_attempt(at, sent)))
 
     def _judged(self, state: State, one: Attempt) -> Attempt:
-        """The answer after a commit that can accept nothing (`streams/missing.py`): a duplicate, an unknown or fenced producer is told."""
+        """Return the answer after a commit that can accept nothing (`streams/missing.py`): duplicate, unknown or fenced producer."""
         if not self._is_idempotent:
             return one
         known, end = state.producer, len(state.log)
@@ -282,7 +282,7 @@ class WritePart:
     # -- the stores ----------------------------------------------------------------------------------------------
 
     def _execute(self, state: State, at: int, one: Attempt, found: list[Step[State]]) -> None:
-        """A commit arrives at the metadata store; the server may hear of it."""
+        """A commit arrives at the metadata store; the server may receive the result."""
         answer, after = self._commit(state, at, one)
         if after is not state:
             found.append(Step(COMMIT, (at, ANSWERS[answer]), after))
@@ -292,7 +292,7 @@ class WritePart:
             found.append(Step(ANSWER, (at, ANSWERS[answer]), after.with_attempt(at, made)))
 
     def _commit(self, state: State, at: int, one: Attempt) -> tuple[int, State]:
-        """What a commit request does whenever it arrives: row, floor, server, sequences and offsets, in this order."""
+        """Apply a commit request on arrival: check row, floor, server, sequences and offsets, in this order."""
         guards = self._guards
         if one.row != NO_ROW and (guards.token_decided_once or one.row == FORBIDDEN):
             return (SERVER_FENCED if one.row == FORBIDDEN else one.result), state
@@ -361,5 +361,5 @@ class WritePart:
 
 
 def _is_unread(state: State, at: int) -> bool:
-    """Whether no offset that can be read lies in the attempt's object."""
+    """Return whether no readable offset lies in the attempt's object."""
     return at + 1 not in state.log[state.start :]

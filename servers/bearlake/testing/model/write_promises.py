@@ -1,12 +1,12 @@
-"""What producers and readers were promised, judged on a state of the write path by what clients see; no rule of the protocol is repeated.
+"""The promises to producers and readers, checked on a state of the write path as clients see it; no protocol rule is repeated here.
 
-- Every offset that can be read lies in an object whose bytes exist.
-- *Delivered* means: the batch is in the log; with idempotence exactly once, in the order of sending; without it, at least once.
-- A reply that names an offset names that of the batch.
-- *Not stored* means: this attempt is not in the log, and will never be.
-- A plain producer whose batches were sent once each, over one connection, finds them in order.
-- An expected offset is where the batch is, or it is nowhere.
-- A stock client does not die with a fatal error while nothing of it was forgotten.
+- Every readable offset lies in an object whose bytes exist.
+- *Delivered* means: the batch is in the log; with idempotence exactly once, in the order of sending; without idempotence, at least once.
+- An offset in a reply is the batch's offset.
+- *Not stored* means: this attempt is not in the log and never will be.
+- The batches of a plain producer that sent each batch once, over one connection, are in order.
+- A batch with an expected offset is stored at that offset or not at all.
+- A stock client does not fail with a fatal error unless the store has forgotten its state.
 """
 
 from bearlake.testing.model.producers import IDEMPOTENT, Client
@@ -23,7 +23,7 @@ from bearlake.testing.model.write_state import (
 
 
 def broken(client: Client, state: State) -> str:
-    """The promise that this state breaks; empty: none."""
+    """Return the promise that this state breaks; empty: none."""
     attempts, log = state.attempts, state.log
     for number in log[state.start :]:
         if number != OLD and not attempts[number - 1].is_there:
