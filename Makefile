@@ -49,7 +49,7 @@ check: venv
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports --no-logo
+	PYTHONPATH=tests $(BIN)/lint-imports --no-logo
 
 format: venv
 	$(BIN)/ruff format .

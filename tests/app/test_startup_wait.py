@@ -19,10 +19,10 @@ import pytest
 from bearlake.app.startup import Startup
 from bearlake.app.stop import Stop, Stopped
 from bearlake.errors import Denied, Unavailable
-from bearlake.testing.loop import virtual_time
 from fixtures.postgresql import PostgresqlServer
 from fixtures.s3 import S3Server, free_port
 from fixtures.server_process import STOP_TIMEOUT_S, clean_environment, command, finished
+from simulator.loop import virtual_time
 
 PAUSE_S = 0.02
 PATIENCE = 3_000

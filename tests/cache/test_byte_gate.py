@@ -4,7 +4,7 @@ import asyncio
 import random
 
 from bearlake.cache.gate import ByteGate
-from bearlake.testing.loop import virtual_time
+from simulator.loop import virtual_time
 
 
 async def pass_through(gate: ByteGate, size: int, passed: list[int] | None = None) -> None:

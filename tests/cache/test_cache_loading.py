@@ -8,8 +8,8 @@ from bearlake.objects import ByteRange
 from bearlake.objects.memory import MemoryObjectStore
 from bearlake.streams.fetch import FetchRange, ReaderSettings
 from bearlake.streams.service import StreamsSettings
-from bearlake.testing.loop import virtual_time
 from fixtures.deployment import append, append_of, batch_of, create, deployment, values_of
+from simulator.loop import virtual_time
 
 OBJECT_COUNT = 20
 PADDING = b"x" * 10_000

@@ -11,8 +11,8 @@ from bearlake.errors import Corrupt, NotFound, Unavailable
 from bearlake.metadata.model import ObjectRef, PartitionKey, Slice
 from bearlake.objects import ByteRange
 from bearlake.objects.memory import MemoryObjectStore
-from bearlake.testing.loop import virtual_time
 from fixtures.deployment import batch_of
+from simulator.loop import virtual_time
 
 BATCH = batch_of(b"value")
 SIZE = len(BATCH)

@@ -7,7 +7,7 @@ import pytest
 
 from bearlake.cache.values import ValueCache
 from bearlake.errors import Unavailable
-from bearlake.testing.loop import virtual_time
+from simulator.loop import virtual_time
 
 
 class Loads:

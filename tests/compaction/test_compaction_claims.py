@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 
 from bearlake.compaction.worker import Worker
 from bearlake.metadata.compaction import OffsetRange, Task, TaskClaim, TaskKind, TaskOffer
-from bearlake.testing.loop import virtual_time
 from fixtures.virtual_lake import Lake
+from simulator.loop import virtual_time
 
 
 async def claimed(lake: Lake) -> tuple[Worker, Task, TaskClaim]:

@@ -23,11 +23,11 @@ from bearlake.metadata.model import (
     Stream,
 )
 from bearlake.table.settings import TableSettings
-from bearlake.testing.loop import virtual_time
-from bearlake.testing.tables import MemoryTables
-from bearlake.testing.world import skip_numbers
 from fixtures import by_name
 from fixtures.virtual_lake import DAY_MS, SETTINGS, Lake
+from simulator.loop import virtual_time
+from simulator.tables import MemoryTables
+from simulator.world import skip_numbers
 
 
 class Unanswered:

@@ -16,8 +16,8 @@ from bearlake.metadata import registering
 from bearlake.metadata.faulty import FaultyMetadata, MetadataFaults
 from bearlake.metadata.open import open_metadata
 from bearlake.objects.memory import MemoryObjectStore
-from bearlake.testing.loop import virtual_time
-from bearlake.testing.tables import MemoryTables
+from simulator.loop import virtual_time
+from simulator.tables import MemoryTables
 
 ALL_IS_WELL, DOWN = MetadataFaults(), MetadataFaults(error_rate=1.0)
 

@@ -11,8 +11,8 @@ from bearlake.metadata.compaction import TaskState
 from bearlake.metadata.model import (
     ObjectKind,
 )
-from bearlake.testing.loop import virtual_time
 from fixtures.virtual_lake import DAY_MS, Lake
+from simulator.loop import virtual_time
 
 
 async def dies_before_the_swap(lake: Lake) -> None:

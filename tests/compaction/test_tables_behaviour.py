@@ -11,8 +11,8 @@ from bearlake.metadata.model import Stream
 from bearlake.objects import ObjectStore
 from bearlake.table import Tables, TableState, Unmergeable
 from bearlake.table.model import TableChange, TaskMark
-from bearlake.testing.tables import MemoryTables
 from fixtures.tables import DAY_MS, START_MS, Work, a_stream, commit_of, local_store, tables_in
+from simulator.tables import MemoryTables
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ partition in ascending order. So a log tells by itself what is missing, twice, o
     duplicated   stored at two offsets (whether acknowledged or not), or given to a reader of its own position twice
     reordered    stored behind a later record of its producer in the same partition
     unknown      sent and never acknowledged; it may be stored, once
-    broken       a promise that `bearlake.testing.history` finds broken in what all clients saw, order in real time among them
+    broken       a promise that `simulator.history` finds broken in what all clients saw, order in real time among them
 """
 
 from collections import Counter
@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from bearlake.testing.history.model import Kind
 from faults.histories import judged
+from simulator.history.model import Kind
 
 
 class Name(NamedTuple):

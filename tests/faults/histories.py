@@ -1,4 +1,4 @@
-"""What the clients of a fault test saw, as a history in the format of `bearlake.testing.history`, and judged by the same checker.
+"""What the clients of a fault test saw, as a history in the format of `simulator.history`, and judged by the same checker.
 
 Clients keep what they sent and got, with times of this process's monotonic clock; the file is written from that in the end. What is not
 known of an operation is told so that it excludes least: a record without a receipt was sent at the beginning and is unknown for ever.
@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bearlake.testing.history import format as history_format
-from bearlake.testing.history import model
-from bearlake.testing.history.check import check_files
+from simulator.history import format as history_format
+from simulator.history import model
+from simulator.history.check import check_files
 
 if TYPE_CHECKING:
     from faults.checking import Acknowledged, Log, Name, Read

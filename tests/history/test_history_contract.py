@@ -4,7 +4,7 @@ import ast
 import sys
 from pathlib import Path
 
-from bearlake.testing import history
+from simulator import history
 
 PACKAGE = Path(history.__file__).parent
 
@@ -18,6 +18,6 @@ def test_the_checker_imports_itself_and_the_standard_library_only() -> None:
             elif isinstance(node, ast.ImportFrom):
                 found.add(node.module or "")
 
-    own = {name for name in found if name.startswith("bearlake.testing.history")}
+    own = {name for name in found if name.startswith("simulator.history")}
     assert own
     assert {name.partition(".")[0] for name in found - own} <= sys.stdlib_module_names

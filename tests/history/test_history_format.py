@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bearlake.testing.history import format as history_format
-from bearlake.testing.history.__main__ import main
-from bearlake.testing.history.check import check, check_files
-from bearlake.testing.history.format import CALLS, Malformed
-from bearlake.testing.history.model import (
+from simulator.history import format as history_format
+from simulator.history.__main__ import main
+from simulator.history.check import check, check_files
+from simulator.history.format import CALLS, Malformed
+from simulator.history.model import (
     NOTHING,
     Answer,
     Commit,
@@ -24,8 +24,8 @@ from bearlake.testing.history.model import (
     Record,
     Seen,
 )
-from bearlake.testing.history.reader import pair, read_files
-from bearlake.testing.history.writer import Recorder, Writer
+from simulator.history.reader import pair, read_files
+from simulator.history.writer import Recorder, Writer
 
 GOLDEN = Path(__file__).parent / "golden" / "version-1.jsonl"
 COMMIT = Commit(group="g", log=Log("orders", 0), offset=1)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bearlake.testing.history.linear import Step, first_contradiction
+from simulator.history.linear import Step, first_contradiction
 
 
 def random_steps(seed: int) -> list[Step[int]]:

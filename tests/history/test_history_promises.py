@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from bearlake.testing.history.check import Options, check
-from bearlake.testing.history.model import (
+from simulator.history.check import Options, check
+from simulator.history.model import (
     EXISTS,
     MISSING,
     NOTHING,
@@ -34,7 +34,7 @@ from bearlake.testing.history.model import (
     Seen,
     Trim,
 )
-from bearlake.testing.history.promises import Promise
+from simulator.history.promises import Promise
 
 LOG = Log("orders", 0, "x")
 NAMELESS = Log("orders", 0)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bearlake.testing.history.check import check
-from bearlake.testing.history.model import (
+from simulator.history.check import check
+from simulator.history.model import (
     Answer,
     Bounds,
     Commit,

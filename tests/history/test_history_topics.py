@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bearlake.testing.history.linear import first_contradiction
-from bearlake.testing.history.model import (
+from simulator.history.linear import first_contradiction
+from simulator.history.model import (
     EXISTS,
     MISSING,
     Answer,
@@ -20,7 +20,7 @@ from bearlake.testing.history.model import (
     Operation,
     Outcome,
 )
-from bearlake.testing.history.registers import judge_topics, topic_steps
+from simulator.history.registers import judge_topics, topic_steps
 
 NAME = "orders"
 

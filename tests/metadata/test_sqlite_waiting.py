@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from bearlake.metadata.sqlite.waiting import Waiting
-from bearlake.testing.loop import virtual_time
+from simulator.loop import virtual_time
 
 
 class OthersFile:

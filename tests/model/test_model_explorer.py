@@ -5,13 +5,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from bearlake.testing.model.__main__ import main
-from bearlake.testing.model.explorer import NEVER_SETTLES, explore
-from bearlake.testing.model.families import FAMILIES, REDUNDANT
-from bearlake.testing.model.fingerprints import Fingerprints
-from bearlake.testing.model.guards import rules, without
-from bearlake.testing.model.offsets import OffsetBounds, OffsetGuards, OffsetPart
-from bearlake.testing.model.part import Action, Step
+from simulator.model.__main__ import main
+from simulator.model.explorer import NEVER_SETTLES, explore
+from simulator.model.families import FAMILIES, REDUNDANT
+from simulator.model.fingerprints import Fingerprints
+from simulator.model.guards import rules, without
+from simulator.model.offsets import OffsetBounds, OffsetGuards, OffsetPart
+from simulator.model.part import Action, Step
 
 ADD = Action("add {}")
 BREAK = Action("break", is_progress=False)

@@ -1,6 +1,6 @@
 """Losses that the protocol once allowed: without the rule that ended each of them, the model finds it again."""
 
-from bearlake.testing.model.families import explore_all
+from simulator.model.families import explore_all
 
 
 def way(name: str, *off: str) -> tuple[str, str]:

@@ -1,11 +1,11 @@
 """Every part keeps its promises within its small bounds, and breaks one when a rule is deleted.
 
-Larger bounds by `python -m bearlake.testing.model --size medium`.
+Larger bounds by `python -m simulator.model --size medium`.
 """
 
 import pytest
 
-from bearlake.testing.model.families import FAMILIES, REDUNDANT, explore_all
+from simulator.model.families import FAMILIES, REDUNDANT, explore_all
 
 GUARDS = [(name, guard) for name, family in FAMILIES.items() for guard in family.rules if guard not in REDUNDANT]
 

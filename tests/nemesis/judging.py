@@ -1,4 +1,4 @@
-"""What the histories say: the verdict of `bearlake.testing.history`, what clients felt of each fault, and how much there was of what."""
+"""What the histories say: the verdict of `simulator.history`, what clients felt of each fault, and how much there was of what."""
 
 import json
 import re
@@ -61,7 +61,7 @@ def judge(histories: Sequence[Path], output: Path, within_s: float = CHECK_S, ke
 
 
 def _checked(histories: Sequence[Path], output: Path, within_s: float) -> Verdict:
-    command = [sys.executable, "-m", "bearlake.testing.history", "check", *map(str, histories)]
+    command = [sys.executable, "-m", "simulator.history", "check", *map(str, histories)]
     environment = clean_environment({"PYTHONPATH": ":".join(sys.path)})
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=within_s, env=environment, check=False)

@@ -1,4 +1,4 @@
-"""How clients here write their histories: the one place that knows the format of `bearlake.testing.history` (JSON lines, version 1).
+"""How clients here write their histories: the one place that knows the format of `simulator.history` (JSON lines, version 1).
 
 A line is handed to the operating system before the request leaves, so a client that is killed leaves no request that its history does
 not know. Times are CLOCK_MONOTONIC in nanoseconds, which all processes of a machine share.

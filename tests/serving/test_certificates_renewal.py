@@ -12,7 +12,7 @@ import pytest
 from bearlake.protocols.grpc.listening import bind
 from bearlake.serving.certificates import LOOK_PAUSE_MS, Certificates
 from bearlake.serving.listener import ListenerSettings, tls_context
-from bearlake.testing.loop import virtual_time
+from simulator.loop import virtual_time
 
 LOOK_COUNT = 500
 PAUSE_S = 0.02

@@ -12,7 +12,7 @@ from bearlake.metadata import Membership, Metadata
 from bearlake.metadata.model import Server, ServerRef
 from bearlake.metadata.open import open_metadata
 from bearlake.serving.membership import Member, ServerSettings, default_name
-from bearlake.testing.loop import virtual_time
+from simulator.loop import virtual_time
 
 ENDPOINTS = {"kafka": "127.0.0.1:9092", "admin": "127.0.0.1:9644"}
 SETTINGS = ServerSettings(name="one", zone="east", heartbeat_ms=1, timeout_ms=6_000)

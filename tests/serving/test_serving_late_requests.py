@@ -20,8 +20,8 @@ from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.revisions import Outdated
 from bearlake.streams.groups.settings import GroupSettings
 from bearlake.telemetry import metrics
-from bearlake.testing.loop import virtual_time
 from fixtures.server_pair import TOKEN, Delayed, Pair, commit, committed, joined, make, partition, request
+from simulator.loop import virtual_time
 
 
 @pytest.fixture

@@ -16,10 +16,10 @@ from bearlake.metadata.sqlite import tasks as sqlite_tasks
 from bearlake.metadata.sqlite.streams import SqliteStreams
 from bearlake.table import marks
 from bearlake.telemetry.isolation import Isolation
-from bearlake.testing import lake_truth, simulate, table_rows, tables
-from bearlake.testing.lake_scenario import draw_lake_settings
-from bearlake.testing.scenario import Report, ScenarioSettings, run_seed
-from bearlake.testing.table_rows import TableRow
+from simulator import lake_truth, simulate, table_rows, tables
+from simulator.lake_scenario import draw_lake_settings
+from simulator.scenario import Report, ScenarioSettings, run_seed
+from simulator.table_rows import TableRow
 
 SEEDS_PER_TEST = 10
 SEED_COUNT = 100

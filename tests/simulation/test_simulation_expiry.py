@@ -9,9 +9,9 @@ import pytest
 from bearlake.metadata import judging
 from bearlake.metadata.model import ObjectCommit
 from bearlake.streams.writer import Writer
-from bearlake.testing import simulate, truth
-from bearlake.testing.expiry_scenario import draw_expiry_settings
-from bearlake.testing.scenario import Report, ScenarioSettings, run_seed
+from simulator import simulate, truth
+from simulator.expiry_scenario import draw_expiry_settings
+from simulator.scenario import Report, ScenarioSettings, run_seed
 
 SEED_COUNT = 12
 SEED_COUNT_MAX = 40

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from bearlake.streams.groups.coordinator import Coordinator
-from bearlake.testing import simulate
-from bearlake.testing.group_scenario import draw_group_settings
-from bearlake.testing.history.promises import Promise
-from bearlake.testing.network import NetworkSettings
-from bearlake.testing.scenario import Report, ScenarioSettings, run_seed
+from simulator import simulate
+from simulator.group_scenario import draw_group_settings
+from simulator.history.promises import Promise
+from simulator.network import NetworkSettings
+from simulator.scenario import Report, ScenarioSettings, run_seed
 
 SEEDS_PER_TEST = 20
 TROUBLES = (

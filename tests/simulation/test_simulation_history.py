@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from bearlake.testing.history.promises import Promise
-from bearlake.testing.scenario import run_seed
-from bearlake.testing.truth import Truth
 from simulation import test_simulation_mutations as mutations
+from simulator.history.promises import Promise
+from simulator.scenario import run_seed
+from simulator.truth import Truth
 
 FOUND: dict[Callable[[pytest.MonkeyPatch], None], Promise] = {
     mutations.let_commits_overtake_each_other: Promise.ORDER,

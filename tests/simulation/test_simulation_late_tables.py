@@ -10,10 +10,10 @@ from bearlake.compaction.sweeper import Sweeper
 from bearlake.metadata.model import Stream
 from bearlake.table import unchecked
 from bearlake.table.model import TableState
-from bearlake.testing import simulate, tables
-from bearlake.testing.lake_scenario import draw_lake_settings
-from bearlake.testing.network import NetworkSettings
-from bearlake.testing.scenario import Report, ScenarioSettings, run_seed
+from simulator import simulate, tables
+from simulator.lake_scenario import draw_lake_settings
+from simulator.network import NetworkSettings
+from simulator.scenario import Report, ScenarioSettings, run_seed
 
 QUIET_S = 1e9
 LATE_CATALOGS = (2, 9)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bearlake.testing.loop import Process, SimulationLoop, Stuck, current_process
+from simulator.loop import Process, SimulationLoop, Stuck, current_process
 
 
 def new_loop(seed: int = 1) -> SimulationLoop:

@@ -18,9 +18,9 @@ from bearlake.streams.append import AppendCall
 from bearlake.streams.follower import Follower
 from bearlake.streams.service import Streams
 from bearlake.streams.writer import Writer
-from bearlake.testing import named_clients, truth
-from bearlake.testing.nodes import Said
-from bearlake.testing.scenario import run_seed
+from simulator import named_clients, truth
+from simulator.nodes import Said
+from simulator.scenario import run_seed
 
 SEED_COUNT_MAX = 60
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from bearlake.testing import simulate
-from bearlake.testing.scenario import Report, draw_settings, run_seed
+from simulator import simulate
+from simulator.scenario import Report, draw_settings, run_seed
 
 SEEDS_PER_TEST = 25
 ONCE_FAILED = {

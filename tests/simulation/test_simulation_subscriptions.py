@@ -12,9 +12,9 @@ from bearlake.streams.subscriptions.members import Member
 from bearlake.streams.subscriptions.pool import Pool
 from bearlake.streams.subscriptions.saving import SavedCursor
 from bearlake.streams.subscriptions.single import SingleActive
-from bearlake.testing import scenario, simulate
-from bearlake.testing.scenario import Report, run_seed
-from bearlake.testing.subscriber_scenario import draw_subscriber_settings
+from simulator import scenario, simulate
+from simulator.scenario import Report, run_seed
+from simulator.subscriber_scenario import draw_subscriber_settings
 
 SEEDS_PER_TEST = 10
 SEED_COUNT = 40

@@ -7,7 +7,7 @@ import pytest
 
 from bearlake.metadata import judging, ledger
 from bearlake.metadata.partition_state import StreamState
-from bearlake.testing.scenario import Report, run_seed
+from simulator.scenario import Report, run_seed
 
 WEIGHTS = (0.5, 0.3, 0.2, 0.2, 1, 1)
 """Of trim, delete, grow, alter, probe, terminate."""

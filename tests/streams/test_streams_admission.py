@@ -7,8 +7,8 @@ from bearlake.errors import TooLarge
 from bearlake.records.batch import Compression, TimestampType, timestamp_type
 from bearlake.records.codec import Record, encode
 from bearlake.streams.admission import BadRecord, BadTimestamp
-from bearlake.testing.loop import virtual_time
 from fixtures.deployment import NOW_MS, append, append_of, batch_of, create, deployment, fetch
+from simulator.loop import virtual_time
 
 
 def at(*timestamps: int) -> bytes:

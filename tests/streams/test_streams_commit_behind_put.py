@@ -11,9 +11,9 @@ from bearlake.metadata.model import ObjectCommit, ObjectCommitted, ServerRef
 from bearlake.objects import Buffer
 from bearlake.objects.memory import MemoryObjectStore
 from bearlake.streams.attempt import Attempt
-from bearlake.testing.loop import virtual_time
 from fixtures.deployment import append, batch_of, create, deployment, fetch, submit, values_of, verdicts_of
 from fixtures.failing_stores import Failing, FailingLog, settings
+from simulator.loop import virtual_time
 
 
 class EmbeddedStore(MemoryObjectStore):

@@ -22,9 +22,9 @@ from bearlake.streams.catalog import StreamView
 from bearlake.streams.offsets import OffsetAnswer, OffsetQuestion, OffsetSpec
 from bearlake.streams.principal import ANONYMOUS
 from bearlake.streams.service import Streams
-from bearlake.testing.loop import virtual_time
 from fixtures.deployment import Deployment, create, deployment, fetch
 from fixtures.history import COLD, Compactor
+from simulator.loop import virtual_time
 
 STAMP_MS = 1_700_000_000_500
 

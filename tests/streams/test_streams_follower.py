@@ -11,9 +11,9 @@ from bearlake.streams.follower import FollowerSettings
 from bearlake.streams.principal import ANONYMOUS
 from bearlake.streams.service import Streams, StreamsSettings
 from bearlake.streams.upkeep import UpkeepSettings
-from bearlake.testing.loop import virtual_time
 from fixtures import by_name
 from fixtures.deployment import Deployment, append, batch_of, create, deployment, fetch, values_of
+from simulator.loop import virtual_time
 
 QUICK = StreamsSettings(upkeep=UpkeepSettings(pause_ms=100, entry_count_min=2))
 

@@ -21,9 +21,9 @@ from bearlake.streams.principal import ANONYMOUS
 from bearlake.streams.service import Streams, StreamsSettings
 from bearlake.table.blocks import Block
 from bearlake.table.reader import DataFileSettings
-from bearlake.testing.loop import virtual_time
 from fixtures.deployment import NOW_MS, append, batch_of, create, deployment, fetch, values_of
 from fixtures.history import COLD, Compactor
+from simulator.loop import virtual_time
 
 
 async def read_all(

@@ -12,8 +12,8 @@ from bearlake.streams.catalog import StreamView
 from bearlake.streams.offsets import OffsetAnswer, OffsetQuestion, OffsetSpec
 from bearlake.streams.principal import ANONYMOUS
 from bearlake.streams.service import Streams
-from bearlake.testing.loop import virtual_time
 from fixtures.deployment import NOW_MS, append, batch_of, create, deployment
+from simulator.loop import virtual_time
 
 
 def at_times(*timestamps: int) -> bytes:

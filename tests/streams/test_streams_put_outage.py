@@ -5,9 +5,9 @@ import logging
 
 import pytest
 
-from bearlake.testing.loop import virtual_time
 from fixtures.deployment import append, batch_of, create, deployment, submit, verdicts_of
 from fixtures.failing_stores import SlowStore, settings
+from simulator.loop import virtual_time
 
 LOGGER = "bearlake.streams.putting"
 

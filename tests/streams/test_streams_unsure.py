@@ -8,7 +8,6 @@ import pytest
 from bearlake.metadata.model import ObjectCommit, ObjectCommitted
 from bearlake.metadata.tokens import Forgotten
 from bearlake.streams.append import AppendCall
-from bearlake.testing.loop import virtual_time
 from fixtures.deployment import (
     Deployment,
     append,
@@ -22,6 +21,7 @@ from fixtures.deployment import (
     verdicts_of,
 )
 from fixtures.failing_stores import Failing, FailingLog, SlowStore, failing, settings
+from simulator.loop import virtual_time
 
 DAY_MS = 86_400_000
 

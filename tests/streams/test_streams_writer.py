@@ -2,9 +2,9 @@
 
 import asyncio
 
-from bearlake.testing.loop import virtual_time
 from fixtures.deployment import append, batch_of, create, deployment, fetch, submit, values_of, verdicts_of
 from fixtures.failing_stores import SlowStore, settings
+from simulator.loop import virtual_time
 
 # -- when it flushes -------------------------------------------------------------------------------------------------
 

@@ -7,9 +7,9 @@ import pytest
 
 from bearlake.errors import Conflict, Fenced, Overloaded, Unavailable
 from bearlake.streams.append import AppendCall, Verdict
-from bearlake.testing.loop import virtual_time
 from fixtures.deployment import append, append_of, batch_of, create, deployment, fetch, submit, values_of, verdicts_of
 from fixtures.failing_stores import SlowStore, failing, settings
+from simulator.loop import virtual_time
 
 # -- what it promises ------------------------------------------------------------------------------------------------
 

@@ -9,9 +9,9 @@ from bearlake.errors import Unavailable
 from bearlake.metadata.model import PartitionBounds, PartitionKey
 from bearlake.streams.principal import ANONYMOUS
 from bearlake.streams.subscriptions.model import EntryAck, SubscriptionType
-from bearlake.testing.loop import virtual_time
 from fixtures.deployment import append, batch_of, verdicts_of
 from fixtures.subscriptions import Consumer, attach, attachment, lake
+from simulator.loop import virtual_time
 
 
 async def told(consumer: Consumer, count: int = 1) -> None:

@@ -10,10 +10,10 @@ from bearlake.metadata.model import Lease, PartitionKey
 from bearlake.metadata.subscriptions import Cursor
 from bearlake.streams.subscriptions.model import EARLIEST, Closed, EntryAck, SubscriptionType
 from bearlake.streams.subscriptions.service import SubscriptionService
-from bearlake.testing.loop import virtual_time
 from fixtures.deployment import append, batch_of
 from fixtures.liveness import lapse
 from fixtures.subscriptions import Lake, attach, attachment, lake
+from simulator.loop import virtual_time
 
 ENTRY_COUNT = 4
 ALL = list(range(ENTRY_COUNT))

@@ -9,10 +9,10 @@ from bearlake.errors import Unavailable
 from bearlake.streams.principal import ANONYMOUS
 from bearlake.streams.subscriptions.model import EntryAck, SubscriptionType
 from bearlake.streams.subscriptions.settings import SubscriptionSettings
-from bearlake.testing.loop import virtual_time
 from fixtures.deployment import append, batch_of
 from fixtures.subscription_machines import SETTINGS, FakeLog, feed, join, machine_of
 from fixtures.subscriptions import attach, attachment, lake
+from simulator.loop import virtual_time
 
 FIRST_OPEN = 0b1110
 LAST_OPEN = 0b0110

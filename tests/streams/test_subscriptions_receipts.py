@@ -11,10 +11,10 @@ from bearlake.streams.fetch import Fetched, FetchRange
 from bearlake.streams.service import Streams
 from bearlake.streams.subscriptions.model import Closed, EntryAck, SubscriptionType
 from bearlake.streams.subscriptions.service import SubscriptionService
-from bearlake.testing.loop import virtual_time
 from fixtures.deployment import append, batch_of
 from fixtures.liveness import lapse
 from fixtures.subscriptions import Lake, attach, attachment, lake
+from simulator.loop import virtual_time
 
 ENTRY_COUNT = 4
 

@@ -7,9 +7,9 @@ import pytest
 from bearlake.errors import Fenced, Overloaded, Unavailable
 from bearlake.streams.subscriptions.cursor import AckCursor
 from bearlake.streams.subscriptions.model import Closed, EntryAck, NotHolder, SubscriptionType
-from bearlake.testing.loop import virtual_time
 from fixtures.deployment import NOW_MS, append, batch_of
 from fixtures.subscriptions import attach, attachment, lake
+from simulator.loop import virtual_time
 
 
 @virtual_time

@@ -8,9 +8,9 @@ import pytest
 from bearlake.errors import AlreadyExists, NotFound
 from bearlake.streams.principal import ANONYMOUS
 from bearlake.streams.subscriptions.model import EARLIEST, LATEST, Busy, Closed, EntryAck, NotHolder, SubscriptionType
-from bearlake.testing.loop import virtual_time
 from fixtures.deployment import NOW_MS, append, batch_of
 from fixtures.subscriptions import attach, attachment, lake, values_of
+from simulator.loop import virtual_time
 
 
 @virtual_time

@@ -15,10 +15,10 @@ from bearlake.objects.memory import MemoryObjectStore
 from bearlake.serving.membership import Member, ServerSettings
 from bearlake.streams.service import Streams
 from bearlake.streams.subscriptions.model import EARLIEST, ConsumerSpec, EntryAck, NotHolder, SubscriptionType
-from bearlake.testing.loop import SimulationLoop, virtual_time
-from bearlake.testing.world import LoopClock
 from fixtures.deployment import append, batch_of, create
 from fixtures.subscriptions import Consumer, KeyReader
+from simulator.loop import SimulationLoop, virtual_time
+from simulator.world import LoopClock
 
 FIRST_PAUSE_S = 0.1
 

@@ -10,8 +10,8 @@ from bearlake.metadata import Metadata, registering
 from bearlake.metadata.model import ServerRef
 from bearlake.metadata.open import open_metadata
 from bearlake.streams.tenure import HeldLease, Tenure
-from bearlake.testing.loop import virtual_time
 from fixtures.liveness import lapse
+from simulator.loop import virtual_time
 
 
 class Machine:

@@ -13,9 +13,9 @@ from bearlake.protocols.grpc import methods
 from bearlake.protocols.grpc.methods import Method
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
 from bearlake.records import codec as record_codec
-from bearlake.testing.odd import varied
 from nemesis.recording import digest, now
 from nemesis.script import ODD_STREAM, STREAM, Script
+from simulator.odd import varied
 
 TIMEOUT_S = 15.0
 RECONNECT_S = 0.3

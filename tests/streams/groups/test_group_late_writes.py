@@ -12,8 +12,8 @@ from bearlake.streams.groups.coordinator import Coordinator
 from bearlake.streams.groups.model import GroupState, JoinRequest
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.settings import GroupSettings
-from bearlake.testing.loop import virtual_time
 from fixtures.groups import RANGE
+from simulator.loop import virtual_time
 
 WRITES = ("save", "commit_offsets", "delete_offsets", "delete")
 

@@ -4,8 +4,8 @@ import pytest
 
 from bearlake.streams.groups.model import GroupState, Joined, Synced
 from bearlake.streams.groups.problems import Problem
-from bearlake.testing.loop import virtual_time
 from fixtures.groups import BOTH, REBALANCE_MS, SESSION_MS, Scene
+from simulator.loop import virtual_time
 
 
 @virtual_time

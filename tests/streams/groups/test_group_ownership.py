@@ -15,9 +15,9 @@ from bearlake.streams.groups.model import GroupState, JoinRequest
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.settings import GroupSettings
 from bearlake.streams.tenure import Tenure
-from bearlake.testing.loop import SimulationLoop, virtual_time
 from fixtures.groups import RANGE
 from fixtures.liveness import lapse
+from simulator.loop import SimulationLoop, virtual_time
 
 Question = Callable[[Coordinator, str], Awaitable[Any]]
 

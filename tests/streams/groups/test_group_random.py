@@ -7,8 +7,8 @@ import pytest
 
 from bearlake.streams.groups.model import Group, GroupState, Joined, Synced
 from bearlake.streams.groups.problems import Problem
-from bearlake.testing.loop import virtual_time
 from fixtures.groups import BOTH, RANGE, Call, Scene
+from simulator.loop import virtual_time
 
 STICKY = (("sticky", b"s"), ("range", b"topics"))
 REBALANCE_MS = 20_000

@@ -7,8 +7,8 @@ import uvloop
 
 from bearlake.streams.groups.model import Group, GroupState, Joined, Synced
 from bearlake.streams.groups.problems import Problem
-from bearlake.testing.loop import virtual_time
 from fixtures.groups import REBALANCE_MS, SESSION_MS, Scene
+from simulator.loop import virtual_time
 
 CHANGED = (("range", b"other topics"),)
 

@@ -14,9 +14,9 @@ from bearlake.streams.groups.model import JoinRequest
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.settings import GroupSettings
 from bearlake.streams.groups.shared import Groups
-from bearlake.testing.loop import virtual_time
 from fixtures.groups import RANGE
 from fixtures.liveness import lapse
+from simulator.loop import virtual_time
 
 TIMEOUT_MS = 6_000
 

@@ -4,8 +4,8 @@ import pytest
 
 from bearlake.streams.groups.model import Group, GroupState, Joined
 from bearlake.streams.groups.problems import Problem
-from bearlake.testing.loop import virtual_time
 from fixtures.groups import BOTH, SESSION_MS, Scene
+from simulator.loop import virtual_time
 
 STICKY_FIRST = (("sticky", b"topics"), ("range", b"topics"))
 

@@ -1,0 +1,117 @@
+"""Run the judges over a whole history: split it by subject (partition, group, committed offset, topic) and judge each subject alone.
+
+`check` takes operations in memory. `check_files` first distributes the operations of files over buckets on disk, so that only one bucket
+(about 1/64 of the history, or its largest partition) is in memory at a time.
+"""
+
+import marshal
+import tempfile
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from simulator.history.format import decode_call
+from simulator.history.groups import judge_group
+from simulator.history.log import judge_partition
+from simulator.history.model import Call, OfGroup, OfOffset, OfTopic, Operation
+from simulator.history.promises import Violation
+from simulator.history.reader import Events, read_events
+from simulator.history.registers import judge_offsets, judge_topics
+
+BUCKET_COUNT = 64
+
+Subject = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The strictness of the judges."""
+
+    is_strict: bool = False
+    """An operation that its client gave up cannot take effect after the client's next acknowledged operation."""
+    slack: int = 0
+    """Accepted overlap of assignments, in units of the history's clock."""
+
+
+DEFAULT = Options()
+
+
+@dataclass(slots=True, kw_only=True)
+class Verdict:
+    """Counts of what was judged, and the violations."""
+
+    violations: list[Violation] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def __str__(self) -> str:
+        told = ", ".join(f"{name} {count:,}" for name, count in sorted(self.counts.items()))
+        broken = Counter(violation.promise.name for violation in self.violations)
+        found = ", ".join(f"{name} {count}" for name, count in sorted(broken.items())) or "every promise was kept"
+        return f"{told}\n{found}"
+
+
+def check(operations: Iterable[Operation], options: Options = DEFAULT) -> Verdict:
+    """Judge operations in memory, in any order."""
+    verdict = Verdict()
+    _judge_all(operations, options, verdict)
+    return verdict
+
+
+def check_files(paths: Sequence[Path], options: Options = DEFAULT) -> Verdict:
+    """Judge the history in these files. Raises `Malformed`."""
+    verdict = Verdict()
+    with tempfile.TemporaryDirectory(prefix="history-") as folder, ExitStack() as closing:
+        buckets = [closing.enter_context((Path(folder) / str(number)).open("w+b")) for number in range(BUCKET_COUNT)]
+        for events in read_events(paths):
+            subject = _subject(decode_call(events.begun))
+            marshal.dump(tuple(events), buckets[zlib.crc32(repr(subject).encode()) % BUCKET_COUNT])
+        for bucket in buckets:
+            bucket.seek(0)
+            _judge_all(_spooled(bucket), options, verdict)
+    return verdict
+
+
+def _spooled(bucket: BinaryIO) -> Iterator[Operation]:
+    while True:
+        try:
+            yield Events(*marshal.load(bucket)).operation()  # noqa: S302 - written by this process
+        except EOFError:
+            return
+
+
+def _judge_all(operations: Iterable[Operation], options: Options, verdict: Verdict) -> None:
+    subjects: dict[Subject, list[Operation]] = defaultdict(list)
+    for operation in operations:
+        subjects[_subject(operation.call)].append(operation)
+    for subject in sorted(subjects):
+        found = subjects.pop(subject)
+        verdict.counts["operations"] += len(found)
+        verdict.counts[f"{subject[0]}s"] += 1
+        verdict.violations += _judge(subject, found, options, verdict.counts)
+
+
+def _subject(call: Call) -> Subject:
+    if isinstance(call, OfGroup):
+        return "group", call.group
+    if isinstance(call, OfOffset):
+        return "offset", call.group, call.log.topic, str(call.log.partition), call.log.incarnation
+    if isinstance(call, OfTopic):
+        return "topic", call.topic
+    return "partition", call.log.topic, str(call.log.partition)
+
+
+def _judge(
+    subject: Subject, operations: Sequence[Operation], options: Options, counts: Counter[str]
+) -> Iterator[Violation]:
+    kind = subject[0]
+    if kind == "group":
+        return judge_group(operations, slack=options.slack)
+    if kind == "offset":
+        return judge_offsets(operations, is_strict=options.is_strict)
+    if kind == "topic":
+        return judge_topics(operations, is_strict=options.is_strict)
+    return judge_partition(operations, counts)

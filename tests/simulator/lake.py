@@ -1,0 +1,394 @@
+"""Compaction in a simulated deployment: workers with the real planner, worker and sweeper, tables in memory, real Parquet files.
+
+A worker may crash at any of its store calls, before or after the effect; it may freeze, be replaced while frozen and resume later (a
+zombie), or stop gracefully. After a crash, all workers may be gone for longer than the orphan sweep's grace period. A sweep without any
+grace period may run concurrently. Some tasks are poisoned: they fail until the deployment is healed. One stream's table may be
+unreadable until all other tables are done. At the end everything is compacted, every record that can be a row is exactly one row, and
+the object store holds no unreferenced object.
+"""
+
+import asyncio
+import logging
+import traceback
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from bearlake.compaction.quarantine import KEPT_PREFIX
+from bearlake.compaction.runner import InProcess
+from bearlake.compaction.service import Compactor
+from bearlake.compaction.settings import CompactionSettings
+from bearlake.compaction.sweeper import TABLE_PREFIX, Sweeper
+from bearlake.compaction.workbench import TaskLimits, Workbench
+from bearlake.errors import Fenced, Overloaded, Unavailable
+from bearlake.metadata.model import PartitionKey, ServerRef, stream_number
+from bearlake.metadata.registering import register
+from bearlake.objects.retrying import RetryingObjectStore
+from bearlake.streams.tenure import Tenure
+from bearlake.table.settings import TableSettings
+from simulator.beats import Beats
+from simulator.lake_troubles import Fragile, Poisoned
+from simulator.network import RemoteMetadata, RemoteObjectStore, run_in
+from simulator.tables import MemoryTables, PartlyUnreadable, RemoteTables
+
+if TYPE_CHECKING:
+    from simulator.world import World
+
+T = TypeVar("T")
+
+SETTLE_S = 240.0
+"""Maximum virtual time until a healed deployment has compacted and swept everything."""
+WORKER_TIMEOUT_MS = 2_500
+HEARTBEAT_MS = 500
+TRACE_LENGTH = 3_000
+IMPATIENT_S = 0.05
+"""Longest pause between two sweeps without a grace period."""
+EXPIRY_LATE_MS = 20_000
+"""A snapshot that exceeds its maximum age by this much has been missed by the expiry."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LakeSettings:
+    """Compaction's part of a scenario; rates are probabilities."""
+
+    compaction: CompactionSettings
+    table: TableSettings = field(default_factory=TableSettings)
+    limits: TaskLimits = field(default_factory=TaskLimits)
+    worker_count: int = 2
+    chaos_pause_s: float = 1.0
+    chaos_weights: Sequence[float] = (1, 1, 1, 1)
+    """Weights of crash, zombie, freeze, graceful stop."""
+    crash_rate: float = 0.0
+    """Per store call."""
+    crash_at_call: int = 0
+    """The number of the call at which the first worker crashes (0: never)."""
+    poison_rate: float = 0.0
+    """Per task."""
+    codec_rate: float = 0.3
+    """Batches that are compressed."""
+    odd_rate: float = 0.0
+    """Batches that rows cannot hold: records that do not decode, header keys that are not UTF-8."""
+    crash_before_swap_rate: float = 0.0
+    """Per swap: the worker crashes when the table has the task and the index does not."""
+    absence_rate: float = 0.0
+    """Per crash: all workers crash, and none restarts for longer than the orphan sweep's grace period."""
+    late_commit_rate: float = 0.0
+    """Per request to replace a table's version: the catalog executes it up to 5 s late, after its caller has given up."""
+    late_merge_rate: float = 0.0
+    """The same for requests that remove files from a table; the larger of both rates applies."""
+    still_before_load_rate: float = 0.0
+    """Per load of a table in a commit: the worker freezes before it sends its request, is replaced, and resumes up to 5 s later."""
+    is_sweep_impatient: bool = False
+    """Whether kept objects and data files are swept without a grace period until the deployment is healed."""
+    unreadable: str = ""
+    """Name of the stream whose table is unreadable until all other streams are done; empty: none."""
+    number_gap: int = 0
+    """Number of stream numbers that are skipped before the first stream."""
+
+
+class WorkerNode:
+    """One worker process."""
+
+    def __init__(self, world: "World", lake: "Lake", name: str, incarnation: int) -> None:
+        self._world = world
+        self._lake = lake
+        self.name = name
+        self.process = world.loop.process(f"{name}.{incarnation}")
+        self.server: ServerRef | None = None
+        self.compactor: Compactor | None = None
+        self.is_gone = False
+        self._random = world.randomness(f"worker {self.process.name}")
+        settings = lake.settings
+        at_call = settings.crash_at_call if incarnation == 1 else 0
+        # Any: it replaces the network
+        line = Fragile(world.network, self._random, settings, at_call, self.crash, self._stand_still)
+        self._line = cast("Any", line)
+        self._metadata = RemoteMetadata(self._line, world.metadata, can_be_late=world.settings.network.can_be_late)
+        self._run = run_in(self.process, world.loop, self._main())
+
+    async def _main(self) -> None:
+        world, settings = self._world, self._lake.settings
+        registration = await self._until_available(
+            lambda: register(
+                self._metadata.servers,
+                self.name,
+                zone=None,
+                endpoints={},
+                version="1",
+                timeout_ms=WORKER_TIMEOUT_MS,
+            )
+        )
+        self.server = registration.server
+        store = RetryingObjectStore(RemoteObjectStore(self._line, world.store), world.settings.retries, self._random)
+        workbench = Workbench(limits=settings.limits, clock=world.clock, random_bits=self._random.getrandbits)
+        readable: Any = self._lake.readable
+        tables: Any = RemoteTables(self._line, readable)
+        self.compactor = Compactor(
+            self._metadata,
+            store,
+            tables,
+            Poisoned(world, InProcess(store, workbench), settings.poison_rate),
+            registration.server,
+            settings.compaction,
+            table_settings=settings.table,
+            clock=world.clock,
+            random_source=self._random,
+            on_fenced=self._fenced,
+        )
+        world.note("compacts", server=self.server)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._beat(registration.server))
+                group.create_task(self.compactor.run())
+        except* Exception as errors:  # noqa: BLE001 - the boundary of the process: every error is a finding
+            world.fail(f"a worker died: {''.join(traceback.format_exception(errors))[-TRACE_LENGTH:]}")
+
+    async def _beat(self, server: ServerRef) -> None:
+        tenure = Tenure(self._metadata.servers, server, boot_time_s=self._world.loop.time)
+        try:
+            await Beats(self._metadata.servers, tenure, HEARTBEAT_MS, WORKER_TIMEOUT_MS).run()
+        except Fenced:
+            self._fenced()
+
+    async def _until_available(self, call: Callable[[], Awaitable[T]]) -> T:
+        while True:
+            try:
+                return await call()
+            except (Unavailable, Overloaded):
+                await asyncio.sleep(HEARTBEAT_MS / 1000)
+
+    def _fenced(self) -> None:
+        if not self.is_gone:
+            self._world.events["worker fenced"] += 1
+            run_in(self.process, self._world.loop, self.stop(is_graceful=False))
+
+    def crash(self) -> None:
+        """Stop at once."""
+        if not self.is_gone:
+            self.is_gone = True
+            self._world.loop.pause(self.process)
+            self._world.events["worker crash"] += 1
+            self._world.note("crashes", node=self.process.name)
+            self._lake.crashed()
+
+    def _stand_still(self) -> None:
+        if not self.is_gone:
+            self._lake.overtake(self)
+
+    def resume(self) -> None:
+        """Resume, unless the worker has crashed or stopped."""
+        if not self.is_gone:
+            self._world.note("goes on", node=self.process.name)
+            self._world.loop.resume(self.process)
+
+    async def stop(self, *, is_graceful: bool = True) -> None:
+        """Stop (runs in this worker's process)."""
+        if self.is_gone:
+            return
+        self.is_gone = True
+        if is_graceful and self.compactor is not None:
+            await self.compactor.drain()
+        self._run.cancel()
+        await asyncio.wait([self._run])
+        if self.compactor is not None:
+            await self.compactor.close()
+        server = self.server
+        if is_graceful and server is not None:
+            await self._until_available(lambda: self._metadata.servers.leave(server))
+        self._world.note("stopped", node=self.process.name)
+
+
+class Lake:
+    """All workers and tables of one deployment."""
+
+    def __init__(self, world: "World", settings: LakeSettings) -> None:
+        self._world = world
+        self.settings = settings
+        self.tables = MemoryTables(world.clock, world.truth.lake.table_changed, world.truth.lake.table_dropped)
+        world.truth.lake.tables = self.tables
+        self._random = world.randomness("lake")
+        self._workers: dict[str, WorkerNode] = {}
+        self._zombies: list[WorkerNode] = []
+        self._incarnation_count = 0
+        self._troubles: list[asyncio.Task[None]] = []
+        self._keeper: asyncio.Task[None] | None = None
+        self._away_until_s = 0.0
+        self.readable = PartlyUnreadable(self.tables, settings.unreadable)
+        """The tables, as workers see them."""
+
+    def start(self) -> None:
+        """Start the workers and their faults."""
+        for number in range(self.settings.worker_count):
+            self._start_worker(f"worker-{number}")
+        self._keeper = asyncio.create_task(self._keep_working())
+        self._troubles = [asyncio.create_task(self._trouble())]
+        if self.settings.is_sweep_impatient:
+            self._troubles.append(asyncio.create_task(self._sweep_impatiently()))
+
+    def _start_worker(self, name: str) -> None:
+        self._incarnation_count += 1
+        self._workers[name] = WorkerNode(self._world, self, name, self._incarnation_count)
+
+    async def _keep_working(self) -> None:
+        """Restart each worker some time after it has gone."""
+        while True:
+            await asyncio.sleep(0.2 + self._random.random())
+            for name, worker in list(self._workers.items()):
+                if worker.is_gone and self._world.loop.time() >= self._away_until_s:
+                    self._start_worker(name)
+
+    def crashed(self) -> None:
+        """A worker crashed; perhaps crash all workers for a long time."""
+        now_s, rate = self._world.loop.time(), self.settings.absence_rate
+        if rate == 0 or now_s < self._away_until_s or self._world.network.is_healthy or self._random.random() >= rate:
+            return
+        grace_s = self.settings.compaction.sweep.orphan_grace_ms / 1000
+        self._away_until_s = now_s + grace_s * (1 + self._random.random())
+        self._world.events["all workers away"] += 1
+        for worker in [*self._zombies, *self._workers.values()]:
+            worker.crash()
+
+    async def _sweep_impatiently(self) -> None:
+        """Run the most aggressive sweeper: it treats every object as an orphan, whatever its age."""
+        world = self._world
+        sweep = replace(self.settings.compaction.sweep, orphan_grace_ms=-1)
+        metadata: Any = world.metadata  # it has all methods that a sweeper calls
+        readable: Any = self.readable
+        sweeper = Sweeper(metadata, world.store, readable, sweep, world.clock)
+        while True:
+            await asyncio.sleep(self._random.random() * IMPATIENT_S)
+            world.events["impatient sweep"] += 1
+            await sweeper.sweep_prefix(self._random.choice([KEPT_PREFIX, TABLE_PREFIX]))
+
+    async def _trouble(self) -> None:
+        deeds = [self._crash, self.overtake, self._freeze, self._stop]
+        while True:
+            await asyncio.sleep(self._random.expovariate(1.0) * self.settings.chaos_pause_s)
+            found = [one for one in self._workers.values() if not one.is_gone and not one.process.is_paused]
+            if found:
+                self._random.choices(deeds, self.settings.chaos_weights)[0](self._random.choice(found))
+
+    def _crash(self, worker: WorkerNode) -> None:
+        worker.crash()
+
+    def overtake(self, worker: WorkerNode) -> None:
+        """Freeze the worker, start another worker under its name, and resume the frozen one later."""
+        self._world.events["worker zombie"] += 1
+        self._world.note("stands still and is replaced", node=worker.process.name)
+        self._world.loop.pause(worker.process)
+        self._zombies.append(worker)
+        self._start_worker(worker.name)
+        self._world.loop.call_later(self._random.random() * 5, worker.resume)
+
+    def _freeze(self, worker: WorkerNode) -> None:
+        self._world.events["worker freeze"] += 1
+        self._world.note("stands still", node=worker.process.name)
+        self._world.loop.pause(worker.process)
+        self._world.loop.call_later(self._random.random() * 5, worker.resume)
+
+    def _stop(self, worker: WorkerNode) -> None:
+        self._world.events["worker stop"] += 1
+        run_in(worker.process, self._world.loop, worker.stop())
+
+    def is_expected(self, record: logging.LogRecord) -> bool:
+        """Return whether the scenario causes this logged error: poisoned or slow tasks are quarantined."""
+        error = str(vars(record).get("error", ""))
+        is_asked_for = "is poisoned" in error or "is unreadable" in error or error == "TimeoutError()"
+        is_swept = self.settings.is_sweep_impatient and "write it anew" in error
+        return "quarantined" in record.getMessage() and (is_asked_for or is_swept)
+
+    # -- the end -------------------------------------------------------------------------------------------------
+
+    def heal(self) -> None:
+        """Stop all faults and resume frozen workers."""
+        for task in self._troubles:
+            task.cancel()
+        for worker in [*self._zombies, *self._workers.values()]:
+            if not worker.is_gone:
+                self._world.loop.resume(worker.process)
+
+    async def settle(self) -> None:
+        """Wait until everything is compacted, merged and swept; then stop the workers and check the tables."""
+        world = self._world
+        if self.readable.name and not await self._is_settled("beside an unreadable table", self._left_beside):
+            return
+        self.readable.heal()
+        if not await self._is_settled("to do", self._left_to_do):
+            return
+        if self._keeper is not None:
+            self._keeper.cancel()
+        stopping = [
+            run_in(worker.process, world.loop, worker.stop())
+            for worker in [*self._zombies, *self._workers.values()]
+            if not worker.is_gone
+        ]
+        if stopping:
+            _, waiting = await asyncio.wait(stopping, timeout=SETTLE_S)
+            if waiting:
+                world.fail("a worker does not stop")
+        await self._check()
+
+    async def _is_settled(self, what: str, left_of: Callable[[], Awaitable[str]]) -> bool:
+        left = ""
+        for _ in range(int(SETTLE_S / 0.5)):
+            await asyncio.sleep(0.5)
+            left = await left_of()
+            if not left:
+                return True
+        self._world.fail(f"after {SETTLE_S} s there is still {what}: {left}")
+        return False
+
+    async def _left_beside(self) -> str:
+        """I11: describe the remaining work of all streams except the one whose table is unreadable."""
+        metadata, now_ms = self._world.metadata, self._world.clock.now_ms()
+        others = {stream.number: stream for stream in self._world.truth.active() if stream.name != self.readable.name}
+        for found in await metadata.tasks.uncompacted(after=PartitionKey(0), limit=1_000):
+            if stream_number(found.partition) in others:
+                return f"to compact: {found}"
+        for task in await metadata.tasks.list():
+            if task.stream_number in others:
+                return f"task: {task}"
+        for number, stream in others.items():
+            table = self.tables.tables.get(number)
+            if table is None and stream.configs.get("table.enable") != "false":
+                return f"no table of {stream.name}"
+            for snapshot in [] if table is None else table.snapshots[:-1]:
+                if snapshot.timestamp_ms < now_ms - EXPIRY_LATE_MS - self.settings.table.snapshot_keep_ms:
+                    return f"an old snapshot of {stream.name}"
+        return ""
+
+    async def _left_to_do(self) -> str:
+        metadata, truth = self._world.metadata, self._world.truth
+        if found := await metadata.tasks.uncompacted(after=PartitionKey(0), limit=10):
+            return f"to compact: {found}"
+        if tasks := await metadata.tasks.list():
+            return f"tasks: {tasks}"
+        keys = {found.key async for found in self._world.store.list("")}
+        named = truth.lake.named()
+        live = {key for table in self.tables.tables.values() for shot in table.snapshots for key in shot.files}
+        lost = named - keys
+        truth.expect(not lost, "I4: what the index names is there", keys=sorted(lost)[:5])
+        # A late put may restore a swept object; the object is swept again once its commit is forgotten.
+        if garbage := keys - named - live - truth.deleted:
+            return f"to sweep: {sorted(garbage)[:5]} of {len(garbage)}"
+        return ""
+
+    async def _check(self) -> None:
+        """Check that every record is exactly one row of its stream's table."""
+        world = self._world
+        for stream in world.truth.active():
+            keys = world.keys(stream)
+            compacted = await world.metadata.tasks.compacted(keys)
+            for key in keys:
+                partition = world.truth.partition(key)
+                world.truth.expect(
+                    compacted.get(key, 0) >= partition.end or partition.start == partition.end,
+                    "everything is compacted",
+                    partition=key,
+                    compacted=compacted.get(key),
+                    end=partition.end,
+                )
+            if stream.configs.get("table.enable") != "false":
+                world.truth.lake.check_complete(stream.number, keys)
+        for name, count in world.truth.lake.counts.items():
+            world.events[name] += count

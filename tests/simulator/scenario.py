@@ -1,0 +1,376 @@
+"""One seed of the simulation: draw a deployment and its faults, run it, heal it, and check the final state."""
+
+import asyncio
+import logging
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from bearlake.cache.objects import CacheSettings
+from bearlake.metadata.sqlite.settings import SqliteSettings
+from bearlake.objects.retrying import RetrySettings
+from bearlake.streams.fetch import ReaderSettings
+from bearlake.streams.follower import FollowerSettings
+from bearlake.streams.history import HistorySettings
+from bearlake.streams.service import Streams, StreamsSettings
+from bearlake.streams.upkeep import UpkeepSettings
+from bearlake.streams.writer import WriterSettings
+from bearlake.table.reader import DataFileSettings
+from simulator import subscribers
+from simulator.chaos import Admin, Chaos, sweep
+from simulator.clients import Client, IdempotentProducer, InferringProducer, PlainProducer
+from simulator.consumers import Consumer
+from simulator.ending import ARRIVAL_DEADLINES, check_end
+from simulator.lake import LakeSettings
+from simulator.loop import SimulationLoop
+from simulator.members import MemberSettings
+from simulator.months import Months, MonthsSettings
+from simulator.named_clients import ConditionalProducer, NamedClient
+from simulator.network import NetworkSettings, run_in
+from simulator.queries import query, read_rows
+from simulator.subscribers import SubscriberSettings
+from simulator.truth import Violation
+from simulator.world import MetadataWrapper, World
+
+READ_ON_S = 2.0
+"""Virtual time during which consumers keep reading while a healed deployment compacts the rest."""
+SETTLE_S = 120.0
+"""Maximum virtual time until all producers of a healed deployment know the fate of their batches and all servers have caught up."""
+TIME_MAX_S = 600.0
+"""Maximum virtual time of a run without skipped months."""
+
+
+def _unchanged(metadata: Any) -> Any:
+    return metadata
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScenarioSettings:
+    """All settings of one run, except its random seed."""
+
+    streams: StreamsSettings
+    retries: RetrySettings
+    metadata: SqliteSettings
+    network: NetworkSettings
+    streams_of: Mapping[str, tuple[int, Mapping[str, str]]]
+    """Name → partition count and configs."""
+    server_count: int = 3
+    duration_s: float = 4.0
+    idempotent_count: int = 2
+    plain_count: int = 1
+    named_count: int = 0
+    conditional_count: int = 0
+    inferring_count: int = 0
+    """Idempotent producers that infer from a success that all earlier batches succeeded, as librdkafka does."""
+    renewal_rate: float = 0.0
+    """Probability, per round and partition, that an idempotent producer without unknown batches begins a new epoch."""
+    consumer_count: int = 2
+    produce_pause_s: float = 0.1
+    consume_pause_s: float = 0.05
+    chaos_pause_s: float = 1.0
+    admin_pause_s: float = 0.5
+    chaos_weights: Sequence[float] = (1, 1, 1, 1, 1, 1, 1)
+    """Weights of crash, zombie, freeze, graceful stop, cut connections, stall of objects, stall of metadata."""
+    admin_weights: Sequence[float] = (1, 0.2, 0.2, 0.2, 2, 0)
+    """Weights of trim, delete, grow, alter, probe, terminate."""
+    sweep_pause_s: float = 1.0
+    orphan_grace_ms: int = 6_000
+    unused_grace_ms: int = 3_000
+    value_bytes_max: int = 2_000
+    fetch_wait_ms: float = 500.0
+    lake: LakeSettings | None = None
+    """Compaction; None: nothing is compacted, and the scenario's own sweep deletes unused objects."""
+    subscribers: SubscriberSettings | None = None
+    """Consumers of subscriptions; None: no such consumers."""
+    members: MemberSettings | None = None
+    """Members of consumer groups; None: no members."""
+    months: MonthsSettings | None = None
+    """Months that pass while servers are suspended, so that producers expire; `duration_s` is then ignored. None: no months pass."""
+    streams_class: type[Streams] = Streams
+    wrap_metadata: MetadataWrapper = _unchanged
+
+
+def draw_settings(seed: int) -> ScenarioSettings:
+    """Draw the scenario of a seed: limits small enough to be reached, and a random mix of faults."""
+    draw = random.Random(f"{seed} settings")
+
+    def log(low: float, high: float) -> float:
+        return float(low * (high / low) ** draw.random())
+
+    def often(value: float) -> float:
+        return value if draw.random() < 0.6 else 0.0
+
+    streams = StreamsSettings(
+        writer=WriterSettings(
+            object_bytes_max=int(log(300, 20_000)),
+            flush_bytes=int(log(200, 10_000)),
+            linger_ms=log(1, 250),
+            flush_when_idle=draw.random() < 0.5,
+            puts_in_flight_max=draw.randint(1, 4),
+            bytes_max=int(log(1_000, 100_000)),
+            deadline_ms=int(log(500, 6_000)),
+            retry_pause_ms=int(log(5, 50)),
+            retry_pause_max_ms=int(log(50, 500)),
+        ),
+        reader=ReaderSettings(bytes_max=int(log(500, 100_000)), slices_per_lookup=int(log(1, 64))),
+        cache=CacheSettings(bytes_max=int(log(1_000, 1_000_000)), slice_fraction_min=draw.random()),
+        follower=FollowerSettings(
+            page_entry_count=int(log(1, 200)), wait_ms=int(log(50, 1_000)), retry_pause_ms=int(log(10, 200))
+        ),
+        upkeep=UpkeepSettings(pause_ms=int(log(100, 2_000)), entry_count_min=int(log(2, 200))),
+        tail_slice_count_max=int(log(2, 1_000)),
+    )
+    metadata = SqliteSettings(
+        partition_count_cached_max=int(log(1, 50)),
+        page_slice_count_max=int(log(1, 64)),
+        roll_entry_count_max=int(log(1, 100)),
+        roll_slice_count_max=int(log(1, 200)),
+        unrolled_entry_count_max=int(log(5, 200)),
+        sweep_page_count_max=int(log(1, 50)),
+        token_result_keep_ms=int(log(500, 600_000)),
+    )
+    network = NetworkSettings(
+        delay_ms=log(0.2, 20),
+        slow_rate=often(log(0.001, 0.05)),
+        refused_rate=often(log(0.001, 0.1)),
+        lost_request_rate=often(log(0.001, 0.05)),
+        lost_reply_rate=often(log(0.001, 0.1)),
+    )
+    later = random.Random(f"{seed} settings that came later")
+    streams = replace(
+        streams,
+        reader=replace(streams.reader, load_bytes_max=int(200 * 500 ** later.random())),
+        cache=replace(streams.cache, loading_bytes_max=int(200 * 500 ** later.random())),
+        history=HistorySettings(files=DataFileSettings(thread_count=0)),
+        writer=replace(streams.writer, gather_ms=later.choice([0.0, 0.5, 20.0])),
+    )
+    last = random.Random(f"{seed} settings that came last")
+    network = replace(network, doomed_put_rate=last.choice([0.0, 0.02, 0.2]))
+    inferring_count = last.randint(0, 2)
+    stamped = {"message.timestamp.type": "LogAppendTime"}
+    streams_of = {
+        f"stream-{number}": (draw.randint(1, 3), stamped if draw.random() < 0.3 else {})
+        for number in range(draw.randint(1, 3))
+    }
+    return ScenarioSettings(
+        streams=streams,
+        retries=RetrySettings(attempt_count_max=draw.randint(1, 5), pause_first_ms=20, deadline_ms=1_500),
+        metadata=metadata,
+        network=network,
+        streams_of=streams_of,
+        server_count=draw.randint(1, 3),
+        duration_s=log(2, 10),
+        idempotent_count=draw.randint(1, 2),
+        inferring_count=inferring_count,
+        plain_count=draw.randint(0, 2),
+        named_count=later.randint(0, 2),
+        conditional_count=later.randint(0, 1),
+        consumer_count=draw.randint(1, 2),
+        produce_pause_s=log(0.02, 0.3),
+        consume_pause_s=log(0.02, 0.3),
+        chaos_pause_s=log(0.2, 2),
+        admin_pause_s=log(0.1, 1),
+        chaos_weights=[0.05 + often(1) for _ in range(7)],
+        admin_weights=[0.01 + often(1), often(0.3), often(0.3), often(0.3), 1, 0],
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class Report:
+    """The result of one seed."""
+
+    seed: int
+    step_count: int = 0
+    call_count: int = 0
+    virtual_s: float = 0.0
+    faults: Counter[str] = field(default_factory=Counter)
+    acks: Counter[str] = field(default_factory=Counter)
+    outcomes: Counter[str] = field(default_factory=Counter)
+    events: Counter[str] = field(default_factory=Counter)
+    violation: Violation | None = None
+    trace: Sequence[tuple[float, str, str, dict[str, object]]] = ()
+
+
+def run_seed(seed: int, settings: ScenarioSettings | None = None, **changes: Any) -> Report:
+    """Run one seed; findings are in `Report.violation`, never raised. `changes` replace fields of the drawn settings."""
+    drawn = replace(settings or draw_settings(seed), **changes)
+    loop = SimulationLoop(random.Random(f"{seed} loop"))
+    world = World(seed, drawn, loop)
+    report = Report(seed=seed)
+    with _Errors(world):
+        try:
+            loop.run(
+                _run(world), time_max_s=TIME_MAX_S if drawn.members is None and drawn.months is None else float("inf")
+            )
+            _judge(world)
+        except Violation as violation:
+            report.violation = violation
+        except Exception as error:  # noqa: BLE001 - whatever the code under test raises is a finding
+            report.violation = Violation(f"unexpected {error!r}")
+            report.violation.__cause__ = error
+        report.step_count, report.virtual_s, report.trace = loop.step_count, loop.time(), list(world.notes)
+        world.network.is_healthy = True
+        loop.abort = None
+        _close(world, report)
+    report.call_count = world.network.call_count
+    report.faults, report.acks, report.outcomes = world.network.faults, world.acks, world.truth.outcomes
+    report.events = world.events + Counter(
+        {
+            "fetch": world.fetch_count,
+            "view read": world.read_count,
+            "out of range": world.out_of_range_count,
+            "unknown outcome": world.unknown_count,
+            "given up by producers": world.given_up_count,
+            "server fenced": world.fenced_count,
+            "socket not read": world.backpressure_count,
+        }
+    )
+    return report
+
+
+def _judge(world: World) -> None:
+    """Check the promises against the clients' history alone. Raises `Violation`."""
+    verdict = world.chronicle.verdict()
+    world.events["operations judged"] += verdict.counts["operations"]
+    if verdict.violations:
+        raise Violation(f"history: {verdict.violations[0]}")
+
+
+def _close(world: World, report: Report) -> None:
+    """Close everything; a task error that was never retrieved is also a finding."""
+    loop = world.loop
+    loop.close()
+    asyncio.run(world.close())
+    if report.violation is None and loop.failures:
+        report.violation = Violation(f"unhandled: {loop.failures[0]}")
+
+
+class _Errors(logging.Handler):
+    """Treats each ERROR record (a human must look) of the code under test as a finding; adds other records to the trace."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+        self._logger = logging.getLogger("bearlake")
+        self._before = (self._logger.propagate, self._logger.level)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Handle one record."""
+        details = {
+            key: value for key, value in vars(record).items() if key in ("key", "error", "partition", "position")
+        }
+        self._world.note(record.getMessage(), **details)
+        is_expected = self._world.lake is not None and self._world.lake.is_expected(record)
+        if record.levelno >= logging.ERROR and not is_expected:
+            self._world.fail(f"logged as an error: {record.getMessage()} {details} {record.exc_info or ''}")
+
+    def __enter__(self) -> None:
+        self._logger.addHandler(self)
+        self._logger.propagate = False
+        self._logger.setLevel(logging.INFO)
+
+    def __exit__(self, *_: object) -> None:
+        self._logger.removeHandler(self)
+        self._logger.propagate, level = self._before
+        self._logger.setLevel(level)
+
+
+async def _run(world: World) -> None:
+    await world.open()
+    settings = world.settings
+    chaos = Chaos(world)
+    for number in range(settings.server_count):
+        world.start_node(f"server-{number}")
+    keeper = asyncio.create_task(chaos.keep_serving())
+    admin = Admin(world)
+    await run_in(admin.process, world.loop, admin.create_all())
+    producers = _producers(world)
+    consumers = [Consumer(world, number) for number in range(settings.consumer_count)]
+    producing = [_start(world, client) for client in producers]
+    consuming = [_start(world, client) for client in consumers]
+    subscribing = subscribers.start(world)
+    if world.members is not None:
+        world.members.start()
+    troubles = [
+        asyncio.create_task(chaos.run()),
+        _start(world, admin),
+        asyncio.create_task(_watch(world)),
+    ]
+    if world.lake is None:
+        troubles.append(asyncio.create_task(sweep(world)))
+    else:
+        world.lake.start()
+        troubles.append(asyncio.create_task(query(world)))
+    if settings.months is None:
+        await asyncio.sleep(settings.duration_s)
+    else:
+        await Months(world, settings.months).run()
+    world.note("heals")
+    world.is_producing = False
+    world.network.is_healthy = True
+    for task in troubles:
+        task.cancel()
+    for node in [*world.zombies, *world.nodes.values()]:
+        if not node.is_gone:
+            world.loop.resume(node.process)
+    if world.lake is not None:
+        world.lake.heal()
+    await _settled(producing, "producers")
+    if subscribing:
+        await asyncio.sleep(ARRIVAL_DEADLINES * settings.network.deadline_ms / 1000)
+    world.may_more_come = False
+    await _settled(subscribing, "subscribers")
+    if world.lake is not None:
+        await asyncio.sleep(READ_ON_S)
+    if world.members is not None:
+        await world.members.settle()
+    world.is_consuming = False
+    await _settled(consuming, "consumers")
+    if world.lake is not None:
+        await world.lake.settle()
+        for stream in world.truth.active():
+            read_rows(world, stream)
+    await check_end(world)
+    if world.ledger is not None:
+        world.ledger.check_end()
+    keeper.cancel()
+
+
+def _start(world: World, client: Client) -> "asyncio.Task[Any]":
+    run: Any = client.run  # type: ignore[attr-defined]
+    return run_in(client.process, world.loop, run())
+
+
+def _producers(world: World) -> list[Client]:
+    draw = world.randomness("lanes")
+    lanes = [(name, index) for name, (count, _) in world.settings.streams_of.items() for index in range(count)]
+
+    def some() -> list[tuple[str, int]]:
+        return draw.sample(lanes, draw.randint(1, min(3, len(lanes))))
+
+    settings = world.settings
+    return [
+        *(IdempotentProducer(world, number, some()) for number in range(settings.idempotent_count)),
+        *(InferringProducer(world, number, some()) for number in range(settings.inferring_count)),
+        *(PlainProducer(world, number, some()) for number in range(settings.plain_count)),
+        *(NamedClient(world, number, some()) for number in range(settings.named_count)),
+        *(ConditionalProducer(world, number, some()) for number in range(settings.conditional_count)),
+    ]
+
+
+async def _watch(world: World) -> None:
+    """Check the memory bounds of all servers periodically."""
+    while True:
+        await asyncio.sleep(0.1)
+        for node in world.serving():
+            node.check_bounds()
+
+
+async def _settled(tasks: Sequence["asyncio.Task[Any]"], who: str) -> None:
+    _, waiting = await asyncio.wait(tasks, timeout=SETTLE_S) if tasks else ((), ())
+    if waiting:
+        raise Violation(f"{who} are not done {SETTLE_S} s after everything was healed")
+    for task in tasks:
+        task.result()

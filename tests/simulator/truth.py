@@ -1,0 +1,400 @@
+"""The true state of a simulated deployment, independent of the code under test, and the checks of what is observed.
+
+`Truth` receives every effect on the stores in the order in which the effects happen, and checks it against rules that are implemented
+here a second time. It also checks the answers that clients get. The names of the rules are those of DESIGN.md: I1 acknowledged means
+durable and committed, I2 offsets are dense, unique and never reassigned, I3 a producer's batches on one connection keep their order,
+I4 committed records are readable.
+"""
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from bearlake import kernel
+from bearlake.metadata.compaction import Swap
+from bearlake.metadata.model import (
+    BATCH_NAMED,
+    BatchCommit,
+    ObjectCommit,
+    ObjectCommitted,
+    OutcomeKind,
+    PartitionBounds,
+    PartitionKey,
+    ServerRef,
+    Slice,
+    Stream,
+    partition_index,
+    stream_number,
+)
+from simulator.lake_truth import LakeTruth
+from simulator.producer_truth import Producer, contradiction, is_for_forgotten, is_repeated, remember
+from simulator.same import is_same_batch
+
+
+class Violation(AssertionError):
+    """An invariant does not hold. `partition` is the partition where the violation appears; None for all."""
+
+    partition: PartitionKey | None = None
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Sent:
+    """One batch as its client sees it: an idempotent producer may send the batch several times, any other producer only once."""
+
+    connection: int
+    number: int
+    producer_id: int = -1
+    is_promised_absent: bool = False
+    """A server answered that this batch is not stored and never will be."""
+    is_undecodable: bool = False
+    """Its records are garbage: they cannot become rows, and their timestamps cannot be read."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """A committed batch with its stored bytes."""
+
+    base: int
+    count: int
+    stored: bytes
+    max_timestamp: int
+    sent: Sent | None
+
+    @property
+    def end(self) -> int:
+        """The first offset after the batch."""
+        return self.base + self.count
+
+
+class Partition:
+    """The true log of one partition."""
+
+    def __init__(self) -> None:
+        self.start = 0
+        self.end = 0
+        self.batches: list[Batch] = []
+        self.bases: list[int] = []
+        self.epoch = 0
+        self.producers: dict[int, Producer] = {}
+        self.last_number: dict[int, int] = {}
+
+    def at(self, offset: int) -> Batch:
+        """Return the batch that contains the offset (0 <= offset < end)."""
+        return self.batches[bisect_right(self.bases, offset) - 1]
+
+
+class Truth:
+    """The true state and its checks. `fail` receives each violation, `note` each event."""
+
+    def __init__(self, fail: Callable[[Violation], None], note: Callable[..., None]) -> None:
+        self._fail = fail
+        self._note = note
+        self.partitions: dict[PartitionKey, Partition] = {}
+        self.streams: dict[int, Stream] = {}
+        self.epochs: dict[int, int] = {}
+        self.objects: dict[str, bytes] = {}
+        """Every object that was ever put."""
+        self.deleted: set[str] = set()
+        self.commits: dict[str, ObjectCommitted] = {}
+        self.refused: dict[str, ObjectCommitted] = {}
+        """Commits with no accepted batch; none of their batches may be accepted later (I8)."""
+        self.forbidden: set[str] = set()
+        self.sent: dict[bytes, Sent] = {}
+        self.has_forgotten = False
+        """Whether the store has ever expired an idle producer."""
+        self.lake = LakeTruth(self)
+        self.position = 0
+        self.outcomes: Counter[str] = Counter()
+
+    def expect(self, holds: bool, rule: str, **details: object) -> None:
+        """Fail with the rule and the details unless `holds`."""
+        if not holds:
+            violation = Violation(f"{rule}: " + ", ".join(f"{name}={value!r}" for name, value in details.items()))
+            partition = details.get("partition")
+            violation.partition = PartitionKey(partition) if isinstance(partition, int) else None
+            self._fail(violation)
+
+    def partition(self, key: PartitionKey) -> Partition:
+        """Return the partition's true log; an empty log if nothing was ever committed."""
+        found = self.partitions.get(key)
+        if found is None:
+            found = self.partitions[key] = Partition()
+        return found
+
+    def exists(self, key: PartitionKey) -> bool:
+        """Return whether the partition belongs to a stream that is not deleted."""
+        stream = self.streams.get(stream_number(key))
+        return stream is not None and not stream.is_deleted and partition_index(key) < stream.partition_count
+
+    def is_unused(self, token: str) -> bool:
+        """Return whether no data of a committed object is readable any more: swapped out, trimmed, or of deleted streams."""
+        return token not in self.lake.named()
+
+    def active(self) -> list[Stream]:
+        """Return the streams that are not deleted."""
+        return [stream for stream in self.streams.values() if not stream.is_deleted]
+
+    # -- effects at the stores -----------------------------------------------------------------------------------
+
+    def registered(self, server: ServerRef) -> None:
+        """A server registered with this epoch; commits with its earlier epochs are refused from now on."""
+        self.expect(server.epoch > self.epochs.get(server.node_id, -1), "epochs grow", server=server)
+        self.epochs[server.node_id] = server.epoch
+
+    def left(self, server: ServerRef) -> None:
+        """A server left."""
+        if self.epochs.get(server.node_id) == server.epoch:
+            self.epochs[server.node_id] = -1
+
+    def stream_changed(self, stream: Stream) -> None:
+        """A log entry created, altered, grew or deleted a stream."""
+        self._entry(stream.version)
+        self._note("stream changes", stream=stream)
+        for other in self.active():
+            self.expect(
+                other.name != stream.name or other.number == stream.number, "one active stream per name", stream=stream
+            )
+        self.streams[stream.number] = stream
+
+    def trimmed(self, key: PartitionKey, start: int, bounds: PartitionBounds, position: int) -> None:
+        """A trim was executed; `position` is the position of its entry, or the old head if it had no effect."""
+        partition = self.partition(key)
+        if start > partition.start:
+            self._entry(position)
+            self._note("is trimmed", partition=key, start=start, position=position)
+            partition.start = start
+        expected = (partition.start, partition.end, partition.end)
+        self.expect(bounds == expected, "a trim moves the start alone", partition=key, told=bounds, expected=expected)
+
+    def retained(self, moved: Mapping[PartitionKey, PartitionBounds]) -> None:
+        """Retention moved start offsets: each to the beginning of a batch, each with its own log entry."""
+        for key, bounds in moved.items():
+            partition = self.partition(key)
+            self._entry(self.position + 1)
+            self._note("is trimmed by rule", partition=key, start=bounds.start)
+            self.expect(
+                partition.start < bounds.start <= partition.end == bounds.end
+                and (bounds.start == partition.end or partition.at(bounds.start).base == bounds.start),
+                "retention moves starts forward, by whole batches",
+                partition=key,
+                told=bounds,
+                start=partition.start,
+            )
+            partition.start = bounds.start
+
+    def swapped(self, swap: Swap, position: int) -> None:
+        """A swap was executed, or its result was returned again."""
+        if self.lake.swapped(swap, position):
+            self._entry(position)
+            self._note("swap", task=swap.claim.task_id, epoch=swap.claim.epoch, position=position)
+
+    def forgot(self, count: int, position: int) -> None:
+        """`count` idle producers expired, with a log entry if any was idempotent; `position` is the head afterwards."""
+        if position > self.position:
+            self._entry(position)
+        self.has_forgotten = self.has_forgotten or count > 0
+
+    def fenced(self, commit: ObjectCommit, *, is_forgotten: bool) -> None:
+        """A commit was refused as a whole; `is_forgotten`: because of its age, whatever an earlier attempt decided."""
+        self._note("commit is fenced", server=commit.server, token=commit.token)
+        is_old = self.epochs.get(commit.server.node_id) != commit.server.epoch
+        self.expect(
+            is_old or is_forgotten or commit.token in self.forbidden,
+            "only servers of an old epoch are fenced",
+            server=commit.server,
+            token=commit.token,
+        )
+
+    def committed(self, commit: ObjectCommit, result: ObjectCommitted) -> None:
+        """A commit was executed, or its result was returned again."""
+        first = self.commits.get(commit.token) or self.refused.get(commit.token)
+        self._note(
+            "commit" if first is None else "commit, again",
+            server=commit.server,
+            position=result.position,
+            token=commit.token,
+            partitions=[(batch.partition, *told) for batch, told in zip(commit.batches, result.outcomes, strict=False)],
+        )
+        if first is not None:
+            self.expect(
+                (first.position, list(first.outcomes), list(first.slices))
+                == (result.position, list(result.outcomes), list(result.slices)),
+                "a repeated token gets the first result",
+                token=commit.token,
+            )
+            return
+        stored = self.objects.get(commit.token)
+        self.expect(
+            not result.slices or (stored is not None and len(stored) == commit.size),
+            "I1: the object is durable before its commit",
+            token=commit.token,
+        )
+        self.expect(
+            self.epochs.get(commit.server.node_id) == commit.server.epoch,
+            "a fenced server commits nothing",
+            server=commit.server,
+        )
+        self.expect(commit.token not in self.forbidden, "a forbidden token is never committed", token=commit.token)
+        self.expect(len(result.outcomes) == len(commit.batches), "one outcome per batch", token=commit.token)
+        accepted: list[tuple[BatchCommit, int]] = []
+        for batch, told in zip(commit.batches, result.outcomes, strict=False):
+            kind, base, _ = told
+            reason = self._judge(batch, kind, base)
+            self.expect(reason is None, "outcomes follow the rules", told=told, reason=reason, batch=batch)
+            self.outcomes[OutcomeKind(kind).name] += 1
+            if kind is OutcomeKind.ACCEPTED:
+                accepted.append((batch, base))
+                self._append(batch, base, stored or b"")
+        self._check_slices(accepted, result.slices)
+        if accepted:
+            self._entry(result.position)
+            self.commits[commit.token] = result
+            self.lake.committed(commit.token, result.slices)
+        else:
+            self.refused[commit.token] = result
+
+    def _entry(self, position: int) -> None:
+        self.expect(position == self.position + 1, "log positions are dense", told=position, before=self.position)
+        self.position = position
+
+    def _judge(self, batch: BatchCommit, kind: OutcomeKind, base: int) -> str | None:
+        """Return the error in an outcome, judged by the whole history; None if the outcome is correct."""
+        if not self.exists(batch.partition):
+            return None if kind is OutcomeKind.NOT_FOUND else "there is no such partition"
+        partition = self.partition(batch.partition)
+        if self.streams[stream_number(batch.partition)].is_terminated:
+            if kind is OutcomeKind.TERMINATED:
+                return "what is stored is a duplicate" if is_repeated(partition, batch) else None
+            if kind is not OutcomeKind.DUPLICATE:
+                return "a terminated stream takes no batches"
+        if self.has_forgotten and is_for_forgotten(batch, kind):
+            return None
+        return contradiction(partition, batch, kind, base)
+
+    def _append(self, batch: BatchCommit, base: int, stored: bytes) -> None:
+        partition = self.partition(batch.partition)
+        self.expect(base == partition.end, "I2: offsets are dense", partition=batch.partition, base=base)
+        part = stored[batch.position : batch.position + batch.length]
+        ((_, _, header),) = kernel.batches(part, 0, len(part))
+        said: tuple[int, ...] = (header.record_count, header.max_timestamp)
+        if not batch.flags & BATCH_NAMED:
+            said += (header.producer_id, header.producer_epoch, header.base_sequence)
+        self.expect(
+            said == batch[3 : 3 + len(said)],
+            "a commit says what its batches say",
+            batch=batch,
+            header=header,
+        )
+        sent = self.sent.get(part)
+        self.expect(sent is not None, "I1: only bytes that were sent are committed", batch=batch)
+        assert sent is not None
+        self.expect(not sent.is_promised_absent, "what was refused is not stored", batch=batch)
+        if batch.producer_id < 0:
+            last = partition.last_number.get(sent.connection, -1)
+            self.expect(
+                sent.number > last,
+                "I3: order on a connection",
+                partition=batch.partition,
+                number=sent.number,
+                last=last,
+            )
+            partition.last_number[sent.connection] = sent.number
+        else:
+            self.expect(
+                remember(partition, batch, base),
+                "each sequence at most once, in order",
+                batch=batch,
+                known=partition.producers[batch.producer_id].batches[-5:],
+            )
+        partition.batches.append(Batch(base, batch.record_count, part, batch.max_timestamp, sent))
+        partition.bases.append(base)
+        partition.end = base + batch.record_count
+
+    def _check_slices(self, accepted: Sequence[tuple[BatchCommit, int]], slices: Sequence[Slice]) -> None:
+        """Check that the slices, by position, name exactly the accepted bytes and offsets."""
+        left = iter(accepted)
+        for piece in slices:
+            base, position = piece.base_offset, piece.position
+            while base < piece.end_offset:
+                batch, due = next(left, (None, -1))
+                self.expect(
+                    batch is not None
+                    and (batch.partition, batch.position, due) == (piece.partition, position, base)
+                    and batch.max_timestamp <= piece.max_timestamp,
+                    "I2: slices name the accepted batches",
+                    slice=piece,
+                    batch=batch,
+                )
+                assert batch is not None
+                base += batch.record_count
+                position += batch.length
+            self.expect(
+                (base, position) == (piece.end_offset, piece.position + piece.length),
+                "slices end with a batch",
+                slice=piece,
+            )
+        self.expect(next(left, None) is None, "I1: no accepted batch is left out of the slices", slices=slices)
+
+    # -- what clients are told -----------------------------------------------------------------------------------
+
+    def acknowledged(self, key: PartitionKey, sent: Sent, base: int) -> None:
+        """A client received the answer that its batch begins at `base`."""
+        self._note("is told that its batch is stored", partition=key, base=base)
+        partition = self.partition(key)
+        self.expect(0 <= base < partition.end, "I1: acknowledged is committed", partition=key, base=base, sent=sent)
+        if 0 <= base < partition.end:
+            batch = partition.at(base)
+            self.expect(
+                batch.base == base and batch.sent is sent,
+                "I1: the acknowledged offset is the batch's",
+                base=base,
+                sent=sent,
+            )
+
+    def implied(self, key: PartitionKey, sent: Sent) -> None:
+        """A client received the answer that a later batch of its producer is stored."""
+        self._note("believes that its batch is stored", partition=key)
+        self.expect(self.is_stored(key, sent), "I9: what a later success implies is stored", partition=key, sent=sent)
+
+    def is_stored(self, key: PartitionKey, sent: Sent) -> bool:
+        """Return whether the batch is committed."""
+        return any(batch.sent is sent for batch in self.partition(key).batches)
+
+    def read(self, key: PartitionKey, offset: int, views: Sequence[memoryview], end: int) -> int:
+        """A reader asked for `offset` and got these bytes and the partition's `end`; return the next offset to read."""
+        partition = self.partition(key)
+        self._note("reads", partition=key, offset=offset, size=sum(map(len, views)), end=end)
+        self.expect(
+            end <= partition.end, "I1: nothing uncommitted is shown", partition=key, told=end, end=partition.end
+        )
+        following = -1
+        for view in views:
+            for position, base, header in kernel.batches(view, 0, len(view)):
+                part = view[position : position + header.length]
+                is_right_place = base == following if following >= 0 else base <= offset
+                following = base + header.record_count
+                self.expect(
+                    is_right_place and offset < following <= partition.end,
+                    "I2: a reader gets dense offsets from the one asked for on",
+                    partition=key,
+                    offset=offset,
+                    base=base,
+                )
+                if following <= partition.end:
+                    stored = partition.at(base).stored
+                    self.expect(
+                        partition.at(base).base == base and is_same_batch(part, stored),
+                        "I1, I6: a reader gets the records that were acknowledged",
+                        partition=key,
+                        base=base,
+                    )
+        self.expect(following <= end, "a reader is told an end behind its bytes", partition=key, end=end)
+        return max(following, offset)
+
+    def forbade(self, tokens: Collection[str], forbidden: Collection[str]) -> None:
+        """The orphan sweep forbade tokens."""
+        for token in forbidden:
+            self.expect(token not in self.commits, "a committed object is no orphan", token=token)
+        self.forbidden.update(forbidden)
+        self.expect(set(forbidden) <= set(tokens), "only what was asked for is forbidden", tokens=forbidden)
