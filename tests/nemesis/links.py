@@ -1,18 +1,27 @@
 """The network as the run sees it: links by name, opened, ruled and counted through the process of `proxy.py`."""
 
+import contextlib
 import json
 import select
 import subprocess
 import sys
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from nemesis import ports
+
 PROGRAM = Path(__file__).parent / "proxy.py"
 ANSWER_S = 20.0
+SERVER_HOST = "127.0.0.1"
 HOST = "127.0.0.2"
 """Where links listen: all of 127.0.0.0/8 is loopback, so a server and the link to it can have the same port, and a server's advertised
 address leads through its link."""
+
+
+class AddressInUse(RuntimeError):
+    """A link cannot listen at its address."""
 
 
 class Network:
@@ -39,6 +48,18 @@ class Network:
         self.names.append(name)
         return f"{listen.rpartition(':')[0]}:{answer['port']}"
 
+    def reserve(self, name: str, tried: Iterable[int]) -> int:
+        """A new link at the first of the ports `tried` that is free, and its port: a server can then listen there on 127.0.0.1.
+
+        The link holds its port from now on, so two runs never choose the same one. Raises `ports.NoPort`.
+        """
+        remaining = iter(tried)
+        while True:
+            port = ports.choose(remaining, (HOST, SERVER_HOST))
+            with contextlib.suppress(AddressInUse):  # another program took the port in the meantime
+                self.open(name, f"{SERVER_HOST}:{port}", listen=f"{HOST}:{port}")
+                return port
+
     def set_target(self, name: str, target: str) -> None:
         """New connections go there from now on; open ones are reset."""
         self._ask(do="target", link=name, target=target)
@@ -59,6 +80,9 @@ class Network:
         """Stop the proxy's process."""
         self._process.kill()
         self._process.wait(ANSWER_S)
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
 
     def _ask(self, **wish: Any) -> Any:
         assert self._process.stdin is not None
@@ -70,5 +94,6 @@ class Network:
                 raise RuntimeError(f"proxy: no answer within {ANSWER_S:g} s to {wish}")
             answer = json.loads(self._process.stdout.readline() or '{"error": "the proxy has ended"}')
         if "error" in answer:
-            raise RuntimeError(f"proxy: {wish}: {answer['error']}")
+            kind = AddressInUse if answer.get("is_address_in_use") else RuntimeError
+            raise kind(f"proxy: {wish}: {answer['error']}")
         return answer

@@ -21,6 +21,7 @@ It ends when its standard input does, so it cannot outlive who started it.
 
 import asyncio
 import contextlib
+import errno
 import json
 import random
 import socket
@@ -284,7 +285,8 @@ async def serve() -> None:
         try:
             answer = await _do(links, json.loads(line))
         except (OSError, KeyError, TypeError, ValueError) as error:
-            answer = {"error": repr(error)}
+            is_address_in_use = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+            answer = {"error": repr(error), "is_address_in_use": is_address_in_use}
         print(json.dumps(answer), flush=True)
 
 

@@ -22,7 +22,7 @@ import psutil
 from faults.cluster import Server
 from faults.waiting import until
 from fixtures.s3 import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
-from nemesis import tools
+from nemesis import ports, tools
 from nemesis.fleet import Fleet
 from nemesis.links import HOST, Network
 from nemesis.stores import DATABASE, Disk, Postgresql, Storage, is_stopped, signal_all, tree_of
@@ -70,6 +70,12 @@ SETTINGS: Mapping[str, Any] = {
     "spark.master": "local[1]",
     "pulsar.auto_create_partition_count": 2,
 }
+
+
+LISTENERS = {
+    "kafka": ("kafka",), "pulsar": ("pulsar", "pulsar_http"), "rest": ("rest", "registry"), "grpc": ("grpc",),
+}  # fmt: skip
+"""By role, beside the admin API."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +132,7 @@ class World:
             self.servers[name].spawn()
         for name in names:
             self.servers[name].wait_until_ready() if name != names[0] else None
-            self._open_links_to(name)
+            self._check_links_to(name)
         self.postgresql.set_clock(0)
 
     def _server(self, name: str, role: str) -> Server:
@@ -143,22 +149,31 @@ class World:
             "server.zone": name,
             "admin.advertised_host": HOST,
         }
-        listeners = {"kafka": ("kafka",), "pulsar": ("pulsar", "pulsar_http"), "rest": ("rest",), "grpc": ("grpc",)}
-        settings |= {f"listeners.{protocol}.advertised_host": HOST for protocol in listeners.get(role, ())}
+        listeners = LISTENERS.get(role, ())
+        settings |= {f"listeners.{protocol}.advertised_host": HOST for protocol in listeners if protocol != "registry"}
+        settings |= {f"listeners.{protocol}.port": self._reserve(name, protocol) for protocol in listeners}
+        settings["admin.port"] = self._reserve(name, "admin")
         keys = {
             "AWS_ACCESS_KEY_ID": ACCESS_KEY_ID, "AWS_SECRET_ACCESS_KEY": SECRET_ACCESS_KEY, "AWS_REGION": REGION,
             "AWS_ENDPOINT_URL": f"http://{objects}",
         }  # fmt: skip
         return Server(self.folder, name, settings, keys, ("serve", role))
 
-    def _open_links_to(self, name: str) -> None:
-        """One link per listener, at the port that the server has, so that its advertised address leads through the link."""
+    def _reserve(self, name: str, protocol: str) -> int:
+        """Open the link to a listener; return its port.
+
+        The server gets the same port, so its advertised address leads through the link.
+        """
+        who = "peers" if protocol == "admin" else "clients"
+        port = self.network.reserve(f"{who}>{name}/{protocol}", ports.drawn())
+        self.addresses.setdefault(protocol, {})[name] = f"{HOST}:{port}"
+        return port
+
+    def _check_links_to(self, name: str) -> None:
+        """Every listener of the server must have its link."""
         for protocol, address in self.servers[name].listening().items():
-            place = address.removeprefix("http://")
-            port = place.rpartition(":")[2]
-            who = "peers" if protocol == "admin" else "clients"
-            self.network.open(f"{who}>{name}/{protocol}", f"127.0.0.1:{port}", listen=f"{HOST}:{port}")
-            self.addresses.setdefault(protocol, {})[name] = f"{HOST}:{port}"
+            port = address.rpartition(":")[2]
+            assert self.addresses[protocol][name] == f"{HOST}:{port}", f"{name} listens at {address}, beside its link"
 
     def client_environment(self) -> dict[str, str]:
         """The object store's credentials and address, for clients that read tables."""
