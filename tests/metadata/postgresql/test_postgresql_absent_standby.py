@@ -22,6 +22,8 @@ ONLY_THOSE = f"select not exists (select {BACKENDS} and wait_event is distinct f
 NEXT = following(available(), "alter table bearlake.stream add column extra text not null default 'x'")
 PROCESS_COUNT = 12
 BACKEND_COUNT_MAX = 8
+LOOKING = replace(SETTINGS, migrate_timeout_ms=2_500)
+"""Waits for more than `waiting.LOOK_S`."""
 IMPATIENT = replace(SETTINGS, client_check_interval_ms=50, migrate_timeout_ms=500)
 
 
@@ -109,6 +111,18 @@ async def test_a_migration_without_a_standby_lets_running_servers_read(
     assert [stream.name for stream in await newer.streams.list()] == ["orders"]
     await newer.close()
     assert await admin.fetchval("select extra from bearlake.stream") == "x"
+
+
+async def test_a_migration_that_waits_for_a_standby_says_so(pair: Pair, client: Client) -> None:
+    pair.standby.kill()
+    names = r"synchronous_standby_names is '\*', connected standbys: none"
+    with pytest.raises(Unavailable, match=f"waited for a synchronous standby: {names}"):
+        await open_postgresql(pair.url, LOOKING, layout=NEXT)
+    with pytest.raises(Unavailable, match=f"advisory, held by process .* waits for a synchronous standby.*{names}"):
+        await open_postgresql(pair.url, LOOKING, layout=NEXT)
+    pair.bring_standby_back()
+
+    await (await open_postgresql(pair.url, layout=NEXT)).close()
 
 
 async def test_no_connection_is_made_to_a_standby(pair: Pair, client: Client, stack: AsyncExitStack) -> None:

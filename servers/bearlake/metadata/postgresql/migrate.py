@@ -24,7 +24,7 @@ from bearlake.errors import Unavailable, Unsupported
 from bearlake.metadata.postgresql import failures
 from bearlake.metadata.postgresql.database import Database, Session
 from bearlake.metadata.postgresql.layout import Layout
-from bearlake.metadata.postgresql.waiting import HOLDERS, Waiting
+from bearlake.metadata.postgresql.waiting import AWAITED, Waiting
 
 LOCK_CLASS = 0x4265_6172
 """First half of the advisory lock's number: "Bear"."""
@@ -44,7 +44,8 @@ async def migrate(database: Database, layout: Layout) -> None:
 
     Raises:
         Unsupported: a newer program has used this store, or it is too old to be upgraded; nothing was changed.
-        Unavailable: the store does not answer, or another transaction holds a lock too long; the message names it. Try again.
+        Unavailable: the store does not answer, another transaction holds a lock too long, or the synchronous standby is away; the
+            message names the holder or the standby. Try again.
     """
     session = await database.connect(database.settings.migrate_timeout_ms)
     schema = database.settings.schema
@@ -52,7 +53,7 @@ async def migrate(database: Database, layout: Layout) -> None:
         if await _present(session, schema, layout) == layout.version:
             return
         pid = await session.value("select pg_backend_pid()")
-        async with Waiting(partial(_locks_awaited, database, pid)):
+        async with Waiting(partial(_awaited, database, pid)):
             async with _turn(database, session):
                 if await _present(session, schema, layout) != layout.version:
                     await _write_one_row(session, schema)
@@ -137,9 +138,9 @@ async def _run(session: Session, scripts: Sequence[str]) -> None:
         await session.execute(script)
 
 
-async def _locks_awaited(database: Database, pid: int) -> list[str]:
+async def _awaited(database: Database, pid: int) -> list[str]:
     session = await database.connect(database.settings.statement_timeout_ms)
     try:
-        return [str(row) for row in await session.column(HOLDERS, pid)]
+        return [str(row) for query in AWAITED for row in await session.column(query, pid)]
     finally:
         await session.close()

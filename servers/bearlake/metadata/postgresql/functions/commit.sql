@@ -8,6 +8,11 @@
 -- Lock order of all functions: the log's tail, the stream's row, task rows, compaction groups by key, partition groups by key, leases by
 -- name, the server that holds a lease, the log's head, then single rows.
 --
+-- A transaction that notifies takes a lock when it commits, which PostgreSQL gives to one commit at a time. If that wait ended by
+-- lock_timeout at the moment at which the lock is given, the same signal would end the commit's wait for the standby (decision 81). So
+-- every function that notifies switches lock_timeout off first: the wait ends when the commits before it have ended, or when the client
+-- has gone (client_connection_check_interval).
+--
 -- Parameters: p_token: the object's key. p_node_id, p_epoch: the committing server and its epoch. p_size: bytes of the object. p_groups:
 --   group keys of the partitions, ascending, each once. One element per batch, ordered by partition (stable):
 --     p_partitions, p_positions (byte in the object), p_lengths (bytes), p_counts (records), p_timestamps (largest, ms),
