@@ -65,7 +65,6 @@ declare
     count bigint;
     s integer;
     n integer := 0;
-    floor text collate "C";
     named_floor bigint;
     slice_end bigint := -1;
     s_partitions bigint[]; s_bases bigint[]; s_counts bigint[]; s_positions bigint[]; s_lengths bigint[]; s_timestamps bigint[];
@@ -142,36 +141,13 @@ begin
                             state.is_changed := true;
                         end if;
                     end if;
-                -- The producer's state says: next, one of the last five, a newer epoch, or not to be accepted.
-                elsif state.producer_epoch = p_epochs[k] then
-                    if first <> ((state.batches[2] + 1) & 2147483647) then
-                        kind := 2;
-                        for i in 0 .. cardinality(state.batches) / 3 - 1 loop
-                            if state.batches[3 * i + 1] = first
-                                and state.batches[3 * i + 2] = ((first + count - 1) & 2147483647) then
-                                kind := 1;
-                                answer := state.batches[3 * i + 3];
-                                exit;
-                            end if;
-                        end loop;
-                    else
-                        state.batches := array[first, (first + count - 1) & 2147483647, base] || state.batches[1:12];
-                        state.is_changed := true;
-                    end if;
+                elsif state.producer_epoch = p_epochs[k] and first = ((state.batches[2] + 1) & 2147483647) then
+                    state.batches := array[first, (first + count - 1) & 2147483647, base] || state.batches[1:12];
+                    state.is_changed := true;
                 else
-                    if state.producer_epoch > p_epochs[k] then
-                        kind := 3;
-                    elsif first <> 0 then
-                        -- I9. An unknown id above the largest that may have had a state has lost none: a batch before this one is missing.
-                        kind := case when state.producer_epoch is null and (
-                            p_state_producers[s] <= (select c.producer_id_expired from bearlake.cluster c)
-                            or p_state_producers[s] <= (select r.former_producer_id from bearlake.stream r where r.number = current >> 20)
-                        ) then 7 else 2 end;
-                    elsif state.producer_epoch is null and exists (
-                        select from bearlake.cluster c where p_state_producers[s] <= c.producer_id_expired and p_seen < c.position_floor
-                    ) then
-                        kind := 8; -- a commit of a producer that expired since may have stored it
-                    else
+                    select j.kind, j.answer into kind, answer
+                      from bearlake.judge_idempotent(state, current, p_state_producers[s], p_epochs[k], first, count, p_seen) j;
+                    if kind = 0 then
                         state.producer_epoch := p_epochs[k];
                         state.batches := array[first, (first + count - 1) & 2147483647, base];
                         state.is_changed := true;
@@ -232,33 +208,8 @@ begin
         outcomes[3 * i] := -1;
     end loop;
 
-    -- 3. Token, position, server: in this order, the head's lock last. Then what was decided is written.
-    if exists (select from bearlake.object o where o.key = p_token) then
-        raise exception 'token is known' using errcode = 'BL009';
-    end if;
-    if n > 0 then
-        update bearlake.log_head h set position = h.position + 1 returning h.position, h.token_floor into log_position, floor;
-    else
-        log_position := 0;
-    end if;
-    -- Registration and leaving take the head too: whoever reads here while holding it cannot miss a newer epoch.
-    perform bearlake.check_server(p_node_id, p_epoch);
-    -- A refusal is remembered as a forbidden key with a size and outcomes: its bytes are an orphan's.
-    insert into bearlake.object
-    values (p_token, case when n > 0 then log_position else -1 end, p_size, bearlake.now_ms(), n, coalesce(outcomes, '{}'))
-    on conflict (key) do nothing;
-    if not found then
-        raise exception 'token is known' using errcode = 'BL009';
-    end if;
-    -- I8. The floor is raised under the head's lock before a key is forgotten. Who has no such lock reads the floor after the insertion,
-    -- which has waited for a deletion of the key.
-    if n = 0 then
-        select h.token_floor into floor from bearlake.log_head h;
-    end if;
-    if p_token collate "C" <= floor then
-        raise exception 'the object % is older than the commits that the metadata store remembers (back to %): this server''s clock is'
-            ' behind the store''s clock, or the server stood still for too long', p_token, floor using errcode = 'BL011';
-    end if;
+    -- 3. Decide the token, and write what was decided.
+    log_position := bearlake.decide_token(p_token, p_node_id, p_epoch, p_size, n, outcomes);
     if n = 0 then
         return;
     end if;
@@ -269,15 +220,7 @@ begin
         if state_index > 0 then
             states[state_index] := state;
         end if;
-        update bearlake.producer p
-           set producer_epoch = u.producer_epoch, batches = u.batches, updated_ms = now_ms, updated_hour = now_ms / 3600000
-          from unnest(states) with ordinality u (producer_epoch, batches, is_known, is_changed, i)
-         where u.is_known and u.is_changed
-           and p.partition = p_state_partitions[u.i] and p.producer_id = p_state_producers[u.i];
-        insert into bearlake.producer
-        select p_state_partitions[u.i], p_state_producers[u.i], u.producer_epoch, u.batches, now_ms, now_ms / 3600000
-          from unnest(states) with ordinality u (producer_epoch, batches, is_known, is_changed, i)
-         where u.is_changed and not u.is_known;
+        perform bearlake.write_producers(p_state_partitions, p_state_producers, states, now_ms);
     end if;
     perform set_config('lock_timeout', '0', true), pg_notify('bearlake.log', log_position::text);
 end $$;
