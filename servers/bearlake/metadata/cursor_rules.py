@@ -9,7 +9,8 @@ another caller an answer that this write could contradict, so the store refuses 
     save                      takes effect if it names the cursor's generation, and a larger revision than the stored one
 
 A deleted cursor has a generation below the count, and a new cursor takes the count. So no two cursors of one name have the same
-generation. `postgresql/migrations/0026_cursor_generations.sql` has the same rules in SQL; one conformance suite checks both.
+generation. `postgresql/functions/create_cursor.sql`, `save_cursors.sql` and `delete_cursors.sql` are the same rules in SQL; one conformance
+suite checks both.
 """
 
 from enum import Enum

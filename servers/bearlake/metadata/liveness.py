@@ -10,7 +10,8 @@ An observer uses its own monotonic clock to see that another server's heartbeat 
 declares the lapse in the store: `lapse`, a compare-and-set on that count. A lapsed server keeps its leases and claims until another server
 takes them. It may still write, fenced by epochs. Its next heartbeat revives it.
 
-SQLite runs these functions; PostgreSQL has them in SQL (`migrations/0019_liveness.sql`). `tests/metadata` checks that both agree.
+SQLite runs these functions; PostgreSQL has them in SQL (`functions/is_live.sql`, `beat_server.sql`, `lapse_server.sql`).
+`tests/metadata` checks that both agree.
 """
 
 from dataclasses import dataclass, replace

@@ -59,13 +59,13 @@ def writer_on() -> type[Writer]:
 
 @pytest.fixture
 def commit_as_before() -> Callable[[Metadata, ObjectCommit], Awaitable[ObjectCommitted]]:
-    """Commits as servers do that know of neither names nor expected offsets: their function must stay."""
+    """Commits as servers of layout 26 do, with parameters by position: their function must stay."""
 
     async def commit(metadata: Metadata, one: ObjectCommit) -> ObjectCommitted:
         runs = runs_of(one.batches)
         row = await metadata._database.row(  # type: ignore[attr-defined]
-            "select log_position, outcomes from bearlake.commit_object($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15)",
-            *arguments(one, runs)[:15],
+            f"select log_position, outcomes from bearlake.commit_object({', '.join(f'${i}' for i in range(1, 20))})",
+            *arguments(one, runs).values(),
         )
         decided = row["outcomes"] or ()
         return ObjectCommitted(

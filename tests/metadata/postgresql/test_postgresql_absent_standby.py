@@ -10,20 +10,20 @@ import asyncpg
 import pytest
 
 from bearlake.errors import Unavailable
-from bearlake.metadata.postgresql.migrate import Migration, available
+from bearlake.metadata.postgresql.layout import available
 from bearlake.metadata.postgresql.store import open_postgresql
-from fixtures.postgresql_metadata import until
+from fixtures.postgresql_metadata import following, until
 from fixtures.postgresql_pair import SETTINGS, Client, Pair
 from fixtures.postgresql_proxy import Proxy
 
 BACKENDS = "from pg_stat_activity where application_name = 'bearlake' and datname = current_database()"
 LEFT_BEHIND = f"select count(*) {BACKENDS} and wait_event = 'SyncRep'"
 ONLY_THOSE = f"select not exists (select {BACKENDS} and wait_event is distinct from 'SyncRep')"
-NEXT = Migration(
-    available()[-1].version + 1, "next", "alter table bearlake.stream add column extra text not null default 'x'"
-)
+NEXT = following(available(), "alter table bearlake.stream add column extra text not null default 'x'")
 PROCESS_COUNT = 12
 BACKEND_COUNT_MAX = 8
+LOOKING = replace(SETTINGS, migrate_timeout_ms=2_500)
+"""Waits for more than `waiting.LOOK_S`."""
 IMPATIENT = replace(SETTINGS, client_check_interval_ms=50, migrate_timeout_ms=500)
 
 
@@ -99,7 +99,7 @@ async def test_a_migration_without_a_standby_lets_running_servers_read(
     pair.standby.kill()
     for _ in range(3):  # as one that is started again and again
         with pytest.raises(Unavailable):
-            await open_postgresql(pair.url, IMPATIENT, migrations=[*available(), NEXT])
+            await open_postgresql(pair.url, IMPATIENT, layout=NEXT)
         assert [stream.name for stream in await client.metadata.streams.list()] == ["orders"]
     again = await client.elsewhere(pair)  # the program from before starts and reads, too
     assert await again.end() == 1
@@ -107,10 +107,22 @@ async def test_a_migration_without_a_standby_lets_running_servers_read(
     assert await admin.fetchval(LEFT_BEHIND) == 1
     pair.bring_standby_back()
 
-    newer = await open_postgresql(pair.url, migrations=[*available(), NEXT])
+    newer = await open_postgresql(pair.url, layout=NEXT)
     assert [stream.name for stream in await newer.streams.list()] == ["orders"]
     await newer.close()
     assert await admin.fetchval("select extra from bearlake.stream") == "x"
+
+
+async def test_a_migration_that_waits_for_a_standby_says_so(pair: Pair, client: Client) -> None:
+    pair.standby.kill()
+    names = r"synchronous_standby_names is '\*', connected standbys: none"
+    with pytest.raises(Unavailable, match=f"waited for a synchronous standby: {names}"):
+        await open_postgresql(pair.url, LOOKING, layout=NEXT)
+    with pytest.raises(Unavailable, match=f"advisory, held by process .* waits for a synchronous standby.*{names}"):
+        await open_postgresql(pair.url, LOOKING, layout=NEXT)
+    pair.bring_standby_back()
+
+    await (await open_postgresql(pair.url, layout=NEXT)).close()
 
 
 async def test_no_connection_is_made_to_a_standby(pair: Pair, client: Client, stack: AsyncExitStack) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -23,13 +22,9 @@ from bearlake.metadata.model import (
     StreamSpec,
     stream_number,
 )
-from bearlake.metadata.postgresql import streams
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
-from bearlake.metadata.postgresql.store import open_postgresql
 from fixtures import by_name
-from fixtures.compaction_scene import OLD_RESULT, joined
-from fixtures.postgresql import execute
-from fixtures.postgresql_metadata import layout_before
+from fixtures.compaction_scene import joined
 
 SMALL = PostgresqlSettings(
     connections_max=4, page_slice_count_max=8, roll_entry_count_max=20, roll_slice_count_max=60, sweep_page_count_max=10
@@ -293,84 +288,6 @@ async def test_swaps_commits_trims_and_upkeep_at_once_agree_in_the_end(postgresq
     assert [tuple(row) for row in await postgresql_backend.execute(MISCOUNTED)] == []
     assert not await handles[0].objects.data_files(doomed.number)
     assert (await postgresql_backend.execute(DEADLOCKS))[0][0] == 0
-
-
-async def test_a_store_without_compaction_is_carried_forward_with_its_contents(
-    postgresql_url: str,
-    commit_as_before: Callable[[Metadata, ObjectCommit], Awaitable[Any]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(streams, "COLUMNS", streams.COLUMNS.replace("is_terminated", "false as is_terminated"))
-    older = await open_postgresql(postgresql_url, SMALL, migrations=layout_before(5))
-    stream = await older.streams.create(StreamSpec(name="orders", partition_count=40))
-    gone = await older.streams.create(StreamSpec(name="gone", partition_count=1))
-    server = await register(older, "server-0")
-    keys = [stream.partition(0), stream.partition(39)]
-    for turn in range(40):
-        partitions = [*keys, gone.partition(0)] if turn < 3 else keys
-        await commit_as_before(older, object_of(server, partitions, f"wal/{turn:02}", 5))
-        if turn == 20:
-            while await older.log.maintain(entry_count_min=0):
-                pass
-    await by_name.delete(older, "gone")
-    await older.log.trim(keys[0], 50)
-    await older.log.trim(keys[1], 5)
-    for _ in range(5):
-        await older.log.maintain(entry_count_min=0)
-    await older.close()
-    monkeypatch.undo()
-
-    newer = await open_postgresql(postgresql_url, SMALL)
-    server = await register(newer, "server-0")
-    await commit(newer, server, keys, "wal/40", 5)
-    await settle(newer)
-    assert [one.object.key for one in await newer.objects.unused(ObjectKind.WAL, unused_ms=0)] == ["wal/00"]
-    assert await newer.tasks.compacted(keys) == {keys[0]: 0, keys[1]: 0}
-    waiting = await newer.tasks.uncompacted(after=PartitionKey(0), limit=10)
-    assert [(one.partition, one.compacted, one.end, one.size_bytes) for one in waiting] == [
-        (keys[0], 50, 205, 3_100),
-        (keys[1], 5, 205, 4_000),
-    ]
-    lease = await newer.leases.acquire("compaction/planner", server)
-    await newer.tasks.offer([offer_of(OffsetRange(keys[0], 50, 205), OffsetRange(keys[1], 5, 205))], lease)
-    (task,) = await newer.tasks.claim(server, limit=1, bytes_max=1)
-    claim = TaskClaim(task_id=task.id, epoch=1, worker=server)
-    found = [one.slice for one in await newer.log.slices(task.ranges)]
-    file = SwapObject(object=ObjectRef("data/1", 1, ObjectKind.PARQUET), slices=joined(found, 1_000))
-    await newer.tasks.prepare(claim, None, ["data/1"])
-    await newer.log.swap(Swap(claim=claim, objects=[file]))
-    await by_name.add_partitions(newer, "orders", 70)
-    await newer.log.trim(keys[0], 205)
-    await settle(newer)
-    unused = [one.object.key for one in await newer.objects.unused(ObjectKind.WAL, unused_ms=0)]
-    spans = [
-        (one.object_key, one.slice.base_offset, one.slice.end_offset)
-        for key in keys
-        for one in (await newer.log.locate(key, 0, limit=100)).slices
-    ]
-    compacted = await newer.tasks.compacted([*keys, stream.partition(69)])
-    await newer.close()
-
-    assert unused == [f"wal/{turn:02}" for turn in range(41)]
-    assert spans == [("data/1", 5, 205)]
-    assert compacted == {keys[0]: 205, keys[1]: 205, stream.partition(69): 0}
-
-
-async def test_what_older_programs_prepared_and_forbade_is_carried_forward(postgresql_url: str) -> None:
-    older = await open_postgresql(postgresql_url, migrations=layout_before(16))
-    await older.close()
-    result = OLD_RESULT.hex()
-    await execute(postgresql_url, f"insert into bearlake.task_result values (7, 1, '\\x{result}'), (8, 1, 'not JSON')")
-    await execute(
-        postgresql_url,
-        "insert into bearlake.object (key, number, size, committed_ms) values ('kept/forbidden', -1, 0, 0), ('wal/1', -1, 0, 0)",
-    )
-    newer = await open_postgresql(postgresql_url)
-    keys = ["data/file", "kept/there", "kept/forbidden", "kept/nobodys"]
-
-    assert await newer.objects.forbid(keys) == {"kept/forbidden", "kept/nobodys"}
-    assert await newer.log.forbid(["wal/1"]) == {"wal/1"}
-    await newer.close()
 
 
 @pytest.mark.parametrize("is_swapped", [False, True], ids=["prepared", "prepared and swapped"])

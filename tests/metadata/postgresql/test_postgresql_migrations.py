@@ -9,14 +9,14 @@ import pytest
 
 from bearlake.errors import Denied, Invalid, NotFound, Unavailable, Unsupported
 from bearlake.metadata.model import StreamSpec
-from bearlake.metadata.postgresql.migrate import LOCK_CLASS, Migration, available
+from bearlake.metadata.postgresql.layout import OLDEST, VERSION, available
+from bearlake.metadata.postgresql.migrate import LOCK_CLASS
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
 from bearlake.metadata.postgresql.store import open_postgresql
 from fixtures.postgresql import execute
+from fixtures.postgresql_metadata import following
 
-NEXT = Migration(
-    available()[-1].version + 1, "next", "alter table bearlake.stream add column extra text not null default 'x'"
-)
+NEXT = following(available(), "alter table bearlake.stream add column extra text not null default 'x'")
 
 
 async def test_many_servers_that_start_at_once_make_the_layout_once(postgresql_url: str) -> None:
@@ -28,13 +28,14 @@ async def test_many_servers_that_start_at_once_make_the_layout_once(postgresql_u
     versions = await execute(postgresql_url, "select version from bearlake.migration order by version")
 
     assert len(cluster_ids) == 1
-    assert [row[0] for row in versions] == [migration.version for migration in available()]
+    assert [row[0] for row in versions] == [VERSION]
 
 
 async def test_versions_grow() -> None:
-    versions = [migration.version for migration in available()]
+    versions = [migration.version for migration in available().migrations]
 
     assert versions == sorted(set(versions))
+    assert all(OLDEST < version <= VERSION for version in versions)
 
 
 async def test_a_store_of_an_older_version_is_carried_forward_with_its_contents(
@@ -46,7 +47,7 @@ async def test_a_store_of_an_older_version_is_carried_forward_with_its_contents(
     await writer.commit(writer.object([stream.partition(0)]))
     await older.close()
 
-    newer = await open_postgresql(postgresql_url, migrations=[*available(), NEXT])
+    newer = await open_postgresql(postgresql_url, layout=NEXT)
     assert await newer.streams.get("orders") == stream
     assert (await newer.log.bounds([stream.partition(0)]))[stream.partition(0)].end == 3
     await newer.close()
@@ -55,9 +56,9 @@ async def test_a_store_of_an_older_version_is_carried_forward_with_its_contents(
 
 
 async def test_a_migration_that_fails_leaves_nothing_behind(postgresql_url: str) -> None:
-    broken = Migration(NEXT.version + 1, "broken", "create table bearlake.half (); select 1 / 0")
+    broken = following(NEXT, "create table bearlake.half (); select 1 / 0")
     with pytest.raises(Invalid):
-        await open_postgresql(postgresql_url, migrations=[*available(), NEXT, broken])
+        await open_postgresql(postgresql_url, layout=broken)
     rows = await execute(postgresql_url, "select to_regclass('bearlake.half'), to_regclass('bearlake.stream')")
 
     assert tuple(rows[0]) == (None, None)
@@ -70,10 +71,10 @@ async def test_a_migration_that_waits_for_a_table_gives_up_in_time_and_names_the
     async with holder.transaction():
         await holder.execute("select from bearlake.stream for update")
         with pytest.raises(Unavailable, match=r"55P03.*AccessExclusiveLock on stream.*a-long-report") as raised:
-            await open_postgresql(postgresql_url, limited, migrations=[*available(), NEXT])
+            await open_postgresql(postgresql_url, limited, layout=NEXT)
         assert str(holder.get_server_pid()) in str(raised.value)
     await holder.close()
-    newer = await open_postgresql(postgresql_url, limited, migrations=[*available(), NEXT])
+    newer = await open_postgresql(postgresql_url, limited, layout=NEXT)
     await newer.close()
 
 
@@ -83,9 +84,7 @@ async def test_a_migration_that_waits_for_another_process_names_it(postgresql_ur
     async with holder.transaction():
         await holder.fetchval("select pg_advisory_xact_lock($1, $2)", LOCK_CLASS, zlib.crc32(b"bearlake") - 0x8000_0000)
         with pytest.raises(Unavailable, match=r"ExclusiveLock on advisory.*another-server"):
-            await open_postgresql(
-                postgresql_url, PostgresqlSettings(migrate_timeout_ms=2_500), migrations=[*available(), NEXT]
-            )
+            await open_postgresql(postgresql_url, PostgresqlSettings(migrate_timeout_ms=2_500), layout=NEXT)
     await holder.close()
 
 
@@ -103,11 +102,33 @@ async def test_a_server_whose_layout_is_there_does_not_wait_for_another_process_
 
 
 async def test_a_newer_layout_is_refused(postgresql_url: str) -> None:
-    newer = await open_postgresql(postgresql_url, migrations=[*available(), NEXT])
+    newer = await open_postgresql(postgresql_url, layout=NEXT)
     await newer.close()
 
     with pytest.raises(Unsupported, match="newer version"):
         await open_postgresql(postgresql_url)
+
+
+async def test_a_layout_that_is_too_old_is_refused_with_what_to_do(postgresql_url: str) -> None:
+    await (await open_postgresql(postgresql_url)).close()
+    await execute(postgresql_url, f"update bearlake.migration set version = {OLDEST - 1}")
+
+    with pytest.raises(Unsupported, match=f"open the store once with the version of Bearlake that has layout {OLDEST}"):
+        await open_postgresql(postgresql_url)
+    rows = await execute(postgresql_url, "select version from bearlake.migration")
+    assert [row[0] for row in rows] == [OLDEST - 1]
+
+
+async def test_a_start_that_died_after_its_first_transaction_is_finished_by_the_next(postgresql_url: str) -> None:
+    await execute(
+        postgresql_url,
+        "create schema bearlake",
+        "create table bearlake.migration (version integer primary key, name text not null, applied_at timestamptz not null)",
+    )
+    store = await open_postgresql(postgresql_url)
+
+    assert await store.streams.list() == []
+    await store.close()
 
 
 async def test_schemas_are_separate_stores(postgresql_url: str) -> None:

@@ -2,22 +2,25 @@
 101)."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from typing import Any
 
 import asyncpg
 import pytest
 
 from bearlake.errors import Unsupported
-from bearlake.metadata.model import StreamSpec
-from bearlake.metadata.postgresql.migrate import Migration, available, migrate
+from bearlake.metadata import Metadata
+from bearlake.metadata.model import ObjectCommit, ObjectCommitted, StreamSpec
+from bearlake.metadata.postgresql.layout import OLDEST, VERSION, available
+from bearlake.metadata.postgresql.migrate import migrate
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
 from bearlake.metadata.postgresql.store import open_postgresql
-from fixtures.postgresql_metadata import Opening, until
+from fixtures.postgresql_metadata import Opening, following, until
 
 SETTINGS = PostgresqlSettings(connections_max=2, poll_interval_ms=5)
-BREAKING = Migration(
-    available()[-1].version + 1,
-    "breaking",
+BREAKING = following(
+    available(),
     """
 create or replace function bearlake.begin_session(p_id bigint) returns void language plpgsql as $$
 begin
@@ -26,15 +29,16 @@ end $$;
 delete from bearlake.session;
 """,
 )
+BREAKING = replace(BREAKING, functions=[*BREAKING.functions, BREAKING.migrations[-1].script])
 
-OLDER = [step for step in available() if step.version <= 23]
+NEXT = following(available(), "alter table bearlake.cluster add column extra text not null default 'x'")
 IS_AWAITED = "select exists (select from pg_locks where not granted and locktype = 'relation')"
 
 
 @pytest.fixture
 async def running(postgresql_url: str, admin: asyncpg.Connection) -> AsyncIterator[asyncpg.Connection]:
     """A connection of a program of the version before, which is never the victim of a deadlock."""
-    await (await open_postgresql(postgresql_url, SETTINGS, migrations=OLDER)).close()
+    await (await open_postgresql(postgresql_url, SETTINGS)).close()
     running = await asyncpg.connect(postgresql_url)
     await running.execute("set deadlock_timeout = '1h'")
     yield running
@@ -52,11 +56,59 @@ async def test_a_migration_ends_when_a_transaction_touches_tables_in_any_order(
     first, second = tables
     async with running.transaction():
         await running.execute(f"select from bearlake.{first} for no key update")
-        newer = asyncio.create_task(opened(postgresql_url))
+        newer = asyncio.create_task(open_postgresql(postgresql_url, SETTINGS, layout=NEXT))
         await until(admin, IS_AWAITED)
         await running.execute(f"select from bearlake.{second} for no key update")
 
-    await (await newer).streams.create(StreamSpec(name="orders", partition_count=1))
+    metadata = await newer
+    await metadata.streams.create(StreamSpec(name="orders", partition_count=1))
+    await metadata.close()
+
+
+async def test_servers_of_layout_26_go_on_during_and_after_the_upgrade(
+    postgresql_url: str,
+    opened: Opening,
+    admin: asyncpg.Connection,
+    writer_on: Any,
+    commit_as_before: Callable[[Metadata, ObjectCommit], Awaitable[ObjectCommitted]],
+) -> None:
+    former = await opened(postgresql_url)
+    stream = await former.streams.create(StreamSpec(name="orders", partition_count=1))
+    writer = await writer_on.on(former)
+    await admin.execute("delete from bearlake.migration")
+    await admin.execute(f"insert into bearlake.migration values ({OLDEST}, 'former', now())")
+    is_upgraded = asyncio.Event()
+    committed: list[ObjectCommitted] = []
+
+    async def append() -> None:
+        remaining = 5
+        while remaining:
+            remaining -= is_upgraded.is_set()
+            committed.append(await commit_as_before(former, writer.object([stream.partition(0)], record_count=1)))
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(append())
+        newer = await opened(postgresql_url)
+        is_upgraded.set()
+
+    assert await admin.fetchval("select max(version) from bearlake.migration") == VERSION
+    assert [one.outcomes[0].base_offset for one in committed] == list(range(len(committed)))
+    assert [one.name for one in await former.streams.list()] == [one.name for one in await newer.streams.list()]
+
+
+async def test_an_upgrade_of_functions_lets_servers_read(
+    postgresql_url: str, opened: Opening, admin: asyncpg.Connection
+) -> None:
+    former = await opened(postgresql_url)
+    stream = await former.streams.create(StreamSpec(name="orders", partition_count=1))
+    await admin.execute(f"update bearlake.migration set version = {OLDEST}")
+    reader = await asyncpg.connect(postgresql_url)
+    async with reader.transaction():
+        await reader.execute("select from bearlake.partition_group")  # a lock that table changes wait for
+        newer = await opened(postgresql_url)
+
+    assert (await newer.log.bounds([stream.partition(0)]))[stream.partition(0)].end == 0
+    await reader.close()
 
 
 async def test_older_programs_read_and_write_nothing_after_a_migration_that_breaks_them(
@@ -65,7 +117,7 @@ async def test_older_programs_read_and_write_nothing_after_a_migration_that_brea
     older = await opened(postgresql_url)
     await older.streams.create(StreamSpec(name="orders", partition_count=1))
     other = await opened(postgresql_url)
-    await migrate(other._database, [*available(), BREAKING])
+    await migrate(other._database, BREAKING)
 
     for _ in range(2):
         with pytest.raises(Unsupported, match="newer version"):

@@ -1,7 +1,7 @@
 """The catalog: streams of one name that are created, changed, deleted and created again; servers that register under one name.
 
 Each call may be executed late and twice: its process may die while a statement is in flight, and then no one ends its session. A call
-names what its caller has read. In SQL only: `0018_incarnations.sql` (`create_stream_after`, `hold_stream`, `register_server_after`).
+names what its caller has read. In SQL only: `postgresql/functions/` (`create_stream`, `hold_stream`, `register_server`).
 
 This part assumes nothing of the other parts. It promises them that a stream's number names one incarnation, and that the newest process
 of a name is registered.

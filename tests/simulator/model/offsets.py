@@ -1,7 +1,7 @@
 """Offset commits of a group: two coordinators, two members, generations, and abandoned writes that are executed later.
 
 A coordinator writes one commit of the group at a time. A write uses a database session; an abandoned write may be executed at any time,
-unless its session was ended (`postgresql/database.py`, the triggers of `0017_sessions.sql`). In SQL only: `check_lease`.
+unless its session was ended (`postgresql/database.py`, `functions/check_session.sql`). In SQL only: `check_lease`.
 
 A member reaches the coordinator directly or through another server, and may change its route between two commits. A server that forwards
 a commit may give it up: the commit then arrives at any time, even after a later one. Whether the coordinator accepts the commit is the

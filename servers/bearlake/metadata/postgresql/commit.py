@@ -105,28 +105,31 @@ def _by_partition(batches: Sequence[BatchCommit]) -> Iterable[int]:
     return sorted(range(len(partitions)), key=partitions.__getitem__)
 
 
-def arguments(commit: ObjectCommit, runs: Runs) -> tuple[object, ...]:
-    """Return the arguments of `commit_object`."""
+def arguments(commit: ObjectCommit, runs: Runs) -> dict[str, object]:
+    """Return the parameters of `commit_object` (`functions/commit.sql`)."""
     named = runs.some_named()
-    return (
-        commit.token,
-        commit.server.node_id,
-        commit.server.epoch,
-        commit.size,
-        runs.groups(),
-        runs.partitions,
-        runs.positions,
-        runs.lengths,
-        runs.record_counts,
-        runs.timestamps,
-        *((runs.producers, runs.epochs, runs.sequences) if runs.pairs else (None, None, None)),
-        [partition for partition, _ in runs.pairs],
-        [producer_id for _, producer_id in runs.pairs],
-        named,
-        runs.afters if named is not None else None,
-        runs.some_expected(),
-        commit.seen,
-    )
+    has_producers = bool(runs.pairs)
+    return {
+        "token": commit.token,
+        "node_id": commit.server.node_id,
+        "epoch": commit.server.epoch,
+        "size": commit.size,
+        "groups": runs.groups(),
+        "partitions": runs.partitions,
+        "positions": runs.positions,
+        "lengths": runs.lengths,
+        "counts": runs.record_counts,
+        "timestamps": runs.timestamps,
+        "states": runs.producers if has_producers else None,
+        "epochs": runs.epochs if has_producers else None,
+        "sequences": runs.sequences if has_producers else None,
+        "state_partitions": [partition for partition, _ in runs.pairs],
+        "state_producers": [producer_id for _, producer_id in runs.pairs],
+        "named": named,
+        "afters": runs.afters if named is not None else None,
+        "expected": runs.some_expected(),
+        "seen": commit.seen,
+    }
 
 
 def outcomes_of(runs: Runs, decided: Sequence[int]) -> list[Outcome]:

@@ -12,7 +12,7 @@ These settings end a backend that its client gave up: `statement_timeout`, `lock
   interrupts. It does not check during a commit.
 - `statement_timeout` and `lock_timeout` cancel as a CancelRequest does. In the extended protocol PostgreSQL stops the statement's timer
   and drops a pending cancellation before it reads the Sync message, which commits. So a lock that the commit itself takes (NOTIFY) needs
-  a wait without `lock_timeout`: `migrations/0020_lazy_sessions.sql`. A script with COMMIT (simple protocol) must first switch both off:
+  a wait without `lock_timeout`: `functions/commit.sql`. A script with COMMIT (simple protocol) must first switch both off:
   `migrate.py`.
 
 Source: PostgreSQL, `SyncRepWaitForLSN` (syncrep.c), `ProcessInterrupts`, `PostgresMain` and `exec_execute_message` (postgres.c),

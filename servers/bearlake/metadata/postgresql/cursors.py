@@ -7,8 +7,8 @@ import asyncpg
 from typing_extensions import override
 
 from bearlake.metadata.model import Lease, PartitionKey, partition_key
+from bearlake.metadata.postgresql.calls import call, of_lease
 from bearlake.metadata.postgresql.database import Database
-from bearlake.metadata.postgresql.servers import lease_values
 from bearlake.metadata.subscriptions import (
     Cursor,
     CursorId,
@@ -41,12 +41,15 @@ class PostgresqlCursors(CursorStore):
     ) -> Cursor:
         check_cursor_name(name)
         row = await self._database.row(
-            f"select {COLUMNS} from bearlake.create_cursor_as_of($1, $2, $3, $4, $5)",
-            partition,
-            name,
-            mark_delete,
-            pack_properties(properties),
-            after,
+            *call(
+                "create_cursor_as_of",
+                COLUMNS,
+                partition=partition,
+                name=name,
+                mark_delete=mark_delete,
+                properties=pack_properties(properties),
+                after=after,
+            )
         )
         assert row is not None
         return _cursor(row)
@@ -60,23 +63,31 @@ class PostgresqlCursors(CursorStore):
 
     @override
     async def load(self, partition: PartitionKey) -> Sequence[Cursor]:
-        rows = await self._database.rows(f"select {COLUMNS} from bearlake.cursors_of($1)", partition, is_read=True)
+        rows = await self._database.rows(*call("cursors_of", COLUMNS, partition=partition), is_read=True)
         return [_cursor(row) for row in rows]
 
     @override
     async def save(self, saves: Collection[CursorSave]) -> CursorsSaved:
         updates = [(number, update) for number, save in enumerate(saves, 1) for update in save.updates]
         rows = await self._database.rows(
-            "select partition, name from bearlake.save_cursors_as_of($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
-            [save.partition for save in saves],
-            *map(list, zip(*(lease_values(save.lease) for save in saves), strict=True) if saves else [()] * 4),
-            [number for number, _ in updates],
-            [update.name for _, update in updates],
-            [update.generation for _, update in updates],
-            [update.mark_delete for _, update in updates],
-            [check_ranges(update.acknowledged) for _, update in updates],
-            [update.revision for _, update in updates],
-            [None if update.properties is None else pack_properties(update.properties) for _, update in updates],
+            *call(
+                "save_cursors_as_of",
+                "partition, name",
+                partitions=[save.partition for save in saves],
+                leases=[save.lease.name for save in saves],
+                epochs=[save.lease.epoch for save in saves],
+                node_ids=[save.lease.holder.node_id for save in saves],
+                server_epochs=[save.lease.holder.epoch for save in saves],
+                saves=[number for number, _ in updates],
+                names=[update.name for _, update in updates],
+                generations=[update.generation for _, update in updates],
+                marks=[update.mark_delete for _, update in updates],
+                acknowledged=[check_ranges(update.acknowledged) for _, update in updates],
+                revisions=[update.revision for _, update in updates],
+                properties=[
+                    None if update.properties is None else pack_properties(update.properties) for _, update in updates
+                ],
+            )
         )
         return CursorsSaved(
             {partition for partition, name in rows if name is None},
@@ -88,12 +99,14 @@ class PostgresqlCursors(CursorStore):
         self, partition: PartitionKey, generations: Mapping[str, int], lease: Lease, *, after: int
     ) -> None:
         await self._database.rows(
-            "select bearlake.delete_cursors_as_of($1, $2, $3, $4, $5, $6, $7, $8)",
-            *lease_values(lease),
-            partition,
-            list(generations),
-            list(generations.values()),
-            after,
+            *call(
+                "delete_cursors_as_of",
+                **of_lease(lease),
+                partition=partition,
+                names=list(generations),
+                generations=list(generations.values()),
+                after=after,
+            )
         )
 
     @override

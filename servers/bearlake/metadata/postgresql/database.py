@@ -26,6 +26,7 @@ import asyncpg
 
 from bearlake.errors import BearlakeError, Invalid, Unavailable
 from bearlake.metadata.postgresql import failures
+from bearlake.metadata.postgresql.calls import call
 from bearlake.metadata.postgresql.connection import Connection, Connections
 from bearlake.metadata.postgresql.sessions import Sessions
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
@@ -224,17 +225,22 @@ class Database:
 
     async def _begin_session(self, connection: Connection) -> None:
         """Raises what the driver raises, and then closes the connection, so that the pool never hands out one that cannot write."""
-        statement = self.sql("select bearlake.begin_session($1::bigint)")
+
+        async def begin(session: int) -> None:
+            statement, *values = call("begin_session", id=session)
+            await self._fetched(connection, self.sql(statement), values)
+
         try:
-            await self._sessions.begin(connection, lambda session: self._fetched(connection, statement, [session]))
+            await self._sessions.begin(connection, begin)
         except BaseException:
             connection.terminate()
             raise
 
     async def _end_sessions(self, sessions: Sequence[int]) -> None:
         """Use a connection without a session: a new session per attempt could leave one more backend that waits for a standby."""
+        statement, *values = call("end_sessions", ids=sessions)
         async with self._acquired(self._writers) as connection:
-            await self._fetched(connection, self.sql("select bearlake.end_sessions($1)"), [sessions])
+            await self._fetched(connection, self.sql(statement), values)
 
     async def close(self) -> None:
         """Close all connections; those that are still busy after a statement's time limit are cut."""

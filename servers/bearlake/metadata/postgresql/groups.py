@@ -6,8 +6,8 @@ from typing_extensions import override
 
 from bearlake.metadata import GroupStore
 from bearlake.metadata.model import CommittedOffset, GroupListing, GroupSnapshot, Lease, PartitionKey
+from bearlake.metadata.postgresql.calls import call, of_lease
 from bearlake.metadata.postgresql.database import Database
-from bearlake.metadata.postgresql.servers import lease_values
 
 
 class PostgresqlGroups(GroupStore):
@@ -26,24 +26,28 @@ class PostgresqlGroups(GroupStore):
     @override
     async def save(self, snapshot: GroupSnapshot, lease: Lease) -> None:
         await self._database.rows(
-            "select bearlake.save_group($1, $2, $3, $4, $5, $6, $7)",
-            *lease_values(lease),
-            snapshot.group,
-            snapshot.protocol_type,
-            snapshot.state,
+            *call(
+                "save_group",
+                **of_lease(lease),
+                group=snapshot.group,
+                protocol_type=snapshot.protocol_type,
+                state=snapshot.state,
+            )
         )
 
     @override
     async def commit_offsets(self, group: str, offsets: Mapping[PartitionKey, CommittedOffset], lease: Lease) -> None:
         """`committed_ms` is the store's time of this call; the given values are ignored."""
         await self._database.rows(
-            "select bearlake.commit_group_offsets($1, $2, $3, $4, $5, $6, $7, $8, $9)",
-            *lease_values(lease),
-            group,
-            list(offsets),
-            [one.offset for one in offsets.values()],
-            [one.leader_epoch for one in offsets.values()],
-            [one.metadata for one in offsets.values()],
+            *call(
+                "commit_group_offsets",
+                **of_lease(lease),
+                group=group,
+                partitions=list(offsets),
+                offsets=[one.offset for one in offsets.values()],
+                leader_epochs=[one.leader_epoch for one in offsets.values()],
+                metadata=[one.metadata for one in offsets.values()],
+            )
         )
 
     @override
@@ -65,23 +69,16 @@ class PostgresqlGroups(GroupStore):
     @override
     async def delete_offsets(self, group: str, partitions: Collection[PartitionKey], lease: Lease) -> None:
         await self._database.rows(
-            "select bearlake.delete_group_offsets($1, $2, $3, $4, $5, $6)",
-            *lease_values(lease),
-            group,
-            list(partitions),
+            *call("delete_group_offsets", **of_lease(lease), group=group, partitions=list(partitions))
         )
 
     @override
     async def delete(self, group: str, lease: Lease) -> None:
         # Not repeatable: the second time, there is nothing to delete.
-        await self._database.rows(
-            "select bearlake.delete_group($1, $2, $3, $4, $5)", *lease_values(lease), group, is_repeatable=False
-        )
+        await self._database.rows(*call("delete_group", **of_lease(lease), group=group), is_repeatable=False)
 
     @override
     async def list(self, *, after: str = "", limit: int = 1000) -> Sequence[GroupListing]:
         """Names sort by code point."""
-        rows = await self._database.rows(
-            "select name, protocol_type from bearlake.list_groups($1, $2)", after, limit, is_read=True
-        )
+        rows = await self._database.rows(*call("list_groups", after=after, limit=limit), is_read=True)
         return [GroupListing(group=name, protocol_type=protocol_type) for name, protocol_type in rows]

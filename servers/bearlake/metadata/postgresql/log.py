@@ -1,4 +1,4 @@
-"""The commit log in PostgreSQL: commits, swaps, following, lookups, trims and upkeep. The steps themselves are in `migrations/`."""
+"""The commit log in PostgreSQL: commits, swaps, following, lookups, trims and upkeep. The steps themselves are in `functions/`."""
 
 from collections.abc import Collection
 
@@ -26,6 +26,7 @@ from bearlake.metadata.model import (
 )
 from bearlake.metadata.postgresql import failures
 from bearlake.metadata.postgresql import swap as swaps
+from bearlake.metadata.postgresql.calls import call
 from bearlake.metadata.postgresql.commit import arguments, by_position, outcomes_of, runs_of, slices_of
 from bearlake.metadata.postgresql.database import Database
 from bearlake.metadata.postgresql.watch import Watch
@@ -35,8 +36,8 @@ SEQUENCE_MASK = 0x7FFF_FFFF
 RETAIN_PARTITION_COUNT_MAX = 256
 """Partitions that one step trims by rule; a commit may have to wait for the step."""
 
-COMMIT = f"select log_position, outcomes from bearlake.commit_object({', '.join(f'${i}' for i in range(1, 20))})"
-SWAP = f"select bearlake.swap_rows({', '.join(f'${i}' for i in range(1, 25))})"
+DECIDED = "log_position, outcomes"
+"""Columns of a commit's result."""
 FOLLOW = """
 select h.position as head, t.truncated, l.*
   from bearlake.log_head h cross join bearlake.log_tail t
@@ -68,10 +69,10 @@ class PostgresqlLog(CommitLog):
         """Takes one round trip; repeated with the same token if the connection breaks."""
         runs = runs_of(commit.batches)
         try:
-            row = await self._database.row(COMMIT, *arguments(commit, runs))
+            row = await self._database.row(*call("commit_object", DECIDED, **arguments(commit, runs)))
         except failures.TokenKnown:
             # Not as a read: only the answers of a session are certain to be on the synchronous standby (`sessions.py`).
-            row = await self._database.row("select log_position, outcomes from bearlake.token_result($1)", commit.token)
+            row = await self._database.row(*call("token_result", DECIDED, token=commit.token))
         assert row is not None
         position, decided = row[0], row[1] or ()
         if len(decided) != 3 * len(runs.partitions):
@@ -120,7 +121,8 @@ class PostgresqlLog(CommitLog):
     @override
     async def locate_max_timestamp(self, partition: PartitionKey) -> Located:
         rows = await self._database.rows(
-            "select * from bearlake.locate($1, 0, coalesce(bearlake.max_timestamp($1), 0), 1)",
+            "select * from bearlake.locate(p_partition => $1, p_offset => 0,"
+            " p_timestamp => coalesce(bearlake.max_timestamp(p_partition => $1), 0), p_limit => 1)",
             partition,
             is_read=True,
         )
@@ -128,14 +130,14 @@ class PostgresqlLog(CommitLog):
 
     async def _locate(self, partition: PartitionKey, offset: int, timestamp: int | None, limit: int) -> Located:
         rows = await self._database.rows(
-            "select * from bearlake.locate($1, $2, $3, $4)", partition, offset, timestamp, limit, is_read=True
+            *call("locate", partition=partition, offset=offset, timestamp=timestamp, limit=limit), is_read=True
         )
         return _located(partition, rows)
 
     @override
     async def trim(self, partition: PartitionKey, start: int) -> PartitionBounds:
         row = await self._database.row(
-            "select start_offset, end_offset from bearlake.trim_partition($1, $2)", partition, start
+            *call("trim_partition", "start_offset, end_offset", partition=partition, start=start)
         )
         assert row is not None
         return PartitionBounds(row[0], row[1], row[1])
@@ -155,17 +157,19 @@ class PostgresqlLog(CommitLog):
 
     @override
     async def forbid(self, tokens: Collection[str]) -> set[str]:
-        rows = await self._database.rows("select bearlake.forbid_tokens($1)", list(tokens))
+        rows = await self._database.rows(*call("forbid_tokens", tokens=list(tokens)))
         return {row[0] for row in rows}
 
     @override
     async def slices(self, ranges: Collection[OffsetRange]) -> list[LocatedSlice]:
         """The result is as of one moment."""
         rows = await self._database.rows(
-            "select * from bearlake.slices_of($1, $2, $3)",
-            [range_.partition for range_ in ranges],
-            [range_.start for range_ in ranges],
-            [range_.end for range_ in ranges],
+            *call(
+                "slices_of",
+                partitions=[range_.partition for range_ in ranges],
+                starts=[range_.start for range_ in ranges],
+                ends=[range_.end for range_ in ranges],
+            ),
             is_read=True,
         )
         return [LocatedSlice(Slice._make(row[:6]), row[6], row[7], ObjectKind(row[8])) for row in rows]
@@ -174,15 +178,16 @@ class PostgresqlLog(CommitLog):
     async def swap(self, swap: Swap) -> int:
         """Takes one round trip, and one more for each round of roll-up that must come first."""
         settings = self._database.settings
-        arguments = (
-            *swaps.arguments(swap),
-            settings.roll_entry_count_max,
-            settings.roll_slice_count_max,
-            settings.page_slice_count_max,
+        step = call(
+            "swap_rows",
+            **swaps.arguments(swap),
+            entry_limit=settings.roll_entry_count_max,
+            slice_limit=settings.roll_slice_count_max,
+            page_slices=settings.page_slice_count_max,
         )
         position: int | None = None
         while position is None:
-            position = await self._database.value(SWAP, *arguments)
+            position = await self._database.value(*step)
         self._watch.saw(position)
         return position
 
@@ -196,12 +201,14 @@ class PostgresqlLog(CommitLog):
         for at in range(0, len(ordered), RETAIN_PARTITION_COUNT_MAX):
             some = ordered[at : at + RETAIN_PARTITION_COUNT_MAX]
             rows = await self._database.rows(
-                "select * from bearlake.retain_as_of($1, $2, $3, $4, $5)",
-                stream.number,
-                stream.version,
-                some,
-                before_ms,
-                size_max,
+                *call(
+                    "retain_as_of",
+                    number=stream.number,
+                    version=stream.version,
+                    partitions=some,
+                    before_ms=before_ms,
+                    size_max=size_max,
+                )
             )
             moved |= {partition: PartitionBounds(start, end, end) for partition, start, end in rows}
         return moved
@@ -211,18 +218,22 @@ class PostgresqlLog(CommitLog):
         """Runs three short transactions, each bounded by the settings."""
         database, settings = self._database, self._database.settings
         rolled: int = await database.value(
-            "select bearlake.roll_up($1, $2, $3, $4)",
-            entry_count_min,
-            settings.roll_entry_count_max,
-            settings.roll_slice_count_max,
-            settings.page_slice_count_max,
+            *call(
+                "roll_up",
+                entry_count_min=entry_count_min,
+                entry_limit=settings.roll_entry_count_max,
+                slice_limit=settings.roll_slice_count_max,
+                page_slices=settings.page_slice_count_max,
+            )
         )
-        await database.rows("select bearlake.sweep($1)", settings.sweep_page_count_max)
+        await database.rows(*call("sweep", limit=settings.sweep_page_count_max))
         await database.rows(
-            "select bearlake.forget_tokens($1, $2, $3)",
-            settings.token_result_keep_ms,
-            settings.forbidden_keep_ms,
-            settings.sweep_page_count_max,
+            *call(
+                "forget_tokens",
+                older_ms=settings.token_result_keep_ms,
+                forbidden_ms=settings.forbidden_keep_ms,
+                limit=settings.sweep_page_count_max,
+            )
         )
         return rolled
 

@@ -1,33 +1,33 @@
-"""Versioned layout: `migrations/NNNN_name.sql`, applied in order, each once, under a lock, when the store is opened.
+"""Bring a store to this program's layout when it is opened: make it, or upgrade it under a lock (`layout.py` says what the files are).
+
+An empty store gets the tables and the functions. An older store gets the missing migrations, and all functions anew. The table `migration`
+records each layout that the store came to.
 
 Many servers may start at once: the first makes the changes in one transaction, and the others wait and find the changes made. The lock is
 an advisory lock of the database, numbered by the schema's name. It ends with the transaction.
 
 Table changes take locks that block readers until the commit has ended, and the commit waits for the synchronous standby. So the migrating
 process first commits a row that no other process waits for. While the standby is away, it waits there with only the advisory lock, and
-servers go on reading. (A standby that goes away between the two commits still blocks readers until it is back.)
+servers go on reading. (A standby that goes away between the two commits still blocks readers until it is back, if tables change.)
 
 Commits of running servers touch `partition_group` first. So the migrating process locks this table before all others: running commits
-end, and new ones wait without a lock that a migration needs. A deadlock with another function is still possible, and is retried.
+end, and new ones wait without a lock that a migration needs. A deadlock with another function is still possible, and is retried. If only
+functions change, the lock lets readers pass.
 """
 
 import zlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from importlib import resources
-from typing import NamedTuple
 
 from bearlake.errors import Unavailable, Unsupported
 from bearlake.metadata.postgresql import failures
 from bearlake.metadata.postgresql.database import Database, Session
-from bearlake.metadata.postgresql.waiting import HOLDERS, Waiting
+from bearlake.metadata.postgresql.layout import Layout
+from bearlake.metadata.postgresql.waiting import AWAITED, Waiting
 
 LOCK_CLASS = 0x4265_6172
 """First half of the advisory lock's number: "Bear"."""
-
-GATE_VERSION = 1
-"""The migration that makes `partition_group`."""
 
 ATTEMPTS_MAX = 10
 """Attempts of a migration that loses a deadlock with running servers."""
@@ -37,43 +37,30 @@ select exists (select from pg_class c join pg_namespace n on n.oid = c.relnamesp
 """Whether schema $1 has a layout. `to_regclass` is unsuitable: its cached answer may be as old as the transaction."""
 
 
-class Migration(NamedTuple):
-    """One migration of the layout."""
-
-    version: int
-    name: str
-    script: str
-
-
-def available() -> list[Migration]:
-    """Return the migrations that this program knows, oldest first."""
-    folder = resources.files("bearlake.metadata.postgresql").joinpath("migrations")
-    files = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
-    return [Migration(int(file.name[:4]), file.name[:-4], file.read_text("utf-8")) for file in files]
-
-
-async def migrate(database: Database, known: Sequence[Migration]) -> None:
-    """Bring the layout up to date: all missing migrations in one transaction. Takes no lock if none is missing.
+async def migrate(database: Database, layout: Layout) -> None:
+    """Bring the store to `layout`, in one transaction. Takes no lock if the store has it.
 
     Waits at most `migrate_timeout_ms` for another process that migrates, and at most `migrate_lock_timeout_ms` for a table's lock.
 
     Raises:
-        Unsupported: a newer program has used this store; nothing was changed.
-        Unavailable: the store does not answer, or another transaction holds a lock too long; the message names it. Try again.
+        Unsupported: a newer program has used this store, or it is too old to be upgraded; nothing was changed.
+        Unavailable: the store does not answer, another transaction holds a lock too long, or the synchronous standby is away; the
+            message names the holder or the standby. Try again.
     """
     session = await database.connect(database.settings.migrate_timeout_ms)
+    schema = database.settings.schema
     try:
-        if not await _missing(session, database.settings.schema, known):
+        if await _present(session, schema, layout) == layout.version:
             return
         pid = await session.value("select pg_backend_pid()")
-        async with Waiting(partial(_locks_awaited, database, pid)):
+        async with Waiting(partial(_awaited, database, pid)):
             async with _turn(database, session):
-                if await _missing(session, database.settings.schema, known):
-                    await _write_one_row(session, database.settings.schema)
+                if await _present(session, schema, layout) != layout.version:
+                    await _write_one_row(session, schema)
             for attempt in range(ATTEMPTS_MAX):
                 try:
                     async with _turn(database, session):
-                        await _make_changes(session, await _missing(session, database.settings.schema, known))
+                        await _make_changes(session, layout, await _present(session, schema, layout))
                     return
                 except Unavailable as error:
                     if not failures.is_rolled_back(error.__cause__ or error) or attempt + 1 == ATTEMPTS_MAX:
@@ -97,17 +84,22 @@ async def _turn(database: Database, session: Session) -> AsyncIterator[None]:
     await session.execute("commit")
 
 
-async def _missing(session: Session, schema: str, known: Sequence[Migration]) -> list[Migration]:
-    """Return the migrations to run. Raises `Unsupported` if the store has migrations that this program does not know."""
-    present = 0
+async def _present(session: Session, schema: str, layout: Layout) -> int:
+    """Return the store's layout; 0 if it is empty. Raises `Unsupported` if this program cannot use it."""
+    present: int = 0
     if await session.value(HAS_TABLE, schema):
         present = await session.value("select coalesce(max(version), 0) from bearlake.migration")
-    if present > known[-1].version:
+    if present > layout.version:
         raise Unsupported(
-            f"the metadata store has layout {present}, this program knows layouts up to {known[-1].version}:"
+            f"the metadata store has layout {present}, this program knows layouts up to {layout.version}:"
             " use a newer version of Bearlake"
         )
-    return [migration for migration in known if migration.version > present]
+    if 0 < present < layout.oldest:
+        raise Unsupported(
+            f"the metadata store has layout {present}, this program upgrades layouts from {layout.oldest} on:"
+            f" open the store once with the version of Bearlake that has layout {layout.oldest}, then with this one"
+        )
+    return present
 
 
 async def _write_one_row(session: Session, schema: str) -> None:
@@ -124,17 +116,31 @@ async def _write_one_row(session: Session, schema: str) -> None:
     )
 
 
-async def _make_changes(session: Session, missing: Sequence[Migration]) -> None:
-    for migration in missing:
-        if migration.version > GATE_VERSION:
-            await session.execute("lock table bearlake.partition_group in access exclusive mode")
-        await session.execute(migration.script)
-        await session.value("insert into bearlake.migration values ($1, $2, now())", migration.version, migration.name)
+async def _make_changes(session: Session, layout: Layout, present: int) -> None:
+    """Take the store from layout `present` to `layout`, within the caller's transaction."""
+    if present == layout.version:
+        return
+    # Functions name each other in any order. `tests/metadata/postgresql/test_postgresql_layout.py` checks their bodies.
+    await session.execute("set local check_function_bodies = off")
+    if present == 0:
+        await _run(session, layout.tables)
+    else:
+        missing = layout.missing(present)
+        mode = "access exclusive" if missing else "exclusive"
+        await session.execute(f"lock table bearlake.partition_group in {mode} mode")
+        await _run(session, [migration.script for migration in missing])
+    await _run(session, layout.functions)
+    await session.value("insert into bearlake.migration values ($1, $2, now())", layout.version, "layout")
 
 
-async def _locks_awaited(database: Database, pid: int) -> list[str]:
+async def _run(session: Session, scripts: Sequence[str]) -> None:
+    for script in scripts:
+        await session.execute(script)
+
+
+async def _awaited(database: Database, pid: int) -> list[str]:
     session = await database.connect(database.settings.statement_timeout_ms)
     try:
-        return [str(row) for row in await session.column(HOLDERS, pid)]
+        return [str(row) for query in AWAITED for row in await session.column(query, pid)]
     finally:
         await session.close()

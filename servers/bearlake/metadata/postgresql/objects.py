@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from bearlake.metadata.compaction import DataFileEntry, ObjectRegister, UnusedObject
 from bearlake.metadata.model import ObjectKind, ObjectRef, Slice
+from bearlake.metadata.postgresql.calls import call
 from bearlake.metadata.postgresql.database import Database
 
 UNUSED = """
@@ -49,11 +50,11 @@ class PostgresqlObjects(ObjectRegister):
 
     @override
     async def deleted(self, keys: Collection[str]) -> None:
-        await self._database.rows("select bearlake.delete_objects($1)", list(keys))
+        await self._database.rows(*call("delete_objects", keys=list(keys)))
 
     @override
     async def forbid(self, keys: Collection[str]) -> set[str]:
-        rows = await self._database.rows("select bearlake.forbid_objects($1)", list(keys))
+        rows = await self._database.rows(*call("forbid_objects", keys=list(keys)))
         return {row[0] for row in rows}
 
     @override

@@ -6,8 +6,8 @@ from bearlake.errors import Invalid
 from bearlake.metadata import ProducerIds
 from bearlake.metadata.model import PRODUCER_NAME_BYTES_MAX, Lease, NamedProducer, PartitionKey
 from bearlake.metadata.names import check_name
+from bearlake.metadata.postgresql.calls import call, of_lease
 from bearlake.metadata.postgresql.database import Database
-from bearlake.metadata.postgresql.servers import lease_values
 from bearlake.metadata.producers import ASKED_STEP_MS
 
 
@@ -31,27 +31,28 @@ class PostgresqlProducerIds(ProducerIds):
     async def named(self, partition: PartitionKey, name: str) -> NamedProducer:
         check_name("a producer's name", name, PRODUCER_NAME_BYTES_MAX)
         row = await self._database.row(
-            "select producer_id, producer_epoch, last_sequence, partition_epoch, floor from bearlake.named_producer($1, $2, $3)",
-            partition,
-            name,
-            ASKED_STEP_MS,
+            *call(
+                "named_producer",
+                "producer_id, producer_epoch, last_sequence, partition_epoch, floor",
+                partition=partition,
+                name=name,
+                asked_step_ms=ASKED_STEP_MS,
+            )
         )
         assert row is not None
         return NamedProducer._make(row)
 
     @override
     async def raise_epoch(self, partition: PartitionKey, lease: Lease) -> int:
-        epoch: int = await self._database.value(
-            "select bearlake.raise_partition_epoch($1, $2, $3, $4, $5)", *lease_values(lease), partition
-        )
+        epoch: int = await self._database.value(*call("raise_partition_epoch", **of_lease(lease), partition=partition))
         return epoch
 
     @override
     async def share_epoch(self, partition: PartitionKey, lease_name: str) -> int:
-        epoch: int = await self._database.value("select bearlake.share_partition_epoch($1, $2)", partition, lease_name)
+        epoch: int = await self._database.value(*call("share_partition_epoch", partition=partition, lease=lease_name))
         return epoch
 
     @override
     async def expire(self, *, idle_ms: int, limit: int) -> int:
-        removed: int = await self._database.value("select bearlake.expire_producers($1, $2)", idle_ms, limit)
+        removed: int = await self._database.value(*call("expire_producers", idle_ms=idle_ms, limit=limit))
         return removed

@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 import asyncpg
 from typing_extensions import override
 
+from bearlake.metadata.postgresql.calls import call
 from bearlake.metadata.postgresql.database import Database
 from bearlake.metadata.schemas import (
     DEFAULT_CONTEXT,
@@ -38,7 +39,7 @@ class PostgresqlSchemas(SchemaStore):
     async def subject(self, subject: SubjectKey, body: bytes | None = None) -> SubjectState:
         """Takes one round trip."""
         rows = await self._database.rows(
-            "select * from bearlake.schema_subject_state($1, $2, $3)", *subject, body, is_read=True
+            *call("schema_subject_state", context=subject.context, subject=subject.name, body=body), is_read=True
         )
         rules = [Rules(None, None)] * 3
         versions, matches = [], []
@@ -82,17 +83,21 @@ class PostgresqlSchemas(SchemaStore):
         one = registration
         # Repeatable: the second time, the revision is a newer one.
         row = await self._database.row(
-            "select version, schema_id from bearlake.register_schema($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
-            *one.subject,
-            one.revision,
-            one.fingerprint,
-            one.body,
-            one.content,
-            one.schema_id,
-            one.version,
-            [reference.subject.context for reference in one.references],
-            [reference.subject.name for reference in one.references],
-            [reference.number for reference in one.references],
+            *call(
+                "register_schema",
+                "version, schema_id",
+                context=one.subject.context,
+                subject=one.subject.name,
+                revision=one.revision,
+                fingerprint=one.fingerprint,
+                body=one.body,
+                content=one.content,
+                id=one.schema_id,
+                version=one.version,
+                contexts=[reference.subject.context for reference in one.references],
+                subjects=[reference.subject.name for reference in one.references],
+                versions=[reference.number for reference in one.references],
+            )
         )
         assert row is not None
         return VersionRow(row[0], row[1], is_deleted=False)
@@ -102,11 +107,14 @@ class PostgresqlSchemas(SchemaStore):
         self, subject: SubjectKey, versions: Collection[int], *, is_permanent: bool, revision: int
     ) -> None:
         await self._database.rows(
-            "select bearlake.delete_schema_versions($1, $2, $3, $4, $5)",
-            *subject,
-            revision,
-            list(versions),
-            is_permanent,
+            *call(
+                "delete_schema_versions",
+                context=subject.context,
+                subject=subject.name,
+                revision=revision,
+                versions=list(versions),
+                is_permanent=is_permanent,
+            )
         )
 
     @override
@@ -120,7 +128,14 @@ class PostgresqlSchemas(SchemaStore):
     async def _set(self, subject: SubjectKey, what: str, value: str | None, revision: int) -> None:
         # Repeatable: the second time, the revision is a newer one.
         await self._database.rows(
-            "select bearlake.set_schema_rule_at($1, $2, $3, $4, $5)", *subject, revision, what, value
+            *call(
+                "set_schema_rule_at",
+                context=subject.context,
+                subject=subject.name,
+                revision=revision,
+                what=what,
+                value=value,
+            )
         )
 
     @override
@@ -169,8 +184,9 @@ class PostgresqlSchemas(SchemaStore):
 
     @override
     async def referrers(self, version: VersionKey) -> Sequence[int]:
-        find = "select * from bearlake.schema_referrers($1, $2, $3)"
-        return [row[0] for row in await self._database.rows(find, *version.subject, version.number, is_read=True)]
+        context, subject = version.subject
+        find = call("schema_referrers", context=context, subject=subject, version=version.number)
+        return [row[0] for row in await self._database.rows(*find, is_read=True)]
 
     @override
     async def contexts(self) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""Servers and leases in PostgreSQL. `migrations/0019_liveness.sql` decides who is live; a lease ends with its holder."""
+"""Servers and leases in PostgreSQL. `functions/is_live.sql` decides who is live; a lease ends with its holder."""
 
 import json
 from collections.abc import Mapping
@@ -8,6 +8,7 @@ from typing_extensions import override
 from bearlake.errors import Fenced
 from bearlake.metadata import Leases, Membership
 from bearlake.metadata.model import Lease, Registration, Server, ServerRef
+from bearlake.metadata.postgresql.calls import call
 from bearlake.metadata.postgresql.database import Database
 
 
@@ -38,14 +39,16 @@ class PostgresqlServers(Membership):
         """Epochs grow over all servers; node ids start at 0."""
         # Not repeatable: the second time, the first registration is the last epoch.
         row = await self._database.row(
-            "select r.node_id, r.epoch, c.id"
-            " from bearlake.register_server_after($1, $2, $3, $4, $5, $6) r, bearlake.cluster c",
-            name,
-            after,
-            zone,
-            json.dumps(dict(endpoints), ensure_ascii=False),
-            version,
-            timeout_ms,
+            *call(
+                "register_server_after",
+                "node_id, epoch, (select c.id from bearlake.cluster c)",
+                name=name,
+                after=after,
+                zone=zone,
+                endpoints=json.dumps(dict(endpoints), ensure_ascii=False),
+                version=version,
+                timeout_ms=timeout_ms,
+            ),
             is_repeatable=False,
         )
         assert row is not None
@@ -54,7 +57,7 @@ class PostgresqlServers(Membership):
     @override
     async def heartbeat(self, server: ServerRef) -> int:
         """Also raises `Fenced` if the server has left."""
-        count: int = await self._database.value("select bearlake.beat_server($1, $2)", server.node_id, server.epoch)
+        count: int = await self._database.value(*call("beat_server", node_id=server.node_id, epoch=server.epoch))
         return count
 
     @override
@@ -73,7 +76,7 @@ class PostgresqlServers(Membership):
     @override
     async def lapse(self, server: ServerRef, heartbeat_count: int) -> bool:
         has_lapsed: bool = await self._database.value(
-            "select bearlake.lapse_server($1, $2, $3)", server.node_id, server.epoch, heartbeat_count
+            *call("lapse_server", node_id=server.node_id, epoch=server.epoch, heartbeat_count=heartbeat_count)
         )
         return has_lapsed
 
@@ -89,7 +92,7 @@ class PostgresqlServers(Membership):
 
     @override
     async def leave(self, server: ServerRef) -> None:
-        await self._database.rows("select bearlake.leave_server($1, $2)", server.node_id, server.epoch)
+        await self._database.rows(*call("leave_server", node_id=server.node_id, epoch=server.epoch))
 
     @override
     async def live(self) -> list[Server]:
@@ -124,7 +127,7 @@ class PostgresqlLeases(Leases):
     @override
     async def acquire(self, name: str, holder: ServerRef) -> Lease:
         epoch = await self._database.value(
-            "select bearlake.acquire_lease($1, $2, $3)", name, holder.node_id, holder.epoch
+            *call("acquire_lease", name=name, node_id=holder.node_id, epoch=holder.epoch)
         )
         return Lease(name=name, holder=holder, epoch=epoch)
 
@@ -143,10 +146,8 @@ class PostgresqlLeases(Leases):
         await self._database.rows(
             "update bearlake.lease set node_id = null, server_epoch = null"
             " where name = $1 and epoch = $2 and node_id = $3 and server_epoch = $4",
-            *lease_values(lease),
+            lease.name,
+            lease.epoch,
+            lease.holder.node_id,
+            lease.holder.epoch,
         )
-
-
-def lease_values(lease: Lease) -> tuple[str, int, int, int]:
-    """Return the lease as arguments of the stored functions: name, epoch, node id, server epoch."""
-    return lease.name, lease.epoch, lease.holder.node_id, lease.holder.epoch

@@ -1,7 +1,7 @@
 """The sessions of one process in the store: begun before a connection's first write, ended before the write that follows a lost session.
 
 I12: a write that was given up cannot happen later. A connection that writes has a session in the store, and the store refuses writes of
-an ended session (`migrations/0017_sessions.sql`, `0020_lazy_sessions.sql`). A session is *lost* when its connection is closed: one of its
+an ended session (`functions/check_session.sql`). A session is *lost* when its connection is closed: one of its
 statements may still be on its way, or half done. No write begins while a session is lost.
 
 This process chooses a session's id before it asks the store to begin the session. So it can also end a session whose begin was not

@@ -2,7 +2,7 @@
 
 import base64
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 from typing_extensions import override
@@ -19,12 +19,14 @@ from bearlake.metadata import (
 )
 from bearlake.metadata.compaction import ObjectRegister, TaskQueue
 from bearlake.metadata.defaults import DefaultsStore
+from bearlake.metadata.postgresql.calls import call
 from bearlake.metadata.postgresql.cursors import PostgresqlCursors
 from bearlake.metadata.postgresql.database import Database, split_url
 from bearlake.metadata.postgresql.defaults import PostgresqlDefaults
 from bearlake.metadata.postgresql.groups import PostgresqlGroups
+from bearlake.metadata.postgresql.layout import Layout, available
 from bearlake.metadata.postgresql.log import PostgresqlLog
-from bearlake.metadata.postgresql.migrate import Migration, available, migrate
+from bearlake.metadata.postgresql.migrate import migrate
 from bearlake.metadata.postgresql.objects import PostgresqlObjects
 from bearlake.metadata.postgresql.producers import PostgresqlProducerIds
 from bearlake.metadata.postgresql.schemas import PostgresqlSchemas
@@ -60,9 +62,9 @@ class PostgresqlMetadata(Metadata):
         self.cursors: CursorStore = PostgresqlCursors(self._database)
         self.defaults: DefaultsStore = PostgresqlDefaults(self._database)
 
-    async def open(self, migrations: Sequence[Migration]) -> None:
+    async def open(self, layout: Layout) -> None:
         """Connect, bring the layout up to date, and create the cluster id if there is none. Raises as `open_postgresql`."""
-        await migrate(self._database, migrations)
+        await migrate(self._database, layout)
         try:
             await self._database.open()
             level = await self._database.value("select current_setting('synchronous_commit')", is_read=True)
@@ -87,7 +89,7 @@ class PostgresqlMetadata(Metadata):
 
     @override
     async def now_ms(self) -> int:
-        now_ms: int = await self._database.value("select bearlake.now_ms()", is_read=True)
+        now_ms: int = await self._database.value(*call("now_ms"), is_read=True)
         return now_ms
 
     @override
@@ -110,22 +112,22 @@ async def open_postgresql(
     settings: PostgresqlSettings | None = None,
     *,
     new_uuid: Callable[[], uuid.UUID] = uuid.uuid4,
-    migrations: Sequence[Migration] | None = None,
+    layout: Layout | None = None,
 ) -> PostgresqlMetadata:
     """Return an opened store in the database that the URL names.
 
     `url` is a libpq URL (`postgresql://user:password@host:port/database?sslmode=verify-full&sslrootcert=…`); `?schema=name`
-    chooses the schema; other parameters are passed on to PostgreSQL. `migrations`: all known migrations (default).
+    chooses the schema; other parameters are passed on to PostgreSQL. `layout`: that of this program (default).
 
     Raises:
         Invalid: not a PostgreSQL URL, or the database would not keep commits durably.
         Denied: the database refuses this user, who must be allowed to create the schema, or own it.
         NotFound: the database does not exist.
-        Unsupported: a newer program has used the store.
+        Unsupported: a newer program has used the store, or its layout is too old to be upgraded.
         Unavailable: the database does not answer.
     """
     settings = settings or PostgresqlSettings()
     driver_url, schema = split_url(url, settings.schema)
     metadata = PostgresqlMetadata(driver_url, replace(settings, schema=schema), new_uuid)
-    await metadata.open(available() if migrations is None else migrations)
+    await metadata.open(layout or available())
     return metadata

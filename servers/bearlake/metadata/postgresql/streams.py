@@ -14,6 +14,8 @@ from bearlake.metadata.postgresql.database import Database
 from bearlake.metadata.postgresql.watch import Watch
 
 COLUMNS = "number, name, id, partition_count, configs, created_ms, deleted_ms, is_terminated, version"
+HOLD = "bearlake.hold_stream(p_number => $1, p_version => $2)"
+"""The name of the incarnation $1, which is locked; $2: the version that it must have, null: any."""
 
 
 class PostgresqlStreams(StreamCatalog):
@@ -29,7 +31,7 @@ class PostgresqlStreams(StreamCatalog):
         """Raises `Invalid` for an impossible partition count."""
         _check_partition_count(spec.partition_count)
         return await self._changed(
-            "bearlake.create_stream_after($1, $2, $3, $4, $5)",
+            "bearlake.create_stream_after(p_name => $1, p_after => $2, p_id => $3, p_partition_count => $4, p_configs => $5)",
             spec.name,
             spec.after,
             self._new_uuid(),
@@ -71,25 +73,28 @@ class PostgresqlStreams(StreamCatalog):
         self, number: int, *, set_configs: Mapping[str, str], unset_configs: Collection[str], version: int
     ) -> Stream:
         """A key that is both unset and set is set."""
-        call = "bearlake.alter_stream(bearlake.hold_stream($1, $2), $3, $4)"
-        return await self._changed(call, number, version, _dumped(set_configs), list(unset_configs))
+        return await self._changed(
+            f"bearlake.alter_stream(p_name => {HOLD}, p_set => $3, p_unset => $4)",
+            number,
+            version,
+            _dumped(set_configs),
+            list(unset_configs),
+        )
 
     @override
     async def add_partitions(self, number: int, partition_count: int) -> Stream:
         _check_partition_count(partition_count)
         return await self._changed(
-            "bearlake.add_partitions(bearlake.hold_stream($1, null), $2)", number, partition_count
+            f"bearlake.add_partitions(p_name => {HOLD}, p_partition_count => $3)", number, None, partition_count
         )
 
     @override
     async def terminate(self, number: int) -> Stream:
-        return await self._changed(
-            "bearlake.terminate_stream(bearlake.hold_stream($1, null))", number, is_repeatable=True
-        )
+        return await self._changed(f"bearlake.terminate_stream(p_name => {HOLD})", number, None, is_repeatable=True)
 
     @override
     async def delete(self, number: int, *, version: int | None = None) -> Stream:
-        return await self._changed("bearlake.delete_stream(bearlake.hold_stream($1, $2))", number, version)
+        return await self._changed(f"bearlake.delete_stream(p_name => {HOLD})", number, version)
 
     @override
     async def by_numbers(self, numbers: Collection[int]) -> Sequence[Stream]:

@@ -1,4 +1,4 @@
-"""The swap of index rows: converts values to the arrays of `swap_rows`. Pure; `migrations/0006_swap.sql` has the step itself.
+"""The swap of index rows: converts values to the arrays of `swap_rows`. Pure; `functions/swap.sql` has the step itself.
 
 New slices are sorted by partition and offset. Adjacent slices form a range; the rows that a range covers are replaced.
 A partition's first range has turn 1, its second turn 2, and so on: the store replaces one range per partition and statement.
@@ -23,8 +23,8 @@ class Range(NamedTuple):
     turn: int
 
 
-def arguments(swap: Swap) -> tuple[object, ...]:
-    """Return the arguments of `swap_rows`, except the bounds of roll-up.
+def arguments(swap: Swap) -> dict[str, object]:
+    """Return the parameters of `swap_rows` (`functions/swap.sql`), except the bounds of roll-up.
 
     Raises:
         Conflict: two of the new slices overlap.
@@ -33,19 +33,29 @@ def arguments(swap: Swap) -> tuple[object, ...]:
     rows = sorted((slice_, number) for number, one in enumerate(swap.objects, 1) for slice_ in one.slices)
     ranges = ranges_of([slice_ for slice_, _ in rows])
     refs = [one.object for one in swap.objects]
-    return (
-        claim.task_id,
-        claim.epoch,
-        claim.worker.node_id,
-        claim.worker.epoch,
-        swap.is_final,
-        [ref.key for ref in refs],
-        [ref.size for ref in refs],
-        [int(ref.kind) for ref in refs],
-        *(list(column) for column in _columns([slice_ for slice_, _ in rows], len(Slice._fields))),
-        [number for _, number in rows],
-        *(list(column) for column in _columns(ranges, len(Range._fields))),
-    )
+    return {
+        "task": claim.task_id,
+        "epoch": claim.epoch,
+        "node_id": claim.worker.node_id,
+        "server_epoch": claim.worker.epoch,
+        "is_final": swap.is_final,
+        "keys": [ref.key for ref in refs],
+        "object_sizes": [ref.size for ref in refs],
+        "kinds": [int(ref.kind) for ref in refs],
+        "partitions": [slice_.partition for slice_, _ in rows],
+        "bases": [slice_.base_offset for slice_, _ in rows],
+        "counts": [slice_.record_count for slice_, _ in rows],
+        "positions": [slice_.position for slice_, _ in rows],
+        "lengths": [slice_.length for slice_, _ in rows],
+        "timestamps": [slice_.max_timestamp for slice_, _ in rows],
+        "objects": [number for _, number in rows],
+        "range_partitions": [one.partition for one in ranges],
+        "range_starts": [one.start for one in ranges],
+        "range_ends": [one.end for one in ranges],
+        "range_firsts": [one.first for one in ranges],
+        "range_lasts": [one.last for one in ranges],
+        "range_turns": [one.turn for one in ranges],
+    }
 
 
 def ranges_of(slices: Sequence[Slice]) -> list[Range]:
@@ -61,7 +71,3 @@ def ranges_of(slices: Sequence[Slice]) -> list[Range]:
             turn = 1 if last is None else last.turn + 1
             ranges.append(Range(slice_.partition, slice_.base_offset, slice_.end_offset, number, number, turn))
     return ranges
-
-
-def _columns(rows: Sequence[Sequence[int]], width: int) -> list[Sequence[int]]:
-    return list(zip(*rows, strict=True)) if rows else [()] * width

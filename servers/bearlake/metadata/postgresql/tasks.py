@@ -1,4 +1,4 @@
-"""Compaction's task queue in PostgreSQL; each method is one call. See `migrations/0007_tasks.sql`."""
+"""Compaction's task queue in PostgreSQL; each method is one call. The tables are in `schema/tasks.sql`."""
 
 from collections.abc import Collection, Sequence
 from itertools import accumulate
@@ -23,8 +23,8 @@ from bearlake.metadata.compaction import (
 )
 from bearlake.metadata.model import Lease, PartitionKey, ServerRef
 from bearlake.metadata.patterns import as_regular_expression
+from bearlake.metadata.postgresql.calls import call
 from bearlake.metadata.postgresql.database import Database
-from bearlake.metadata.postgresql.servers import lease_values
 
 RESULT_BYTES_MAX = 16 << 20
 
@@ -32,12 +32,7 @@ COLUMNS = (
     "id, kind, state, stream_number, partitions, starts, ends, inputs, size_bytes, record_count, age_ms, epoch, node_id, server_epoch,"
     " attempt_count, wait_ms, error"
 )
-OFFER = f"""
-select {COLUMNS}
-  from bearlake.offer_tasks($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)"""
-CLAIM = f"select {COLUMNS}, result_epochs, results from bearlake.claim_tasks($1, $2, $3, $4)"
-CLAIM_CHOSEN = f"""
-select {COLUMNS}, result_epochs, results from bearlake.claim_chosen_tasks($1, $2, $3, $4, $5, $6, $7)"""
+CLAIMED = f"{COLUMNS}, result_epochs, results"
 LIST = f"""
 select {COLUMNS} from bearlake.queued_task
  where id > $1 and ($2::bigint is null or stream_number = $2) order by id limit $3"""
@@ -68,19 +63,25 @@ class PostgresqlTasks(TaskQueue):
         """
         ranges = [range_ for offer in offers for range_ in offer.ranges]
         rows = await self._database.rows(
-            OFFER,
-            *lease_values(lease),
-            [int(offer.kind) for offer in offers],
-            [offer.stream_number for offer in offers],
-            [offer.size_bytes for offer in offers],
-            [offer.record_count for offer in offers],
-            [offer.age_ms for offer in offers],
-            list(accumulate(len(offer.ranges) for offer in offers)),
-            list(accumulate(len(offer.inputs) for offer in offers)),
-            [range_.partition for range_ in ranges],
-            [range_.start for range_ in ranges],
-            [range_.end for range_ in ranges],
-            [key for offer in offers for key in offer.inputs],
+            *call(
+                "offer_tasks",
+                COLUMNS,
+                lease=lease.name,
+                lease_epoch=lease.epoch,
+                node_id=lease.holder.node_id,
+                server_epoch=lease.holder.epoch,
+                kinds=[int(offer.kind) for offer in offers],
+                streams=[offer.stream_number for offer in offers],
+                sizes=[offer.size_bytes for offer in offers],
+                counts=[offer.record_count for offer in offers],
+                ages=[offer.age_ms for offer in offers],
+                range_ends=list(accumulate(len(offer.ranges) for offer in offers)),
+                input_ends=list(accumulate(len(offer.inputs) for offer in offers)),
+                partitions=[range_.partition for range_ in ranges],
+                starts=[range_.start for range_ in ranges],
+                ends=[range_.end for range_ in ranges],
+                inputs=[key for offer in offers for key in offer.inputs],
+            )
         )
         return [_task(row) for row in rows]
 
@@ -92,16 +93,27 @@ class PostgresqlTasks(TaskQueue):
 
         A repeat after a lost reply claims other tasks; this worker keeps the tasks of the first call, see `list`.
         """
-        statement, values = CLAIM, [worker.node_id, worker.epoch, limit, bytes_max]
-        chosen: list[Sequence[object]] = []
+        claim = call(
+            "claim_tasks",
+            CLAIMED,
+            node_id=worker.node_id,
+            server_epoch=worker.epoch,
+            limit=limit,
+            bytes_max=bytes_max,
+        )
         if not choice.is_plain:
-            statement = CLAIM_CHOSEN
-            chosen = [
-                [as_regular_expression(pattern) for pattern in choice.streams],
-                [as_regular_expression(pattern) for pattern, _ in choice.head_starts],
-                [head_start_ms for _, head_start_ms in choice.head_starts],
-            ]
-        rows = await self._database.rows(statement, *values, *chosen, is_repeatable=False)
+            claim = call(
+                "claim_chosen_tasks",
+                CLAIMED,
+                node_id=worker.node_id,
+                server_epoch=worker.epoch,
+                limit=limit,
+                bytes_max=bytes_max,
+                streams=[as_regular_expression(pattern) for pattern in choice.streams],
+                first=[as_regular_expression(pattern) for pattern, _ in choice.head_starts],
+                head_starts=[head_start_ms for _, head_start_ms in choice.head_starts],
+            )
+        rows = await self._database.rows(*claim, is_repeatable=False)
         return [_task(row, dict(zip(row["result_epochs"] or (), row["results"] or (), strict=True))) for row in rows]
 
     @override
@@ -110,10 +122,12 @@ class PostgresqlTasks(TaskQueue):
         if result is not None and len(result) > RESULT_BYTES_MAX:
             raise TooLarge(f"the result of task {claim.task_id}", len(result), RESULT_BYTES_MAX)
         await self._database.rows(
-            "select bearlake.prepare_task($1, $2, $3, $4, $5, $6)",
-            *_claim_values(claim),
-            None if result is None else bytes(result),
-            list(keys),
+            *call(
+                "prepare_task",
+                **_of_claim(claim),
+                result=None if result is None else bytes(result),
+                keys=list(keys),
+            )
         )
 
     @override
@@ -125,27 +139,39 @@ class PostgresqlTasks(TaskQueue):
 
     @override
     async def release(self, claims: Collection[TaskClaim], *, wait_ms: int = 0) -> None:
-        await self._database.rows("select bearlake.release_tasks($1, $2, $3, $4, $5)", *_claim_columns(claims), wait_ms)
+        tasks, epochs, node_ids, server_epochs = _claim_columns(claims)
+        await self._database.rows(
+            *call(
+                "release_tasks",
+                tasks=tasks,
+                epochs=epochs,
+                node_ids=node_ids,
+                server_epochs=server_epochs,
+                wait_ms=wait_ms,
+            )
+        )
 
     @override
     async def fail(self, claim: TaskClaim, error: str, *, retry_after_ms: int, is_quarantined: bool) -> None:
         """A repeat, before another worker claims the task, changes nothing."""
         await self._database.rows(
-            "select bearlake.fail_task($1, $2, $3, $4, $5, $6, $7)",
-            *_claim_values(claim),
-            error.replace("\0", "\N{SYMBOL FOR NULL}"),  # PostgreSQL's text type cannot hold NUL
-            retry_after_ms,
-            is_quarantined,
+            *call(
+                "fail_task",
+                **_of_claim(claim),
+                error=error.replace("\0", "\N{SYMBOL FOR NULL}"),  # PostgreSQL's text type cannot hold NUL
+                retry_after_ms=retry_after_ms,
+                is_aside=is_quarantined,
+            )
         )
 
     @override
     async def cancel(self, claim: TaskClaim) -> None:
         """A repeat has no effect for an hour, `Fenced` afterwards."""
-        await self._database.rows("select bearlake.cancel_task($1, $2, $3, $4)", *_claim_values(claim))
+        await self._database.rows(*call("cancel_task", **_of_claim(claim)))
 
     @override
     async def retry(self, task_id: int) -> Task:
-        return _task((await self._database.rows(f"select {COLUMNS} from bearlake.retry_task($1)", task_id))[0])
+        return _task((await self._database.rows(*call("retry_task", COLUMNS, task=task_id)))[0])
 
     @override
     async def list(self, *, stream_number: int | None = None, after: int = 0, limit: int = 1000) -> Sequence[Task]:
@@ -156,12 +182,12 @@ class PostgresqlTasks(TaskQueue):
     @override
     async def uncompacted(self, *, after: PartitionKey, limit: int) -> Sequence[PartitionBacklog]:
         """`compacted` is the start offset if that is larger."""
-        rows = await self._database.rows("select * from bearlake.uncompacted($1, $2)", after, limit, is_read=True)
+        rows = await self._database.rows(*call("uncompacted", after=after, limit=limit), is_read=True)
         return [PartitionBacklog._make(row) for row in rows]
 
     @override
     async def backlog(self) -> Sequence[StreamBacklog]:
-        rows = await self._database.rows("select * from bearlake.stream_backlogs()", is_read=True)
+        rows = await self._database.rows(*call("stream_backlogs"), is_read=True)
         return [
             StreamBacklog(
                 stream_number=number,
@@ -187,8 +213,13 @@ class PostgresqlTasks(TaskQueue):
         return {row[0]: row[1] for row in rows}
 
 
-def _claim_values(claim: TaskClaim) -> tuple[int, int, int, int]:
-    return claim.task_id, claim.epoch, claim.worker.node_id, claim.worker.epoch
+def _of_claim(claim: TaskClaim) -> dict[str, object]:
+    return {
+        "task": claim.task_id,
+        "epoch": claim.epoch,
+        "node_id": claim.worker.node_id,
+        "server_epoch": claim.worker.epoch,
+    }
 
 
 def _claim_columns(claims: Collection[TaskClaim]) -> tuple[list[int], list[int], list[int], list[int]]:

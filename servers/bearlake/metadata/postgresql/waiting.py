@@ -1,7 +1,7 @@
-"""Reports which lock a connection waits for and who holds it: in the log during the wait, and in the error if the wait times out.
+"""Reports what a connection waits for: a lock and who holds it, or a standby. In the log during the wait, and in the error if it times out.
 
-PostgreSQL reports neither in its error, and after the error it is too late to ask. So a second connection looks while the first waits.
-It is opened only if a step takes longer than `LOOK_S`. It only adds information: the step has the same outcome without it.
+PostgreSQL reports none of these in its error, and after the error it is too late to ask. So a second connection looks while the first
+waits. It is opened only if a step takes longer than `LOOK_S`. It only adds information: the step has the same outcome without it.
 """
 
 import asyncio
@@ -16,10 +16,11 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
 
-HOLDERS = """
+LOCKS = """
 select format('%s on %s, held by %s', l.mode, coalesce(l.relation::regclass::text, l.locktype),
               string_agg(format('process %s (%s at %s, %s, transaction of %s s)', b.pid, nullif(a.application_name, ''),
-                                coalesce(host(a.client_addr), 'a local socket'), a.state,
+                                coalesce(host(a.client_addr), 'a local socket'),
+                                case when a.wait_event = 'SyncRep' then 'waits for a synchronous standby' else a.state end,
                                 extract(epoch from clock_timestamp() - a.xact_start)::bigint), ', '))
   from pg_locks l
  cross join unnest(pg_blocking_pids(l.pid)) b (pid)
@@ -28,12 +29,26 @@ select format('%s on %s, held by %s', l.mode, coalesce(l.relation::regclass::tex
  group by l.mode, l.relation, l.locktype"""
 """The lock that process $1 waits for; no row: none."""
 
+STANDBYS = """
+select format('a synchronous standby: synchronous_standby_names is ''%s'', connected standbys: %s',
+              current_setting('synchronous_standby_names'),
+              case when exists (select from pg_stat_replication)
+                   then coalesce((select string_agg(r.application_name, ', ') from pg_stat_replication r), 'hidden from this user')
+                   else 'none' end)
+  from pg_stat_activity a
+ where a.wait_event = 'SyncRep' and (a.pid = $1 or a.pid = any (pg_blocking_pids($1)))
+ limit 1"""
+"""The standbys that the commit of process $1 waits for, or that of a process whose lock it awaits; no row: it waits for none."""
+
+AWAITED = (LOCKS, STANDBYS)
+"""What process $1 waits for, as text."""
+
 
 class Waiting:
-    """`async with`: if the block raises `Unavailable`, the error names the lock that was last seen to be awaited, and its holders."""
+    """`async with`: if the block raises `Unavailable`, the error names what was last seen to be awaited."""
 
     def __init__(self, look: Callable[[], Awaitable[Sequence[str]]], *, look_s: float = LOOK_S) -> None:
-        """`look` returns the awaited locks with their holders; it runs every `look_s` seconds until the block ends."""
+        """`look` returns what is awaited, as text; it runs every `look_s` seconds until the block ends."""
         self._look = look
         self._look_s = look_s
         self._seen = ""
@@ -60,5 +75,5 @@ class Waiting:
             with suppress(BearlakeError):
                 seen = "; ".join(await self._look())
                 if seen and seen != self._seen:
-                    log.warning("a change of the layout waits for a lock", extra={"lock": seen})
+                    log.warning("a change of the layout waits", extra={"awaited": seen})
                     self._seen = seen

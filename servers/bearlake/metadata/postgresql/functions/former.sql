@@ -1,0 +1,24 @@
+-- Drops the functions of former layouts that this layout does not have, or has with another signature. It runs before the other files of
+-- this folder. A name goes in when a function goes, and stays: a store may come from any layout that can be upgraded.
+
+-- Layout 26. Its programs do not call them; programs of earlier layouts did.
+drop function if exists bearlake.commit_object(
+    text, integer, bigint, bigint, bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], integer[], integer[], bigint[], bigint[],
+    bigint[]
+);
+drop function if exists bearlake.commit_object(
+    text, integer, bigint, bigint, bigint[], bigint[], bigint[], bigint[], bigint[], bigint[], integer[], bigint[], bigint[], bigint[],
+    bigint[], integer[], bigint[], bigint[]
+);
+drop function if exists bearlake.begin_session();
+drop function if exists bearlake.create_cursor_after(bigint, text, bigint, text, bigint);
+drop function if exists bearlake.delete_cursors(text, bigint, integer, bigint, bigint, text[]);
+drop function if exists bearlake.save_cursors(
+    bigint[], text[], bigint[], integer[], bigint[], integer[], text[], bigint[], bytea[], bigint[], text[]
+);
+
+-- Layout 26. Dropped only to be made again with other names of parameters; its programs call it by position.
+drop function if exists bearlake.swap_rows(
+    bigint, bigint, integer, bigint, boolean, text[], bigint[], integer[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[],
+    integer[], bigint[], bigint[], bigint[], integer[], integer[], integer[], integer, integer, integer
+);
