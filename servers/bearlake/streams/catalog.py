@@ -6,6 +6,7 @@ finds a stream that another server has just created. The commit itself refuses b
 A request that changes a stream by name resolves the name once, in the store (`resolve`); its later steps name that incarnation (I12).
 """
 
+import logging
 import re
 from collections.abc import Callable, Collection, Mapping
 
@@ -14,6 +15,9 @@ from bearlake.kernel import PlainRules
 from bearlake.metadata import StreamCatalog
 from bearlake.metadata.model import PARTITION_BITS, PARTITION_COUNT_MAX, PartitionKey, Stream, StreamSpec
 from bearlake.streams import configs as stream_configs
+from bearlake.telemetry.containment import contained
+
+log = logging.getLogger(__name__)
 
 NAME_PATTERN = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
 """Legal stream names. Source: Apache Kafka, `org.apache.kafka.common.internals.Topic`."""
@@ -253,4 +257,4 @@ class Catalog:
     def _changed(self) -> None:
         self.version += 1
         for tell in list(self.on_change):
-            tell()
+            contained(log, "tell of changed streams", tell)
