@@ -10,7 +10,7 @@ import logging
 import re
 from collections.abc import Callable, Collection, Mapping
 
-from bearlake.errors import Conflict, Invalid, NotFound, Overloaded
+from bearlake.errors import AlreadyExists, Conflict, Invalid, NotFound, Overloaded
 from bearlake.kernel import PlainRules
 from bearlake.metadata import StreamCatalog
 from bearlake.metadata.model import PARTITION_BITS, PARTITION_COUNT_MAX, PartitionKey, Stream, StreamSpec
@@ -159,16 +159,18 @@ class Catalog:
         return self._put(await self._store.get(name))
 
     async def create(self, name: str, partition_count: int, configs: Mapping[str, str]) -> StreamView:
-        """Create a stream. Raises `Invalid`, `AlreadyExists`, `Overloaded`; see `metadata.StreamCatalog.create`."""
+        """Create a stream. Raises `Invalid`, `AlreadyExists`.
+
+        A stream that was created and deleted during this call existed during it: that is `AlreadyExists`, and the stream stays deleted.
+        This call's client may have given up before the deletion, so this call must not create the stream after it (decision 109).
+        """
         self.check_new(name, partition_count, configs)
-        for _ in range(TRY_COUNT):
-            after = await self._store.newest(name)
-            spec = StreamSpec(name=name, partition_count=partition_count, configs=dict(configs), after=after)
-            try:
-                return self._put(await self._store.create(spec))
-            except Conflict:
-                continue  # refused without effect: the stream was created and deleted since the look-up
-        raise Overloaded(f"stream {name!r} is created and deleted all the time")
+        after = await self._store.newest(name)
+        spec = StreamSpec(name=name, partition_count=partition_count, configs=dict(configs), after=after)
+        try:
+            return self._put(await self._store.create(spec))
+        except Conflict as error:
+            raise AlreadyExists(f"stream {name!r} was created and deleted meanwhile") from error
 
     def check_new(self, name: str, partition_count: int, configs: Mapping[str, str]) -> None:
         """Raise `Invalid`, naming the expected value, unless a stream with these properties may be created."""
