@@ -160,6 +160,22 @@ def scene() -> Scene:
     return Scene()
 
 
+def test_a_connection_with_a_bug_is_closed_and_whoever_resumes_it_goes_on(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> None:
+        raise RuntimeError("a bug")
+
+    scene.budget.is_over_budget = True
+    scene.receive(b"abcd")
+    monkeypatch.setattr(scene.connection, "_process", broken)
+
+    scene.budget.relieve()
+
+    assert scene.transport.is_aborted
+    assert scene.closed("internal_error") == 1
+
+
 def test_a_socket_is_not_read_while_the_write_path_is_over_its_budget(scene: Scene) -> None:
     scene.budget.is_over_budget = True
 

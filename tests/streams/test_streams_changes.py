@@ -1,5 +1,6 @@
 """Changes of streams as requests make them: a name is resolved once, and what others change meanwhile is neither lost nor replaced."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -12,6 +13,22 @@ from bearlake.metadata.model import Stream, StreamSpec
 from bearlake.metadata.open import open_metadata
 from bearlake.streams.catalog import Catalog
 from fixtures import by_name
+
+
+class Hanging:
+    """A catalog's store whose creations wait on their way."""
+
+    def __init__(self, store: Metadata) -> None:
+        self._store = store
+        self.begun, self.arrives = asyncio.Event(), asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store.streams, name)
+
+    async def create(self, spec: StreamSpec) -> Stream:
+        self.begun.set()
+        await self.arrives.wait()
+        return await self._store.streams.create(spec)
 
 
 @pytest.fixture
@@ -102,10 +119,25 @@ async def test_a_name_is_resolved_in_the_store_not_in_this_server_s_view(store: 
     assert (await catalog.delete((await catalog.resolve("orders")).stream)).number == anew.number
 
 
-async def test_a_creation_follows_what_was_created_and_deleted_meanwhile(store: Metadata) -> None:
+async def test_a_creation_does_not_bring_back_what_was_created_and_deleted_meanwhile(store: Metadata) -> None:
+    """Its client may have given up before the deletion, which was acknowledged: the topic must stay deleted."""
     catalog = Catalog(Overtaken(store), 10)  # type: ignore[arg-type]
-    made = await catalog.create("orders", 1, {})
-
-    assert made.stream.number == 2
-    with pytest.raises(AlreadyExists):
+    with pytest.raises(AlreadyExists):  # it did exist during this call
         await catalog.create("orders", 1, {})
+
+    assert await store.streams.list() == []
+    assert (await catalog.create("orders", 1, {})).stream.number == 2
+
+
+async def test_a_creation_that_hangs_while_others_create_and_delete_has_no_effect(store: Metadata) -> None:
+    """How a client settles a creation without an answer: create the topic again, then delete it."""
+    late, other = Hanging(store), Catalog(store.streams, 10)
+    given_up = asyncio.create_task(Catalog(late, 10).create("orders", 1, {}))  # type: ignore[arg-type]
+    await late.begun.wait()
+    await other.create("orders", 1, {})
+    await other.delete((await other.resolve("orders")).stream)
+    late.arrives.set()
+    await asyncio.wait([given_up])
+
+    assert await store.streams.list() == []
+    assert isinstance(given_up.exception(), AlreadyExists)

@@ -16,6 +16,7 @@ from bearlake.serving.handshakes import TlsAcceptor
 from bearlake.serving.listener import Listener
 from bearlake.serving.pacing import ConnectionMeters, PacedConnection
 from bearlake.serving.slabs import SlabPool, SlabSettings
+from bearlake.telemetry.containment import fault
 
 log = logging.getLogger(__name__)
 
@@ -144,7 +145,7 @@ class Connections(Generic[C]):
                 connection.check(now)
             except Exception as error:  # boundary: one connection
                 log.exception("check of a connection failed", extra={"peer": connection.peer})
-                connection.close(f"internal error: {error!r}", "internal_error")
+                connection.failed(error)
 
     # -- TLS -----------------------------------------------------------------------------------------------------
 
@@ -167,5 +168,8 @@ class Connections(Generic[C]):
         ) as error:  # not TLS, no common version, a refused certificate, out of time, or the client has gone
             self.meters.closed.labels("tls_handshake").inc()
             log.info("TLS handshake failed", extra={"listener": connection.listener, "error": repr(error)})
+        except Exception as error:  # noqa: BLE001 - boundary: one connection
+            fault(log, "shake hands", error)
+            accepted.close()
         finally:
             self._handshakes.discard(connection)

@@ -19,6 +19,7 @@ from typing import Protocol, Self, TypeVar
 
 from bearlake.serving.receiving import LogPosition, Receiver
 from bearlake.serving.slabs import SlabPool
+from bearlake.telemetry.containment import fault
 from bearlake.telemetry.meters import Counter, Family, Gauge
 
 log = logging.getLogger(__name__)
@@ -154,6 +155,10 @@ class PacedConnection(Receiver, ABC):
             log.info("connection closed", extra={"peer": self.peer, "listener": self.listener, "why": why})
             self._transport.abort()
 
+    def failed(self, error: BaseException) -> None:
+        """Close at once because of a bug that is already logged."""
+        self.close(f"internal error: {error!r}", "internal_error")
+
     @abstractmethod
     def check(self, now: float) -> None:
         """Check for stalls and idleness; called every few seconds, with the loop's clock as `now` (s)."""
@@ -237,6 +242,13 @@ class PacedConnection(Receiver, ABC):
         self._go_on()
 
     def _go_on(self) -> None:
+        """Continue if there is room again. Raises nothing: a bug closes this connection, and its caller resumes further connections."""
+        try:
+            self._take_up()
+        except Exception as error:  # noqa: BLE001 - boundary: one connection
+            fault(log, "resume a connection", error, self.failed)
+
+    def _take_up(self) -> None:
         is_held = self._is_reading_paused and not self._is_processing
         if is_held and self._transport is not None and not self._must_wait():
             if self._slab is not None:
@@ -290,4 +302,4 @@ class PacedConnection(Receiver, ABC):
         if task.cancelled() or (error := task.exception()) is None:
             return
         log.error("request failed", exc_info=error, extra={"peer": self.peer})
-        self.close(f"internal error: {error!r}", "internal_error")
+        self.failed(error)

@@ -12,10 +12,16 @@ other connection holds such a slab. So requests that were begun always finish: n
 connections hold.
 """
 
+import logging
 import mmap
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+
+from bearlake.telemetry.containment import contained
+
+log = logging.getLogger(__name__)
 
 SIZES = (64 * 1024, 1024 * 1024, 4 * 1024 * 1024)
 SMALL_BYTES = SIZES[0]
@@ -151,7 +157,7 @@ class SlabPool:
             if is_extra and self._has_extra:
                 return
             wish = self._wishes.popleft()
-            wish.grant(self._grant(wish.size, is_extra=is_extra))
+            contained(log, "grant a receive buffer", partial(wish.grant, self._grant(wish.size, is_extra=is_extra)))
 
 
 def _size_of(size_min: int) -> int:

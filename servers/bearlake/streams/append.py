@@ -4,6 +4,7 @@ The hot path creates no future and no task per request (10-17 us each): a call c
 callback when the last outcome is known. `Streams.append` wraps this for callers that prefer `await`.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from typing import NamedTuple, TypeAlias
@@ -11,6 +12,9 @@ from typing import NamedTuple, TypeAlias
 from bearlake.kernel import Append as Append
 from bearlake.kernel import Hold as Hold
 from bearlake.metadata.model import BATCH_NAMED
+from bearlake.telemetry.containment import fault
+
+log = logging.getLogger(__name__)
 
 
 class Verdict(IntEnum):
@@ -58,12 +62,23 @@ class AppendCall:
 
     `results[i]` belongs to `appends[i]`. `expire` answers the call; later outcomes are ignored. The batches may still become durable:
     the producer was answered "unknown", and a retry with the same sequence is answered as a duplicate.
+
+    A callback that raises is a bug of its caller. Neither the write path nor other calls notice it; `on_failed` ends the caller.
     """
 
-    __slots__ = ("_on_done", "appends", "deadline", "results", "seen", "waiting")
+    __slots__ = ("_on_done", "_on_failed", "appends", "deadline", "results", "seen", "waiting")
 
-    def __init__(self, appends: Sequence[Append], on_done: Callable[["AppendCall"], None], seen: int) -> None:
-        """`seen` is a log position that this server knew before it received any of the batches (`outcomes.Seen`, decision 94)."""
+    def __init__(
+        self,
+        appends: Sequence[Append],
+        on_done: Callable[["AppendCall"], None],
+        seen: int,
+        on_failed: Callable[[Exception], None] | None = None,
+    ) -> None:
+        """`seen` is a log position that this server knew before it received any of the batches (`outcomes.Seen`, decision 94).
+
+        `on_failed` is called with the error that `on_done` raised; it closes the caller's connection.
+        """
         self.appends = appends
         self.seen = seen
         self.results: list[Result] = [UNAVAILABLE] * len(appends)
@@ -72,22 +87,26 @@ class AppendCall:
         self.waiting = len(appends)
         """Batches without an outcome; 0 or less once the call is answered."""
         self._on_done = on_done
+        self._on_failed = on_failed
 
     def done(self) -> None:
         """Run the callback; call this once `resolve` has set the last outcome."""
-        self._on_done(self)
+        try:
+            self._on_done(self)
+        except Exception as error:  # noqa: BLE001 - boundary: one connection
+            fault(log, "answer an append", error, self._on_failed)
 
     def refuse(self, result: Result) -> None:
         """Answer now, with the same result for every batch; none of them was queued."""
         self.results = [result] * len(self.appends)
         self.waiting = 0
-        self._on_done(self)
+        self.done()
 
     def expire(self) -> None:
         """Answer now; batches without an outcome stay UNAVAILABLE."""
         if self.waiting > 0:
             self.waiting = -1
-            self._on_done(self)
+            self.done()
 
 
 def may_begin(appends: Iterable[Append]) -> bool:

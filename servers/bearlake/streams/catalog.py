@@ -6,14 +6,18 @@ finds a stream that another server has just created. The commit itself refuses b
 A request that changes a stream by name resolves the name once, in the store (`resolve`); its later steps name that incarnation (I12).
 """
 
+import logging
 import re
 from collections.abc import Callable, Collection, Mapping
 
-from bearlake.errors import Conflict, Invalid, NotFound, Overloaded
+from bearlake.errors import AlreadyExists, Conflict, Invalid, NotFound, Overloaded
 from bearlake.kernel import PlainRules
 from bearlake.metadata import StreamCatalog
 from bearlake.metadata.model import PARTITION_BITS, PARTITION_COUNT_MAX, PartitionKey, Stream, StreamSpec
 from bearlake.streams import configs as stream_configs
+from bearlake.telemetry.containment import contained
+
+log = logging.getLogger(__name__)
 
 NAME_PATTERN = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
 """Legal stream names. Source: Apache Kafka, `org.apache.kafka.common.internals.Topic`."""
@@ -155,16 +159,18 @@ class Catalog:
         return self._put(await self._store.get(name))
 
     async def create(self, name: str, partition_count: int, configs: Mapping[str, str]) -> StreamView:
-        """Create a stream. Raises `Invalid`, `AlreadyExists`, `Overloaded`; see `metadata.StreamCatalog.create`."""
+        """Create a stream. Raises `Invalid`, `AlreadyExists`.
+
+        A stream that was created and deleted during this call existed during it: that is `AlreadyExists`, and the stream stays deleted.
+        This call's client may have given up before the deletion, so this call must not create the stream after it (decision 109).
+        """
         self.check_new(name, partition_count, configs)
-        for _ in range(TRY_COUNT):
-            after = await self._store.newest(name)
-            spec = StreamSpec(name=name, partition_count=partition_count, configs=dict(configs), after=after)
-            try:
-                return self._put(await self._store.create(spec))
-            except Conflict:
-                continue  # refused without effect: the stream was created and deleted since the look-up
-        raise Overloaded(f"stream {name!r} is created and deleted all the time")
+        after = await self._store.newest(name)
+        spec = StreamSpec(name=name, partition_count=partition_count, configs=dict(configs), after=after)
+        try:
+            return self._put(await self._store.create(spec))
+        except Conflict as error:
+            raise AlreadyExists(f"stream {name!r} was created and deleted meanwhile") from error
 
     def check_new(self, name: str, partition_count: int, configs: Mapping[str, str]) -> None:
         """Raise `Invalid`, naming the expected value, unless a stream with these properties may be created."""
@@ -253,4 +259,4 @@ class Catalog:
     def _changed(self) -> None:
         self.version += 1
         for tell in list(self.on_change):
-            tell()
+            contained(log, "tell of changed streams", tell)

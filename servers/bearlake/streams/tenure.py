@@ -18,13 +18,14 @@ There are two levels of certainty. `confirm` costs one read of the store, shared
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from bearlake import clock
 from bearlake.errors import Fenced, Unavailable
 from bearlake.metadata import Leases, Membership
 from bearlake.metadata.model import Lease, ServerRef
 from bearlake.telemetry import metrics
+from bearlake.telemetry.containment import noticed
 
 T = TypeVar("T")
 
@@ -109,7 +110,7 @@ class Tenure:
         """
         if self._next is None:
             self._next = asyncio.get_running_loop().create_task(self._confirm_after(self._running))
-            self._next.add_done_callback(_seen)
+            self._next.add_done_callback(noticed(log, "confirm the registration"))
         return await _shared(self._next)
 
     async def _confirm_after(self, running: "asyncio.Task[int] | None") -> int:
@@ -173,7 +174,7 @@ class HeldLease:
         """Look the lease up in the store; concurrent callers share one look-up. Raises as `confirm`."""
         if self._looking is None or self._looking.done():
             self._looking = asyncio.get_running_loop().create_task(self._look())
-            self._looking.add_done_callback(_seen)
+            self._looking.add_done_callback(noticed(log, "look a lease up"))
         await _shared(self._looking)
 
     async def _look(self) -> None:
@@ -201,8 +202,3 @@ async def _shared(task: "asyncio.Task[T]") -> T:
         if not task.cancelled():
             raise
         raise Unavailable("this server stops") from None
-
-
-def _seen(task: "asyncio.Task[Any]") -> None:
-    if not task.cancelled():
-        task.exception()  # mark the error as retrieved: all waiters may have been cancelled

@@ -35,6 +35,7 @@ from bearlake.streams.buffer import Entry, Sealed, WriteBuffer, seal
 from bearlake.streams.missing import Missing
 from bearlake.streams.putting import Putting
 from bearlake.telemetry import metrics
+from bearlake.telemetry.containment import contained
 from bearlake.wal import keys as wal_keys
 
 log = logging.getLogger(__name__)
@@ -124,8 +125,6 @@ class Writer:
         self._linger_at = 0.0  # due time of `_linger_timer`; a uvloop handle cannot report it within the last 0.5 ms
         self._deadline_timer: asyncio.TimerHandle | None = None
 
-    # -- callers -------------------------------------------------------------------------------------------------
-
     def submit(self, call: AppendCall) -> None:
         """Queue the call's batches, in order; the callback runs when their outcomes are known, or after the deadline.
 
@@ -193,15 +192,12 @@ class Writer:
         for timer in (self._linger_timer, self._deadline_timer):
             if timer is not None:
                 timer.cancel()
-        tasks = list(self._in_flight)
-        for task in tasks:
+        for task in (tasks := list(self._in_flight)):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         for call in list(self._calls):
             call.expire()
         self._calls.clear()
-
-    # -- flush policy --------------------------------------------------------------------------------------------
 
     def _kick(self) -> None:
         """Flush the buffers that the policy allows now."""
@@ -249,18 +245,20 @@ class Writer:
 
     def _flush(self, buffer: WriteBuffer, reason: str) -> None:
         """Seal a buffer and start its put and commit."""
-        sealed = seal(buffer, self._server)
+        try:
+            sealed = seal(buffer, self._server)
+        except Exception as error:  # noqa: BLE001 - boundary: the batches are lost, and no later batch may be stored (I3)
+            self._failed(error)
+            self._release(buffer.size)
+            return
         self._last_count = len(sealed.entries)
         self._flush_count += 1
         metrics.APPEND_FLUSHES.labels(reason).inc()
         metrics.APPEND_FLUSH_BYTES.observe(len(sealed.buffer))
-        loop = self._loop
-        before, self._last_commit = self._last_commit, loop.create_future()
-        task = loop.create_task(self._write(sealed, self._flush_count, before, self._last_commit))
+        before, self._last_commit = self._last_commit, self._loop.create_future()
+        task = self._loop.create_task(self._write(sealed, self._flush_count, before, self._last_commit))
         self._in_flight[task] = None
         task.add_done_callback(self._written)
-
-    # -- object first, commit second, acknowledge third ----------------------------------------------------------
 
     async def _write(
         self, sealed: Sealed, number: int, before: asyncio.Future[None] | None, done: asyncio.Future[None]
@@ -369,27 +367,29 @@ class Writer:
         if self._last_count >= self._settings.gather_batches_min:
             self._gather_count = self._open.count + self._last_count
         if not task.cancelled() and (error := task.exception()) is not None:
-            # A bug: nothing was acknowledged, and this server can no longer guarantee anything.
-            log.error("write path failed", exc_info=error)
-            self._end(self._on_unknown)
+            self._failed(error)
         self._kick()
+
+    def _failed(self, error: BaseException) -> None:
+        # A bug: nothing was acknowledged, and this server can no longer guarantee anything.
+        log.error("write path failed", exc_info=error)
+        self._end(self._on_unknown)
 
     def _release(self, size: int) -> None:
         self._pending_bytes -= size
         if self._relief and self._pending_bytes < self._settings.bytes_max // 2:
             waiting, self._relief = self._relief, []
             for resume in waiting:
-                resume()
+                contained(log, "resume after relief", resume)
 
     def _expire(self) -> None:
         """Answer calls whose deadline has passed; `_calls` is in order of arrival, hence of deadlines."""
-        loop = self._loop
-        now = loop.time()
+        now = self._loop.time()
         self._deadline_timer = None
         while self._calls:
             call = next(iter(self._calls))
             if call.deadline > now:
-                self._deadline_timer = loop.call_at(call.deadline, self._expire)
+                self._deadline_timer = self._loop.call_at(call.deadline, self._expire)
                 return
             del self._calls[call]
             call.expire()

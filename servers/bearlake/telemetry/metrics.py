@@ -90,6 +90,11 @@ SERVER_LAPSES = counters(
     "kind",
 )
 SERVER_DRAINING = gauge("bearlake_server_draining_boolean", "1 while the server drains.")
+CONTAINED_FAULTS = counters(
+    "bearlake_server_contained_faults_total",
+    "Bugs in a step of one connection, subscription or group, which ended that subject alone, by step.",
+    "step",
+)
 LOOP_DELAY_SECONDS = latency("bearlake_server_loop_delay_seconds", "How late the event loop ran a timer.")
 ADMIN_REQUESTS = counters("bearlake_admin_requests_total", "Admin API requests by status class.", "status")
 

@@ -1,8 +1,10 @@
 """A pooler in transaction mode gives one backend to many connections, so that a session is not its connection's: it is refused."""
 
+import asyncpg
 import pytest
 
 from bearlake.errors import Unavailable
+from bearlake.metadata.postgresql.connection import Connections
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
 from fixtures.postgresql import execute
 from fixtures.postgresql_metadata import Opening
@@ -25,3 +27,41 @@ async def test_a_pooler_in_transaction_mode_is_refused_before_the_first_write(
         await pooler.stop()
 
     assert await execute(postgresql_url, "select count(*) from bearlake.session") == before
+
+
+async def test_a_connection_that_its_pooler_has_forgotten_does_not_keep_its_backend_for_ever(
+    postgresql_url: str,
+) -> None:
+    """In session mode a pooler gives the backend of a client that has gone to the next one. This process sees no end of the former."""
+    pooler = TransactionPooler(postgresql_url)
+    url = await pooler.start()
+    made = Connections()
+    try:
+        former = await made.connect(url, statement_cache_size=0)
+        pooler.forget()
+        assert not former.is_closed()
+
+        with pytest.raises(asyncpg.InterfaceError, match="session mode"):
+            await made.connect(url, statement_cache_size=0)
+        again = await made.connect(url, statement_cache_size=0)
+
+        assert former.is_closed()
+        assert await again.fetchval("select 1") == 1
+        again.terminate()
+    finally:
+        await pooler.stop()
+
+
+async def test_neither_of_two_connections_with_one_backend_is_used(postgresql_url: str) -> None:
+    """Both would write in the session of whichever began it last, and ending one session would not stop the other's late writes."""
+    pooler = TransactionPooler(postgresql_url)
+    url = await pooler.start()
+    made = Connections()
+    try:
+        one = await made.connect(url, statement_cache_size=0)
+        with pytest.raises(asyncpg.InterfaceError):
+            await made.connect(url, statement_cache_size=0)
+
+        assert one.is_closed()
+    finally:
+        await pooler.stop()

@@ -74,7 +74,16 @@ class Connections:
         return connection
 
     def _refuse_shared(self, connection: Connection) -> None:
-        if any(other.backend == connection.backend for other in self._made if not other.is_closed()):
+        """Refuse a connection whose backend another open connection has, and close the other one too.
+
+        Either a pooler shares backends, and neither connection owns its session; or the other end has forgotten the earlier connection
+        and given its backend away. Nothing is ever sent on an idle connection, so this process might never notice that. The next
+        connection to this backend then has it alone.
+        """
+        others = [other for other in self._made if other.backend == connection.backend and not other.is_closed()]
+        for other in others:
+            other.terminate()
+        if others:
             raise asyncpg.InterfaceError("two connections have one backend: a pooler between must be in session mode")
 
 

@@ -8,7 +8,8 @@
   and fetches of other connections continue.
 - Three lanes run in parallel. Produce is one. Fetch requests run one at a time, so that a client that does not read holds one response
   in memory. All other requests run one at a time, as in Kafka, so that a later commit or leave cannot overtake a commit.
-- When the client disconnects, its long polls and joins are cancelled; requests that change something run to completion.
+- When the client disconnects, its long polls and joins are cancelled; requests that change something run to completion. An administrative
+  request that has not begun by then is dropped (decision 110).
 - A frame that violates the protocol closes only this connection; the reason goes to the log and to a metric.
 """
 
@@ -28,6 +29,7 @@ from bearlake.protocols.kafka.framing import PRODUCE, may_be_large
 from bearlake.protocols.kafka.handlers import api_versions, produce, produce_pipelined
 from bearlake.protocols.kafka.rendered import Rendered
 from bearlake.protocols.kafka.slot import Slot
+from bearlake.serving.hangups import has_hung_up
 from bearlake.serving.pacing import PacedConnection, Register
 from bearlake.serving.slabs import Slab
 from bearlake.streams.principal import ANONYMOUS
@@ -39,6 +41,19 @@ QUIET_MS = 5_000
 _WRITE_BYTES = 1 << 20  # largest write to the transport, so that a client that does not read is detected early
 _WAITING = frozenset({ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 """Requests that may wait long. They are cancelled when the client disconnects, because the client repeats them."""
+_ADMINISTRATIVE = frozenset(
+    {
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.DELETE_RECORDS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.DELETE_GROUPS,
+        ApiKey.OFFSET_DELETE,
+    }
+)
+"""Requests that name what they change, and whose clients wait for the answer. They are not executed once the client has gone."""
 
 
 class Connection(PacedConnection):
@@ -225,6 +240,9 @@ class Connection(PacedConnection):
         self._work_next()
 
     async def _run(self, slot: Slot, caller: Caller, correlation_id: int, key: int, request: Any) -> None:
+        if key in _ADMINISTRATIVE and has_hung_up(self._descriptor):
+            self.close("the client has gone without its answer", "abandoned")
+            return
         response = await self._apis[key].handle(self.context, caller, request)
         encoder = codec.response(key, caller.version)
         if type(response) is Rendered:

@@ -248,7 +248,8 @@ class Producer:
             self._hold(self._queue(ids), appends)
 
     def _hold(self, sends: Sends, appends: Sequence[Append], is_chunk: bool = False) -> None:
-        self._held.append((sends, AppendCall(appends, sends.done, self.connection.arrived), is_chunk))
+        call = AppendCall(appends, sends.done, self.connection.arrived, self.connection.failed)
+        self._held.append((sends, call, is_chunk))
         self._submit()
 
     def _queue(self, ids: list[SendIds]) -> Sends:

@@ -7,7 +7,9 @@ Source: PIP-145 (notifications of topic list changes).
 """
 
 import asyncio
+import logging
 from collections.abc import Iterable
+from functools import partial
 from typing import Protocol
 
 import re2
@@ -21,6 +23,9 @@ from bearlake.protocols.pulsar.proto.commands_pb2 import (
 from bearlake.protocols.pulsar.topics import Topics
 from bearlake.streams.catalog import Catalog
 from bearlake.streams.principal import Principal
+from bearlake.telemetry.containment import contained
+
+log = logging.getLogger(__name__)
 
 _GATHER_S = 0.01
 """Delay (s) after a change, to collect further changes."""
@@ -36,6 +41,9 @@ class Client(Protocol):
 
     def send(self, frame: bytes) -> None:
         """Send a frame."""
+
+    def failed(self, error: Exception) -> None:
+        """Close the connection because of a bug."""
 
 
 class Watcher:
@@ -107,7 +115,10 @@ class Watchers:
     def _update(self) -> None:
         self._timer = None
         for watcher in list(self._watchers):
-            watcher.update(self._topics.of_namespace(watcher.client.who, watcher.namespace))
+            contained(log, "update a topic list", partial(self._update_one, watcher), watcher.client.failed)
+
+    def _update_one(self, watcher: Watcher) -> None:
+        watcher.update(self._topics.of_namespace(watcher.client.who, watcher.namespace))
 
 
 def _compile(pattern: str) -> "re2.Pattern":

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from aiohttp import hdrs, web
 
+from bearlake.serving.hangups import has_hung_up
 from bearlake.serving.http.limits import has_own_limits, has_own_time
 from bearlake.telemetry.meters import Counter, Family, Gauge, Histogram
 
@@ -23,6 +24,9 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _AIOHTTP_BODY_BYTES_MAX = 1024**2
 """aiohttp's own default, which bounds `request.read` only."""
+
+_SAFE_METHODS = frozenset({hdrs.METH_GET, hdrs.METH_HEAD, hdrs.METH_OPTIONS})
+"""Methods that change nothing."""
 
 
 class TooManyRequests(Exception):
@@ -111,7 +115,9 @@ class HttpGuard(ABC):
 
     @web.middleware
     async def handle(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Answer one request."""
+        """Answer one request; raises `ConnectionResetError` instead if it would change something and its client has gone (decision 110)."""
+        if request.method not in _SAFE_METHODS and _is_abandoned(request):
+            raise ConnectionResetError("the client has gone without its answer")
         start = time.perf_counter()
         is_counted = not has_own_limits(request)
         if is_counted and self._is_full():
@@ -163,3 +169,9 @@ class HttpGuard(ABC):
         answer = self.answer(request, error)
         assert answer is not None, error
         return answer
+
+
+def _is_abandoned(request: web.Request) -> bool:
+    transport = request.transport
+    sock = None if transport is None else transport.get_extra_info("socket")
+    return has_hung_up(-1 if sock is None else sock.fileno())

@@ -27,6 +27,7 @@ from bearlake.streams.groups.revisions import Revisions
 from bearlake.streams.groups.settings import GroupSettings
 from bearlake.streams.tenure import HeldLease, Tenure
 from bearlake.telemetry import metrics
+from bearlake.telemetry.containment import fault, noticed
 
 log = logging.getLogger(__name__)
 
@@ -191,7 +192,8 @@ class Ownership:
             task = self._opening.get(name)
             if task is None:
                 task = self._opening[name] = asyncio.get_running_loop().create_task(self._take(name))
-                task.add_done_callback(lambda done: self._opened(name, done))
+                task.add_done_callback(noticed(log, "take a group", GroupRefusal))
+                task.add_done_callback(lambda _: self._opening.pop(name, None))
             owned = await asyncio.shield(task)
         owned.last_used = asyncio.get_running_loop().time()
         return owned
@@ -202,11 +204,6 @@ class Ownership:
         owned.rebalancer.heard(member_id)
         await self._confirm(name, owned)
         return owned
-
-    def _opened(self, name: str, task: asyncio.Task[Owned]) -> None:
-        self._opening.pop(name, None)
-        if not task.cancelled():
-            task.exception()  # mark the error as retrieved: all waiters may have been cancelled
 
     async def _take(self, name: str) -> Owned:
         releasing = self._releasing.get(name)
@@ -243,6 +240,7 @@ class Ownership:
         task = asyncio.get_running_loop().create_task(self._save_snapshot(owned, snapshot, ticket))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(noticed(log, "answer members after a save"))
 
     async def _save_snapshot(self, owned: Owned, snapshot: GroupSnapshot, ticket: int) -> None:
         name = snapshot.group
@@ -250,6 +248,9 @@ class Ownership:
             await self._write(owned, name, lambda: self._metadata.groups.save(snapshot, owned.lease))
         except GroupRefusal as refusal:
             log.warning("group not saved", extra={"group": name, "why": str(refusal)})
+            owned.rebalancer.save_failed(ticket)
+        except Exception as error:  # noqa: BLE001 - boundary: one group, whose members wait for an answer
+            fault(log, "save a group", error)
             owned.rebalancer.save_failed(ticket)
         else:
             owned.rebalancer.saved(ticket)
@@ -295,7 +296,8 @@ class Ownership:
 
     def _begin_to_settle(self, name: str) -> "asyncio.Task[None]":
         task = self._settling[name] = asyncio.get_running_loop().create_task(self._write_nothing(name))
-        task.add_done_callback(lambda done: self._settled(name, done))
+        task.add_done_callback(noticed(log, "settle a group"))
+        task.add_done_callback(lambda _: self._settling.pop(name, None))
         return task
 
     async def _try_to_settle(self, name: str) -> None:
@@ -311,14 +313,10 @@ class Ownership:
         if self._unsettled.get(name) is given_up:
             del self._unsettled[name]
 
-    def _settled(self, name: str, task: asyncio.Task[None]) -> None:
-        self._settling.pop(name, None)
-        if not task.cancelled():
-            task.exception()  # mark the error as retrieved: all waiters may have been cancelled
-
     async def _give_up(self, name: str, owned: Owned) -> None:
         self._forget(name, owned)
         task = self._releasing[name] = asyncio.get_running_loop().create_task(self._release(name, owned.lease))
+        task.add_done_callback(noticed(log, "release a group"))
         await asyncio.wait([task])
 
     async def _release(self, name: str, lease: Lease) -> None:

@@ -7,11 +7,14 @@ the consumers once all entries are acknowledged.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from bearlake.errors import BearlakeError
 from bearlake.metadata.model import PartitionKey
+from bearlake.streams.subscriptions.model import Closed
 from bearlake.streams.subscriptions.reading import Records
 from bearlake.streams.subscriptions.subscription import Subscription
+from bearlake.telemetry.containment import contained
 from bearlake.telemetry.outage import Outage
 
 log = logging.getLogger(__name__)
@@ -65,4 +68,5 @@ class Endings:
         bounds = await self._records.bounds(sorted({one.partition for one in waiting}))
         for one in waiting:
             if one.partition in bounds:
-                one.ends_at(bounds[one.partition].end)
+                end_at = partial(one.ends_at, bounds[one.partition].end)
+                contained(log, "end a subscription", end_at, lambda _, one=one: one.close(Closed.FAILED))

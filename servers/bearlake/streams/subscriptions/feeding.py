@@ -21,6 +21,7 @@ from bearlake.streams.subscriptions.model import Closed, EntryAck
 from bearlake.streams.subscriptions.reading import Records, entries_of, ranges_of
 from bearlake.streams.subscriptions.settings import SubscriptionSettings
 from bearlake.telemetry import metrics
+from bearlake.telemetry.containment import fault
 from bearlake.telemetry.outage import Outage
 
 log = logging.getLogger(__name__)
@@ -149,6 +150,9 @@ class Feeder:
             except BearlakeError as error:
                 self._outage.failed(error)
                 await asyncio.sleep(self._settings.retry_pause_ms / 1000)
+            except Exception as error:  # noqa: BLE001 - boundary: one subscription, whose consumers attach again
+                fault(log, "feed a subscription", error, lambda _: self._on_failed(Closed.FAILED))
+                return
 
     async def _step(self) -> None:
         machine = self._machine

@@ -26,6 +26,7 @@ from bearlake.streams.subscriptions.saving import SavedCursor, Saver
 from bearlake.streams.subscriptions.subscription import Subscription
 from bearlake.streams.tenure import HeldLease, Tenure
 from bearlake.telemetry import metrics
+from bearlake.telemetry.containment import noticed
 
 log = logging.getLogger(__name__)
 
@@ -96,13 +97,9 @@ class Holdings:
             if len(self._held) + len(self._opening) >= self._settings.partition_count_max:
                 raise Overloaded(f"this server dispatches {len(self._held)} partitions already")
             task = self._opening[partition] = asyncio.get_running_loop().create_task(self._take(partition))
-            task.add_done_callback(lambda done: self._opened(partition, done))
+            task.add_done_callback(noticed(log, "take a partition"))
+            task.add_done_callback(lambda _: self._opening.pop(partition, None))
         return await asyncio.shield(task)
-
-    def _opened(self, partition: PartitionKey, task: "asyncio.Task[HeldPartition]") -> None:
-        self._opening.pop(partition, None)
-        if not task.cancelled():
-            task.exception()  # mark the error as retrieved: all waiters may have been cancelled
 
     async def _take(self, partition: PartitionKey) -> HeldPartition:
         taken = await self._acquire(partition)
@@ -302,11 +299,23 @@ class Holdings:
         task = self._leaving.get(partition)
         if task is None and self._held.get(partition) is held:
             task = self._leaving[partition] = asyncio.get_running_loop().create_task(self._leave(held, reason))
+            task.add_done_callback(noticed(log, "leave a partition"))
             task.add_done_callback(lambda _: self._leaving.pop(partition, None))
         if task is not None:
             await asyncio.wait([task])
 
     async def _leave(self, held: HeldPartition, reason: Closed) -> None:
+        """Release a partition. A bug on the way ends the partition here: consumers attach again instead of waiting for a held partition."""
+        try:
+            await self._save_last(held)
+            if self._held.get(held.partition) is held:  # otherwise another server took it over meanwhile
+                await self._release(held.partition)
+        finally:
+            if self._held.get(held.partition) is held:
+                del self._held[held.partition]
+                held.end(reason, Fenced(f"this server has given up partition {held.partition}"))
+
+    async def _save_last(self, held: HeldPartition) -> None:
         for subscription in held.subscriptions.values():
             subscription.stop()
         try:
@@ -317,10 +326,6 @@ class Holdings:
                 await asyncio.gather(*map(self._saver.flushed, dirty))
         except BearlakeError as error:
             log.warning("cursors not saved when giving up", extra={"partition": held.partition, "error": repr(error)})
-        if self._held.get(held.partition) is held:  # otherwise another server took it over meanwhile
-            await self._release(held.partition)
-            self._held.pop(held.partition, None)
-            held.end(reason, Fenced(f"this server has given up partition {held.partition}"))
 
     async def _release(self, partition: PartitionKey) -> None:
         try:

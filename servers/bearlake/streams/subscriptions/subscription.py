@@ -4,7 +4,9 @@ The dispatcher (`dispatcher.py`) and the task that reads for it (`feeding.py`) e
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from bearlake.errors import BearlakeError, Overloaded, Unavailable
@@ -26,10 +28,12 @@ from bearlake.streams.subscriptions.model import (
 from bearlake.streams.subscriptions.saving import SavedCursor
 from bearlake.streams.subscriptions.shared import Shared
 from bearlake.streams.subscriptions.single import SingleActive
+from bearlake.telemetry.containment import contained
 
 if TYPE_CHECKING:
     from bearlake.streams.subscriptions import Consumer, EntryReader
 
+log = logging.getLogger(__name__)
 
 KEPT_S = 60.0
 """Time in which consumers attach again after a reset; clients attach at once or after 100 ms."""
@@ -128,8 +132,8 @@ class Subscription:
         closers, self._closers = self._closers, {}
         self._end_machine()
         for member, on_closed in closers.items():
-            on_closed(reason)
-            member.sink.closed(reason)
+            contained(log, "detach a consumer", partial(on_closed, reason))
+            contained(log, "close a consumer", partial(member.sink.closed, reason))
         self.moved()
 
     def stop(self) -> None:

@@ -52,6 +52,9 @@ class Requester(Protocol):
     def close(self, why: str, reason: str) -> None:
         """Close the connection at once; `reason` is a metric label."""
 
+    def failed(self, error: Exception) -> None:
+        """Close the connection because of a bug."""
+
     def start(self, work: Coroutine[None, None, None], *, is_cancelled_on_close: bool) -> asyncio.Task[None]:
         """Run a request's coroutine as a task."""
 
@@ -263,7 +266,7 @@ def _submit(call: ProduceCall, frame: memoryview, slab: Slab, *, knows_all: bool
             at += 1
     call.is_plain = len(appends) == count and not call.stamped
     if appends:
-        context.streams.submit(AppendCall(appends, call.done, call.seen))
+        context.streams.submit(AppendCall(appends, call.done, call.seen, call.connection.failed))
     else:
         call.done(AppendCall((), _ignore, call.seen))
     return True

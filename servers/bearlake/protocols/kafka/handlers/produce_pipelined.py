@@ -84,7 +84,7 @@ def _append(
             return False
     connection.add(slot)
     calls = ProduceCalls(connection, slot, caller, requests, entries)
-    context.streams.submit(AppendCall(appends, calls.done, connection.arrived))
+    context.streams.submit(AppendCall(appends, calls.done, connection.arrived, connection.failed))
     return True
 
 

@@ -16,6 +16,7 @@ from bearlake.protocols.rest.settings import RestSettings
 from bearlake.streams.groups.problems import GroupRefusal
 from bearlake.streams.service import Streams
 from bearlake.telemetry import metrics
+from bearlake.telemetry.containment import noticed
 
 log = logging.getLogger(__name__)
 
@@ -152,6 +153,7 @@ class Consumers:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(noticed(log, "keep a consumer instance"))
         return task
 
 

@@ -1,0 +1,17 @@
+"""Whether a client has given up: it has closed its connection, although its request may still wait unread in front of that.
+
+A process that stood still reads requests that their clients gave up long ago, and their clients may have done something else since. A
+request by name (delete this topic) would then affect a topic that was created later. The kernel knows that the connection is closed
+before the server has read all bytes. A server asks before it executes a request whose client always waits for the answer.
+"""
+
+import select
+
+
+def has_hung_up(descriptor: int) -> bool:
+    """Return whether the other end of this socket has closed or reset the connection; True if `descriptor` is -1, a closed socket."""
+    if descriptor < 0:
+        return True
+    poll = select.poll()
+    poll.register(descriptor, select.POLLRDHUP)  # POLLERR, POLLHUP and POLLNVAL are always included
+    return bool(poll.poll(0))

@@ -1,0 +1,100 @@
+"""Requests that their clients gave up while a server did not read them: the server finds them later, and must not execute them.
+
+Since then the topic was deleted and created again. The request names a topic, so the server cannot tell the two apart.
+"""
+
+import asyncio
+
+import pytest
+
+from bearlake.metadata.model import StreamSpec
+from bearlake.protocols.kafka import messages
+from bearlake.streams.service import Streams
+from fixtures import by_name
+from fixtures.kafka_server import Make, until
+from fixtures.rest_server import MakeServers
+
+DELETE_TOPICS_VERSION = 5
+
+
+async def create_anew(streams: Streams, name: str) -> int:
+    """Another client deletes the topic and creates it again; the number of the new one."""
+    await by_name.delete(streams.metadata, name)
+    return (await by_name.create(streams.metadata, StreamSpec(name=name, partition_count=1))).number
+
+
+async def numbers(streams: Streams, name: str) -> list[int]:
+    """The incarnation of the topic, if there is one."""
+    return [one.number for one in await streams.metadata.streams.list() if one.name == name]
+
+
+async def settled(streams: Streams) -> None:
+    """All that requests began by now is done: the store executes writes one after the other."""
+    for number in range(3):
+        await by_name.create(streams.metadata, StreamSpec(name=f"later-{number}", partition_count=1))
+        await asyncio.sleep(0)
+
+
+async def test_kafka_a_deletion_that_was_given_up_unread_leaves_the_next_topic_alone(kafka_cluster: Make) -> None:
+    (node,) = (await kafka_cluster(1)).nodes
+    await node.create("t")
+    client = await node.client()
+    await client.ask(messages.MetadataRequest(topics=None), version=12)
+    (connection,) = node.server.connections
+    connection._transport.pause_reading()
+    client.send(messages.DeleteTopicsRequest(topic_names=["t"], timeout_ms=1_000), DELETE_TOPICS_VERSION)
+    client.writer.close()
+    await client.writer.wait_closed()
+    anew = await create_anew(node.streams, "t")
+
+    connection._transport.resume_reading()
+    await until(lambda: not len(node.server.connections))
+    await settled(node.streams)
+
+    assert await numbers(node.streams, "t") == [anew]
+
+
+async def test_kafka_a_deletion_that_waits_behind_a_request_ends_with_its_connection(kafka_cluster: Make) -> None:
+    (node,) = (await kafka_cluster(1)).nodes
+    await node.create("t")
+    client = await node.client()
+    await client.ask(messages.MetadataRequest(topics=None), version=12)
+    (connection,) = node.server.connections
+    connection._is_working = True  # as while another request of its lane is executed
+    client.send(messages.DeleteTopicsRequest(topic_names=["t"], timeout_ms=1_000), DELETE_TOPICS_VERSION)
+    await until(lambda: bool(connection._others))
+    client.writer.close()
+    await until(lambda: not len(node.server.connections))
+    anew = await create_anew(node.streams, "t")
+
+    connection._is_working = False
+    connection._work_next()
+    await settled(node.streams)
+
+    assert await numbers(node.streams, "t") == [anew]
+
+
+@pytest.mark.parametrize("path", ["/v3/clusters/{cluster}/topics/t", "/v1/stream/t"], ids=["v3", "durable streams"])
+async def test_http_a_deletion_that_was_given_up_unread_leaves_the_next_topic_alone(
+    rest_servers: MakeServers, path: str
+) -> None:
+    (node,) = await rest_servers(1)
+    await node.create("t")
+    cluster = (await node.get("/v3/clusters")).body["data"][0]["cluster_id"]
+    reader, writer = await asyncio.open_connection(*node.server.endpoints["rest"].split(":"))
+    writer.write(b"GET /v3/clusters HTTP/1.1\r\nHost: h\r\n\r\n")
+    await reader.readuntil(b"\r\n\r\n")
+    known = writer.get_extra_info("sockname")
+    http = node.server._site._runner.server
+    (held,) = [one for one in http.connections if one.transport.get_extra_info("peername") == known]
+    held.transport.pause_reading()
+    writer.write(f"DELETE {path.format(cluster=cluster)} HTTP/1.1\r\nHost: h\r\n\r\n".encode())
+    writer.close()
+    await writer.wait_closed()
+    anew = await create_anew(node.streams, "t")
+
+    held.transport.resume_reading()
+    await until(lambda: held not in http.connections)
+    await settled(node.streams)
+
+    assert await numbers(node.streams, "t") == [anew]

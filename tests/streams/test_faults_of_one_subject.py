@@ -1,0 +1,242 @@
+"""A bug in what belongs to one caller, group or subscription: everyone else is served, and the clients concerned get an answer."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from bearlake.errors import NotFound
+from bearlake.metadata.open import open_metadata
+from bearlake.metadata.registering import register
+from bearlake.streams.append import AppendCall, Verdict
+from bearlake.streams.groups.coordinator import Coordinator
+from bearlake.streams.groups.model import JoinRequest
+from bearlake.streams.groups.problems import GroupRefusal, Problem
+from bearlake.streams.groups.settings import GroupSettings
+from bearlake.streams.principal import ANONYMOUS
+from bearlake.streams.subscriptions.model import Closed, EntryTraits
+from bearlake.telemetry import metrics
+from bearlake.testing.loop import virtual_time
+from fixtures.deployment import append, append_of, batch_of, create, deployment, submit, verdicts_of
+from fixtures.failing_stores import SlowStore, settings
+from fixtures.groups import RANGE
+from fixtures.subscriptions import Consumer, KeyReader, attach, lake
+
+
+def broken(_: object = None) -> None:
+    """A callback with a bug."""
+    raise RuntimeError("a bug")
+
+
+def fault_count(step: str) -> float:
+    """How many bugs the metric counts for a step."""
+    return metrics.CONTAINED_FAULTS.labels(step).value
+
+
+# -- the write path --------------------------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_a_caller_whose_answer_fails_at_its_deadline_keeps_no_other_from_its_answer() -> None:
+    async with deployment(SlowStore(10.0)) as stores:
+        streams = await stores.serve(settings(deadline_ms=1_000))
+        view = await create(streams)
+        closed: list[Exception] = []
+        before = fault_count("answer an append")
+
+        streams.submit(AppendCall([append_of(view, batch_of(b"a"))], broken, 0, closed.append))
+        other = submit(streams, view, batch_of(b"b"))
+        async with asyncio.timeout(2):
+            results = await other
+
+        assert verdicts_of(results) == ["UNAVAILABLE"]
+        assert [str(error) for error in closed] == ["a bug"]
+        assert fault_count("answer an append") == before + 1
+
+
+@virtual_time
+async def test_a_caller_whose_answer_fails_stops_neither_the_others_of_its_object_nor_the_server() -> None:
+    async with deployment(SlowStore(0.1)) as stores:
+        streams = await stores.serve(settings())
+        view = await create(streams)
+
+        streams.submit(AppendCall([append_of(view, batch_of(b"a"))], broken, 0))
+        other = submit(streams, view, batch_of(b"b"))
+        async with asyncio.timeout(1):
+            results = await other
+
+        assert verdicts_of(results) == ["ACCEPTED"]
+        assert verdicts_of(await append(streams, view, batch_of(b"c"))) == ["ACCEPTED"]
+
+
+@virtual_time
+async def test_a_connection_that_cannot_go_on_keeps_no_other_from_going_on() -> None:
+    async with deployment(SlowStore(1.0)) as stores:
+        streams = await stores.serve(settings(bytes_max=3_000, object_bytes_max=1_500))
+        view = await create(streams)
+        relieved: list[str] = []
+        waiting = []
+        while not streams.is_over_budget:
+            waiting.append(submit(streams, view, batch_of(b"x" * 900)))
+        streams.on_relief(broken)
+        streams.on_relief(lambda: relieved.append("the other"))
+
+        async with asyncio.timeout(30):
+            results = [(await one)[0][0] for one in waiting]
+
+        assert set(results) == {Verdict.ACCEPTED}
+        assert relieved == ["the other"]
+
+
+@virtual_time
+async def test_a_buffer_that_cannot_be_sealed_stops_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The batches are lost. A later batch of the same producer must not be stored without them, so the server ends."""
+    async with deployment(SlowStore(0.1)) as stores:
+        ended: list[str] = []
+        streams = await stores.serve(settings(deadline_ms=1_000), on_unknown=lambda: ended.append("stops"))
+        view = await create(streams)
+        with monkeypatch.context() as patched:
+            patched.setattr("bearlake.streams.writer.seal", lambda buffer, server: broken())
+            lost = submit(streams, view, batch_of(b"a"))
+            await asyncio.sleep(0.1)
+
+        later = await append(streams, view, batch_of(b"b"))
+
+        assert ended == ["stops"]
+        assert verdicts_of(later) == ["SERVER_FENCED"]
+        assert verdicts_of(await lost) == ["UNAVAILABLE"]
+
+
+@virtual_time
+async def test_who_cannot_be_told_of_a_changed_stream_keeps_no_other_from_hearing() -> None:
+    async with deployment() as stores:
+        streams = await stores.serve(settings())
+        told: list[str] = []
+        streams.catalog.on_change |= {broken}
+        for number in range(5):  # a set has no order
+            streams.catalog.on_change.add(lambda number=number: told.append(str(number)))  # type: ignore[misc]
+
+        await streams.create(ANONYMOUS, "orders", 1, {})
+
+        assert set(told) == set("01234")
+
+
+# -- groups ----------------------------------------------------------------------------------------------------------
+
+
+class BrokenGroups:
+    """A metadata store whose groups cannot be saved."""
+
+    def __init__(self, inner: Any, error: Exception) -> None:
+        self._inner = inner
+        self._error = error
+        self.groups: Any = self
+        self.is_broken = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name) if hasattr(self._inner, name) else getattr(self._inner.groups, name)
+
+    async def save(self, *arguments: Any) -> None:
+        if self.is_broken:
+            raise self._error
+        await self._inner.groups.save(*arguments)
+
+
+JOIN = JoinRequest(
+    member_id="",
+    instance_id=None,
+    client_id="c",
+    client_host="/h",
+    session_timeout_ms=10_000,
+    rebalance_timeout_ms=60_000,
+    protocol_type="consumer",
+    protocols=RANGE,
+    requires_known_id=False,
+    can_skip_assignment=False,
+)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a bug"), NotFound("no such group")], ids=["bug", "NotFound"])
+def test_members_are_answered_when_the_save_of_their_group_ends_in_an_unknown_error(error: Exception) -> None:
+    @virtual_time
+    async def body() -> None:
+        metadata = await open_metadata("memory:///")
+        store: Any = BrokenGroups(metadata, error)
+        found = await register(metadata.servers, "1", zone=None, endpoints={}, version="", timeout_ms=6_000)
+        coordinator = Coordinator(store, found.server, GroupSettings(initial_rebalance_delay_ms=0))
+        joined = await coordinator.join("g", JOIN)
+        sync = ("g", joined.member_id, None, joined.generation, (None, None), {joined.member_id: b"all"})
+
+        with pytest.raises(GroupRefusal) as refused:
+            async with asyncio.timeout(600):
+                await coordinator.sync(*sync)
+        store.is_broken = False
+        synced = await coordinator.sync(*sync)
+
+        assert refused.value.problem is Problem.COORDINATOR_UNAVAILABLE
+        assert synced.assignment == b"all"
+        await coordinator.close()
+        await metadata.close()
+
+    body()
+
+
+# -- subscriptions ---------------------------------------------------------------------------------------------------
+
+
+class BrokenReader(KeyReader):
+    """Meets a bug in one entry."""
+
+    def traits(self, batch: memoryview) -> EntryTraits:
+        if b"poison" in bytes(batch):
+            broken()
+        return super().traits(batch)
+
+
+@virtual_time
+async def test_an_entry_that_meets_a_bug_ends_its_subscription_and_no_other() -> None:
+    async with lake() as made:
+        streams, service = await made.serve()
+        victim = await attach(service, made.partition, subscription="victim", reader=BrokenReader())
+        other = await attach(service, made.partition, subscription="other")
+
+        await append(streams, made.view, batch_of(b"poison"))
+        await victim.until(lambda: bool(victim.closings))
+        await append(streams, made.view, batch_of(b"b"))
+
+        assert victim.closings == [Closed.FAILED]
+        assert await other.got(2) == [0, 1]
+
+
+@virtual_time
+async def test_a_partition_that_meets_a_bug_while_it_is_released_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise this server would hold it for ever and deliver nothing: its consumers would wait."""
+    async with lake() as made:
+        streams, service = await made.serve()
+        consumer = await attach(service, made.partition)
+        leases = made.stores.metadata.leases
+        with monkeypatch.context() as patched:
+            patched.setattr(leases, "release", lambda lease: broken())
+            await service._holdings.leave(service._holdings.all()[0], Closed.MOVED)
+
+        again = await attach(service, made.partition)
+        await append(streams, made.view, batch_of(b"a"))
+
+        assert consumer.closings == [Closed.MOVED]
+        assert await again.got(1) == [0]
+
+
+@virtual_time
+async def test_a_consumer_that_cannot_be_closed_keeps_no_other_open() -> None:
+    class Broken(Consumer):
+        def closed(self, reason: Closed) -> None:
+            broken()
+
+    async with lake() as made:
+        _, service = await made.serve()
+        await attach(service, made.partition, consumer=Broken())
+        other = await attach(service, made.partition, name="other")
+
+        await service.drain()
+
+        assert other.closings == [Closed.MOVED]
