@@ -156,8 +156,8 @@ async def test_the_kept_table_of_a_deleted_stream_is_kept_up(lake: Lake) -> None
     assert await rows(lake, stream) == 2
 
 
-@scene
 @pytest.mark.parametrize("can_exclude", [True, False], ids=["sql", "rest"])
+@scene
 async def test_metadata_files_of_a_dropped_table_are_swept(lake: Lake, can_exclude: bool) -> None:
     """A REST catalog may execute the creation late, and a table without its first file would block the name."""
     dropped = await with_two_files(lake, table__on_delete="drop")

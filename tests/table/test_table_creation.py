@@ -167,20 +167,25 @@ async def test_no_creation_begun_for_a_stream_that_was_deleted_since_succeeds_af
     assert await first_versions(store[0], stream) == []
 
 
+@pytest.mark.parametrize("point", ["create_namespace_if_not_exists", "_name_first"])
 async def test_a_stream_whose_name_becomes_free_during_a_creation_has_one_table(
-    workers: list[IcebergTables], store: tuple[ObjectStore, str], tmp_path: Path
+    workers: list[IcebergTables], store: tuple[ObjectStore, str], point: str
 ) -> None:
-    """One worker creates `orders_<id>` since another stream's table is `orders`; that one is dropped, and a second worker creates."""
+    """Two workers create, one `orders` and one `orders_<id>`: another stream's table was `orders`, until it was dropped in between.
+
+    The first worker stands still before it reads the permit, or after it has chosen the name.
+    """
     other, stream = a_stream(number=6), a_stream()
     await workers[1].ensure(other)
     work = Work(store[0], stream)
+    steps = [lambda: workers[1].drop(other), lambda: workers[1].ensure(stream)]
 
     async def free_the_name() -> None:
-        await workers[1].drop(other)
-        await workers[1].ensure(stream)
+        for step in steps if point == "_name_first" else reversed(steps):
+            await step()
         await workers[1].commit(stream, commit_of(await work.append(1, 0, 1)), closed_tasks=[])
 
-    with meanwhile(workers[0], "_name_first", free_the_name):
+    with meanwhile(workers[0], point, free_the_name):
         await workers[0].ensure(stream)
     state = await workers[0].commit(stream, commit_of(await work.append(2, 1, 2)), closed_tasks=[])
 
