@@ -118,9 +118,13 @@ class MemoryTables(Tables):
         """Tables that were renamed to a name other than their stream's."""
 
     @override
-    async def ensure(self, stream: Stream, *, has_predecessor: PredecessorCheck = no_predecessor) -> TableState:
+    async def ensure(
+        self, stream: Stream, *, has_predecessor: PredecessorCheck = no_predecessor, check: CommitCheck = unchecked
+    ) -> TableState:
         """Return the table, creating it if needed. Unlike in a real catalog, a drop names the stream and is never late."""
         await asyncio.sleep(0)
+        if stream.number not in self.tables:
+            await check()
         table = self.tables.get(stream.number)
         if table is None:
             taken = {other.identifier for other in self.tables.values()}

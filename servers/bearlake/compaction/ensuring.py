@@ -1,6 +1,7 @@
 """Creates the table of a stream, unless the stream was deleted or should have none.
 
-A catalog cannot create a table on a condition of the metadata store. The worker therefore reads the stream again after it has created
+A catalog cannot create a table on a condition of the metadata store. Each attempt of a creation therefore reads the stream again: in a
+SQL catalog, a drop excludes all attempts that have read it earlier (decision 111). The worker also reads the stream after it has created
 the table, and drops the table if the stream was deleted in between. If the worker dies first, upkeep drops the empty table.
 """
 
@@ -39,9 +40,12 @@ async def ensure_table(stream: Stream, streams: StreamCatalog, tables: Tables) -
     async def has_predecessor() -> bool:
         return await _has_predecessor(now, streams)
 
-    state = await tables.ensure(now, has_predecessor=has_predecessor)
-    try:
+    async def check() -> None:
         await _living(now, streams)
+
+    state = await tables.ensure(now, has_predecessor=has_predecessor, check=check)
+    try:
+        await check()
     except StreamDeleted:
         if stream_configs.table_rules(now.name, now.configs).is_dropped_on_delete:
             await tables.drop(now)

@@ -36,8 +36,8 @@ log = logging.getLogger(__name__)
 TABLE_PREFIX = "table/"
 _DATA_FILE = re.compile(r"table/[^/]+/[^/]+-([0-9a-f]{8})/data/[0-9a-f]{16}-[^/]+\.parquet")
 """A data file written by compaction; other engines may have files beside it. The group is the start of its stream's id."""
-_METADATA_FILE = re.compile(r"table/[^/]+/[^/]+-([0-9a-f]{8})/metadata/(?!00000-)[^/]+(\.avro|\.metadata\.json)")
-"""A metadata file of a table, except the first: a catalog may execute a late creation of the table at any time."""
+_METADATA_FILE = re.compile(r"table/[^/]+/[^/]+-([0-9a-f]{8})/metadata/(00000-)?[^/]+(\.avro|\.metadata\.json)")
+"""A metadata file of a table. The second group tells the first version's, which a late creation of the table may name."""
 
 
 class Sweeper:
@@ -181,10 +181,16 @@ class Sweeper:
         return sorted(known - kept)
 
     async def _of_dropped(self, stream: Stream, keys: Collection[str]) -> Collection[str]:
-        """Return the metadata files if the table was dropped with its stream: no commit can restore it, as a new table has a new UUID."""
-        if not stream.is_deleted or _is_wanted(stream) or await self._tables.state(stream) is not None:
+        """Return the metadata files if the table was dropped with its stream: no commit can restore it, as a new table has a new UUID.
+
+        First versions stay if the catalog cannot exclude a late creation: it would list a table without metadata, and block its name.
+        """
+        if not stream.is_deleted or _is_wanted(stream):
             return ()
-        return keys if await self._is_absent(stream) else ()
+        is_absent = await self._tables.is_absent(stream)
+        if is_absent is None:
+            return [key for key in keys if not _is_first_version(key)]
+        return keys if is_absent else ()
 
     async def _by_stream(self, keys: Collection[str]) -> AsyncIterator[tuple[Stream, list[str]]]:
         """Yield the streams whose table folders may have the files, each with those files."""
@@ -225,6 +231,11 @@ def _is_wanted(stream: Stream) -> bool:
     """Return whether the stream should have a table, by its configs."""
     rules = stream_configs.table_rules(stream.name, stream.configs)
     return rules.is_enabled and not (stream.is_deleted and rules.is_dropped_on_delete)
+
+
+def _is_first_version(key: str) -> bool:
+    found = _METADATA_FILE.fullmatch(key)
+    return found is not None and found.group(2) is not None
 
 
 def _is_newer_by_key(key: str, before_ms: int) -> bool:

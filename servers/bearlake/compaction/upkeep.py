@@ -89,10 +89,9 @@ class TableUpkeep:
 
     async def _drop(self, stream: Stream) -> bool:
         """Drop a stream's table; return whether it was already gone."""
-        if await self._tables.state(stream) is None:
-            return True
-        await self._tables.drop(stream)
-        return False
+        is_gone = await self._tables.state(stream) is None
+        await self._tables.drop(stream)  # even then: excludes late creations
+        return is_gone
 
     def _has_turn(self, number: int) -> bool:
         """Return whether it is this deleted stream's turn; streams come in order of number."""

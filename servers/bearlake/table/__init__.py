@@ -7,6 +7,7 @@ has the interface and needs neither pyarrow nor pyiceberg; `table/model.py` has 
     writer.py   rows → Parquet file (+ its `DataFile`)       reader.py   row groups → record batches
     iceberg.py  `Tables` on PyIceberg, on its own threads    marks.py    which tasks a table has applied; pure
     naming.py   a stream's table name and folder             lookup.py   finds and creates a stream's table
+    creation.py permits of creations in SQL catalogs
     io.py       Iceberg's metadata files in our object store
     catalog.py  the catalog (SQLite, PostgreSQL, REST)       commit.py   append and replace, exactly once
     upkeep.py   snapshot expiry, files of live snapshots     query.py    SQL over tables (DuckDB)
@@ -25,7 +26,8 @@ from bearlake.metadata.model import Stream
 from bearlake.table.model import TableCommit, TableState, TableSummary, Unmergeable
 
 CommitCheck: TypeAlias = Callable[[], Awaitable[None]]
-"""Called in each attempt of a commit, after the attempt has loaded the version that it replaces. An exception ends the commit."""
+"""Called in each attempt of a commit, after the attempt has loaded the version that it replaces (or, for a creation, has read its permit).
+An exception ends the call."""
 
 
 async def unchecked() -> None:
@@ -47,12 +49,17 @@ class Tables(Protocol):
     The catalog's libraries block: implementations call them on their own bounded threads, with deadlines.
     """
 
-    async def ensure(self, stream: Stream, *, has_predecessor: PredecessorCheck = no_predecessor) -> TableState:
+    async def ensure(
+        self, stream: Stream, *, has_predecessor: PredecessorCheck = no_predecessor, check: CommitCheck = unchecked
+    ) -> TableState:
         """Return the stream's table; create it if it does not exist.
 
         If the catalog drops tables by name only, as Iceberg REST does, a late drop of a predecessor's table could drop a new table of the
         same name. Before a creation in such a catalog, `has_predecessor` is called; if True, the table is named
         `<name>_<first 8 digits of the id>` (decision 97).
+
+        Each attempt to create the table calls `check`, whose exception ends the call. In a SQL catalog, the attempt reads its permit first
+        (decision 111): once `check` would refuse, `drop` or `is_absent` excludes the creation permanently.
 
         Raises:
             Conflict: the table's names are taken by other tables, or its columns are not ours.
@@ -94,7 +101,8 @@ class Tables(Protocol):
     async def is_absent(self, stream: Stream) -> bool | None:
         """Return whether no table in the catalog, under any name, has its files in the stream's folder.
 
-        None: no table exists under the stream's names, but the catalog cannot tell whether the table was renamed.
+        True also excludes every creation of the table that began earlier, however late the catalog executes it. None: no table exists
+        under the stream's names, but the catalog cannot tell whether the table was renamed, and may execute a creation later.
         """
 
     async def live_files(self, stream: Stream, keys: Collection[str]) -> set[str] | None:
@@ -108,6 +116,8 @@ class Tables(Protocol):
 
     async def drop(self, stream: Stream) -> None:
         """Drop the table from the catalog; no-op if absent. The sweeper deletes the table's files.
+
+        In a SQL catalog, a creation that began before the call cannot happen after it.
 
         Never drops another owner's table, however late the catalog executes the drop: see `ensure` for catalogs that drop by name.
         """

@@ -13,6 +13,7 @@ All functions block. Source: Apache Iceberg REST specification; PyIceberg 0.12, 
 import logging
 import ssl
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
@@ -21,17 +22,22 @@ from pyiceberg.catalog import Catalog, MetastoreCatalog
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.io import load_file_io
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.table import CommitTableResponse, Table
-from pyiceberg.table.metadata import TableMetadata, TableMetadataV2, TableMetadataV3
+from pyiceberg.table.locations import load_location_provider
+from pyiceberg.table.metadata import TableMetadata, TableMetadataV2, TableMetadataV3, new_table_metadata
 from pyiceberg.table.update import RemoveSnapshotsUpdate, TableRequirement, TableUpdate, ValidatableTableRequirement
 from pyiceberg.typedef import Identifier
 from requests import PreparedRequest, Response, Session
 from requests.adapters import HTTPAdapter
-from sqlalchemy import URL, create_engine, delete, event, make_url, select
+from sqlalchemy import URL, create_engine, delete, event, make_url
 from sqlalchemy.exc import InvalidatePoolError, OperationalError, ProgrammingError
 from typing_extensions import override
 
-from bearlake.errors import Invalid, Unavailable
+from bearlake.errors import BearlakeError, Invalid, Unavailable
+from bearlake.table import schema
+from bearlake.table.creation import Creation, CreationLost, Creations
 from bearlake.table.foreign import BROKEN
 from bearlake.table.settings import TableSettings
 
@@ -75,7 +81,7 @@ def lighten(metadata: TableMetadata) -> TableMetadata:
 
 
 class ConditionalCatalog(SqlCatalog, Catalog):
-    """A SQL catalog on an engine with deadlines; drops a table only if its version is unchanged."""
+    """A SQL catalog on an engine with deadlines; creates a table only with a permit, and drops it only if its version is unchanged."""
 
     def __init__(
         self, settings: TableSettings, properties: Mapping[str, str], url: URL, arguments: Mapping[str, Any]
@@ -89,6 +95,7 @@ class ConditionalCatalog(SqlCatalog, Catalog):
             pool_timeout=settings.catalog_deadline_ms / 1000,
             hide_parameters=True,
         )
+        self.creations = Creations(self.engine, settings.catalog_name)
         self._on_connect(settings)
         try:
             self._init_catalog()
@@ -132,14 +139,47 @@ class ConditionalCatalog(SqlCatalog, Catalog):
         with self.engine.begin() as connection:
             return bool(connection.execute(statement).rowcount)
 
+    def create_permitted(
+        self, identifier: tuple[str, str], location: str, properties: Mapping[str, str], creation: Creation
+    ) -> None:
+        """Create a table of our schema with a permit; see `table/creation.py`. A lost creation deletes its metadata file.
+
+        Raises:
+            CreationLost: certainly not created.
+            Any other exception: outcome unknown.
+        """
+        provider = load_location_provider(table_location=location, table_properties=dict(properties))
+        path = provider.new_table_metadata_file_location()
+        metadata = new_table_metadata(
+            location=location,
+            schema=schema.iceberg_schema(),
+            partition_spec=UNPARTITIONED_PARTITION_SPEC,
+            sort_order=schema.iceberg_sort_order(),
+            properties=dict(properties),
+        )
+        files = load_file_io(properties=self.properties, location=path)
+        self._write_metadata(metadata, files, path)
+        try:
+            self._name_first(identifier, path, creation)
+        except CreationLost:
+            with suppress(BearlakeError):  # upkeep deletes the file later
+                files.delete(path)
+            raise
+
+    def _name_first(self, identifier: tuple[str, str], path: str, creation: Creation) -> None:
+        """Run the statements that name a new table's metadata file. Raises as `create_permitted` does."""
+        row = self._create_table_row(*identifier, path)
+        self.creations.insert(creation, row)
+
     def identifiers_under(self, key: str) -> list[tuple[str, str]]:
         """Return (namespace, name) of all tables with metadata in the folder `key`, whatever their names. One statement."""
-        statement = select(IcebergTables.table_namespace, IcebergTables.table_name).where(
-            IcebergTables.catalog_name == self.name,
-            IcebergTables.metadata_location.contains(f"/{key}/metadata/", autoescape=True),
-        )
         with self.engine.connect() as connection:
-            return [(row[0], row[1]) for row in connection.execute(statement)]
+            return [(row[0], row[1]) for row in connection.execute(self.creations.under(key))]
+
+    def named_under(self, key: str) -> list[str]:
+        """Return the current metadata locations in the folder `key`. One statement."""
+        with self.engine.connect() as connection:
+            return [row[2] for row in connection.execute(self.creations.under(key)) if row[2] is not None]
 
     def close(self) -> None:
         """Close the connections."""

@@ -79,15 +79,22 @@ class IcebergTables(Tables):
         self._lookup: Lookup | None = None
 
     @override
-    async def ensure(self, stream: Stream, *, has_predecessor: PredecessorCheck = no_predecessor) -> TableState:
-        """Return or create the table. `has_predecessor` runs on the event loop."""
+    async def ensure(
+        self, stream: Stream, *, has_predecessor: PredecessorCheck = no_predecessor, check: CommitCheck = unchecked
+    ) -> TableState:
+        """Return or create the table. `has_predecessor` and `check` run on the event loop."""
 
         async def ask() -> bool:
             return await has_predecessor()
 
-        return await self.run(
-            stream.name, lambda: self._state(self.lookup().ensure(stream, lambda: self.bridge.call(ask)))
-        )
+        async def ask_check() -> None:
+            await check()
+
+        def ensure() -> TableState:
+            table = self.lookup().ensure(stream, lambda: self.bridge.call(ask), lambda: self.bridge.call(ask_check))
+            return self._state(table)
+
+        return await self.run(stream.name, ensure)
 
     @override
     async def state(self, stream: Stream) -> TableState | None:

@@ -19,12 +19,13 @@ from bearlake.errors import Conflict, Unavailable
 from bearlake.metadata.model import Stream
 from bearlake.table import schema
 from bearlake.table.catalog import ConditionalCatalog
+from bearlake.table.creation import Creation, CreationLost
 from bearlake.table.io import Locations, Outside
 from bearlake.table.marks import STREAM_ID_PROPERTY
 from bearlake.table.naming import location_key, table_identifiers
 from bearlake.table.settings import TableSettings
 
-_CREATE_TRIES = 3
+_CREATE_TRIES = 10
 _DROP_TRIES = 10
 _FIND_TRIES = 3
 
@@ -55,26 +56,27 @@ class Lookup:
         self._found.pop(str(stream.id), None)
         return self._find_renamed(stream)
 
-    def ensure(self, stream: Stream, has_predecessor: Callable[[], bool] = lambda: False) -> Table:
+    def ensure(
+        self,
+        stream: Stream,
+        has_predecessor: Callable[[], bool] = lambda: False,
+        check: Callable[[], None] = lambda: None,
+    ) -> Table:
         """Return the stream's table; create it if absent. See `Tables.ensure`.
 
         Raises:
-            Conflict: both names are taken by other tables, or its columns are not ours.
+            Conflict: both names are taken by others, or its columns are not ours, or others came first on every attempt.
         """
         for _ in range(_CREATE_TRIES):
             if (table := self.find(stream)) is not None:
                 return table
-            names: tuple[tuple[str, str], ...] = table_identifiers(stream)
-            if not isinstance(self.catalog, ConditionalCatalog) and has_predecessor():
-                names = names[1:]
-            name = next((one for one in names if not self._belongs_to_others(one, stream)), None)
-            if name is None:
-                raise Conflict(f"stream {stream.name}: the tables {table_identifiers(stream)} belong to others")
             try:
-                return self._create(stream, name)
-            except TableAlreadyExistsError:  # created by another worker, for this stream or another
+                self._create(stream, has_predecessor, check)
+            except (TableAlreadyExistsError, CreationLost):  # another worker came first, for this stream or another
                 continue
-        raise Conflict(f"stream {stream.name}: its table's name is taken again and again")
+        if (table := self.find(stream)) is not None:
+            return table
+        raise Conflict(f"stream {stream.name}: its table's name or permit is taken again and again")
 
     def drop(self, stream: Stream) -> None:
         """Drop the stream's table from the catalog; no-op if absent. See `Tables.drop`.
@@ -82,6 +84,7 @@ class Lookup:
         Raises:
             Unavailable: concurrent commits on every attempt.
         """
+        self._fence_creations(stream)
         for _ in range(_DROP_TRIES):
             if (table := self.find(stream)) is None:
                 return
@@ -95,9 +98,14 @@ class Lookup:
 
     def is_absent(self, stream: Stream) -> bool | None:
         """Return whether the catalog has no table of the stream; see `Tables.is_absent`."""
+        self._fence_creations(stream)
         if self.find(stream) is not None:
             return False
         return True if isinstance(self.catalog, ConditionalCatalog) else None
+
+    def _fence_creations(self, stream: Stream) -> None:
+        if isinstance(self.catalog, ConditionalCatalog):
+            self.catalog.creations.fence(stream.id)
 
     def _find_renamed(self, stream: Stream) -> Table | None:
         """Return the stream's table under a new name, if it was renamed. A second table in its folder would share its files."""
@@ -131,21 +139,35 @@ class Lookup:
         except Outside:
             return True
 
-    def _create(self, stream: Stream, identifier: tuple[str, str]) -> Table:
+    def _create(self, stream: Stream, has_predecessor: Callable[[], bool], check: Callable[[], None]) -> None:
+        """Create the table under the first free name. The permit is read before `check` and before the names are looked up."""
+        names: tuple[tuple[str, str], ...] = table_identifiers(stream)
+        namespace = names[0][0]
         with suppress(NamespaceAlreadyExistsError, IntegrityError):  # created by another worker at the same time
-            self.catalog.create_namespace_if_not_exists(identifier[0])
+            self.catalog.create_namespace_if_not_exists(namespace)
+        permit = None
+        if isinstance(self.catalog, ConditionalCatalog):
+            permit = self.catalog.creations.permit(namespace, stream.id)
+        elif has_predecessor():
+            names = names[1:]
+        check()
+        name = next((one for one in names if not self._belongs_to_others(one, stream)), None)
+        if name is None:
+            raise Conflict(f"stream {stream.name}: the tables {table_identifiers(stream)} belong to others")
+        location = self.locations.location(location_key(stream))
+        properties = schema.table_properties(self.settings, str(stream.id))
+        if isinstance(self.catalog, ConditionalCatalog) and permit is not None:
+            creation = Creation(stream_id=stream.id, permit=permit, folder=location_key(stream))
+            self.catalog.create_permitted(name, location, properties, creation)
+            return
         self.catalog.create_table(
-            identifier,
+            name,
             schema.iceberg_schema(),
-            location=self.locations.location(location_key(stream)),
+            location=location,
             partition_spec=UNPARTITIONED_PARTITION_SPEC,
             sort_order=schema.iceberg_sort_order(),
-            properties=schema.table_properties(self.settings, str(stream.id)),
+            properties=properties,
         )
-        table = self.catalog.load_table(identifier)
-        _check_columns(table)
-        self._found[str(stream.id)] = identifier
-        return table
 
 
 def _is_owned(table: Table, stream: Stream) -> bool:

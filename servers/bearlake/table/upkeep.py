@@ -6,8 +6,9 @@ them, and that commit fails. Other unnamed files may belong to a running commit,
 table before the fence can no longer happen (decision 96). The grace period only avoids a fence for every running commit.
 
 Not deleted: manifests and manifest lists of other engines, unless our expiry has released them. Spark and Flink reuse manifests that
-they wrote earlier, and a fence does not exclude the first commit to a new branch, which replaces nothing. Also not deleted: the first
-metadata file of a table, because the creation may still be running and no fence stops a creation.
+they wrote earlier, and a fence does not exclude the first commit to a new branch, which replaces nothing. The first metadata file of a
+creation that was lost or given up is deleted after the catalog has fenced the creation's permit (`creation.py`). A REST catalog has no
+permits, and writes first metadata files itself: there they stay.
 
 All functions block. Source: Apache Iceberg table spec, "Snapshot Retention Policy"; Java's `RemoveSnapshots`, by its docs.
 """
@@ -15,6 +16,7 @@ All functions block. Source: Apache Iceberg table spec, "Snapshot Retention Poli
 import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
+from uuid import UUID
 
 from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import ManifestContent
@@ -26,9 +28,10 @@ from pyiceberg.types import TimestamptzType
 
 from bearlake.objects import ObjectInfo
 from bearlake.table import schema
-from bearlake.table.commit import FORMAT_VERSION, OURS_PREFIX, Attempt, Committer
+from bearlake.table.catalog import ConditionalCatalog
+from bearlake.table.commit import FORMAT_VERSION, OURS_PREFIX, Attempt, Committer, reload
 from bearlake.table.io import METADATA_SUFFIXES, Locations, StoreBridge
-from bearlake.table.marks import TASKS_SUMMARY
+from bearlake.table.marks import STREAM_ID_PROPERTY, TASKS_SUMMARY
 from bearlake.table.model import SnapshotSummary, TableState, TableSummary
 from bearlake.table.names import MetadataNames
 
@@ -129,16 +132,33 @@ def delete_unnamed(
     old = {found.key for found in suspects if found.modified_ms < before_ms and _is_fenced_off(found.key)}
     if (old & unnamed) - dead and table.metadata.format_version == FORMAT_VERSION:
         dead |= (old & unnamed) - _named(committer.fence(table), bridge.locations, names)
+    first = {found.key for found in suspects if found.modified_ms < before_ms and is_first_version(found.key)}
+    dead |= _never_created(table, first & unnamed, bridge.locations, names)
     if dead:
         bridge.delete(sorted(dead))
     return len(dead)
+
+
+def is_first_version(key: str) -> bool:
+    """Return whether the file is the first metadata file of a table, or of a creation that never succeeded."""
+    name = key.rpartition("/")[2]
+    return name.startswith(FIRST_VERSION_PREFIX) and name.endswith(METADATA_JSON_SUFFIX)
+
+
+def _never_created(table: Table, first: set[str], locations: Locations, names: MetadataNames) -> set[str]:
+    """Return the first metadata files that no table names or will name. Fences the stream's creations."""
+    if not first or not isinstance(table.catalog, ConditionalCatalog):
+        return set()
+    table.catalog.creations.fence(UUID(table.metadata.properties[STREAM_ID_PROPERTY]))
+    others = table.catalog.named_under(locations.key(table.metadata.location))
+    return first - _named(reload(table), locations, names) - {locations.key_or_none(other) for other in others}
 
 
 def _is_fenced_off(key: str) -> bool:
     """Return whether a fence excludes all commits that may name the file: it belongs to one attempt, which replaces one version."""
     name = key.rpartition("/")[2]
     if name.endswith(METADATA_JSON_SUFFIX):
-        return not name.startswith(FIRST_VERSION_PREFIX)
+        return not is_first_version(key)
     return _OURS.fullmatch(name) is not None
 
 

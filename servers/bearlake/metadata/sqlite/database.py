@@ -60,15 +60,17 @@ class Database:
         self.writer: sqlite3.Connection
         self.reader: sqlite3.Connection
 
-    async def open(self, prepare: Callable[[sqlite3.Connection], None]) -> None:
-        """Connect, and run `prepare` (migrations) on the writing connection."""
+    async def open(
+        self, prepare: Callable[[sqlite3.Connection], None], before: Callable[[str], None] = lambda path: None
+    ) -> None:
+        """Run `before` on the file (not in memory), connect, and run `prepare` on the writing connection; both block."""
         if not self._is_inline:
             self._executors = [
                 ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
                 for name in ("metadata-write", "metadata-read")
             ]
         try:
-            await self.run(self._connect, prepare)
+            await self.run(self._connect, prepare, before)
         except BaseException:
             await self.close()
             raise
@@ -194,7 +196,9 @@ class Database:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
 
-    def _connect(self, prepare: Callable[[sqlite3.Connection], None]) -> None:
+    def _connect(self, prepare: Callable[[sqlite3.Connection], None], before: Callable[[str], None]) -> None:
+        if not self._is_inline:
+            before(self.path)
         self.writer = self._connection()
         self._turn_to_wal()
         self.writer.execute(f"PRAGMA synchronous = {self._settings.synchronous}")

@@ -1,6 +1,7 @@
 """The SQLite backend as a whole: opens the file, holds the nouns."""
 
 import base64
+import random
 import sqlite3
 import uuid
 from collections.abc import Callable
@@ -34,6 +35,7 @@ from bearlake.metadata.sqlite.servers import SqliteLeases, SqliteServers
 from bearlake.metadata.sqlite.settings import SqliteSettings
 from bearlake.metadata.sqlite.streams import SqliteStreams
 from bearlake.metadata.sqlite.tasks import SqliteTasks
+from bearlake.metadata.sqlite.upgrade import upgrade
 from bearlake.metadata.subscriptions import CursorStore
 
 
@@ -44,6 +46,7 @@ class SqliteMetadata(Metadata):
         self, path: Path | None, settings: SqliteSettings, clock: Clock, new_uuid: Callable[[], uuid.UUID]
     ) -> None:
         self._database = Database(path, settings)
+        self._busy_timeout_ms = settings.busy_timeout_ms
         self._clock = clock
         self._new_uuid = new_uuid
         self._log = SqliteLog(self._database, settings, clock)
@@ -65,10 +68,13 @@ class SqliteMetadata(Metadata):
         Raises:
             Unsupported: a newer program has used the store.
             Corrupt: the file is not a SQLite file, or is damaged.
-            Unavailable: the file cannot be opened.
+            Unavailable: the file cannot be opened, or has an older layout while another process has it open.
         """
-        await self._database.open(self._prepare)
+        await self._database.open(self._prepare, self._upgrade)
         await self._database.run(self._log.prepare)
+
+    def _upgrade(self, path: str) -> None:
+        upgrade(path, self._clock.now_ms(), wait_ms=self._busy_timeout_ms, randomness=random.Random())  # noqa: S311
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         migrate(connection, self._clock.now_ms())
