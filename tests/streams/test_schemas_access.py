@@ -97,4 +97,4 @@ async def test_writing_values_registers_as_the_caller(schemas: Schemas, grants: 
     grants.granted = {(Operation.WRITE, "t-value")}
     writer = await payloads.writer(GUEST, Choice(type=DRAFT.type, text=DRAFT.text), "t", "value", payloads.budget())
 
-    assert writer.write(1) == b"\0\0\0\0\1\2"
+    assert await payloads.write_all(writer, [b"1"], payloads.budget()) == [b"\0\0\0\0\1\2"]

@@ -14,7 +14,7 @@ import sys
 
 from bearlake.streams.schemas.confined import evaluator, frames, work
 from bearlake.streams.schemas.confined.frames import Answer
-from bearlake.streams.schemas.confined.limits import EXIT_MEMORY, Limits
+from bearlake.streams.schemas.confined.limits import COMPILING_NICENESS, EXIT_MEMORY, Limits
 from bearlake.streams.schemas.formats import protobuf
 from bearlake.streams.schemas.memory_files import memory_file
 
@@ -56,7 +56,7 @@ class _Compiling:
         """Run the request in the child; never returns."""
         code = 1
         try:
-            self._limits.confine()
+            self._limits.confine(COMPILING_NICENESS)
             self._limits.start_request(processor_ms)
             frames.write_all(descriptor, work.answer(request))
             code = 0

@@ -15,8 +15,10 @@ from pathlib import Path
 NEVER_CORE_BYTES = 1
 """The core size limit that suppresses core files and piped core handlers; piped handlers ignore a limit of 0."""
 
-LOWER_PRIORITY = 10
-"""Niceness: a child gets a tenth of a processor next to a busy server, and all of it next to an idle one."""
+COMPILING_NICENESS = 10
+"""A child that compiles gets a tenth of a processor next to a busy server, and all of it next to an idle one."""
+VALUES_NICENESS = 5
+"""A child that reads and writes values gets a third of a processor next to a busy server, and all of it next to an idle one."""
 EXIT_MEMORY = 3
 """Exit code of a child whose Python ran out of memory."""
 
@@ -32,14 +34,14 @@ class Limits:
     answer_bytes_max: int
     """Size of each file that the child writes, the answer included. The signal is SIGXFSZ."""
 
-    def confine(self) -> None:
+    def confine(self, niceness: int) -> None:
         """Apply the limits to this process for the rest of its life, and close its standard files."""
         for number in (signal.SIGPROF, signal.SIGALRM, signal.SIGXCPU, signal.SIGXFSZ, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)  # Python ignores some of these signals
         nothing = os.open(os.devnull, os.O_RDWR)
         for standard in (0, 1, 2):
             os.dup2(nothing, standard)
-        os.nice(LOWER_PRIORITY)  # requests without schemas have priority
+        os.nice(niceness)  # requests without schemas have priority
         with contextlib.suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text(
                 "1000"

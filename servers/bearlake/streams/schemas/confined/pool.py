@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from bearlake.errors import Unavailable
-from bearlake.streams.schemas.budget import Budget
+from bearlake.streams.schemas.budget import Allowance, Budget
 from bearlake.streams.schemas.compiled import Compiled
 from bearlake.streams.schemas.confined import frames
 from bearlake.streams.schemas.confined.frames import Answer
@@ -101,8 +101,8 @@ class Pool:
         self, schema: Compiled, texts: Sequence[bytes], budget: Budget | None = None
     ) -> list[bytes | Unfit]:
         """Serialize values, given as JSON texts; an `Unfit` stands for a value that does not fit the schema."""
-        answer = await self._evaluate("write", schema, texts, budget or Budget(self._settings))
-        return _results(*self._judged(answer))
+        answer, allowance = await self._evaluate("write", schema, texts, budget or Budget(self._settings))
+        return _results(*self._judged(answer, "work on the values", allowance))
 
     async def read(
         self, schema: Compiled, values: Sequence[bytes], budget: Budget | None = None
@@ -112,9 +112,9 @@ class Pool:
         An answer that would become too large ends earlier, with at least one value.
         """
         budget = budget or Budget(self._settings)
-        answer = await self._evaluate("read", schema, values, budget)
+        answer, allowance = await self._evaluate("read", schema, values, budget)
         try:
-            return _results(*self._judged(answer))
+            return _results(*self._judged(answer, "work on the values", allowance))
         except SchemaTooLarge as error:
             if answer.status == 0:  # the schema itself is too large
                 raise
@@ -131,9 +131,11 @@ class Pool:
         allowance = budget.compiling(self._limits.answer_bytes_max)
         answer = await self._compiling.ask([Call(encode, allowance.processor_ms)], size_bytes)
         budget.spend(answer.processor_ms)
-        return self._judged(answer, allowance.processor_ms)
+        return self._judged(answer, "schema", allowance)
 
-    async def _evaluate(self, work: str, schema: Compiled, values: Sequence[bytes], budget: Budget) -> Answer:
+    async def _evaluate(
+        self, work: str, schema: Compiled, values: Sequence[bytes], budget: Budget
+    ) -> tuple[Answer, Allowance]:
         size_bytes = sum(map(len, values))
         allowance = budget.evaluating(size_bytes)
 
@@ -144,6 +146,7 @@ class Pool:
                 "schema": schema.digest,
                 "answer_bytes_max": allowance.answer_bytes,
                 "depth_max": self._settings.value_depth_max,
+                "processor_ms": allowance.processor_ms,
                 "compiled": compiled,
                 "compiled_parts": len(parts),
             }
@@ -155,9 +158,9 @@ class Pool:
         ]
         answer = await self._evaluating.ask(calls, size_bytes)
         budget.spend(answer.processor_ms)
-        return answer
+        return answer, allowance
 
-    def _judged(self, answer: Answer, processor_ms: int | None = None) -> tuple[dict[str, Any], list[bytes]]:
+    def _judged(self, answer: Answer, what: str, allowance: Allowance) -> tuple[dict[str, Any], list[bytes]]:
         """Return an answer's head (Any: JSON) and parts; raises the child's error, or the error for the way that the child ended."""
         if answer.status == 0:
             head, parts = frames.unpacked(answer.message)
@@ -169,22 +172,23 @@ class Pool:
                 log.error("a compiler of schemas failed unexpectedly", extra={"fault": head["fault"]})
                 raise InvalidSchema("Invalid schema: its compiler failed on it")
             return head, parts
-        used_ms = answer.processor_ms if processor_ms is None else processor_ms
-        reason, error = self._death(os.waitstatus_to_exitcode(answer.status), used_ms)
+        reason, error = self._death(os.waitstatus_to_exitcode(answer.status), what, allowance)
         metrics.REGISTRY_COMPILE_FAILURES.labels(reason).inc()
         log.warning("a child that compiled a schema was ended", extra={"reason": reason, "status": answer.status})
         raise error
 
-    def _death(self, code: int, used_ms: int) -> tuple[str, SchemaTooLarge | Unavailable]:
+    def _death(self, code: int, what: str, allowance: Allowance) -> tuple[str, SchemaTooLarge | Unavailable]:
         limits = self._limits
         if is_time(code):
-            return "time", SchemaTooLarge(f"The schema needs more than {used_ms / 1000:g} s of processor time")
+            return "time", SchemaTooLarge(
+                f"The {what} needs more than {allowance.processor_ms / 1000:g} s of processor time"
+            )
         if is_memory(code):
             size = f"{limits.memory_bytes_max / 1024 / 1024:g} MiB"
-            return "memory", SchemaTooLarge(f"The schema needs more than {size} of memory, or is nested too deeply")
+            return "memory", SchemaTooLarge(f"The {what} needs more than {size} of memory, or is nested too deeply")
         if -code == signal.SIGXFSZ:
             size = f"{limits.answer_bytes_max / 1024 / 1024:g} MiB"
-            return "size", SchemaTooLarge(f"The schema becomes larger than {size}")
+            return "size", SchemaTooLarge(f"The {what} becomes larger than {size}")
         return "other", Unavailable("the process that compiled the schema ended early, try again")
 
 

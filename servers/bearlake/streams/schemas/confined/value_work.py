@@ -1,6 +1,7 @@
 """Requests to the child that reads and writes values with the schemas that it keeps.
 
-    head    {"work": "write" | "read", "schema": digest, "answer_bytes_max": …, "depth_max": …, "compiled": head of the schema or null}
+    head    {"work": "write" | "read", "schema": digest, "answer_bytes_max": …, "depth_max": …,
+             "processor_ms": …, "compiled": head of the schema or null}
     parts   those of the compiled schema, if it is there; then a JSON text (write) or the bytes after the schema's id (read) per value
 
 The answer has one of these keys in its head:
@@ -57,10 +58,14 @@ class Known:
         return values
 
 
-def answer(request: bytes, known: Known, done: Callable[[int], None]) -> bytes:
-    """Answer a request; call `done` with the number of values after each one. Raises `MemoryError`."""
+def answer(request: bytes, known: Known, restart: Callable[[int], None], done: Callable[[int], None]) -> bytes:
+    """Answer a request. Raises `MemoryError`.
+
+    Calls `restart` with the processor time for the values, in milliseconds, after it made a schema ready; and `done` with the number of
+    values after each one.
+    """
     try:
-        return _answer(request, known, done)
+        return _answer(request, known, restart, done)
     except (InvalidSchema, SchemaTooLarge) as error:
         return frames.packed({"refused": [type(error).__name__, str(error)]})
     except RecursionError:
@@ -71,7 +76,7 @@ def answer(request: bytes, known: Known, done: Callable[[int], None]) -> bytes:
         return frames.packed({"fault": f"{type(error).__name__}: {error}"[:1000]})
 
 
-def _answer(request: bytes, known: Known, done: Callable[[int], None]) -> bytes:
+def _answer(request: bytes, known: Known, restart: Callable[[int], None], done: Callable[[int], None]) -> bytes:
     head, parts = frames.unpacked(request)
     values = known.get(head["schema"])
     compiled = head["compiled"]
@@ -80,6 +85,7 @@ def _answer(request: bytes, known: Known, done: Callable[[int], None]) -> bytes:
         if compiled is None:
             return frames.NEEDS_SCHEMA
         values = known.put(head["schema"], Compiled.from_parts(compiled, parts[:count]))
+        restart(head["processor_ms"])
     convert = _written if head["work"] == "write" else _read
     results: list[list[str] | None] = []
     found: list[bytes] = []
