@@ -98,9 +98,9 @@ async def events(url: str, process: psutil.Process) -> None:
 
 
 def used(process: psutil.Process) -> float:
-    """CPU seconds of the process."""
-    times = process.cpu_times()
-    return times.user + times.system
+    """CPU seconds of the process and its children, which evaluate schemas and values."""
+    every = [one.cpu_times() for one in (process, *process.children(recursive=True))]
+    return sum(one.user + one.system + one.children_user + one.children_system for one in every)
 
 
 def show(name: str, rate: float, unit: str) -> None:

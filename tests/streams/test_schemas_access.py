@@ -93,8 +93,8 @@ async def test_lists_hold_what_the_caller_may_know_of(schemas: Schemas, grants: 
 async def test_writing_values_registers_as_the_caller(schemas: Schemas, grants: Grants) -> None:
     payloads = Payloads(schemas)
     with pytest.raises(Denied):
-        await payloads.writer(GUEST, Choice(type=DRAFT.type, text=DRAFT.text), "t", "value")
+        await payloads.writer(GUEST, Choice(type=DRAFT.type, text=DRAFT.text), "t", "value", payloads.budget())
     grants.granted = {(Operation.WRITE, "t-value")}
-    writer = await payloads.writer(GUEST, Choice(type=DRAFT.type, text=DRAFT.text), "t", "value")
+    writer = await payloads.writer(GUEST, Choice(type=DRAFT.type, text=DRAFT.text), "t", "value", payloads.budget())
 
-    assert writer.write(1) == b"\0\0\0\0\1\2"
+    assert await payloads.write_all(writer, [b"1"], payloads.budget()) == [b"\0\0\0\0\1\2"]

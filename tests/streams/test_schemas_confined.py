@@ -18,17 +18,15 @@ from hypothesis import strategies as st
 
 from bearlake.errors import Overloaded, Unavailable
 from bearlake.metadata.open import open_metadata
-from bearlake.streams.principal import ANONYMOUS
+from bearlake.streams.schemas.budget import Budget
+from bearlake.streams.schemas.compiled import Compiled
 from bearlake.streams.schemas.confined import frames
 from bearlake.streams.schemas.confined.pool import Pool
 from bearlake.streams.schemas.formats import protobuf
-from bearlake.streams.schemas.formats.json_weight import weight
 from bearlake.streams.schemas.model import SchemaType
-from bearlake.streams.schemas.payloads import Choice, Payloads
 from bearlake.streams.schemas.problems import InvalidSchema, SchemaTooLarge
 from bearlake.streams.schemas.service import Schemas
 from bearlake.streams.schemas.settings import SchemasSettings
-from bearlake.streams.schemas.values.model import Unfit
 
 HONEST = 'syntax = "proto3"; message Order { int64 id = 1; }'
 GROUP_COUNT = 4_600
@@ -230,59 +228,17 @@ def test_a_pipe_without_an_answer_ends_at_its_deadline() -> None:
         os.close(write)
 
 
+async def compiled(schemas: Schemas) -> Compiled:
+    return await schemas.compiled_text(SchemaType.PROTOBUF, HONEST, Budget(schemas.settings))
+
+
 async def test_two_callers_of_one_schema_share_one_compilation() -> None:
     metadata = await open_metadata("memory:///")
     schemas = Schemas(metadata.schemas, SchemasSettings(compile_count_max=1, compile_queue_count_max=0))
     try:
-        found = await asyncio.gather(*(schemas.values(SchemaType.PROTOBUF, HONEST, ()) for _ in range(5)))
+        found = await asyncio.gather(*(compiled(schemas) for _ in range(5)))
     finally:
         schemas.close()
         await metadata.close()
 
     assert {one.record_name for one in found} == {"Order"}
-
-
-def doubling(level_count: int) -> str:
-    """A schema that looks at its value twice as often for each level."""
-    levels = {f"d{at}": {"anyOf": [{"$ref": f"#/definitions/d{at + 1}"}] * 2} for at in range(level_count)}
-    return json.dumps({"definitions": {**levels, f"d{level_count}": {"type": "null"}}, "$ref": "#/definitions/d0"})
-
-
-async def test_a_value_whose_schema_doubles_the_work_at_each_level_is_written_by_a_child() -> None:
-    metadata = await open_metadata("memory:///")
-    schemas = Schemas(metadata.schemas, SchemasSettings(compile_time_ms_max=500))
-    payloads = Payloads(schemas)
-    try:
-        choice = Choice(type=SchemaType.JSON, text=doubling(40))
-        costly = await payloads.writer(ANONYMOUS, choice, "costly", "value")
-        with pytest.raises(SchemaTooLarge, match="processor time"):
-            await payloads.write_all(costly, [1], 1)
-        recursive = json.dumps({"type": "object", "properties": {"a": {"$ref": "#"}}})
-        writer = await payloads.writer(ANONYMOUS, Choice(type=SchemaType.JSON, text=recursive), "honest", "value")
-        written = await payloads.write_all(writer, [{"a": {}}, {"a": 1}, None], 20)
-    finally:
-        schemas.close()
-        await metadata.close()
-
-    assert written[0] == writer.write({"a": {}})
-    assert isinstance(written[1], Unfit)
-    assert str(written[1]).startswith("a: ")
-    assert written[2] is None
-
-
-@pytest.mark.parametrize(
-    ("schema", "expected"),
-    [
-        (True, 1),
-        ({"type": "null"}, 2),
-        ({"definitions": {"a": {"type": "null"}}, "items": {"$ref": "#/definitions/a"}}, 8),
-        ({"items": {"$ref": "#"}}, 1000),
-        ({"items": {"$ref": "other"}}, 1000),
-        ({"items": {"$ref": "#/nowhere"}}, 1000),
-        ({"items": {"$id": "other", "$ref": "#"}}, 1000),
-        ({"unevaluatedProperties": False}, 1000),
-        (json.loads(doubling(20)), 1000),
-    ],
-)
-def test_the_weight_of_a_schema_is_its_size_with_all_references_followed(schema: Any, expected: int) -> None:
-    assert weight(schema, 1000) == expected

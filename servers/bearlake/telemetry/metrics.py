@@ -128,12 +128,26 @@ REGISTRY_CACHE_BYTES = gauge("bearlake_registry_cache_bytes", "Texts of schemas 
 REGISTRY_CACHE_BYTES_MAX = gauge("bearlake_registry_cache_bytes_limit", "Limit of texts of schemas in memory.")
 REGISTRY_CACHE_HITS = counter("bearlake_registry_cache_hits_total", "Schemas by id that were in memory.")
 REGISTRY_CACHE_MISSES = counter("bearlake_registry_cache_misses_total", "Schemas by id that the store was asked for.")
-REGISTRY_COMPILES = gauge("bearlake_registry_compiles", "Schemas in compilation or comparison, and waiting for it.")
-REGISTRY_COMPILES_MAX = gauge("bearlake_registry_compiles_limit", "Limit of schemas in compilation and waiting.")
-REGISTRY_COMPILE_SECONDS = latency("bearlake_registry_compile_seconds", "From a schema's request to its compilation.")
+REGISTRY_WORK = gauges(
+    "bearlake_registry_work",
+    "Requests in or waiting for child processes: schemas to compile or compare, values.",
+    "work",
+)
+REGISTRY_WORK_MAX = gauges(
+    "bearlake_registry_work_limit", "Limit of requests in and waiting for child processes.", "work"
+)
+REGISTRY_WORK_BYTES = gauges(
+    "bearlake_registry_work_bytes", "Size of the requests in or waiting for child processes.", "work"
+)
+REGISTRY_WORK_BYTES_MAX = gauges(
+    "bearlake_registry_work_limit_bytes", "Limit of the size of requests in and waiting for child processes.", "work"
+)
+REGISTRY_COMPILE_SECONDS = latency(
+    "bearlake_registry_compile_seconds", "From a request to a child process, for schemas or values, to its answer."
+)
 REGISTRY_COMPILE_FAILURES = counters(
     "bearlake_registry_compile_failures_total",
-    "Compilations ended early by reason: time, memory, size (a limit of the schema); queue, wait, helper, other (the server).",
+    "Compilations ended early by reason: time, memory, size (a limit of the schema); fault; queue, wait, helper, other (the server).",
     "reason",
 )
 

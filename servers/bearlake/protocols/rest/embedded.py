@@ -7,13 +7,13 @@ Source: Confluent, "REST Proxy API Reference", errors of POST /topics/(topic).
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from bearlake.errors import Denied
 from bearlake.protocols.rest.problems import Problem
 from bearlake.streams.principal import Principal
+from bearlake.streams.schemas.budget import Budget
 from bearlake.streams.schemas.model import SchemaType
-from bearlake.streams.schemas.payloads import Choice, Payloads, Writer
+from bearlake.streams.schemas.payloads import Choice, Payloads, Read, Writer
 from bearlake.streams.schemas.problems import InvalidSchema, Refusal, SchemaTooLarge
 from bearlake.streams.schemas.service import Schemas
 from bearlake.streams.schemas.values.model import Unfit
@@ -28,10 +28,14 @@ class Embedded:
     def __init__(self, schemas: Schemas) -> None:
         self._payloads = Payloads(schemas)
 
-    async def writer(self, who: Principal, choice: Choice, topic: str, part: str) -> Writer:
+    def budget(self) -> Budget:
+        """Return the budget of one client request."""
+        return self._payloads.budget()
+
+    async def writer(self, who: Principal, choice: Choice, topic: str, part: str, budget: Budget) -> Writer:
         """Return a writer of keys or values (`part`) of a topic with the chosen schema. Raises `Problem`, `Denied`, `Unavailable`."""
         try:
-            return await self._payloads.writer(who, choice, topic, part)
+            return await self._payloads.writer(who, choice, topic, part, budget)
         except (InvalidSchema, SchemaTooLarge) as error:
             raise Problem(422, 42205, str(error)) from error
         except Denied:
@@ -40,18 +44,24 @@ class Embedded:
             raise Problem(408, 40801, f"Schema registration or lookup failed: {error}") from error
 
     async def write(
-        self, writer: Writer, values: Sequence[Any], places: Sequence[str], size_bytes: int
+        self, writer: Writer, texts: Sequence[bytes | None], places: Sequence[str], budget: Budget
     ) -> list[bytes | Problem | None]:
-        """Return each JSON value's bytes, or its error. Messages name values by `places`; `size_bytes` is their approximate size."""
-        written = await self._payloads.write_all(writer, values, size_bytes)
+        """Return the bytes of each value, given as JSON text, or its error. Messages name values by `places`.
+
+        Raises `Problem` (42205): the schema or the values exceed a limit; `Overloaded`, `Unavailable`.
+        """
+        try:
+            written = await self._payloads.write_all(writer, texts, budget)
+        except (InvalidSchema, SchemaTooLarge) as error:
+            raise Problem(422, 42205, str(error)) from error
         return [
             _misfit(writer, place, one) if isinstance(one, Unfit) else one
             for one, place in zip(written, places, strict=True)
         ]
 
-    async def read(self, who: Principal, octets: bytes, type_: SchemaType) -> Any:
-        """Return the JSON of serialized bytes (Any: JSON). Raises `Unfit`, `Denied`, `Unavailable`."""
-        return await self._payloads.read(who, octets, type_)
+    async def read(self, who: Principal, values: Sequence[bytes | None], type_: SchemaType) -> Read:
+        """Return the JSON texts of serialized values, up to the first that cannot be read. Raises `Overloaded`, `Unavailable`."""
+        return await self._payloads.read_all(who, values, type_, self.budget())
 
 
 def _misfit(writer: Writer, place: str, error: Unfit) -> Problem:

@@ -1,12 +1,13 @@
 """A compiled schema: texts and bytes only, so that a child process can send it to the server."""
 
-import base64
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Compiled:
     """A schema that a compiler accepted."""
 
@@ -18,6 +19,8 @@ class Compiled:
     """The canonical text: two schemas with equal canonical texts are the same schema."""
     normalized: str
     """The text to store if a client requests normalization."""
+    record_name: str | None = None
+    """The record name for subject names: full name of the record or message, or the title."""
     exports: Mapping[str, str] = field(default_factory=dict)
     """Other forms that clients may request, by name of the form."""
     references: Mapping[str, str] = field(default_factory=dict)
@@ -31,19 +34,41 @@ class Compiled:
         texts = [self.text, self.canonical, self.normalized, *self.exports.values(), *self.references.values()]
         return sum(map(len, texts)) + sum(map(len, self.files))
 
-    def as_json(self) -> dict[str, Any]:
-        """The fields as JSON."""
-        return {
+    @cached_property
+    def digest(self) -> str:
+        """Identifies the schema to the processes that read and write its values."""
+        named = [one for pair in self.references.items() for one in pair]
+        found = hashlib.sha256()
+        for text in (self.type, self.text, *named):
+            octets = text.encode()
+            found.update(len(octets).to_bytes(8, "big") + octets)
+        return found.hexdigest()
+
+    def as_parts(self) -> tuple[dict[str, Any], list[bytes]]:
+        """The schema as a head (Any: JSON) and parts of a message; see `confined/frames.py`."""
+        head = {
             "type": self.type,
-            "text": self.text,
-            "canonical": self.canonical,
-            "normalized": self.normalized,
-            "exports": dict(self.exports),
-            "references": dict(self.references),
-            "files": [base64.b64encode(one).decode("ascii") for one in self.files],
+            "record_name": self.record_name,
+            "exports": [*self.exports],
+            "references": [*self.references],
+            "files": len(self.files),
         }
+        texts = [self.text, self.canonical, self.normalized, *self.exports.values(), *self.references.values()]
+        return head, [*(text.encode() for text in texts), *self.files]
 
     @staticmethod
-    def from_json(fields: Mapping[str, Any]) -> "Compiled":
-        """Create the schema from these fields."""
-        return Compiled(**{**fields, "files": tuple(base64.b64decode(one) for one in fields["files"])})
+    def from_parts(head: Mapping[str, Any], parts: Sequence[bytes]) -> "Compiled":
+        """Create the schema from the head and parts that `as_parts` returns."""
+        count = 3 + len(head["exports"]) + len(head["references"])
+        text, canonical, normalized, *others = (part.decode() for part in parts[:count])
+        exports, references = others[: len(head["exports"])], others[len(head["exports"]) :]
+        return Compiled(
+            type=head["type"],
+            record_name=head["record_name"],
+            text=text,
+            canonical=canonical,
+            normalized=normalized,
+            exports=dict(zip(head["exports"], exports, strict=True)),
+            references=dict(zip(head["references"], references, strict=True)),
+            files=tuple(parts[count : count + head["files"]]),
+        )

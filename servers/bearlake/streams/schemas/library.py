@@ -1,30 +1,28 @@
 """Schemas by id, and compiled schemas by text and references: a bounded cache over the metadata store.
 
 A schema never changes, so cached schemas are never stale. The cache does not store failures: neither missing schemas nor compile errors.
-Child processes (`confined/`) compile and compare schemas; a thread reads and writes large values.
+Child processes (`confined/`) compile and compare schemas, and read and write values; this process never does.
 """
 
 import asyncio
 import hashlib
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 from weakref import WeakValueDictionary
 
 from bearlake.metadata.schemas import SchemaRow, SchemaStore, SubjectKey, VersionKey
 from bearlake.streams.schemas import names
+from bearlake.streams.schemas.budget import Budget
 from bearlake.streams.schemas.compiled import Compiled
 from bearlake.streams.schemas.confined.pool import Pool
 from bearlake.streams.schemas.model import Document, Reference, Schema, SchemaType
 from bearlake.streams.schemas.problems import InvalidSchema, SchemaNotFound, SchemaTooLarge
 from bearlake.streams.schemas.settings import SchemasSettings
 from bearlake.streams.schemas.values import wire
-from bearlake.streams.schemas.values.by_schema import values_of
-from bearlake.streams.schemas.values.model import Unfit, Values
+from bearlake.streams.schemas.values.model import Unfit
 from bearlake.telemetry import metrics
 
 V = TypeVar("V")
@@ -40,17 +38,15 @@ class Library:
         self._store = store
         self._settings = settings
         self._schemas: _Recent[Schema] = _Recent(settings.cache_bytes_max // 2)
-        self._compiled: _Recent[_Entry] = _Recent(settings.cache_bytes_max // 2)
+        self._compiled: _Recent[Compiled] = _Recent(settings.cache_bytes_max // 2)
         self._turns: WeakValueDictionary[object, asyncio.Lock] = WeakValueDictionary()
         self._pool = Pool(settings)
         metrics.REGISTRY_CACHE_BYTES.set_function(lambda: self._schemas.size_bytes + self._compiled.size_bytes)
         metrics.REGISTRY_CACHE_BYTES_MAX.set(settings.cache_bytes_max)
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="schemas")
 
     def close(self) -> None:
-        """Stop the thread after its current work, and the processes at once; their current work fails."""
+        """Stop the processes at once; their current work fails."""
         self._pool.close()
-        self._thread.shutdown(cancel_futures=True)
 
     def forget(self, context: str, ids: Collection[int]) -> None:
         """Drop these schemas from the cache: their last versions may be deleted, so the next call asks the store."""
@@ -59,10 +55,14 @@ class Library:
 
     async def schema(self, context: str, schema_id: int) -> Schema:
         """Return the schema with this id. Raises `SchemaNotFound`, `Unavailable`."""
-        found = (await self.schemas(context, [schema_id])).get(schema_id)
+        found = await self.find(context, schema_id)
         if found is None:
             raise SchemaNotFound(f"Schema {schema_id} not found")
         return found
+
+    async def find(self, context: str, schema_id: int) -> Schema | None:
+        """Return the schema with this id; None if there is none. Raises `Unavailable`."""
+        return (await self.schemas(context, [schema_id])).get(schema_id)
 
     async def schemas(self, context: str, ids: Collection[int]) -> dict[int, Schema]:
         """Return the schemas that exist, by id."""
@@ -82,29 +82,13 @@ class Library:
         self._schemas.put((row.context, row.id), schema, len(row.content), expires)
         return schema
 
-    async def compiled(self, type_: SchemaType, text: str, references: Sequence[Reference]) -> Compiled:
+    async def compiled(
+        self, type_: SchemaType, text: str, references: Sequence[Reference], budget: Budget | None = None
+    ) -> Compiled:
         """Compile a text. Raises `InvalidSchema`, `SchemaTooLarge`, `Overloaded`, `Unavailable`."""
-        return (await self._entry(type_, text, references)).schema
-
-    async def values(self, type_: SchemaType, text: str, references: Sequence[Reference]) -> Values:
-        """Return the reader and writer of values for a schema text. Raises as `compiled`."""
-        entry = await self._entry(type_, text, references)
-        if entry.values is None:
-            entry.values = await self.run(values_of, entry.schema)
-        return entry.values
-
-    async def written(self, schema: Schema, values: Sequence[Any]) -> list[bytes | Unfit | None]:
-        """Serialize values in Confluent's wire format (schema id first); `Unfit` stands for a value that does not fit the schema."""
-        found = await self._pool.written(await self.compiled_schema(schema), values)
-        return [wire.head(schema.id) + one if isinstance(one, bytes) else one for one in found]
-
-    async def _entry(self, type_: SchemaType, text: str, references: Sequence[Reference]) -> "_Entry":
+        budget = budget or Budget(self._settings)
         texts: dict[str, str] = {}
-        await self._resolve(references, texts, set())
-        size = len(text) + sum(map(len, texts.values()))
-        if size > self._settings.schema_bytes_max:
-            limit = self._settings.schema_bytes_max
-            raise SchemaTooLarge(f"The schema has {size} bytes with what it references, the limit is {limit}")
+        size = await self._resolve(references, texts, set(), self._checked_size(0, text))
         key = (type_, text, *texts.items())
         found = self._compiled.get(key, 0)
         if found is not None:
@@ -112,20 +96,36 @@ class Library:
         async with self._turns.setdefault(key, asyncio.Lock()):  # concurrent callers share one compilation
             found = self._compiled.get(key, 0)
             if found is None:
-                found = _Entry(await self._pool.compiled(type_.value, text, texts))
-                self._compiled.put(key, found, size + found.schema.size_bytes, 1)
+                found = await self._pool.compiled(type_.value, text, texts, budget)
+                self._compiled.put(key, found, size + found.size_bytes, 1)
             return found
 
-    async def compiled_schema(self, schema: Schema) -> Compiled:
+    async def compiled_schema(self, schema: Schema, budget: Budget | None = None) -> Compiled:
         """Compile a stored schema. Raises as `compiled`."""
-        return await self.compiled(schema.type, schema.text, schema.references)
+        return await self.compiled(schema.type, schema.text, schema.references, budget)
 
-    async def incompatibilities(self, reader: Compiled, writer: Compiled) -> list[str]:
-        """Return why `reader` cannot read `writer`'s data; a child process compares the schemas."""
-        return await self._pool.incompatibilities(reader, writer)
+    async def incompatibilities(self, reader: Compiled, writer: Compiled, budget: Budget) -> list[str]:
+        """Return why `reader` cannot read `writer`'s data; a child process compares the schemas. Raises as `compiled`."""
+        return await self._pool.incompatibilities(reader, writer, budget)
 
-    async def _resolve(self, references: Sequence[Reference], texts: dict[str, str], seen: set[str]) -> None:
-        """Add the texts of the references, each after its own references; each name once."""
+    async def written(self, schema: Schema, texts: Sequence[bytes], budget: Budget) -> list[bytes | Unfit]:
+        """Serialize values, given as JSON texts, in Confluent's wire format (schema id first).
+
+        An `Unfit` stands for a value that does not fit the schema. Raises as `compiled`.
+        """
+        found = await self._pool.written(await self.compiled_schema(schema, budget), texts, budget)
+        head = wire.head(schema.id)
+        return [one if isinstance(one, Unfit) else head + one for one in found]
+
+    async def read(self, schema: Schema, values: Sequence[bytes], budget: Budget) -> list[bytes | Unfit]:
+        """Return the JSON texts of serialized values, given without the schema's id, as `Pool.read`. Raises as `compiled`."""
+        return await self._pool.read(await self.compiled_schema(schema, budget), values, budget)
+
+    async def _resolve(self, references: Sequence[Reference], texts: dict[str, str], seen: set[str], size: int) -> int:
+        """Add the texts of the references, each after its own references and each name once; return the size of all texts.
+
+        Raises `SchemaTooLarge` at the first text beyond a limit, before it loads another.
+        """
         for reference in references:
             if reference.name in seen:
                 continue
@@ -133,8 +133,19 @@ class Library:
                 raise SchemaTooLarge(f"The schema references more than {self._settings.reference_count_max} others")
             seen.add(reference.name)
             schema = await self._referenced(reference)
-            await self._resolve(schema.references, texts, seen)
+            size = self._checked_size(size, schema.text)
+            size = await self._resolve(schema.references, texts, seen, size)
             texts[reference.name] = schema.text
+        return size
+
+    def _checked_size(self, size: int, text: str) -> int:
+        try:
+            size += len(text.encode())
+        except UnicodeEncodeError as error:
+            raise InvalidSchema("Invalid schema: the text has half of a character (a lone surrogate)") from error
+        if size > (limit := self._settings.schema_bytes_max):
+            raise SchemaTooLarge(f"The schema has {size} bytes or more with what it references, the limit is {limit}")
+        return size
 
     async def _referenced(self, reference: Reference) -> Schema:
         subject, number = reference.version
@@ -147,21 +158,9 @@ class Library:
             f" subject {names.shown(subject)!r} has no version {number}"
         )
 
-    async def run(self, work: Callable[..., V], *arguments: object) -> V:
-        """Run slow work on the library's thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
-
     @staticmethod
     def _now() -> float:
         return asyncio.get_running_loop().time()
-
-
-@dataclass(slots=True)
-class _Entry:
-    """A compiled schema, and its reader and writer of values, created on first use."""
-
-    schema: Compiled
-    values: Values | None = None
 
 
 class _Recent(Generic[V]):
@@ -228,6 +227,7 @@ def schema_of(row: SchemaRow) -> Schema:
         metadata=content["metadata"],
         rule_set=content["ruleSet"],
         body=row.body,
+        size_bytes=len(row.content),
     )
 
 

@@ -99,6 +99,8 @@ class Schema:
     rule_set: Document | None
     body: bytes
     """Fingerprint of type, text and references."""
+    size_bytes: int
+    """Size in the store, metadata and rules included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

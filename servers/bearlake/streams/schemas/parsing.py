@@ -31,6 +31,7 @@ def compiled(type_: SchemaType, text: str, references: Mapping[str, str]) -> Com
         files = tuple(file.SerializeToString() for file in schema.files)
     return Compiled(
         type=type_.value,
+        record_name=schema.record_name,
         text=schema.text,
         canonical=schema.canonical,
         normalized=schema.normalized,

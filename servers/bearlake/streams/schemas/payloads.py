@@ -1,7 +1,11 @@
 """Converts record keys and values between JSON and serialized bytes, with schemas of the registry.
 
-    writer   finds or registers the schema; writes values, each after the schema's id
-    read     reads serialized bytes as JSON, with the schema whose id the bytes carry
+    writer      finds or registers the schema
+    write_all   writes values, each after the schema's id
+    read_all    reads serialized bytes as JSON, with the schemas whose ids the bytes carry
+
+Child processes evaluate schemas and values (`confined/`); values pass through this process as bytes. A request makes one call of a
+child for all values of one schema.
 
 Null is written as an absent value, whatever the schema, as Confluent's serializers do. In a key-compacted stream it deletes the key.
 
@@ -11,19 +15,18 @@ Source: Confluent, "Formats, Serializers, and Deserializers" (wire format, subje
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import NamedTuple
 
-from bearlake.errors import Invalid
+from bearlake.errors import Denied, Invalid
 from bearlake.streams.principal import Principal
 from bearlake.streams.schemas import names
+from bearlake.streams.schemas.budget import Budget
+from bearlake.streams.schemas.compiled import Compiled
 from bearlake.streams.schemas.model import Draft, Schema, SchemaType
-from bearlake.streams.schemas.problems import InvalidSchema, SchemaNotFound
+from bearlake.streams.schemas.problems import InvalidSchema, SchemaNotFound, SchemaTooLarge
 from bearlake.streams.schemas.service import Schemas
 from bearlake.streams.schemas.values import wire
-from bearlake.streams.schemas.values.model import Unfit, Values
-
-INLINE_BYTES_MAX = 32 * 1024
-"""Values up to this size (bytes) are read and written on the event loop, in about a millisecond; larger values on a thread."""
+from bearlake.streams.schemas.values.model import Unfit
 
 
 class Naming(Enum):
@@ -48,17 +51,22 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Writer:
-    """Writes values of one schema."""
+    """A schema to write values with."""
 
     schema: Schema
     subject: str
     version: int | None
     """The version number of the schema under the subject; None if it is not registered there."""
-    values: Values
 
-    def write(self, value: Any) -> bytes | None:
-        """Serialize a JSON value (Any: any JSON value). Raises `Unfit`."""
-        return None if value is None else wire.head(self.schema.id) + self.values.write(value)
+
+class Read(NamedTuple):
+    """The first of some values, as JSON texts (None: no value), and why the next value cannot be read.
+
+    Without an error, the values that are missing exceed what one answer may hold, and can be read next.
+    """
+
+    texts: Sequence[bytes | None]
+    error: Unfit | Denied | None
 
 
 class Payloads:
@@ -67,7 +75,11 @@ class Payloads:
     def __init__(self, schemas: Schemas) -> None:
         self._schemas = schemas
 
-    async def writer(self, who: Principal, choice: Choice, topic: str, part: str) -> Writer:
+    def budget(self) -> Budget:
+        """Return the budget of one client request."""
+        return Budget(self._schemas.settings)
+
+    async def writer(self, who: Principal, choice: Choice, topic: str, part: str, budget: Budget) -> Writer:
         """Return a writer of values for the chosen schema; topic and `part` (`key` or `value`) determine the subject.
 
         Raises:
@@ -78,77 +90,103 @@ class Payloads:
         if sum(one is not None for one in (choice.text, choice.id, choice.version)) > 1:
             raise Invalid("only one of schema, schema_id and schema_version may be given")
         if choice.text is not None:
-            return await self._by_text(who, choice, choice.text, topic, part)
+            return await self._by_text(who, choice, choice.text, topic, part, budget)
         if choice.id is not None:
-            return await self._by_id(who, choice, choice.id, topic, part)
+            return await self._by_id(who, choice, choice.id, topic, part, budget)
         return await self._by_version(who, choice, topic, part)
 
-    async def read(self, who: Principal, octets: bytes, wanted: SchemaType) -> Any:
-        """Read as JSON the bytes that a serializer wrote with a schema of type `wanted`. Raises `Unfit`, `Denied`."""
-        schema_id, rest = wire.split(octets)
+    async def write_all(
+        self, writer: Writer, texts: Sequence[bytes | None], budget: Budget
+    ) -> list[bytes | Unfit | None]:
+        """Serialize values, given as JSON texts; None and `null` give None. An `Unfit` stands for a value that does not fit.
+
+        Raises `InvalidSchema`, `SchemaTooLarge` if the schema or the values need more work than the limits allow; `Overloaded`.
+        """
+        present = [text for text in texts if text is not None and text != b"null"]
+        written = iter(await self._schemas.written(writer.schema, present, budget) if present else ())
+        return [None if text is None or text == b"null" else next(written) for text in texts]
+
+    async def read_all(
+        self, who: Principal, values: Sequence[bytes | None], wanted: SchemaType, budget: Budget
+    ) -> Read:
+        """Read as JSON the values that serializers wrote with schemas of type `wanted`, up to the first that cannot be read."""
+        found: dict[int, bytes] = {}
+        count = len(values)
+        error: Unfit | Denied | None = None
+        places: dict[int, list[int]] = {}
+        for at, octets in enumerate(values):
+            if octets is None:
+                continue
+            try:
+                schema_id, _ = wire.split(octets)
+            except Unfit as unfit:
+                count, error = at, unfit
+                break
+            places.setdefault(schema_id, []).append(at)
+        for schema_id, every in places.items():
+            some = [at for at in every if at < count]
+            if not some:
+                continue
+            for at, one in zip(
+                some, await self._read(who, schema_id, [values[at] for at in some], wanted, budget), strict=False
+            ):
+                if isinstance(one, bytes):
+                    found[at] = one
+                else:
+                    count, error = at, one
+            missing = next((at for at in some if at < count and at not in found), None)
+            if missing is not None:
+                count, error = missing, None
+        return Read([found.get(at) for at in range(count)], error)
+
+    async def _read(
+        self, who: Principal, schema_id: int, values: Sequence[bytes | None], wanted: SchemaType, budget: Budget
+    ) -> Sequence[bytes | Unfit | Denied]:
+        """Return the JSON texts of values with one schema, up to the first error."""
         try:
             schema = await self._schemas.schema(who, schema_id)
-        except SchemaNotFound as error:
-            raise Unfit(f"its schema, {schema_id}, is not in the registry") from error
-        if schema.type is not wanted:
-            raise Unfit(f"it was written with a schema of type {schema.type.value}, not {wanted.value}")
-        values = await self._schemas.values(schema.type, schema.text, schema.references)
-        if len(rest) <= INLINE_BYTES_MAX:
-            return values.read(rest)
-        return await self._schemas.run(values.read, rest)
-
-    async def write_all(self, writer: Writer, values: Sequence[Any], size_bytes: int) -> list[bytes | Unfit | None]:
-        """Serialize values; `Unfit` stands for a value that does not fit. `size_bytes` is their approximate total size.
-
-        Raises `Invalid` if the schema needs more work than the limits allow; `Overloaded`.
-        """
-        if not writer.values.is_quick(size_bytes):
-            return await self._schemas.written(writer.schema, values)
-        if size_bytes <= INLINE_BYTES_MAX:
-            return _written(writer, values)
-        return await self._schemas.run(_written, writer, values)
+            if schema.type is not wanted:
+                return [Unfit(f"it was written with a schema of type {schema.type.value}, not {wanted.value}")]
+            octets = [wire.split(one)[1] for one in values if one is not None]
+            found = await self._schemas.read(schema, octets, budget)
+        except SchemaNotFound:
+            return [Unfit(f"its schema, {schema_id}, is not in the registry")]
+        except (InvalidSchema, SchemaTooLarge) as error:
+            return [Unfit(f"its schema, {schema_id}, cannot be evaluated: {error}")]
+        except Denied as denied:
+            return [denied]
+        first = next((at for at, one in enumerate(found) if isinstance(one, Unfit)), len(found))
+        return found[: first + 1]
 
     # -- the chosen schema ---------------------------------------------------------------------------------------
 
-    async def _by_text(self, who: Principal, choice: Choice, text: str, topic: str, part: str) -> Writer:
+    async def _by_text(
+        self, who: Principal, choice: Choice, text: str, topic: str, part: str, budget: Budget
+    ) -> Writer:
         if choice.type is None:
             raise Invalid("a schema needs its type")
-        draft = Draft(type=choice.type, text=text)
-        values = await self._schemas.values(choice.type, text, ())
-        subject = _subject(choice, topic, part, values)
-        found = await self._schemas.register(who, subject, draft)
-        return await self._writer(found.schema, subject, found.number)
+        compiled = await self._schemas.compiled_text(choice.type, text, budget)
+        subject = _subject(choice, topic, part, compiled)
+        found = await self._schemas.register(who, subject, Draft(type=choice.type, text=text), budget=budget)
+        return Writer(schema=found.schema, subject=subject, version=found.number)
 
-    async def _by_id(self, who: Principal, choice: Choice, schema_id: int, topic: str, part: str) -> Writer:
+    async def _by_id(
+        self, who: Principal, choice: Choice, schema_id: int, topic: str, part: str, budget: Budget
+    ) -> Writer:
         schema = await self._schemas.schema(who, schema_id, choice.subject)
         _check_type(choice, schema)
-        values = await self._schemas.values(schema.type, schema.text, schema.references)
-        subject = _subject(choice, topic, part, values)
+        subject = _subject(choice, topic, part, await self._schemas.compiled(schema, budget))
         key = names.parse(subject)
         usages = await self._schemas.usages(who, schema_id, subject)
         numbers = [one.number for one in usages if one.subject == key]
-        return await self._writer(schema, subject, max(numbers, default=None))
+        return Writer(schema=schema, subject=subject, version=max(numbers, default=None))
 
     async def _by_version(self, who: Principal, choice: Choice, topic: str, part: str) -> Writer:
         subject = _subject(choice, topic, part, None)
         version = names.LATEST if choice.version is None else choice.version
         found = await self._schemas.version(who, subject, version)
         _check_type(choice, found.schema)
-        return await self._writer(found.schema, subject, found.number)
-
-    async def _writer(self, schema: Schema, subject: str, number: int | None) -> Writer:
-        values = await self._schemas.values(schema.type, schema.text, schema.references)
-        return Writer(schema=schema, subject=subject, version=number, values=values)
-
-
-def _written(writer: Writer, values: Sequence[Any]) -> list[bytes | Unfit | None]:
-    found: list[bytes | Unfit | None] = []
-    for value in values:
-        try:
-            found.append(writer.write(value))
-        except Unfit as error:
-            found.append(error)
-    return found
+        return Writer(schema=found.schema, subject=subject, version=found.number)
 
 
 def _check_type(choice: Choice, schema: Schema) -> None:
@@ -158,13 +196,13 @@ def _check_type(choice: Choice, schema: Schema) -> None:
         )
 
 
-def _subject(choice: Choice, topic: str, part: str, values: Values | None) -> str:
+def _subject(choice: Choice, topic: str, part: str, schema: Compiled | None) -> str:
     if choice.subject is not None:
         return choice.subject
     if choice.naming is Naming.TOPIC_NAME:
         return f"{topic}-{part}"
-    name = values.record_name if values is not None else None
-    if values is None:
+    name = schema.record_name if schema is not None else None
+    if schema is None:
         raise Invalid(f"{choice.naming.value} needs a schema or a schema's id, which has the record's name")
     if name is None:
         raise InvalidSchema(

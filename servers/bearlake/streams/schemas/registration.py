@@ -1,11 +1,11 @@
 """Registers schemas: looks a schema up under a subject, checks compatibility, and assigns an id to a new schema.
 
 Each decision uses one state of the subject. The store applies the decision only if the state is unchanged (`SchemaStore`); otherwise the
-registrar decides again. Calls of this server for one subject run one at a time, so only other servers can cause conflicts.
+registrar decides again. Decisions of this server for one subject run one at a time, so that only other servers cause conflicts.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 from weakref import WeakValueDictionary
@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 from bearlake.errors import AlreadyExists, Conflict, Overloaded
 from bearlake.metadata.schemas import Registration, SchemaStore, SubjectKey, SubjectState, VersionKey, VersionRow
 from bearlake.streams.schemas import names, rules
+from bearlake.streams.schemas.budget import Budget
 from bearlake.streams.schemas.compiled import Compiled
 from bearlake.streams.schemas.library import Library, body_of, content_of, fingerprint_of
 from bearlake.streams.schemas.model import ENCODING, Document, Draft, Mode, Reference, Schema, SchemaVersion
@@ -29,13 +30,35 @@ from bearlake.streams.schemas.settings import SchemasSettings
 R = TypeVar("R")
 
 
+class _Prepared(NamedTuple):
+    """A draft whose references name version numbers, and its compiled schema."""
+
+    draft: Draft
+    compiled: Compiled
+
+
 class _Understood(NamedTuple):
-    """A draft and its compiled schema."""
+    """A draft and its compiled schema, in the form to store."""
 
     draft: Draft
     compiled: Compiled
     text: str
     body: bytes
+
+
+class _Pair(NamedTuple):
+    """A comparison with an earlier schema: the schema's id, and the directions that the level requires."""
+
+    schema_id: int
+    needs_backward: bool
+    needs_forward: bool
+
+
+class _Compare(Exception):
+    """The decision needs comparisons with these schemas, the newest first."""
+
+    def __init__(self, pairs: Sequence[_Pair]) -> None:
+        self.pairs = pairs
 
 
 class Registrar:
@@ -49,25 +72,45 @@ class Registrar:
 
     async def deciding(self, subject: SubjectKey, decide: Callable[[], Awaitable[R]]) -> R:
         """Run `decide`, and retry after a `Conflict`. Raises what `decide` raises, and `Overloaded` after too many conflicts."""
-        turn = self._turns.setdefault(subject, asyncio.Lock())
-        async with turn:
+        async with self._turn(subject):
             for _ in range(self._settings.attempt_count_max):
                 try:
                     return await decide()
                 except Conflict as conflict:
                     if isinstance(conflict, Incompatible):
                         raise
-        raise Overloaded(f"the subject {names.shown(subject)!r} is changed by others all the time, come back later")
+        raise _overtaken(subject)
 
-    async def register(self, subject: SubjectKey, draft: Draft, *, is_normalized: bool) -> SchemaVersion:
-        """Return the version with this schema; registers a new version if needed."""
-        return await self.deciding(subject, lambda: self._register(subject, draft, is_normalized))
+    async def register(
+        self, subject: SubjectKey, draft: Draft, budget: Budget, *, is_normalized: bool
+    ) -> SchemaVersion:
+        """Return the version with this schema; registers a new version if needed.
+
+        Child processes work outside the subject's turn: a schema that takes long to compile or to compare delays no other. Inside the
+        turn, `_register` decides with the comparisons made so far, or says which ones it needs.
+        """
+        known: dict[_Pair, list[str]] = {}
+        for _ in range(self._settings.attempt_count_max):
+            prepared = await self._prepared(draft, budget)
+            try:
+                async with self._turn(subject):
+                    return await self._register(subject, prepared, is_normalized, known)
+            except _Compare as needed:
+                await self._compare(subject.context, prepared.compiled, needed.pairs, known, budget)
+            except Conflict as conflict:
+                if isinstance(conflict, Incompatible):
+                    raise
+        raise _overtaken(subject)
+
+    def _turn(self, subject: SubjectKey) -> asyncio.Lock:
+        return self._turns.setdefault(subject, asyncio.Lock())
 
     async def lookup(
         self, subject: SubjectKey, draft: Draft, *, is_normalized: bool, with_deleted: bool
     ) -> SchemaVersion:
         """Find a schema under its subject."""
-        state, understood = await self._understand(subject, draft, is_normalized)
+        prepared = await self._prepared(draft, Budget(self._settings))
+        state, understood = await self._understand(subject, prepared, is_normalized)
         present = [row for row in state.versions if with_deleted or not row.is_deleted]
         if not present:
             raise SubjectNotFound(f"Subject '{names.shown(subject)}' not found.")
@@ -80,24 +123,37 @@ class Registrar:
         self, subject: SubjectKey, draft: Draft, rows: Sequence[VersionRow] | None, *, is_normalized: bool
     ) -> list[str]:
         """Check compatibility with `rows`; None: with the versions that the subject's level requires."""
-        state, understood = await self._understand(subject, draft, is_normalized)
-        policy = rules.policy(state)
-        if rows is None:
-            rows = [row for row in state.versions if not row.is_deleted]
-            rows = rows if policy.level.is_transitive else rows[-1:]
-        return await self._incompatibilities(state, policy, understood, rows)
+        budget = Budget(self._settings)
+        prepared = await self._prepared(draft, budget)
+        known: dict[_Pair, list[str]] = {}
+        for _ in range(self._settings.attempt_count_max):
+            state, understood = await self._understand(subject, prepared, is_normalized)
+            policy = rules.policy(state)
+            compared = rows
+            if compared is None:
+                live = [row for row in state.versions if not row.is_deleted]
+                compared = live if policy.level.is_transitive else live[-1:]
+            try:
+                return await self._incompatibilities(state, policy, understood, compared, known)
+            except _Compare as needed:
+                await self._compare(subject.context, prepared.compiled, needed.pairs, known, budget)
+        raise _overtaken(subject)
 
-    async def _understand(
-        self, subject: SubjectKey, draft: Draft, is_normalized: bool
-    ) -> tuple[SubjectState, _Understood]:
+    async def _prepared(self, draft: Draft, budget: Budget) -> _Prepared:
+        """Check the draft's form and compile it. Raises `InvalidSchema`, `SchemaTooLarge`, `Invalid`."""
         if not draft.text.strip():
             raise InvalidSchema("Empty schema: expected its text in the field schema")
-        if any("\ud800" <= character <= "\udfff" for character in draft.text):
-            raise InvalidSchema("Invalid schema: the text has half of a character (a lone surrogate)")
         rules.check_metadata(draft.metadata)
         rules.check_rule_set(draft.rule_set)
+        limit = self._settings.schema_bytes_max
+        rules.check_size("the schema with its metadata and rules", limit, draft.text, draft.metadata, draft.rule_set)
         draft = replace(draft, references=tuple([await self._pinned(one) for one in draft.references]))
-        compiled = await self._library.compiled(draft.type, draft.text, draft.references)
+        return _Prepared(draft, await self._library.compiled(draft.type, draft.text, draft.references, budget))
+
+    async def _understand(
+        self, subject: SubjectKey, prepared: _Prepared, is_normalized: bool
+    ) -> tuple[SubjectState, _Understood]:
+        draft, compiled = prepared
         plain = _Understood(draft, compiled, compiled.text, body_of(draft.type, compiled.canonical, draft.references))
         normal = _Understood(
             draft, compiled, compiled.normalized, body_of(draft.type, compiled.normalized, draft.references)
@@ -132,8 +188,12 @@ class Registrar:
                 return SchemaVersion(subject=state.subject, number=row.number, is_deleted=row.is_deleted, schema=schema)
         return None
 
-    async def _register(self, subject: SubjectKey, draft: Draft, is_normalized: bool) -> SchemaVersion:
-        state, understood = await self._understand(subject, draft, is_normalized)
+    async def _register(
+        self, subject: SubjectKey, prepared: _Prepared, is_normalized: bool, known: Mapping[_Pair, list[str]]
+    ) -> SchemaVersion:
+        """Decide and store. Raises `_Compare` if `known` lacks comparisons."""
+        draft = prepared.draft
+        state, understood = await self._understand(subject, prepared, is_normalized)
         live = [row for row in state.versions if not row.is_deleted]
         found = self._find(state, understood, live)
         if found is not None and draft.id in (None, found.schema.id):
@@ -144,7 +204,7 @@ class Registrar:
             raise IdDoesNotMatch(f"Schema already registered with id {found.schema.id} instead of input id {draft.id}")
         if policy.mode is not Mode.IMPORT:
             compared = live if policy.level.is_transitive else live[-1:]
-            messages = await self._incompatibilities(state, policy, understood, compared)
+            messages = await self._incompatibilities(state, policy, understood, compared, known)
             if messages:
                 raise Incompatible(
                     f"Schema being registered is incompatible with an earlier schema for subject"
@@ -188,30 +248,54 @@ class Registrar:
         return SchemaVersion(subject=state.subject, number=row.number, is_deleted=False, schema=schema)
 
     async def _incompatibilities(
-        self, state: SubjectState, policy: rules.Policy, understood: _Understood, rows: Sequence[VersionRow]
+        self,
+        state: SubjectState,
+        policy: rules.Policy,
+        understood: _Understood,
+        rows: Sequence[VersionRow],
+        known: Mapping[_Pair, list[str]],
     ) -> list[str]:
-        """Compare the draft with these versions, newest first; returns the messages for the first incompatible version."""
+        """Return the messages for the newest incompatible version. Raises `_Compare` if `known` lacks a comparison that decides."""
         if not (policy.level.needs_backward or policy.level.needs_forward):
             return []
-        schemas = await self._library.schemas(state.subject.context, [row.schema_id for row in rows])
+        missing: list[_Pair] = []
         for row in reversed(rows):
-            schema = schemas.get(row.schema_id)
+            schema = await self._library.find(state.subject.context, row.schema_id)
             if schema is None or not _is_of_group(policy, understood.draft, schema):
                 continue
-            messages = _encoding_change(understood.draft, schema)
-            if not messages:
-                messages = await self._between(policy, understood.compiled, await self._library.compiled_schema(schema))
-            if messages:
+            pair = _Pair(row.schema_id, policy.level.needs_backward, policy.level.needs_forward)
+            messages = _encoding_change(understood.draft, schema) or known.get(pair)
+            if messages is None:
+                missing.append(pair)
+            elif messages:
+                if missing:
+                    break
                 return [*messages, f"{{oldSchemaVersion: {row.number}}}", f"{{compatibility: '{policy.level.value}'}}"]
+        if missing:
+            raise _Compare(missing)
         return []
 
-    async def _between(self, policy: rules.Policy, new: Compiled, old: Compiled) -> list[str]:
-        messages = []
-        if policy.level.needs_backward:
-            messages += await self._library.incompatibilities(new, old)
-        if policy.level.needs_forward:
-            messages += await self._library.incompatibilities(old, new)
-        return messages
+    async def _compare(
+        self, context: str, new: Compiled, pairs: Sequence[_Pair], known: dict[_Pair, list[str]], budget: Budget
+    ) -> None:
+        """Compare with these schemas, up to the first incompatible one. Raises `SchemaTooLarge`, `Overloaded`, `Unavailable`."""
+        for pair in pairs:
+            schema = await self._library.find(context, pair.schema_id)
+            if schema is None:
+                continue  # it was deleted: the next decision does not need it
+            old = await self._library.compiled_schema(schema, budget)
+            messages: list[str] = []
+            if pair.needs_backward:
+                messages += await self._library.incompatibilities(new, old, budget)
+            if pair.needs_forward:
+                messages += await self._library.incompatibilities(old, new, budget)
+            known[pair] = messages
+            if messages:
+                return
+
+
+def _overtaken(subject: SubjectKey) -> Overloaded:
+    return Overloaded(f"the subject {names.shown(subject)!r} is changed by others all the time, come back later")
 
 
 def _check_mode(subject: SubjectKey, mode: Mode, draft: Draft) -> None:

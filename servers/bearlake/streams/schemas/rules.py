@@ -14,12 +14,14 @@ from typing import Any
 from bearlake.errors import Invalid
 from bearlake.metadata.schemas import SubjectState
 from bearlake.streams.schemas.model import Document, Level, Mode
-from bearlake.streams.schemas.problems import InvalidCompatibilityLevel
+from bearlake.streams.schemas.problems import InvalidCompatibilityLevel, SchemaTooLarge
 
 LEVEL = "compatibilityLevel"
 """The field's name in stored and returned configs; clients send it as `compatibility`."""
 
 METADATA_FIELDS = ("tags", "properties", "sensitive")
+DEPTH_MAX = 64
+"""Objects and lists that metadata, rules and configs may nest."""
 RULE_FIELDS = ("migrationRules", "domainRules", "encodingRules")
 
 
@@ -68,10 +70,11 @@ def loaded(text: str | None) -> dict[str, Any] | None:
     return None if text is None else json.loads(text)
 
 
-def updated(stored: str | None, update: Mapping[str, Any]) -> str:
+def updated(stored: str | None, update: Mapping[str, Any], bytes_max: int) -> str:
     """Apply `update` to a stored config; null unsets a field. The caller has checked the types.
 
     Raises:
+        SchemaTooLarge: the config would have more than `bytes_max` bytes.
         InvalidCompatibilityLevel: no such level.
         Invalid: metadata or rules are malformed.
     """
@@ -85,7 +88,18 @@ def updated(stored: str | None, update: Mapping[str, Any]) -> str:
         elif key.endswith("RuleSet"):
             check_rule_set(value)
     merged = (loaded(stored) or {}) | fields
-    return json.dumps({key: value for key, value in merged.items() if value is not None})
+    kept = {key: value for key, value in merged.items() if value is not None}
+    check_size("the config", bytes_max, "", kept)
+    return json.dumps(kept)
+
+
+def check_size(what: str, bytes_max: int, text: str, *documents: object) -> None:
+    """Raise `SchemaTooLarge` if the text and the documents (JSON values) have more bytes, `Invalid` if they are nested too deeply."""
+    for document in documents:
+        _check_depth(document)
+    size = len(text.encode(errors="replace")) + sum(len(json.dumps(one)) for one in documents if one is not None)
+    if size > bytes_max:
+        raise SchemaTooLarge(f"{what} has {size} bytes, the limit is {bytes_max}")
 
 
 def with_defaults(config: Document, metadata: Document | None, rule_set: Document | None) -> tuple[Any, Any]:
@@ -133,10 +147,30 @@ def _over(more: Document | None, own: Document | None, fields: tuple[str, ...], 
     return {key: _joined(first.get(key), second.get(key)) for key in fields if key in first or key in second}
 
 
+def _check_depth(document: object) -> None:
+    level = [document]
+    for _ in range(DEPTH_MAX + 1):
+        level = [
+            inner
+            for one in level
+            if isinstance(one, dict | list)
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+        if not level:
+            return
+    raise Invalid(f"metadata and rules are nested more than {DEPTH_MAX} levels deep")
+
+
+def _name(one: Any) -> str:
+    """Return the name of a rule, or the text itself. (Any: both are checked when they are set.)"""
+    name: str = one["name"] if isinstance(one, dict) else one
+    return name
+
+
 def _joined(first: Any, second: Any) -> Any:
     if isinstance(first, dict) and isinstance(second, dict):
         return {**first, **second}
     if isinstance(first, list) and isinstance(second, list):
-        names = [one.get("name") if isinstance(one, dict) else one for one in second]
-        return [one for one in first if (one.get("name") if isinstance(one, dict) else one) not in names] + second
+        names = {_name(one) for one in second}
+        return [one for one in first if _name(one) not in names] + second
     return first if second is None else second

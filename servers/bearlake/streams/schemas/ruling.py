@@ -4,18 +4,20 @@ from bearlake.metadata.schemas import GLOBAL_SUBJECT, Deletion, SchemaStore, Sub
 from bearlake.streams.schemas import names, rules
 from bearlake.streams.schemas.model import Document, Mode
 from bearlake.streams.schemas.problems import NotPermitted
+from bearlake.streams.schemas.settings import SchemasSettings
 
 
 class Ruler:
     """Applies changes that the mode permits. All methods raise `Conflict` after a concurrent change."""
 
-    def __init__(self, store: SchemaStore) -> None:
+    def __init__(self, store: SchemaStore, settings: SchemasSettings) -> None:
         self._store = store
+        self._settings = settings
 
     async def set_config(self, key: SubjectKey, update: Document) -> Document:
         """Change fields of a config; returns the applied fields. Raises `NotPermitted`."""
         state = await self._writable(key)
-        stored = rules.updated(state.rules[0].config, update)
+        stored = rules.updated(state.rules[0].config, update, self._settings.config_bytes_max)
         await self._store.set_config(key, stored, revision=state.revision)
         return rules.loaded(stored) or {}
 

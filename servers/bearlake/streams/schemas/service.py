@@ -9,8 +9,8 @@ it reads subjects, versions, configs and modes from the store for every call.
     config, set_config, mode, set_mode
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import TypeVar
 from uuid import UUID
 
 from bearlake.metadata.schemas import (
@@ -26,10 +26,11 @@ from bearlake.metadata.schemas import (
 )
 from bearlake.streams.principal import AllowAll, Authorizer, Operation, Principal, Resource, require
 from bearlake.streams.schemas import names, rules
+from bearlake.streams.schemas.budget import Budget
 from bearlake.streams.schemas.compiled import Compiled
 from bearlake.streams.schemas.deletion import Remover, existing, pick
 from bearlake.streams.schemas.library import Library
-from bearlake.streams.schemas.model import Document, Draft, Mode, Reference, Schema, SchemaType, SchemaVersion
+from bearlake.streams.schemas.model import Document, Draft, Mode, Schema, SchemaType, SchemaVersion
 from bearlake.streams.schemas.problems import (
     ConfigNotFound,
     ModeNotFound,
@@ -40,10 +41,12 @@ from bearlake.streams.schemas.problems import (
 from bearlake.streams.schemas.registration import Registrar
 from bearlake.streams.schemas.ruling import Ruler
 from bearlake.streams.schemas.settings import SchemasSettings
-from bearlake.streams.schemas.values.model import Unfit, Values
+from bearlake.streams.schemas.values.model import Unfit
 
 PAGE_COUNT = 1_000
 """Rows of one read of the store."""
+LOADED_COUNT = 16
+"""Schemas of one read of the store, each up to `schema_bytes_max` large."""
 
 T = TypeVar("T")
 
@@ -64,16 +67,22 @@ class Schemas:
         self._library = Library(store, self.settings)
         self._registrar = Registrar(store, self._library, self.settings)
         self._remover = Remover(store, self._library)
-        self._ruler = Ruler(store)
+        self._ruler = Ruler(store, self.settings)
 
     def close(self) -> None:
-        """Stop the thread and the compiler processes. The store stays open; it belongs to the caller."""
+        """Stop the child processes. The store stays open; it belongs to the caller."""
         self._library.close()
 
     # -- registering ---------------------------------------------------------------------------------------------
 
     async def register(
-        self, who: Principal, subject: str, draft: Draft, *, is_normalized: bool = False
+        self,
+        who: Principal,
+        subject: str,
+        draft: Draft,
+        *,
+        is_normalized: bool = False,
+        budget: Budget | None = None,
     ) -> SchemaVersion:
         """Return the subject's version with this schema; registers it if needed. Equal schemas have the same id within a context.
 
@@ -83,7 +92,7 @@ class Schemas:
             NotPermitted, IdDoesNotMatch: the subject's mode forbids the change, or the imported id does not match.
         """
         key = self._subject(who, Operation.WRITE, subject)
-        return await self._registrar.register(key, draft, is_normalized=is_normalized)
+        return await self._registrar.register(key, draft, budget or Budget(self.settings), is_normalized=is_normalized)
 
     async def lookup(
         self, who: Principal, subject: str, draft: Draft, *, is_normalized: bool = False, with_deleted: bool = False
@@ -114,21 +123,21 @@ class Schemas:
         """Return the schema with this id, in the context of `subject`. Raises `SchemaNotFound`."""
         return await self._library.schema(self._context(who, subject), schema_id)
 
-    async def compiled(self, schema: Schema) -> Compiled:
-        """Compile a schema. Raises `Overloaded`, `Unavailable`."""
-        return await self._library.compiled_schema(schema)
+    async def compiled(self, schema: Schema, budget: Budget | None = None) -> Compiled:
+        """Compile a schema. Raises `InvalidSchema`, `SchemaTooLarge`, `Overloaded`, `Unavailable`."""
+        return await self._library.compiled_schema(schema, budget)
 
-    async def values(self, type_: SchemaType, text: str, references: Sequence[Reference]) -> Values:
-        """Return the reader and writer of values for a schema text. Raises `InvalidSchema`, `SchemaTooLarge`."""
-        return await self._library.values(type_, text, references)
+    async def compiled_text(self, type_: SchemaType, text: str, budget: Budget) -> Compiled:
+        """Compile a text without references. Raises as `compiled`."""
+        return await self._library.compiled(type_, text, (), budget)
 
-    async def written(self, schema: Schema, values: Sequence[Any]) -> list[bytes | Unfit | None]:
-        """Serialize values, each after the schema's id, in a child process; an `Unfit` stands for a value that does not fit."""
-        return await self._library.written(schema, values)
+    async def written(self, schema: Schema, texts: Sequence[bytes], budget: Budget) -> list[bytes | Unfit]:
+        """Serialize JSON texts, each after the schema's id; an `Unfit` stands for a value that does not fit. Raises as `compiled`."""
+        return await self._library.written(schema, texts, budget)
 
-    async def run(self, work: Callable[..., T], *arguments: object) -> T:
-        """Run slow work, such as reading large values, on a thread."""
-        return await self._library.run(work, *arguments)
+    async def read(self, schema: Schema, values: Sequence[bytes], budget: Budget) -> list[bytes | Unfit]:
+        """Return the JSON texts of the bytes after a schema's id; see `Pool.read` for what is missing. Raises as `compiled`."""
+        return await self._library.read(schema, values, budget)
 
     async def last_id(self, who: Principal, subject: str | None = None) -> int:
         """Return the largest schema id in the context of `subject`."""
@@ -237,11 +246,12 @@ class Schemas:
     ) -> SchemaVersion:
         """Return the newest version whose metadata has all these properties. Raises `SubjectNotFound`, `VersionNotFound`."""
         state = await self._existing(who, Operation.READ, subject)
-        schemas = await self._library.schemas(state.subject.context, {row.schema_id for row in state.versions})
         for row in reversed(state.versions):
-            schema = schemas.get(row.schema_id)
+            if row.is_deleted and not with_deleted:
+                continue
+            schema = await self._library.find(state.subject.context, row.schema_id)
             own = ((schema.metadata if schema else None) or {}).get("properties") or {}
-            if schema and (with_deleted or not row.is_deleted) and properties.items() <= own.items():
+            if schema and properties.items() <= own.items():
                 return SchemaVersion(subject=state.subject, number=row.number, is_deleted=row.is_deleted, schema=schema)
         raise VersionNotFound("Version not found: none has this metadata")
 
@@ -356,20 +366,26 @@ class Schemas:
         return existing(state)
 
     async def _with_schemas(self, found: Sequence[SubjectVersion]) -> list[SchemaVersion]:
-        ids: dict[str, set[int]] = {}
-        for one in found:
-            ids.setdefault(one.subject.context, set()).add(one.schema_id)
-        schemas = {context: await self._library.schemas(context, some) for context, some in ids.items()}
-        return [
-            SchemaVersion(
-                subject=one.subject,
-                number=one.number,
-                is_deleted=one.is_deleted,
-                schema=schemas[one.subject.context][one.schema_id],
-            )
-            for one in found
-            if one.schema_id in schemas[one.subject.context]
-        ]
+        """Return the versions with their schemas, up to `schema_list_bytes_max` and at least one. Loads a few schemas at a time."""
+        listed: list[SchemaVersion] = []
+        size_bytes = 0
+        for start in range(0, len(found), LOADED_COUNT):
+            some = found[start : start + LOADED_COUNT]
+            ids: dict[str, set[int]] = {}
+            for one in some:
+                ids.setdefault(one.subject.context, set()).add(one.schema_id)
+            schemas = {context: await self._library.schemas(context, several) for context, several in ids.items()}
+            for one in some:
+                schema = schemas[one.subject.context].get(one.schema_id)
+                if schema is None:
+                    continue
+                size_bytes += schema.size_bytes
+                if listed and size_bytes > self.settings.schema_list_bytes_max:
+                    return listed
+                listed.append(
+                    SchemaVersion(subject=one.subject, number=one.number, is_deleted=one.is_deleted, schema=schema)
+                )
+        return listed
 
 
 def _is_listed(row: VersionRow, deletion: Deletion) -> bool:

@@ -4,8 +4,9 @@ The next answer reports that record as an error. Nothing is skipped unless the c
 same (KIP-334).
 """
 
+import json
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from bearlake.errors import Denied
 from bearlake.protocols.rest.embedded import Embedded
@@ -19,36 +20,57 @@ from bearlake.streams.schemas.values.model import Unfit
 
 
 class Shown(NamedTuple):
-    """Content of an answer. If a record could not be represented, `problem` and the position to continue from are set."""
+    """Content of an answer: its records as JSON texts. Records that are not in it are read again from `positions`.
 
-    records: list[dict[str, Any]]
+    `problem` says why the first of these cannot be represented; without a problem, it did not fit into the answer.
+    """
+
+    records: list[bytes]
     problem: Problem | None
     positions: dict[Partition, int]
 
 
 async def shown(embedded: Embedded, who: Principal, form: Format, found: Sequence[Consumed]) -> Shown:
     """Convert records to a format."""
-    records: list[dict[str, Any]] = []
-    for at, one in enumerate(found):
+    columns = []
+    count = len(found)
+    error: Unfit | Denied | None = None
+    for octets in ([one.record.key for one in found], [one.record.value for one in found]):
+        texts, unread = await _texts(embedded, who, form, octets[:count])
+        columns.append(texts)
+        if len(texts) < count:
+            count, error = len(texts), unread
+    records = [_record(one, *texts) for one, *texts in zip(found[:count], *columns, strict=False)]
+    if count == len(found):
+        return Shown(records, None, {})
+    problem = None if error is None else _problem(found[count], form, error)
+    return Shown(records, problem, _first_offsets(found[count:]))
+
+
+async def _texts(
+    embedded: Embedded, who: Principal, form: Format, values: Sequence[bytes | None]
+) -> tuple[Sequence[bytes | None], Unfit | Denied | None]:
+    """Return the JSON texts of values, up to the first error."""
+    if form.schema_type is not None:
+        octets = [None if one is None else bytes(one) for one in values]
+        return await embedded.read(who, octets, form.schema_type)
+    texts: list[bytes | None] = []
+    for one in values:
         try:
-            records.append(
-                {
-                    "topic": one.topic,
-                    "key": await _value(embedded, who, form, one.record.key),
-                    "value": await _value(embedded, who, form, one.record.value),
-                    "partition": one.partition,
-                    "offset": one.offset,
-                }
-            )
-        except (Unfit, Denied) as error:
-            return Shown(records, _problem(one, form, error), _first_offsets(found[at:]))
-    return Shown(records, None, {})
+            texts.append(formats.encode(form, one))
+        except Unfit as error:
+            return texts, error
+    return texts, None
 
 
-async def _value(embedded: Embedded, who: Principal, form: Format, octets: bytes | None) -> Any:
-    if octets is None or form.schema_type is None:
-        return formats.encode(form, octets)
-    return await embedded.read(who, bytes(octets), form.schema_type)
+def _record(one: Consumed, key: bytes | None, value: bytes | None) -> bytes:
+    return b'{"topic": %b, "key": %b, "value": %b, "partition": %d, "offset": %d}' % (
+        json.dumps(one.topic).encode(),
+        b"null" if key is None else key,
+        b"null" if value is None else value,
+        one.partition,
+        one.offset,
+    )
 
 
 def _problem(one: Consumed, form: Format, error: Unfit | Denied) -> Problem:

@@ -122,14 +122,14 @@ def json_in(value: Any, what: str) -> bytes | None:
         raise Problem(422, 422, f"{what}: a number is too large for JSON's readers") from error
 
 
-def encode(form: Format, value: bytes | None) -> Any:
-    """Convert bytes to JSON for an answer, in a format without schemas (Any: a JSON value). Raises `Unfit` if bytes are not JSON."""
+def encode(form: Format, value: bytes | None) -> bytes | None:
+    """Convert bytes to a JSON text for an answer, in a format without schemas. Raises `Unfit` if bytes are not JSON."""
     if value is None:
         return None
     if form is Format.BINARY:
-        return base64.b64encode(value).decode()
+        return b'"' + base64.b64encode(value) + b'"'
     try:
-        return json.loads(value, parse_constant=_refuse)
+        return json.dumps(json.loads(value, parse_constant=_refuse)).encode("ascii")
     except (ValueError, RecursionError) as error:
         raise Unfit(f"it is no JSON: {error}") from error
 

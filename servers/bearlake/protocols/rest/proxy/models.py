@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Annotated, Any, Generic, TypeVar
 
 from bearlake.protocols.rest.proxy.formats import Format
-from bearlake.serving.http.models import Meta, Model, OpenModel, Reader, field
+from bearlake.serving.http.models import Meta, Model, OpenModel, Raw, Reader, field
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -48,6 +48,19 @@ class JsonPair(Model):
 
 class JsonRecord(JsonPair):
     """A record of JSON values, or of values with schemas, for a partition of the client's choice if it names one."""
+
+    partition: Index | None = None
+
+
+class TextPair(Model):
+    """A record of values with schemas, as JSON texts: only child processes parse them. Empty texts are absent values."""
+
+    key: Raw = Raw()
+    value: Raw = Raw()
+
+
+class TextRecord(TextPair):
+    """A record of values with schemas, for a partition of the client's choice if it names one."""
 
     partition: Index | None = None
 
@@ -164,6 +177,8 @@ BINARY: Reader[Produce[BinaryRecord]] = Reader(Produce[BinaryRecord])
 BINARY_PAIRS: Reader[Produce[BinaryPair]] = Reader(Produce[BinaryPair])
 JSON: Reader[Produce[JsonRecord]] = Reader(Produce[JsonRecord])
 JSON_PAIRS: Reader[Produce[JsonPair]] = Reader(Produce[JsonPair])
+TEXTS: Reader[Produce[TextRecord]] = Reader(Produce[TextRecord])
+TEXT_PAIRS: Reader[Produce[TextPair]] = Reader(Produce[TextPair])
 NEW_CONSUMER = Reader[NewConsumer](NewConsumer)
 SUBSCRIPTION = Reader[Subscription](Subscription)
 PLACES = Reader[Places](Places)

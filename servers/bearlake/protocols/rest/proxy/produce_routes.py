@@ -18,13 +18,14 @@ from bearlake.protocols.rest.problems import V2_TYPE, Problem
 from bearlake.protocols.rest.produce import Writing, Written
 from bearlake.protocols.rest.proxy import formats, models
 from bearlake.protocols.rest.proxy.formats import Format
-from bearlake.protocols.rest.proxy.models import BinaryRecord, JsonRecord, Produce
+from bearlake.protocols.rest.proxy.models import BinaryRecord, JsonRecord, Produce, TextRecord
 from bearlake.protocols.rest.proxy.schema_columns import Column, column
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.records.codec import Record
 from bearlake.serving.http.models import Reader
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.principal import Principal
+from bearlake.streams.schemas.budget import Budget
 from bearlake.streams.service import Streams
 
 _NOT_RETRIABLE, _RETRIABLE = 1, 2
@@ -61,7 +62,8 @@ class ProduceRoutes:
         if partition is not None and partition >= view.partition_count:
             raise problems.partition_not_found(view.name, partition)
         self._writing.require(who, view)
-        keys, values = [await self._column(who, view.name, part, form, body, len(octets)) for part in ("key", "value")]
+        budget = self._embedded.budget()
+        keys, values = [await self._column(who, view.name, part, form, body, budget) for part in ("key", "value")]
         now_ms = self._writing.now_ms()
         records = [
             Record(key=key, value=value, timestamp=now_ms)
@@ -82,7 +84,7 @@ class ProduceRoutes:
         part: str,
         form: Format,
         body: Produce[Any],
-        size_bytes: int,
+        budget: Budget,
     ) -> Column:
         """Return the keys or values of the records (Any: records of the format)."""
         found = [getattr(record, part) for record in body.records]
@@ -94,10 +96,11 @@ class ProduceRoutes:
             ]
             return Column(octets, None)
         assert form.schema_type is not None
-        return await column(self._embedded, who, topic, part, form.schema_type, body, found, size_bytes)
+        texts = [bytes(one) or None for one in found]
+        return await column(self._embedded, who, topic, part, form.schema_type, body, texts, budget)
 
     def _placed(
-        self, view: StreamView, asked: Sequence[BinaryRecord | JsonRecord], records: Sequence[Record]
+        self, view: StreamView, asked: Sequence[BinaryRecord | JsonRecord | TextRecord], records: Sequence[Record]
     ) -> list[tuple[int, Record]]:
         """Assign each record to the partition it names, or to the partition of its key."""
         somewhere = self._writing.any_partition(view)
@@ -133,6 +136,8 @@ def _reader(form: Format, *, is_partition_given: bool) -> Reader[Any]:
     """Return the body parser for a format (Any: record types differ by format). If the path names the partition, records must not."""
     if form is Format.BINARY:
         return models.BINARY_PAIRS if is_partition_given else models.BINARY
+    if form.schema_type is not None:
+        return models.TEXT_PAIRS if is_partition_given else models.TEXTS
     return models.JSON_PAIRS if is_partition_given else models.JSON
 
 

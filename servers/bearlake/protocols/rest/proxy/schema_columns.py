@@ -14,6 +14,7 @@ from bearlake.protocols.rest.embedded import Embedded
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.proxy.models import Produce
 from bearlake.streams.principal import Principal
+from bearlake.streams.schemas.budget import Budget
 from bearlake.streams.schemas.model import SchemaType
 from bearlake.streams.schemas.payloads import Choice
 
@@ -34,10 +35,10 @@ async def column(
     part: str,
     type_: SchemaType,
     body: Produce[Any],
-    values: Sequence[Any],
-    size_bytes: int,
+    texts: Sequence[bytes | None],
+    budget: Budget,
 ) -> Column:
-    """Encode a request's keys or values (`part`). Without a schema, all of them must be null.
+    """Encode a request's keys or values (`part`), given as JSON texts. Without a schema, all of them must be null.
 
     Raises:
         Problem: 42201 or 42202 if the schema is missing, and the errors of `Embedded`.
@@ -51,14 +52,14 @@ async def column(
     elif text is not None:
         choice = Choice(type=type_, text=text)
     if choice is None:
-        if any(value is not None for value in values):
+        if any(text not in (None, b"null") for text in texts):
             message = f"Request includes {part}s but does not include {part} schema"
             raise Problem(422, _MISSING_CODES[part], f"{message}: expected {part}_schema or {part}_schema_id")
-        return Column(values, None)
-    writer = await embedded.writer(who, choice, topic, part)
-    places = [f"records[{at}].{part}" for at in range(len(values))]
+        return Column([None] * len(texts), None)
+    writer = await embedded.writer(who, choice, topic, part, budget)
+    places = [f"records[{at}].{part}" for at in range(len(texts))]
     written: list[bytes | None] = []
-    for one in await embedded.write(writer, values, places, size_bytes):
+    for one in await embedded.write(writer, texts, places, budget):
         if isinstance(one, Problem):
             raise one
         written.append(one)

@@ -1,16 +1,18 @@
 """Builds the records of a v3 request: chooses partitions and encodes values with schemas."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from bearlake.errors import BearlakeError
 from bearlake.protocols.rest import problems
 from bearlake.protocols.rest.embedded import Embedded
 from bearlake.protocols.rest.problems import Problem
+from bearlake.protocols.rest.proxy import formats
 from bearlake.protocols.rest.v3.parts import TYPE_NAMES, Part
 from bearlake.protocols.rest.v3.record_stream import Wanted
 from bearlake.records.codec import Record
 from bearlake.streams.principal import Principal
-from bearlake.streams.schemas.payloads import Choice, Writer
+from bearlake.streams.schemas.payloads import Choice
 
 
 class Composed(NamedTuple):
@@ -22,44 +24,72 @@ class Composed(NamedTuple):
 
 
 class Composer:
-    """Builds the records that arrived together; looks up each schema once."""
+    """Builds the records that arrived together. Looks up each schema once, and writes all values of one schema with one call of a child."""
 
     def __init__(self, embedded: Embedded, who: Principal, topic: str) -> None:
         self._embedded = embedded
         self._who = who
         self._topic = topic
-        self._writers: dict[tuple[str, Choice], Writer | Problem] = {}
+        self._budget = embedded.budget()
 
-    async def composed(self, wanted: Wanted, size_bytes: int) -> Composed:
-        """Build a record; `size_bytes` is the approximate size of everything that arrived together. Raises `Problem`."""
-        key, key_shown = await self._part(wanted.key, "key", size_bytes)
-        value, value_shown = await self._part(wanted.value, "value", size_bytes)
-        record = Record(key=key, value=value, headers=wanted.headers, timestamp=wanted.timestamp)
-        return Composed(record, key_shown, value_shown)
+    async def composed(self, asked: Sequence[Wanted]) -> list[Composed | Problem]:
+        """Build the records; a `Problem` stands for a record that cannot be built. Raises `Overloaded`, `Unavailable`."""
+        keys = await self._parts([one.key for one in asked], "key")
+        values = await self._parts([one.value for one in asked], "value")
+        return [_composed(*every) for every in zip(asked, keys, values, strict=True)]
 
-    async def _part(self, part: Part, name: str, size_bytes: int) -> tuple[bytes | None, dict[str, Any] | None]:
-        if part.choice is None:
-            shown = None if part.type is None else {"type": part.type, "size": len(part.octets or b"")}
-            return part.octets, shown
-        writer = await self._writer(part.choice, name)
-        (written,) = await self._embedded.write(writer, [part.data], [f"{name}.data"], size_bytes)
-        if isinstance(written, Problem):
-            raise written
+    async def _parts(self, parts: Sequence[Part], name: str) -> list["_Written | Problem"]:
+        places: dict[Choice, list[int]] = {}
+        found: dict[int, _Written | Problem] = {}
+        for at, part in enumerate(parts):
+            if part.choice is None:
+                shown = None if part.type is None else {"type": part.type, "size": len(part.octets or b"")}
+                found[at] = _Written(part.octets, shown)
+            else:
+                places.setdefault(part.choice, []).append(at)
+        for choice, some in places.items():
+            written = await self._by_schema(choice, [parts[at].data for at in some], name)
+            found |= dict(zip(some, written, strict=True))
+        return [found[at] for at in range(len(parts))]
+
+    async def _by_schema(self, choice: Choice, values: Sequence[Any], name: str) -> list["_Written | Problem"]:
+        """Return the bytes of values (Any: JSON) with one schema, or their errors."""
+        try:
+            writer = await self._embedded.writer(self._who, choice, self._topic, name, self._budget)
+            texts = [_text(one, f"{name}.data") for one in values]
+            present = [one for one in texts if not isinstance(one, Problem)]
+            found = iter(await self._embedded.write(writer, present, [f"{name}.data"] * len(present), self._budget))
+        except Problem as problem:
+            return [problem] * len(values)
+        except BearlakeError as error:
+            return [problems.of_error(error)] * len(values)
         shown = {"type": TYPE_NAMES[writer.schema.type], "subject": writer.subject, "schema_id": writer.schema.id}
         if writer.version is not None:
             shown["schema_version"] = writer.version
-        return written, shown | {"size": len(written or b"")}
+        return [
+            one if isinstance(one, Problem) else _Written(one, {**shown, "size": len(one or b"")})
+            for one in (text if isinstance(text, Problem) else next(found) for text in texts)
+        ]
 
-    async def _writer(self, choice: Choice, name: str) -> Writer:
-        found = self._writers.get((name, choice))
-        if found is None:
-            try:
-                found = await self._embedded.writer(self._who, choice, self._topic, name)
-            except Problem as problem:
-                found = problem
-            except BearlakeError as error:
-                found = problems.of_error(error)
-            self._writers[name, choice] = found
-        if isinstance(found, Problem):
-            raise found
-        return found
+
+class _Written(NamedTuple):
+    """The bytes of a key or value, and what the report says about it."""
+
+    octets: bytes | None
+    shown: dict[str, Any] | None
+
+
+def _text(value: Any, place: str) -> bytes | Problem | None:
+    try:
+        return formats.json_in(value, place)
+    except Problem as problem:
+        return problem
+
+
+def _composed(wanted: Wanted, key: _Written | Problem, value: _Written | Problem) -> Composed | Problem:
+    if isinstance(key, Problem):
+        return key
+    if isinstance(value, Problem):
+        return value
+    record = Record(key=key.octets, value=value.octets, headers=wanted.headers, timestamp=wanted.timestamp)
+    return Composed(record, key.shown, value.shown)

@@ -18,7 +18,7 @@ from bearlake.protocols.rest.problems import JSON_TYPE, Problem
 from bearlake.protocols.rest.produce import Writing, Written
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.protocols.rest.v3.composing import Composed, Composer
-from bearlake.protocols.rest.v3.record_stream import Objects, wanted
+from bearlake.protocols.rest.v3.record_stream import Objects, Wanted, wanted
 from bearlake.protocols.rest.v3.resources import CLUSTER, Site, find
 from bearlake.records.batch import Compression
 from bearlake.records.codec import Record
@@ -60,13 +60,11 @@ class RecordRoutes:
         try:
             async for piece in self._pieces(request):
                 items: list[object] = []
-                size_bytes = objects.waiting_count + len(piece)
                 try:
                     items.extend(objects.feed(piece))  # keeps the objects before a malformed one
                 finally:
                     if items:
-                        composer = Composer(self._embedded, who, view.name)
-                        reports = await self._write(site, view, who, composer, items, size_bytes)
+                        reports = await self._write(site, view, who, items)
                         await self._report(request, response, reports)
             objects.end()
         except (Problem, BearlakeError) as error:
@@ -96,24 +94,27 @@ class RecordRoutes:
         await response.write("".join(json.dumps(report) + "\r\n" for report in reports).encode())
 
     async def _write(
-        self, site: Site, view: StreamView, who: Principal, composer: Composer, items: list[object], size_bytes: int
+        self, site: Site, view: StreamView, who: Principal, items: list[object]
     ) -> list[dict[str, object]]:
-        """Append records that arrived together (`size_bytes` in total); return one report per record."""
+        """Append records that arrived together; return one report per record."""
         now_ms = self._writing.now_ms()
+        asked = [_wanted(item, now_ms) for item in items]
+        composer = Composer(self._embedded, who, view.name)
+        composed = iter(await composer.composed([one for one in asked if not isinstance(one, Problem)]))
         reports: list[dict[str, object] | None] = []
         placed: list[tuple[int, Record]] = []
-        asked: list[Composed] = []
-        for item in items:
+        accepted: list[Composed] = []
+        for one in asked:
             try:
-                one = wanted(item, now_ms)
-                composed = await composer.composed(one, size_bytes)
-                placed.append((self._place(view, one.partition, composed.record), composed.record))
+                record = _raised(one if isinstance(one, Problem) else next(composed))
+                partition = None if isinstance(one, Problem) else one.partition
+                placed.append((self._place(view, partition, record.record), record.record))
             except Problem as problem:
                 reports.append(_failed(problem))
             else:
                 reports.append(None)
-                asked.append(composed)
-        written = iter(zip(asked, await self._writing.write(who, view, placed), strict=True))
+                accepted.append(record)
+        written = iter(zip(accepted, await self._writing.write(who, view, placed), strict=True))
         return [_shown(site, view, *next(written)) if report is None else report for report in reports]
 
     def _place(self, view: StreamView, partition: int | None, record: Record) -> int:
@@ -143,3 +144,16 @@ def _shown(site: Site, view: StreamView, one: Composed, written: Written) -> dic
 
 def _failed(problem: Problem) -> dict[str, object]:
     return {"error_code": problem.code, "message": str(problem)}
+
+
+def _wanted(item: object, now_ms: int) -> Wanted | Problem:
+    try:
+        return wanted(item, now_ms)
+    except Problem as problem:
+        return problem
+
+
+def _raised(found: Composed | Problem) -> Composed:
+    if isinstance(found, Problem):
+        raise found
+    return found

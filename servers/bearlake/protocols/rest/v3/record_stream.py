@@ -41,11 +41,6 @@ class Objects:
         self._decoder = json.JSONDecoder(parse_constant=_refuse)
         self._text = ""
 
-    @property
-    def waiting_count(self) -> int:
-        """Characters of the incomplete object."""
-        return len(self._text)
-
     def feed(self, piece: bytes) -> Iterator[Any]:
         """Yield the values completed by this piece (Any: JSON). Raises `Problem` (400), `TooLarge`."""
         try:

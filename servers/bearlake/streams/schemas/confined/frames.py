@@ -1,19 +1,40 @@
-"""Framing of requests and answers on the two pipes between a server and a helper.
+"""Framing of requests and answers on the pipes between a server, its helpers and their children.
 
-    request   size (4 bytes), JSON
-    answer    wait status of the child (4), size (4), JSON
+    request   kind (1 byte), processor time (4, milliseconds), size (4), message
+    answer    wait status of the child (4), processor time (4, milliseconds), values done (4), size (4), message
 
-Numbers are big-endian. `work` defines the JSON.
+    message   size of the head (4), head (JSON, with the sizes of the parts), parts
+
+Numbers are big-endian. `work` defines heads and parts. Texts travel as parts: to parse a large JSON document would stop the event loop.
 """
 
+import json
 import os
 import select
 import struct
 import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
-SIZE = struct.Struct(">I")
-HEAD = struct.Struct(">iI")
+REQUEST = struct.Struct(">BII")
+ANSWER = struct.Struct(">iIII")
 CHUNK_BYTES = 1 << 16
+
+COMPILE, EVALUATE = 0, 1
+"""Kinds of requests: for a child of its own, and for the child that keeps schemas."""
+
+_SIZE = struct.Struct(">I")
+
+
+class Answer(NamedTuple):
+    """What a child answered, or how it ended."""
+
+    status: int
+    """Wait status; 0 for a child that answered."""
+    processor_ms: int
+    done_count: int
+    """Values that the child had finished."""
+    message: bytes
 
 
 class Pipe:
@@ -48,6 +69,28 @@ class Pipe:
         poll.register(self._descriptor, event)
         if not poll.poll(max(0.0, self._deadline - time.monotonic()) * 1000):
             raise TimeoutError
+
+
+def packed(head: Mapping[str, object], parts: Sequence[bytes] = ()) -> bytes:
+    """Encode a message."""
+    octets = json.dumps({**head, "sizes": [len(part) for part in parts]}).encode("ascii")
+    return b"".join([_SIZE.pack(len(octets)), octets, *parts])
+
+
+def unpacked(message: bytes) -> tuple[dict[str, Any], list[bytes]]:
+    """Decode a message into its head (Any: JSON) and its parts."""
+    (size,) = _SIZE.unpack_from(message)
+    at = _SIZE.size + size
+    head = json.loads(message[_SIZE.size : at])
+    parts = []
+    for part_size in head.pop("sizes"):
+        parts.append(message[at : at + part_size])
+        at += part_size
+    return head, parts
+
+
+NEEDS_SCHEMA = packed({"needs": "schema"})
+"""The answer of a child that does not know the schema of a request."""
 
 
 def read_exactly(descriptor: int, size: int) -> bytes:

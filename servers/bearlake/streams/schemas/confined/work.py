@@ -1,58 +1,52 @@
-"""Requests to a child: compile a schema, compare two schemas, or write values.
+"""Requests to a child of its own: compile a schema, or compare two schemas.
 
-    {"work": "compile", "type": …, "text": …, "references": {name: text}}
-    {"work": "compare", "reader": …, "writer": …}        two compiled schemas as JSON
-    {"work": "write", "schema": …, "values": […]}        result per value: bytes in base64, null, or reason and place of an `Unfit`
+    compile   head {"work": "compile", "type": …, "references": [name, …]}; parts: the text, then the texts of the references
+    compare   head {"work": "compare", "schemas": [head, head], "counts": [parts, parts]}: reader and writer; parts: theirs
 
-The answer is JSON with one of three keys:
+The answer's head has one of four keys:
 
-    result    the result
+    compiled  the head of the compiled schema; the parts are the schema's
+    reasons   why the reader cannot read what the writer wrote
     refused   the name of an error of `problems`, and its message
-    fault     an unexpected error: a bug
+    fault     an unexpected error of a compiler
 """
 
-import base64
-import json
+from collections.abc import Sequence
 from typing import Any
 
 from bearlake.streams.schemas import parsing
 from bearlake.streams.schemas.compiled import Compiled
+from bearlake.streams.schemas.confined import frames
 from bearlake.streams.schemas.model import SchemaType
 from bearlake.streams.schemas.problems import InvalidSchema, SchemaTooLarge
-from bearlake.streams.schemas.values.by_schema import values_of
-from bearlake.streams.schemas.values.model import Unfit, Values
 
 
 def answer(request: bytes) -> bytes:
     """Answer a request. Raises `MemoryError`."""
-    return json.dumps(_answer(request)).encode("ascii")
-
-
-def _answer(request: bytes) -> dict[str, object]:
     try:
-        return {"result": _result(json.loads(request))}
+        head, parts = frames.unpacked(request)
+        return _compiled(head, parts) if head["work"] == "compile" else _compared(head, parts)
     except (InvalidSchema, SchemaTooLarge) as error:
-        return {"refused": [type(error).__name__, str(error)]}
+        return frames.packed({"refused": [type(error).__name__, str(error)]})
     except RecursionError:
-        return {"refused": [SchemaTooLarge.__name__, "The schema is nested too deeply"]}
+        return frames.packed({"refused": [SchemaTooLarge.__name__, "The schema is nested too deeply"]})
     except MemoryError:
         raise
-    except Exception as error:  # noqa: BLE001 - the boundary of the process: the server raises it again
-        return {"fault": f"{type(error).__name__}: {error}"}
+    except Exception as error:  # noqa: BLE001 - the boundary of the process: the server reports it
+        return frames.packed({"fault": f"{type(error).__name__}: {error}"[:1000]})
 
 
-def _result(request: dict[str, Any]) -> object:
-    if request["work"] == "compile":
-        return parsing.compiled(SchemaType(request["type"]), request["text"], request["references"]).as_json()
-    if request["work"] == "write":
-        values = values_of(Compiled.from_json(request["schema"]))
-        return [_written(values, one) for one in request["values"]]
-    reader, writer = (Compiled.from_json(request[one]) for one in ("reader", "writer"))
-    return parsing.incompatibilities(reader, writer)
+def _compiled(head: dict[str, Any], parts: Sequence[bytes]) -> bytes:
+    text, *others = (part.decode() for part in parts)
+    references = dict(zip(head["references"], others, strict=True))
+    made, found = parsing.compiled(SchemaType(head["type"]), text, references).as_parts()
+    return frames.packed({"compiled": made}, found)
 
 
-def _written(values: Values, value: Any) -> str | list[str] | None:
-    try:
-        return None if value is None else base64.b64encode(values.write(value)).decode("ascii")
-    except Unfit as error:
-        return [error.reason, error.place]
+def _compared(head: dict[str, Any], parts: Sequence[bytes]) -> bytes:
+    count = head["counts"][0]
+    reader, writer = (
+        Compiled.from_parts(one, some)
+        for one, some in zip(head["schemas"], (parts[:count], parts[count:]), strict=True)
+    )
+    return frames.packed({"reasons": parsing.incompatibilities(reader, writer)})

@@ -48,6 +48,11 @@ class AvroSchema:
         return self.text
 
     @property
+    def record_name(self) -> str | None:
+        """The full name of a record, enum or fixed."""
+        return getattr(self.schema, "fullname", None) if hasattr(self.schema, "namespace") else None
+
+    @property
     def resolved(self) -> str:
         """The text with each referenced type written out at its first use."""
         return documents.dump(_written(self.schema.to_json(), ""))

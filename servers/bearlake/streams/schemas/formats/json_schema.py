@@ -46,6 +46,12 @@ class JsonSchema:
         """The compact text, with keys in the author's order."""
         return self.text
 
+    @property
+    def record_name(self) -> str | None:
+        """The title."""
+        title = self.root.schema.get("title") if isinstance(self.root.schema, dict) else None
+        return title if isinstance(title, str) else None
+
 
 def parsed(text: str, references: Mapping[str, str]) -> JsonSchema:
     """Parse a JSON Schema."""

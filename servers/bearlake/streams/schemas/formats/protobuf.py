@@ -74,6 +74,13 @@ class ProtobufSchema:
         """The base64 of the descriptor."""
         return base64.b64encode(self.file.SerializeToString(deterministic=True)).decode("ascii")
 
+    @property
+    def record_name(self) -> str | None:
+        """The full name of the file's first message."""
+        if not self.file.message_type:
+            return None
+        return f"{self.file.package}.{self.file.message_type[0].name}".lstrip(".")
+
     @cached_property
     def types(self) -> protobuf_changes.Types:
         """Messages and enums by full name."""

@@ -25,16 +25,6 @@ class AvroValues(Values):
         self._schema = schema.schema
         self._is_bytes = self._schema.type == "bytes"
 
-    @property
-    def record_name(self) -> str | None:
-        """The full name of a record, enum or fixed."""
-        return getattr(self._schema, "fullname", None) if hasattr(self._schema, "namespace") else None
-
-    @override
-    def is_quick(self, size_bytes: int) -> bool:
-        """Always True."""
-        return True
-
     @override
     def write(self, value: Any) -> bytes:
         written = BytesIO()

@@ -1,6 +1,6 @@
 """Creates the `Values` of a schema, for any format.
 
-This process parses Avro and JSON Schema texts again; that is safe because a child has already parsed them within its limits.
+Only child processes do so (`confined/`): they parse Avro and JSON Schema texts again, and evaluate the schema for each value.
 """
 
 from bearlake.streams.schemas.compiled import Compiled

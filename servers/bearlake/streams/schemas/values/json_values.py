@@ -1,6 +1,6 @@
 """Values of a JSON Schema: compact JSON, validated on write.
 
-`jsonschema_rs` validates them, in bounded time for any pattern, and never fetches anything.
+`jsonschema_rs` validates them, and never fetches anything.
 
 Source: Confluent, "JSON Schema Serializer"; a schema that names no draft is draft 7, `format` is an annotation.
 """
@@ -13,14 +13,11 @@ import jsonschema_rs
 from typing_extensions import override
 
 from bearlake.streams.schemas.formats.json_schema import JsonSchema
-from bearlake.streams.schemas.formats.json_weight import weight
 from bearlake.streams.schemas.problems import InvalidSchema
 from bearlake.streams.schemas.values.model import Unfit, Values
 
 PATTERN_STEP_COUNT_MAX = 100_000
 """Backtracking limit of patterns with look-around or back-references; beyond the limit, a pattern does not match."""
-STEP_COUNT_MAX = 4_000_000
-"""Schema nodes times value bytes: the validator checks this many in at most 0.1 s, usually in far less."""
 
 _compact = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 _VALIDATORS = {
@@ -36,18 +33,6 @@ class JsonValues(Values):
 
     def __init__(self, schema: JsonSchema) -> None:
         self._schema = schema
-
-    @property
-    def record_name(self) -> str | None:
-        """The title."""
-        document = self._schema.root.schema
-        title = document.get("title") if isinstance(document, dict) else None
-        return title if isinstance(title, str) else None
-
-    @override
-    def is_quick(self, size_bytes: int) -> bool:
-        """True for a small value, or for a schema that does not check the same part many times."""
-        return self._weight * size_bytes < STEP_COUNT_MAX
 
     @override
     def write(self, value: Any) -> bytes:
@@ -67,10 +52,6 @@ class JsonValues(Values):
             return json.loads(octets, parse_constant=_refuse)
         except (ValueError, RecursionError) as error:
             raise Unfit(f"the bytes are no JSON: {error}") from error
-
-    @cached_property
-    def _weight(self) -> int:
-        return weight(self._schema.root.schema, STEP_COUNT_MAX)
 
     @cached_property
     def _validator(self) -> Any:

@@ -19,14 +19,7 @@ class Unfit(Invalid):
 
 
 class Values(Protocol):
-    """Reads and writes the values of one schema. Thread-safe."""
-
-    @property
-    def record_name(self) -> str | None:
-        """The record name for subject names: full name of the record or message, or the title."""
-
-    def is_quick(self, size_bytes: int) -> bool:
-        """Whether the time to write values of about this size is proportional to their size, whatever the schema."""
+    """Reads and writes the values of one schema. Both may take any time and memory: only child processes do them."""
 
     def write(self, value: Any) -> bytes:
         """Serialize a JSON value to the bytes after the schema's id (Any: any JSON value). Raises `Unfit`."""

@@ -36,16 +36,6 @@ class ProtobufValues(Values):
         file = self._pool.FindFileByName(own.name)
         self._messages: list[Descriptor] = [file.message_types_by_name[one.name] for one in own.message_type]
 
-    @property
-    def record_name(self) -> str | None:
-        """The full name of the file's first message."""
-        return self._messages[0].full_name if self._messages else None
-
-    @override
-    def is_quick(self, size_bytes: int) -> bool:
-        """Always True."""
-        return True
-
     @override
     def write(self, value: Any) -> bytes:
         if not isinstance(value, dict):
