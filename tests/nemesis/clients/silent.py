@@ -33,7 +33,8 @@ def be_silent_member(script: Script) -> None:
                 if is_guest:
                     script.sleep(script.random.uniform(*ABSENT_S))
                 runner.run(_member(script, witness, GUEST_S if is_guest else script.random.uniform(*RESIDENT_S)))
-            except (KafkaError, OSError, TimeoutError) as error:
+            # aiokafka's stop() may raise the CancelledError of a fetch that it cancelled itself.
+            except (KafkaError, OSError, TimeoutError, asyncio.CancelledError) as error:
                 script.history.note(f"member {type(error).__name__}")
                 script.pause(1.0)
 
@@ -52,8 +53,11 @@ async def _member(script: Script, witness: "_Witness", seconds: float) -> None:
             await consumer.getmany(timeout_ms=300, max_records=500)
     finally:
         witness.give_up()
-        async with asyncio.timeout(20):
-            await consumer.stop()
+        try:
+            async with asyncio.timeout(20):
+                await consumer.stop()
+        finally:
+            witness.give_up()  # of an assignment that arrived while the consumer stopped
 
 
 class _Witness:
@@ -77,6 +81,8 @@ class _Witness:
             name = type(request).__name__
             if name.startswith("SyncGroup"):
                 witness._asked = now()
+            if name.startswith("LeaveGroup"):
+                witness.give_up()
             if not name.startswith("Heartbeat"):
                 return await send(coordinator, request)
             return await witness.confirm(coordinator, lambda: send(coordinator, request))
