@@ -231,7 +231,7 @@ def test_a_jobs_own_conflict_is_not_taken_for_anothers_turn(caplog: pytest.LogCa
 
     body()
 
-    assert [record.getMessage() for record in caplog.records] == ["upkeep failed, trying again"]
+    assert [record.getMessage() for record in caplog.records] == ["upkeep failed; retrying"]
 
 
 def test_upkeep_reaches_streams_behind_any_gap_of_numbers() -> None:

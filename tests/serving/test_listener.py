@@ -40,7 +40,7 @@ def test_a_taken_port_is_named() -> None:
     with bind("127.0.0.1", 0, "kafka") as bound:
         port = bound.getsockname()[1]
 
-        with pytest.raises(Unavailable, match=rf"kafka: port 127\.0\.0\.1:{port} is taken by another process"):
+        with pytest.raises(Unavailable, match=rf"kafka: port 127\.0\.0\.1:{port} is in use by another process"):
             bind("127.0.0.1", port, "kafka")
 
 

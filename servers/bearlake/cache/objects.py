@@ -137,9 +137,9 @@ class ObjectCache:
             async with self._gate.hold(end - start):
                 (part,) = await self._store.read(name, [ByteRange(start, end)])
         except OutOfRange as error:  # a byte range; readers must not mistake it for an offset out of range
-            raise Corrupt(f"object {name} is shorter than what was committed: {error}") from error
+            raise Corrupt(f"object {name} is shorter than its committed size: {error}") from error
         if len(part) != end - start:
-            raise Corrupt(f"object {name}: {end - start} bytes expected at {start}, got {len(part)}")
+            raise Corrupt(f"object {name}: expected {end - start} bytes at {start}, got {len(part)}")
         extent = Extent(start, part, set())
         self._insert(key, extent)
         return extent

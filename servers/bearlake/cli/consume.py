@@ -55,7 +55,7 @@ def consume(
     from bearlake.app import kafka_client
 
     if exit_at_end and group is not None:
-        raise click.UsageError("--exit-at-end does not go with --group; use --idle-ms")
+        raise click.UsageError("--exit-at-end cannot be combined with --group; use --idle-ms")
     write = formatter("json" if as_json else format_)
     confluent = kafka_client.library()
     settings = {

@@ -63,7 +63,9 @@ def produce(
     from bearlake.app import kafka_client
 
     if format_ == "json" and key_separator is not None:
-        raise click.UsageError("--key-separator goes with --format text; a line of JSON has its key inside")
+        raise click.UsageError(
+            "--key-separator requires --format text; with --format json, the key is a field of the object"
+        )
     confluent = kafka_client.library()
     source = sys.stdin.buffer
     fixed = [_header(text) for text in headers]

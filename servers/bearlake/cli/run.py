@@ -114,7 +114,7 @@ def up(
     run = server_module("bearlake.app.run")
 
     if no_tour and exit_after_tour:
-        raise click.UsageError("--no-tour and --exit-after-tour exclude each other")
+        raise click.UsageError("--no-tour and --exit-after-tour are mutually exclusive")
     code: int = run.up(
         run.UpOptions(
             data_dir=data_dir,

@@ -236,7 +236,7 @@ def _read_span(descriptor: int, span: Span) -> memoryview:
     while done < len(view):
         count = os.preadv(descriptor, [view[done:]], span.start + done)
         if count == 0:  # objects never shrink: the file was truncated from outside
-            raise OSError(errno.EIO, "file is shorter than its size said")
+            raise OSError(errno.EIO, "file is shorter than its reported size")
         done += count
     return view
 
@@ -264,12 +264,12 @@ def _translated(what: str, *, is_put: bool = False) -> Iterator[None]:
         raise AlreadyExists(f"object {what} exists") from error
     except FileNotFoundError as error:
         if is_put:
-            raise Unavailable(f"object {what}: its folder was removed meanwhile") from error
+            raise Unavailable(f"object {what}: its folder was removed concurrently") from error
         raise NotFound(f"object {what} does not exist") from error
     except (NotADirectoryError, IsADirectoryError) as error:
         if not is_put:
             raise NotFound(f"object {what} does not exist") from error
-        raise Invalid(f"object {what}: a key cannot be an object and the folder of another one") from error
+        raise Invalid(f"object {what}: a key cannot name both an object and the folder of another object") from error
     except PermissionError as error:
         raise Denied(f"object {what}: {error.strerror}") from error
     except OSError as error:

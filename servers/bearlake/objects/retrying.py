@@ -94,7 +94,7 @@ class RetryingObjectStore(ObjectStore):
                             raise
                     await asyncio.sleep(self._pause_s(failure_count))
         except TimeoutError as error:
-            raise Unavailable(f"{what}: not done within {deadline_ms} ms and {failure_count} failed attempts") from (
+            raise Unavailable(f"{what}: no success within {deadline_ms} ms and {failure_count} attempts") from (
                 last or error
             )
         finally:

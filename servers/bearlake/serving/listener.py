@@ -39,7 +39,7 @@ class ListenerSettings:
 
     def __post_init__(self) -> None:
         if bool(self.tls_certificate_file) != bool(self.tls_key_file):
-            raise ValueError("tls_certificate_file and tls_key_file belong together")
+            raise ValueError("tls_certificate_file and tls_key_file require each other")
         if self.tls_client_ca_file and not self.tls_certificate_file:
             raise ValueError("tls_client_ca_file needs tls_certificate_file and tls_key_file")
 
@@ -100,7 +100,9 @@ def bind(host: str, port: int, what: str) -> socket.socket:
         bound.close()
         place = join_address(host, port)
         if error.errno == errno.EADDRINUSE:
-            raise Unavailable(f"{what}: port {place} is taken by another process (port 0 takes a free one)") from error
+            raise Unavailable(
+                f"{what}: port {place} is in use by another process (port 0 selects a free port)"
+            ) from error
         raise Unavailable(f"{what}: cannot listen on {place}: {os.strerror(error.errno or 0)}") from error
     bound.setblocking(False)
     return bound

@@ -154,7 +154,7 @@ class Member:
         while not is_fenced:
             await asyncio.sleep(self._settings.heartbeat_ms / 1000)
             is_fenced = await self._is_fenced_by_beat()
-        log.error("a newer process of this name has registered, stopping", extra={"server": self.server})
+        log.error("a newer process registered this server's name; stopping", extra={"server": self.server})
         self._on_fenced()
         await asyncio.Event().wait()
 
@@ -198,7 +198,7 @@ class Member:
         has_lapsed = await self._store.lapse(server.ref, server.heartbeat_count)
         if has_lapsed:
             log.warning(
-                "a server's heartbeats have stopped, what it held can be taken over",
+                "the heartbeats of a server stopped; its leases can be taken over",
                 extra={
                     "server": server.ref,
                     "server_name": server.name,
@@ -231,7 +231,7 @@ class Member:
 
     def _note_failure(self, error: BaseException) -> None:
         if not self._is_failing:
-            log.warning("heartbeat failed, trying on", extra={"error": str(error) or type(error).__name__})
+            log.warning("heartbeat failed; retrying", extra={"error": str(error) or type(error).__name__})
         self._is_failing = True
 
     def _note_success(self) -> None:

@@ -72,7 +72,7 @@ class ListenersSettings:
         ):
             names = [listener.name for listener in (first, *more)]
             if len(set(names)) < len(names):
-                raise Invalid(f"every listener of a protocol needs a name of its own ({protocol}_more: [{{name: …}}])")
+                raise Invalid(f"every listener of a protocol needs a unique name ({protocol}_more: [{{name: …}}])")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -164,7 +164,7 @@ class Catalog:
                 return self._put(await self._store.create(spec))
             except Conflict:
                 continue  # refused without effect: the stream was created and deleted since the look-up
-        raise Overloaded(f"stream {name!r} is created and deleted all the time")
+        raise Overloaded(f"too many concurrent creations and deletions of stream {name!r}")
 
     def check_new(self, name: str, partition_count: int, configs: Mapping[str, str]) -> None:
         """Raise `Invalid`, naming the expected value, unless a stream with these properties may be created."""
@@ -172,7 +172,7 @@ class Catalog:
         if not 1 <= partition_count <= PARTITION_COUNT_MAX:
             raise Invalid(f"partition count {partition_count}: expected 1 to {PARTITION_COUNT_MAX}")
         if len(self._by_name) >= self._stream_count_max:
-            raise Invalid(f"there are {len(self._by_name)} streams already, the limit is {self._stream_count_max}")
+            raise Invalid(f"the cluster has {len(self._by_name)} streams; the limit is {self._stream_count_max}")
         stream_configs.check(configs)
 
     async def alter(self, stream: Stream, set_configs: Mapping[str, str], unset_configs: Collection[str]) -> StreamView:
@@ -196,7 +196,7 @@ class Catalog:
                 return await self.alter(stream, set_configs, unset_configs)
             except Conflict:
                 stream = await self._again(stream)
-        raise Overloaded(f"stream {stream.name!r} changes all the time")
+        raise Overloaded(f"too many concurrent changes to stream {stream.name!r}")
 
     async def _again(self, stream: Stream) -> Stream:
         for found in await self.refresh([stream.number]):

@@ -154,7 +154,7 @@ class Reader:
         try:
             found = await self._log.bounds(unknown)
         except BearlakeError as error:
-            log.warning("bounds not readable", extra={"error": repr(error)})
+            log.warning("cannot read the bounds of partitions", extra={"error": repr(error)})
             return
         for partition, bounds in found.items():
             self._tail.learn(partition, bounds, generation)

@@ -69,11 +69,14 @@ class Follower:
 
     async def run(self) -> None:
         """Follow the log until cancelled."""
-        outage = Outage(log, "log not readable, trying again", "log readable again")
+        outage = Outage(log, "cannot read the log; retrying", "the log is readable again")
         while True:
             try:
                 if self._is_lost:
-                    log.warning("fell behind the truncated log, starting over", extra={"position": self._tail.position})
+                    log.warning(
+                        "the log was truncated past this server's position; reloading",
+                        extra={"position": self._tail.position},
+                    )
                     await self.start()
                     self._is_lost = False
                 await self._step()

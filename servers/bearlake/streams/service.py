@@ -172,7 +172,7 @@ class Streams:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follower.run(), name="follow the commit log")
             group.create_task(self._upkeep.run(), name="keep the commit log short")
-            group.create_task(self.coordinator.run(), name="give up idle groups")
+            group.create_task(self.coordinator.run(), name="release idle groups")
             group.create_task(self.groups.run(), name="hand groups over")
             group.create_task(self._subscriptions.run(), name="dispatch subscriptions")
 
@@ -324,7 +324,7 @@ class Streams:
 
     def _on_gap(self, partition: PartitionKey) -> None:
         metrics.INDEX_GAPS.inc()
-        log.error("the followed log is not dense, looking the partition up again", extra={"partition": partition})
+        log.error("the followed log has a gap; reloading the partition", extra={"partition": partition})
 
     def _expose(self) -> None:
         settings = self.settings

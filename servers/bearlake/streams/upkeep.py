@@ -46,7 +46,7 @@ class Upkeep:
     async def run(self) -> None:
         """Run until cancelled. If the store does not answer, the next round tries again."""
         outages = {
-            job: Outage(log, f"upkeep of the {job} failed, trying again", f"upkeep of the {job} works again")
+            job: Outage(log, f"upkeep of the {job} failed; retrying", f"upkeep of the {job} works again")
             for job in ("commit log", "producers")
         }
         loop = asyncio.get_running_loop()

@@ -294,7 +294,7 @@ class Writer:
                 else:
                     result = await self._commit(commit)
             except (Conflict, Unavailable) as error:
-                log.warning("what became of a commit stays unknown", extra={"key": key, "error": repr(error)})
+                log.warning("commit outcome unknown; giving up", extra={"key": key, "error": repr(error)})
                 self._resolve(entries, [UNAVAILABLE] * len(entries))
                 return
             if result is None:
@@ -329,12 +329,12 @@ class Writer:
                 result = await self._commit_log.commit(commit)
             except Fenced as error:
                 is_unknown = is_unknown or not surely_not_stored(error)
-                log.warning("commit refused, this server stops", extra={"key": commit.token, "error": repr(error)})
+                log.warning("commit refused; stopping this server", extra={"key": commit.token, "error": repr(error)})
                 self._end(self._on_fenced)
             except (Unavailable, Overloaded) as error:
                 # I1: neither success nor failure. Retry with the same token; later objects wait behind this one (I3).
                 if not is_unknown:
-                    log.warning("commit not answered, asking again", extra={"key": commit.token, "error": repr(error)})
+                    log.warning("commit outcome unknown; retrying", extra={"key": commit.token, "error": repr(error)})
                 is_unknown = True
                 metrics.LOG_COMMIT_ERRORS.labels(type(error).__name__).inc()
                 await asyncio.sleep(pause_ms * (0.5 + self._random.random()) / 1000)
@@ -342,18 +342,18 @@ class Writer:
                 unknown_ms = (loop.time() - started) * 1000  # the wall clock may step
                 if unknown_ms >= self._settings.commit_unknown_ms_max:
                     log.error(  # noqa: TRY400
-                        "commit not answered for too long, this server stops",
+                        "commit outcome unknown for too long; stopping this server",
                         extra={"key": commit.token, "unknown_ms": round(unknown_ms), "error": repr(error)},
                     )
                     self._end(self._on_unknown)
             else:
                 if is_unknown:
-                    log.info("commit answered", extra={"key": commit.token})
+                    log.info("commit outcome known", extra={"key": commit.token})
                 metrics.LOG_COMMITS.inc()
                 metrics.LOG_COMMIT_SECONDS.observe(loop.time() - started)
                 return result
         if is_unknown:
-            raise Unavailable(f"nobody knows what became of the commit {commit.token}")
+            raise Unavailable(f"commit outcome unknown: {commit.token}")
         return None
 
     def _end(self, tell: Callable[[], None]) -> None:
@@ -370,7 +370,7 @@ class Writer:
             self._gather_count = self._open.count + self._last_count
         if not task.cancelled() and (error := task.exception()) is not None:
             # A bug: nothing was acknowledged, and this server can no longer guarantee anything.
-            log.error("write path failed", exc_info=error)
+            log.error("the write path failed; stopping this server", exc_info=error)
             self._end(self._on_unknown)
         self._kick()
 

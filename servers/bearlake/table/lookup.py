@@ -69,12 +69,14 @@ class Lookup:
                 names = names[1:]
             name = next((one for one in names if not self._belongs_to_others(one, stream)), None)
             if name is None:
-                raise Conflict(f"stream {stream.name}: the tables {table_identifiers(stream)} belong to others")
+                raise Conflict(
+                    f"stream {stream.name}: the tables {table_identifiers(stream)} do not belong to this stream"
+                )
             try:
                 return self._create(stream, name)
             except TableAlreadyExistsError:  # created by another worker, for this stream or another
                 continue
-        raise Conflict(f"stream {stream.name}: its table's name is taken again and again")
+        raise Conflict(f"stream {stream.name}: too many concurrent creations under its table's name")
 
     def drop(self, stream: Stream) -> None:
         """Drop the stream's table from the catalog; no-op if absent. See `Tables.drop`.
@@ -91,7 +93,7 @@ class Lookup:
                 continue  # the table was changed, renamed or dropped in the meantime
             self._found.pop(str(stream.id), None)
             return
-        raise Unavailable(f"stream {stream.name}: its table changes again and again")
+        raise Unavailable(f"stream {stream.name}: too many concurrent changes to its table")
 
     def is_absent(self, stream: Stream) -> bool | None:
         """Return whether the catalog has no table of the stream; see `Tables.is_absent`."""
@@ -113,7 +115,7 @@ class Lookup:
                     _check_columns(table)
                     return table
         raise Unavailable(
-            f"stream {stream.name}: tables {identifiers} lie in its table's folder, and none of them can be loaded as its own"
+            f"stream {stream.name}: tables {identifiers} lie in the folder of its table, but none of them can be loaded as its table"
         )
 
     def _load(self, identifier: tuple[str, str]) -> Table | None:
@@ -156,7 +158,7 @@ def _check_columns(table: Table) -> None:
     """Require our columns under our field ids; renamed and additional columns are fine."""
     found = table.schema()
     if table.metadata.spec().fields:
-        raise Conflict(f"table {'.'.join(table.name())} is partitioned: our data files are not")
+        raise Conflict(f"table {'.'.join(table.name())} is partitioned; expected an unpartitioned table")
     for ours in schema.iceberg_schema().fields:
         try:
             theirs = found.find_field(ours.field_id)

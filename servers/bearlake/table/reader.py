@@ -63,7 +63,7 @@ class DataFileReader:
         (tail,) = await self._read(ref, [ByteRange(start, ref.size)])
         length, magic = _END.unpack(tail[-_END.size :]) if len(tail) >= _END.size else (0, b"")
         if magic != _MAGIC or length + _END.size + len(_MAGIC) > ref.size:
-            raise Corrupt(f"data file {ref.key}: it does not end as a Parquet file does")
+            raise Corrupt(f"data file {ref.key}: it does not end like a Parquet file")
         if length + _END.size > ref.size - start:
             (tail,) = await self._read(ref, [ByteRange(ref.size - length - _END.size, ref.size)])
         return await self._run(ref, _parse_footer, tail)
@@ -98,7 +98,7 @@ class DataFileReader:
         try:
             return await self._store.read(ref.key, ranges)
         except (OutOfRange, Invalid) as error:  # about byte ranges; must not be mistaken for errors about offsets
-            raise Corrupt(f"data file {ref.key} does not have the bytes that it should: {error}") from error
+            raise Corrupt(f"data file {ref.key} has unexpected content: {error}") from error
 
     async def _run(self, ref: ObjectRef, step: Callable[..., T], *arguments: object) -> T:
         try:

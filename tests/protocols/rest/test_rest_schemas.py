@@ -302,7 +302,7 @@ async def test_a_record_that_cannot_be_shown_is_named_and_not_skipped(scene: Sce
     [
         ("avro", b"\0\0\0\0\x63\x02", "99"),
         ("avro", b"\0\0", "schema id"),
-        ("avro", b"\0\0\0\0\x01", "bytes are no value"),
+        ("avro", b"\0\0\0\0\x01", "bytes are not a value"),
         ("protobuf", b"\0\0\0\0\x01\x02", "AVRO"),
         ("json", b"NaN", "no JSON"),
         ("json", b"{", "no JSON"),

@@ -72,7 +72,7 @@ class SqliteSettings:
             "sweep_page_count_max",
         ):
             if getattr(self, name) < 1:
-                raise Invalid(f"metadata.sqlite.{name} is {getattr(self, name)}, it must be at least 1")
+                raise Invalid(f"metadata.sqlite.{name} is {getattr(self, name)}; expected at least 1")
         if min(self.poll_interval_ms, self.poll_interval_idle_ms, self.busy_timeout_ms) < 0:
             raise Invalid(
                 "metadata.sqlite: poll_interval_ms, poll_interval_idle_ms and busy_timeout_ms must not be negative"

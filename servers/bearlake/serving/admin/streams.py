@@ -132,9 +132,7 @@ class StreamRoutes:
         async def one(item: StreamToDelete) -> dict[str, Any]:
             view = await self._streams.resolve(ADMIN, Operation.DELETE, item.name)
             if item.id is not UNSET and str(view.stream.id) != item.id:
-                raise NotFound(
-                    f"there is no stream {item.name!r} with the id {item.id}: this one has the id {view.stream.id}"
-                )
+                raise NotFound(f"stream {item.name!r} has the id {view.stream.id}, not {item.id}")
             await self._streams.delete(ADMIN, view.stream)
             return {}
 
@@ -143,14 +141,14 @@ class StreamRoutes:
         else:
             items = [Raw(json.dumps({"name": name}).encode()) for name in request.query.getall("name", [])]
         if not items:
-            raise Invalid("name at least one stream: DELETE /v1/streams?name=a&name=b")
+            raise Invalid("expected at least one stream name: DELETE /v1/streams?name=a&name=b")
         return await _each(items, models.STREAM_TO_DELETE, one, 200)
 
 
 async def _items(request: web.Request) -> list[Raw]:
     """Return the items of the batch in the request's body, unchecked. Raises `Malformed`, `Misfit`, `TooLarge`, `Invalid`."""
     if request.content_type != "application/json":
-        raise Invalid("send JSON, with Content-Type: application/json")
+        raise Invalid("expected JSON with Content-Type: application/json")
     return models.ITEMS.read(await request.read()).streams
 
 

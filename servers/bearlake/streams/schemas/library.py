@@ -104,7 +104,7 @@ class Library:
         size = len(text) + sum(map(len, texts.values()))
         if size > self._settings.schema_bytes_max:
             limit = self._settings.schema_bytes_max
-            raise SchemaTooLarge(f"The schema has {size} bytes with what it references, the limit is {limit}")
+            raise SchemaTooLarge(f"The schema and its references have {size} bytes; the limit is {limit}")
         key = (type_, text, *texts.items())
         found = self._compiled.get(key, 0)
         if found is not None:
@@ -143,7 +143,7 @@ class Library:
             if row.number == number:
                 return await self.schema(subject.context, row.schema_id)
         raise InvalidSchema(
-            f"Invalid schema: the reference {reference.name!r} is not there:"
+            f"Invalid schema: the reference {reference.name!r} does not exist:"
             f" subject {names.shown(subject)!r} has no version {number}"
         )
 

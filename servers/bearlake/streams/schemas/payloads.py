@@ -89,7 +89,7 @@ class Payloads:
         try:
             schema = await self._schemas.schema(who, schema_id)
         except SchemaNotFound as error:
-            raise Unfit(f"its schema, {schema_id}, is not in the registry") from error
+            raise Unfit(f"its schema {schema_id} is not in the registry") from error
         if schema.type is not wanted:
             raise Unfit(f"it was written with a schema of type {schema.type.value}, not {wanted.value}")
         values = await self._schemas.values(schema.type, schema.text, schema.references)
@@ -112,7 +112,7 @@ class Payloads:
 
     async def _by_text(self, who: Principal, choice: Choice, text: str, topic: str, part: str) -> Writer:
         if choice.type is None:
-            raise Invalid("a schema needs its type")
+            raise Invalid("a schema requires its type")
         draft = Draft(type=choice.type, text=text)
         values = await self._schemas.values(choice.type, text, ())
         subject = _subject(choice, topic, part, values)
@@ -165,9 +165,9 @@ def _subject(choice: Choice, topic: str, part: str, values: Values | None) -> st
         return f"{topic}-{part}"
     name = values.record_name if values is not None else None
     if values is None:
-        raise Invalid(f"{choice.naming.value} needs a schema or a schema's id, which has the record's name")
+        raise Invalid(f"{choice.naming.value} requires a schema or a schema id, for the name of the record")
     if name is None:
         raise InvalidSchema(
-            f"Invalid schema: {choice.naming.value} needs a schema with a record's name (JSON: a title)"
+            f"Invalid schema: {choice.naming.value} requires a schema with a record name (JSON: a title)"
         )
     return name if choice.naming is Naming.RECORD_NAME else f"{topic}-{name}"

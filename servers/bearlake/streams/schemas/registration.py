@@ -57,7 +57,7 @@ class Registrar:
                 except Conflict as conflict:
                     if isinstance(conflict, Incompatible):
                         raise
-        raise Overloaded(f"the subject {names.shown(subject)!r} is changed by others all the time, come back later")
+        raise Overloaded(f"too many concurrent changes to subject {names.shown(subject)!r}; retry later")
 
     async def register(self, subject: SubjectKey, draft: Draft, *, is_normalized: bool) -> SchemaVersion:
         """Return the version with this schema; registers a new version if needed."""
@@ -73,7 +73,7 @@ class Registrar:
             raise SubjectNotFound(f"Subject '{names.shown(subject)}' not found.")
         found = self._find(state, understood, present)
         if found is None:
-            raise SchemaNotFound(f"Schema not found: no version of subject '{names.shown(subject)}' has it")
+            raise SchemaNotFound(f"Schema not found: no version of subject '{names.shown(subject)}' has this schema")
         return found
 
     async def check(
@@ -93,7 +93,7 @@ class Registrar:
         if not draft.text.strip():
             raise InvalidSchema("Empty schema: expected its text in the field schema")
         if any("\ud800" <= character <= "\udfff" for character in draft.text):
-            raise InvalidSchema("Invalid schema: the text has half of a character (a lone surrogate)")
+            raise InvalidSchema("Invalid schema: the text has an unpaired surrogate")
         rules.check_metadata(draft.metadata)
         rules.check_rule_set(draft.rule_set)
         draft = replace(draft, references=tuple([await self._pinned(one) for one in draft.references]))
@@ -115,7 +115,7 @@ class Registrar:
             return reference
         live = [row.number for row in (await self._store.subject(subject)).versions if not row.is_deleted]
         if not live:
-            raise InvalidSchema(f"Invalid schema: the reference {reference.name!r} is to a subject without versions")
+            raise InvalidSchema(f"Invalid schema: the reference {reference.name!r} names a subject without versions")
         return replace(reference, version=VersionKey(subject, live[-1]))
 
     def _find(self, state: SubjectState, understood: _Understood, rows: Sequence[VersionRow]) -> SchemaVersion | None:
@@ -244,7 +244,7 @@ def _encoding_change(draft: Draft, schema: Schema) -> list[str]:
     if draft.metadata is None or before == after:
         return []
     return [
-        f"{{errorType:'SCHEMA_TYPE_CHANGED', description:'values were written as {before}, and would be as {after}'}}"
+        f"{{errorType:'SCHEMA_TYPE_CHANGED', description:'values were written as {before} and would now be written as {after}'}}"
     ]
 
 

@@ -110,7 +110,7 @@ class Pool:
             raise Unavailable("the schema registry of this server is closed")
         if len(self._requests) >= self._request_count_max:
             metrics.REGISTRY_COMPILE_FAILURES.labels("queue").inc()
-            raise Overloaded(f"{len(self._requests)} schemas wait to be compiled already, come back later")
+            raise Overloaded(f"{len(self._requests)} schemas are already waiting to be compiled; retry later")
         started = time.monotonic()
         status, answer = await self._answer(json.dumps(request).encode("ascii"))
         metrics.REGISTRY_COMPILE_SECONDS.observe(time.monotonic() - started)
@@ -125,7 +125,7 @@ class Pool:
                 return await asyncio.wrap_future(waiting)
         except TimeoutError as error:
             metrics.REGISTRY_COMPILE_FAILURES.labels("wait").inc()
-            raise Overloaded("the server has too many schemas to compile, come back later") from error
+            raise Overloaded("the server has too many schemas to compile; retry later") from error
 
     def _judged(self, status: int, answer: bytes) -> Any:  # Any: by the work
         """Return the result in an answer; raises the child's error, or the error for the way that it died."""
@@ -136,10 +136,10 @@ class Pool:
             if "refused" in content:
                 kind, message = content["refused"]
                 raise _REFUSALS[kind](message)
-            raise AssertionError(f"a compiler of schemas failed: {content['fault']}")
+            raise AssertionError(f"a schema compiler failed: {content['fault']}")
         reason, error = self._death(os.waitstatus_to_exitcode(status))
         metrics.REGISTRY_COMPILE_FAILURES.labels(reason).inc()
-        log.warning("a child that compiled a schema was ended", extra={"reason": reason, "status": status})
+        log.warning("a schema compiler process was killed", extra={"reason": reason, "status": status})
         raise error
 
     def _death(self, code: int) -> tuple[str, InvalidSchema | SchemaTooLarge | Unavailable]:
@@ -153,7 +153,7 @@ class Pool:
         if -code == signal.SIGXFSZ:
             size = f"{limits.answer_bytes_max / 1024 / 1024:g} MiB"
             return "size", SchemaTooLarge(f"The schema becomes larger than {size}")
-        return "other", Unavailable("the process that compiled the schema ended early, try again")
+        return "other", Unavailable("the process that compiled the schema ended early; retry")
 
     # -- on a thread ---------------------------------------------------------------------------------------------
 
