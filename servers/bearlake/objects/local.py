@@ -40,25 +40,27 @@ class LocalSettings:
     """Settings of the local store."""
 
     fsync: bool = True
-    """Sync file and folder before a put returns. Off, a power cut loses acknowledged records: for benchmarks and scratch data only."""
+    """Sync file and folder before a put returns. Without it, a power loss loses acknowledged records: for benchmarks and scratch data
+    only."""
 
     write_thread_count: int = 4
-    """Threads for puts and deletes. More keep more disk syncs in flight, which journals merge; each costs memory."""
+    """Threads for puts and deletes. More threads keep more disk syncs in flight, which file system journals merge; each thread costs
+    memory."""
 
     read_thread_count: int = 4
     """Threads for reads and listings."""
 
     pending_count_max: int = 256
-    """Calls of one pool that run or wait for a thread; further callers wait for a place."""
+    """Calls of one pool that run or wait for a thread; further callers wait."""
 
     deadline_ms: int = 30_000
-    """A call that takes longer raises `Unavailable`. Must stay far below the grace period of the orphan sweep."""
+    """A call that takes longer raises `Unavailable`. Must be far below the grace period of the orphan sweep."""
 
     coalesce_gap_bytes: int = 16 * 1024
-    """Ranges at most this far apart are read by one system call: the gap costs less than a call (about 4 µs)."""
+    """One system call reads ranges that are at most this far apart: reading the gap costs less than a call (about 4 µs)."""
 
     temporary_age_max_ms: int = 3_600_000
-    """Leftovers of crashed puts older than this are removed by a listing that meets them. Far longer than `deadline_ms`."""
+    """Age at which a listing deletes the leftovers of crashed puts. Far longer than `deadline_ms`."""
 
 
 class LocalObjectStore(ObjectStore):

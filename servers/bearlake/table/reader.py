@@ -33,13 +33,13 @@ class DataFileSettings:
     """How data files are read."""
 
     thread_count: int = 2
-    """Threads that decode. More serve more lagging consumers at once, and take time from the others; 0: the event loop's own
-    thread, which waits meanwhile (for tests in virtual time)."""
+    """Threads that decode. More threads serve more lagging consumers at once, and take CPU time from other work. 0: the thread of the event
+    loop, which blocks (for tests in virtual time)."""
     footer_bytes: int = 64 * 1024
-    """First read (bytes) from a file's end. Footers that are longer cost a second read; a row group takes about 2 KiB of footer."""
+    """First read (bytes) from the end of a file. A longer footer costs a second read; a row group takes about 2 KiB of footer."""
     compressed_bytes_min: int = 1024 * 1024
-    """A batch that came compressed and has more bytes than this uncompressed is sent compressed again. Smaller: less network; larger:
-    less work."""
+    """A batch that was compressed when it arrived, and is larger than this uncompressed, is compressed again when it is sent. Smaller: less
+    network; larger: less CPU."""
 
 
 class DataFileReader:
