@@ -49,8 +49,7 @@ class WriterSettings:
     flush_bytes: int = 4 * 1024 * 1024
     """Bytes that are flushed as soon as an upload slot is free, even before the linger has passed."""
     linger_ms: float = 5.0
-    """Longest wait (ms) for more batches after an object's first batch. Use 250 for object stores (4 PUTs/s per server), 5 for local
-    disks."""
+    """Longest wait (ms) for more batches after an object's first: 250 suits object stores (4 PUTs/s per server), 5 local disks."""
     gather_ms: float = 0.5
     """Longest pause (ms) between a flush and an immediate next flush: clients that were just answered send their next batches in this time.
     If they do, the pause saves up to half of the objects and commits; if not, it adds latency."""
