@@ -38,7 +38,7 @@ class CompactionRoutes:
         router.add_post("/v1/compaction/tasks/{id}/retry", self.retry)
 
     async def backlog(self, request: web.Request) -> web.Response:
-        """Show the bytes, records and seconds that wait for compaction, in total and per stream (largest first), for all or some streams."""
+        """Show the bytes, records and seconds that wait for compaction, in total and per stream (largest first), of all or some streams."""
         limit = _number(request, "limit", 100, 1, PAGE_COUNT_MAX)
         patterns = _patterns(request)
         found, quarantined_counts = await self._backlog.now()
@@ -71,7 +71,7 @@ class CompactionRoutes:
         )
 
     async def commits(self, request: web.Request) -> web.Response:
-        """Show how often streams were compacted or merged and when last, in total and per stream (newest first), for all or some streams."""
+        """Show how often streams were compacted or merged and when last, in total and per stream (newest first), of all or some streams."""
         limit = _number(request, "limit", 100, 1, PAGE_COUNT_MAX)
         patterns = _patterns(request)
         found = await self._commits.now()
