@@ -1,7 +1,7 @@
 """Bearlake as a server under measurement: started as a user starts it, with embedded stores below one directory.
 
 Durability is what Bearlake ships: an object is written, fsynced and renamed, its commit is in SQLite, then the request is
-acknowledged. On a memory file system fsync costs next to nothing; the disk case shows its price.
+acknowledged. On a memory file system fsync is almost free; the disk case shows its cost.
 """
 
 import json
@@ -94,7 +94,7 @@ class BearlakeServer:
         return [self._command, "up", "--data-dir", self.directory / "data", *ports, "--ready-file", ready, *several]
 
     def stop(self) -> None:
-        """Stop the server and wipe its data; nothing happens when it does not run."""
+        """Stop the server and wipe its data; no-op if the server does not run."""
         if self._process is not None:
             processes.stop(self._process)
             self._process = None
@@ -137,7 +137,7 @@ class BearlakeServer:
         end = time.monotonic() + START_TIMEOUT_S
         while not ready.exists():
             if not processes.is_alive(self.pid):
-                raise BenchError(f"{self._command} ended at start; see {self._save_log()}")
+                raise BenchError(f"{self._command} exited at start; see {self._save_log()}")
             if time.monotonic() > end:
                 raise BenchError(f"{self._command} is not ready after {START_TIMEOUT_S} s; see {self._save_log()}")
             time.sleep(0.01)

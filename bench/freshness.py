@@ -237,7 +237,7 @@ def _await_complete(watch: Watch, load: Load, stopped: float) -> float:
         if all(ends.get(index, 0) >= end for index, end in enumerate(wanted)):
             return watch.seen[-1][0] - stopped
         time.sleep(LOOK_S)
-    raise BenchError(f"the table is not complete {DRAIN_TIMEOUT_S} s after the load's end: {watch.look()} of {wanted}")
+    raise BenchError(f"the table has {watch.look()} of {wanted} {DRAIN_TIMEOUT_S} s after the end of the load")
 
 
 def _sizes(data: Path) -> dict[str, int]:

@@ -45,7 +45,7 @@ def proportional_bytes(pid: int) -> int:
 
 
 def busy_s() -> float:
-    """CPU seconds that all cores together have worked since boot, for everybody."""
+    """Total CPU seconds of all cores and all processes since boot."""
     with Path("/proc/stat").open() as lines:
         fields = [int(field) for field in lines.readline().split()[1:9]]
     user, nice, system, _idle, _iowait, irq, softirq, steal = fields

@@ -23,7 +23,7 @@ def delete(http: str, topic: str) -> None:
 
 
 def unload(http: str, topic: str) -> None:
-    """Make the broker give `topic` up: its clients look it up again."""
+    """Make the broker unload `topic`: its clients look it up again."""
     _call(http, "PUT", f"{_admin(topic)}/unload")
 
 

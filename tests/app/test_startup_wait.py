@@ -1,4 +1,4 @@
-"""A server that starts before its stores waits for them, and tells at once what waiting does not mend."""
+"""A server that starts before its stores waits for them, and reports permanent errors at once."""
 
 import asyncio
 import json

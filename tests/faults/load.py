@@ -258,7 +258,7 @@ def _knows(address: str, name: str) -> bool:
 
 
 def read_log(bootstrap: str, stream: str, partition_count: int) -> Log:
-    """Everything that the stream holds now, read by a client that starts anew."""
+    """Everything that the stream holds now, read by a new client."""
     settings = {"group.id": "unused-log", "enable.auto.commit": False, "auto.offset.reset": "error"}
     consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, **settings})
     found: dict[int, list[Read]] = {partition: [] for partition in range(partition_count)}

@@ -1,4 +1,4 @@
-"""Load over HTTP, by clients that nobody wrote for Bearlake: requests, aiohttp, curl, and what they do when a server says that it leaves.
+"""Load over HTTP by third-party clients (requests, aiohttp, curl), and their reaction to a server that drains.
 
 Several addresses stand for what a balancer does. A client goes to the next one when its connection is refused, or its answer says
 `Connection: close`; neither is a failure. Everything else is: a status that the protocol does not mean, a connection that breaks
@@ -198,7 +198,7 @@ async def _session() -> aiohttp.ClientSession:
 
 
 class RestMember(HttpClient):
-    """A consumer instance that reads, commits what it has read, and is made anew at any server when its server does not have it."""
+    """A consumer instance that reads, commits what it has read, and is created again on any server if its server no longer has it."""
 
     def __init__(self, name: str, urls: Sequence[str], stream: str, group: str) -> None:
         super().__init__(name, urls)
@@ -228,7 +228,7 @@ class RestMember(HttpClient):
         return base if done is not None and done.status_code == 204 else ""
 
     def _poll(self, base: str) -> bool:
-        """Read once and commit; False when the instance is not there any more."""
+        """Read once and commit; False if the instance no longer exists."""
         headers = {"Accept": "application/vnd.kafka.binary.v2+json"}
         found = self.ask("GET", f"{base}/records?timeout=500", headers=headers)
         if found is None or found.status_code == 404:

@@ -1,4 +1,4 @@
-"""Entries that lie: about sizes, compression, counts. Refused in words that say what is wrong, and never larger than they may be."""
+"""Entries with false sizes, compression or counts are refused with an error that names the fault, and never exceed the memory limit."""
 
 import contextlib
 
