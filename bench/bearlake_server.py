@@ -1,6 +1,6 @@
 """Bearlake as a server under measurement: started as a user starts it, with embedded stores below one directory.
 
-Durability is what Bearlake ships: an object is written, fsynced and renamed, its commit is in SQLite, then the request is
+Durability is Bearlake's default: an object is written, fsynced and renamed, its commit is in SQLite, then the request is
 acknowledged. On a memory file system fsync is almost free; the disk case shows its cost.
 """
 
@@ -34,7 +34,7 @@ COMMITS = "bearlake_log_commits_total"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counters:
-    """What the server has put and committed since it started; None for a name that its page does not have."""
+    """Puts and commits since the server started; None for a metric that the page does not have."""
 
     objects: float | None
     object_bytes: float | None
@@ -112,7 +112,7 @@ class BearlakeServer:
             self.start()
 
     def counters(self) -> Counters | None:
-        """Reads the metrics page; None when the server has none."""
+        """Read the metrics page; None if the server has none."""
         if not self.admin:
             return None
         with urllib.request.urlopen(f"{self.admin}/metrics", timeout=10) as page:
@@ -128,7 +128,7 @@ class BearlakeServer:
         return self.directory / "bearlake.log"
 
     def _save_log(self) -> Path:
-        """Keep the log of the last server outside of the data directory, which is wiped."""
+        """Copy the log of the last server out of the data directory, which is wiped."""
         KEPT_LOG.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(self._log_path, KEPT_LOG)
         return KEPT_LOG

@@ -103,7 +103,7 @@ class Load(threading.Thread):
 
 
 class Watch:
-    """Looks at the table's ends and keeps (time, ends) of each change."""
+    """Watches the table's ends and keeps (time, ends) of each change."""
 
     def __init__(self, data: Path) -> None:
         self._catalog = SqlCatalog("bearlake", uri=f"sqlite:///{data / 'catalog.db'}", warehouse="file:///unused")

@@ -34,7 +34,7 @@ def served_by(http: str, topic: str) -> str:
 
 
 def is_served(http: str) -> bool:
-    """Whether a broker has come as far as to serve the namespace."""
+    """Whether a broker serves the namespace."""
     try:
         return NAMESPACE in (_call(http, "GET", "/admin/v2/namespaces/public") or ())
     except BenchError:

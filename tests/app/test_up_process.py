@@ -1,4 +1,4 @@
-"""`bearlake up` and `bearlake serve kafka` as processes: ready file, tour, clean stop, and every way of failing to start."""
+"""`bearlake up` and `bearlake serve kafka` as processes: ready file, tour, clean stop, and all startup failures."""
 
 import json
 import os
@@ -57,7 +57,7 @@ def test_it_serves_until_a_signal_and_stops_cleanly(tmp_path: Path, number: sign
         assert get(f"{server.admin}/v1/servers")["servers"][0]["endpoints"]["kafka"] == server.kafka
 
         assert server.stop(number) == 0
-        assert "Try next" in server.said()
+        assert "Next, in another terminal" in server.said()
 
 
 def test_it_stops_without_a_word_while_a_consumer_waits(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A store that does not answer for a while: every loop of a worker says so once, and once that it is over."""
+"""A store that does not answer for a while: every loop of a worker logs the outage once, and its end once."""
 
 import asyncio
 import logging

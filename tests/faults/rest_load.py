@@ -50,7 +50,7 @@ class HttpClient(Client):
         self._session.close()
 
     def ask(self, method: str, url: str, **options: Any) -> requests.Response | None:
-        """One request; None when it was refused or has failed."""
+        """Send one request; None if it was refused or failed."""
         self.request_count += 1
         try:
             response = self._session.request(method, url, timeout=TIMEOUT_S, **options)
@@ -128,7 +128,7 @@ class RestProducer(HttpClient):
             self.acknowledged.append(Acknowledged(one["partition"], one["offset"], name, sent_s, now_s))
 
     def post(self, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, str] | None:
-        """Status and body; None when it was refused or has failed."""
+        """Return status and body; None if it was refused or failed."""
         response = self.ask("POST", self.url + path, data=body, headers=headers)
         return None if response is None else (response.status_code, response.text)
 
@@ -245,7 +245,7 @@ class RestMember(HttpClient):
         return True
 
     def _commit(self, base: str) -> None:
-        """Commit what was read; again, when the server asks to come back (503)."""
+        """Commit the read records; retry if the server answers 503."""
         while (done := self.ask("POST", f"{base}/offsets", headers=V2)) is not None and done.status_code == 503:
             self._note(done)
         if done is None or done.status_code != 200:

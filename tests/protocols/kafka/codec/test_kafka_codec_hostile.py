@@ -34,7 +34,7 @@ def decode(api, version, payload, kind="request"):
         (3, 9, "00 01 00 00 02 63 02 0000 63 7f", "tagged fields: 127 bytes announced, but only 0 left"),
         (3, 9, "00 01 00 00 ffffff7f", "268435455 tagged fields exceed the limit of 1000000 elements per message"),
         (12, 4, "01 00000000 01 00 01 07", "tagged fields: the bytes end here"),
-        (0, 9, "00 0001 00000000 02 02 61 02 00000000 85808080 01", "partition_data.records: .* announced, 0 left"),
+        (0, 9, "00 0001 00000000 02 02 61 02 00000000 85808080 01", "partition_data.records: .* announced, but only 0 left"),
         (1, 12, "00000000 00000000 00000000 00000000 00 00000000 00000000 01 01 01 01 00 03 02 6162",
          "cluster_id: a tagged field does not have its announced size"),
         (75, 0, "01 00000000 01 00 00000000 00 00", "cursor.topic_name: null is not allowed here"),
