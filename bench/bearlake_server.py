@@ -1,7 +1,7 @@
 """Bearlake as a server under measurement: started as a user starts it, with embedded stores below one directory.
 
-Durability is what Bearlake ships: an object is written, fsynced and renamed, its commit is in SQLite, then the request is
-acknowledged. On a memory file system fsync costs next to nothing; the disk case shows its price.
+Durability is Bearlake's default: an object is written, fsynced and renamed, its commit is in SQLite, then the request is
+acknowledged. On a memory file system fsync is almost free; the disk case shows its cost.
 """
 
 import json
@@ -34,7 +34,7 @@ COMMITS = "bearlake_log_commits_total"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counters:
-    """What the server has put and committed since it started; None for a name that its page does not have."""
+    """Puts and commits since the server started; None for a metric that the page does not have."""
 
     objects: float | None
     object_bytes: float | None
@@ -94,7 +94,7 @@ class BearlakeServer:
         return [self._command, "up", "--data-dir", self.directory / "data", *ports, "--ready-file", ready, *several]
 
     def stop(self) -> None:
-        """Stop the server and wipe its data; nothing happens when it does not run."""
+        """Stop the server and wipe its data; no-op if the server does not run."""
         if self._process is not None:
             processes.stop(self._process)
             self._process = None
@@ -112,7 +112,7 @@ class BearlakeServer:
             self.start()
 
     def counters(self) -> Counters | None:
-        """Reads the metrics page; None when the server has none."""
+        """Read the metrics page; None if the server has none."""
         if not self.admin:
             return None
         with urllib.request.urlopen(f"{self.admin}/metrics", timeout=10) as page:
@@ -128,7 +128,7 @@ class BearlakeServer:
         return self.directory / "bearlake.log"
 
     def _save_log(self) -> Path:
-        """Keep the log of the last server outside of the data directory, which is wiped."""
+        """Copy the log of the last server out of the data directory, which is wiped."""
         KEPT_LOG.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(self._log_path, KEPT_LOG)
         return KEPT_LOG
@@ -137,7 +137,7 @@ class BearlakeServer:
         end = time.monotonic() + START_TIMEOUT_S
         while not ready.exists():
             if not processes.is_alive(self.pid):
-                raise BenchError(f"{self._command} ended at start; see {self._save_log()}")
+                raise BenchError(f"{self._command} exited at start; see {self._save_log()}")
             if time.monotonic() > end:
                 raise BenchError(f"{self._command} is not ready after {START_TIMEOUT_S} s; see {self._save_log()}")
             time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""The cases of the suite: what is sent, how, and what Bearlake is to reach against the peer.
+"""The cases of the suite: the load, and Bearlake's goals relative to the peer.
 
 A "1 MiB" request holds 1,000 records of 1 KiB: with its headers the batch is just below the 1,048,588 bytes that a broker
 accepts by default, so that both servers run with their defaults. Connections share no partitions. `EXTRA` cases only run

@@ -116,7 +116,7 @@ def _read(server: BearlakeServer | KafkaPeer, options: argparse.Namespace) -> tu
 
 
 def _usage(server: BearlakeServer | KafkaPeer) -> processes.Usage:
-    """Usage of the server alone, without the worker that stands still."""
+    """Usage of the server alone, without the paused worker."""
     used = processes.usage(server.pid)
     worker = worker_pid(server) if isinstance(server, BearlakeServer) else None
     if worker is None:

@@ -36,7 +36,7 @@ FLUSH_WHEN_IDLE = "streams.writer.flush_when_idle"
 
 
 def settings_of_place(directory: Path) -> dict[str, object]:
-    """Settings that say where the server keeps its data and listens (dotted names)."""
+    """Settings of the server's data and listeners (dotted names)."""
     return {
         "object_store.url": f"file://{directory}/objects",
         "metadata.url": f"sqlite://{directory}/metadata.db",
@@ -47,7 +47,7 @@ def settings_of_place(directory: Path) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mode:
-    """How the server flushes, and what one default producer is to see."""
+    """How the server flushes, and the goals for one default producer."""
 
     name: str
     settings: Mapping[str, object]
@@ -118,7 +118,7 @@ def measure_mode(mode: Mode, options: argparse.Namespace) -> list[tuple[int, Run
 
 
 def main() -> None:
-    """Command line: see the head of the file. Exit code 2 when nothing could be measured."""
+    """Command line: see the head of the file. Exit code 2 if nothing could be measured."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bearlake", type=Path, default=COMMAND, metavar="PROGRAM")
     parser.add_argument("--put-latency-ms", type=float, default=80)

@@ -56,7 +56,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """What Bearlake is to reach against the peer; None: no goal."""
+    """Bearlake's goal relative to the peer; None: no goal."""
 
     cpu_ratio_max: float | None = None
     throughput_ratio_min: float | None = None

@@ -103,7 +103,7 @@ class Load(threading.Thread):
 
 
 class Watch:
-    """Looks at the table's ends and keeps (time, ends) of each change."""
+    """Watches the table's ends and keeps (time, ends) of each change."""
 
     def __init__(self, data: Path) -> None:
         self._catalog = SqlCatalog("bearlake", uri=f"sqlite:///{data / 'catalog.db'}", warehouse="file:///unused")
@@ -237,7 +237,7 @@ def _await_complete(watch: Watch, load: Load, stopped: float) -> float:
         if all(ends.get(index, 0) >= end for index, end in enumerate(wanted)):
             return watch.seen[-1][0] - stopped
         time.sleep(LOOK_S)
-    raise BenchError(f"the table is not complete {DRAIN_TIMEOUT_S} s after the load's end: {watch.look()} of {wanted}")
+    raise BenchError(f"the table has {watch.look()} of {wanted} {DRAIN_TIMEOUT_S} s after the end of the load")
 
 
 def _sizes(data: Path) -> dict[str, int]:

@@ -69,7 +69,7 @@ class JavaPeer:
         raise NotImplementedError
 
     def stop(self) -> None:
-        """Stop the broker and wipe its data; nothing happens when it does not run."""
+        """Stop the broker and wipe its data; no-op if the server does not run."""
         if self._process is not None:
             processes.stop(self._process)
             self._process = None
@@ -148,7 +148,7 @@ def fetch_jars(pom: Path, jars: Path) -> None:
 
 
 def free_ports() -> tuple[int, int]:
-    """Two ports of the loopback address that nobody listens on now."""
+    """Two free ports of the loopback address."""
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
         return one.getsockname()[1], other.getsockname()[1]
 

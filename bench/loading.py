@@ -128,14 +128,14 @@ def run_loader(server: Server, load: Load) -> Run:
             process.kill()
             raise
     if process.returncode != 0:
-        raise BenchError(" ".join(complaints) or f"the loader ended with code {process.returncode}")
+        raise BenchError(" ".join(complaints) or f"the loader exited with code {process.returncode}")
     found = json.loads(out)
     if found["errors"]:
         raise BenchError(
             f"{found['errors']} partitions were answered with an error, the first with {found['first_error']}"
         )
     if len(marks) != 2 or not found["requests"]:
-        raise BenchError("nothing was answered in the measured window")
+        raise BenchError("no request was answered in the measured window")
     return _run_of(found, marks, _rates(before, server.counters(), found["all_seconds"]))
 
 

@@ -1,4 +1,4 @@
-"""What the operating system says about processes and the machine: CPU seconds, resident memory, who else is busy.
+"""Usage of processes and of the machine, from the operating system: CPU seconds, resident memory, other load.
 
 Everything is read from /proc (Linux). A server is measured with all its descendants, because one of the servers may run as
 several processes. CPU seconds of a descendant that ended between two readings are those its parent collected.
@@ -17,7 +17,7 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What a process and its descendants have used so far: `cpu_s` seconds, `rss_bytes` resident now (shared pages
+    """Usage of a process and its descendants so far: `cpu_s` seconds, `rss_bytes` resident now (shared pages
     count once per process)."""
 
     cpu_s: float
@@ -45,7 +45,7 @@ def proportional_bytes(pid: int) -> int:
 
 
 def busy_s() -> float:
-    """CPU seconds that all cores together have worked since boot, for everybody."""
+    """Total CPU seconds of all cores and all processes since boot."""
     with Path("/proc/stat").open() as lines:
         fields = [int(field) for field in lines.readline().split()[1:9]]
     user, nice, system, _idle, _iowait, irq, softirq, steal = fields

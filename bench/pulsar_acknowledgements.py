@@ -173,13 +173,13 @@ def consume(client: Any, count: int, consumer_count: int, sampler: Sampler) -> N
         found = [worker.take() for worker in workers]
         sampler.acknowledged += sum(max(0, one) for one in found)
         if all(one < 0 for one in found):
-            raise BenchError(f"nothing comes any more after {sampler.acknowledged:,} of {count:,} messages")
+            raise BenchError(f"no more messages arrive after {sampler.acknowledged:,} of {count:,}")
     for consumer in consumers:
         consumer.close()  # sends what the library still has of acknowledgements
 
 
 def measure(options: argparse.Namespace) -> list[Sample]:
-    """Produce, then consume; what the server looked like meanwhile."""
+    """Produce, then consume; returns samples of the server."""
     with workspace(MEMORY_ROOT) as directory:
         server = BearlakePulsar(directory / "bearlake", command=options.bearlake)
         try:

@@ -1,4 +1,4 @@
-"""The cases of the Pulsar suite: what is sent or consumed, and what Bearlake is to reach against the peer.
+"""The cases of the Pulsar suite: the load, and Bearlake's goals relative to the peer.
 
 One producer, or a subscription's consumers, on one topic that is not partitioned. Requests are messages here, so that
 "CPU us/request" is CPU seconds per million messages. The first goals are those for Apache Pulsar's own figures on the same machine.

@@ -1,4 +1,4 @@
-"""How long a producer and a consumer wait when they are moved to another server, and whether anything is lost or comes twice.
+"""How long a producer and a consumer wait when they are moved to another server, and whether a message is lost or delivered twice.
 
 An unmodified client (`movers/`: Python's, which is the C++ client underneath, and Java's) sends a message each millisecond and consumes
 them on a Shared subscription. Of two Bearlake servers on the same stores, the one that serves the topic is told to stop (SIGTERM). Pulsar
@@ -76,7 +76,7 @@ class Movable(Protocol):
         """Base URL of the admin API."""
 
     def move(self, topic: str) -> None:
-        """Begin to send the clients of `topic` elsewhere; returns at once."""
+        """Start to move the clients of `topic` to another server; returns at once."""
 
     def settle(self) -> None:
         """Be ready for the next move."""
@@ -182,7 +182,7 @@ def measure(side: Movable, client: str, directory: Path) -> Move:
         raise BenchError(f"the {client} client ended with {process.returncode}: {complaints.strip()[-300:]}")
     found = Move(**json.loads(out.splitlines()[-1]))
     if found.failures:
-        raise BenchError(f"the {client} client was told of an error: {found.failures[0]}")
+        raise BenchError(f"the {client} client got an error: {found.failures[0]}")
     return found
 
 

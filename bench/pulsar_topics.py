@@ -23,7 +23,7 @@ def delete(http: str, topic: str) -> None:
 
 
 def unload(http: str, topic: str) -> None:
-    """Make the broker give `topic` up: its clients look it up again."""
+    """Make the broker unload `topic`: its clients look it up again."""
     _call(http, "PUT", f"{_admin(topic)}/unload")
 
 
@@ -34,7 +34,7 @@ def served_by(http: str, topic: str) -> str:
 
 
 def is_served(http: str) -> bool:
-    """Whether a broker has come as far as to serve the namespace."""
+    """Whether a broker serves the namespace."""
     try:
         return NAMESPACE in (_call(http, "GET", "/admin/v2/namespaces/public") or ())
     except BenchError:

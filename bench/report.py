@@ -21,15 +21,15 @@ class Case(Protocol):
 
     @property
     def name(self) -> str:
-        """As it is chosen on the command line."""
+        """The name on the command line."""
 
     @property
     def title(self) -> str:
-        """As it stands in the tables."""
+        """The title in the tables."""
 
     @property
     def goal(self) -> Goal:
-        """What Bearlake is to reach."""
+        """Bearlake's goal."""
 
 
 @dataclass(slots=True, kw_only=True)

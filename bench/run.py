@@ -144,7 +144,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _start(directory: Path, options: argparse.Namespace, running: contextlib.ExitStack) -> list[Server]:
-    """Start the servers; whatever happens later, `running` stops them."""
+    """Start the servers; `running` stops them in every case."""
     servers: list[Server] = []
     if options.side != OURS:
         servers.append(peer_kafka.KafkaPeer(directory / PEER))

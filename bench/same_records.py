@@ -197,7 +197,7 @@ def read_librdkafka(bootstrap: str, partition_count: int) -> Sums:
     deadline = time.monotonic() + TIMEOUT_S
     while left:
         if time.monotonic() > deadline:
-            raise BenchError(f"{left} records did not come")
+            raise BenchError(f"{left} records were not consumed")
         for message in consumer.consume(10_000, 1.0):
             if message.error() is not None:
                 raise BenchError(f"consumer: {message.error()}")
@@ -239,7 +239,7 @@ def await_compacted(server: TableServer) -> None:
         if waiting == 0 and processes.directory_bytes(server.data / "objects" / "wal") == 0:
             return
         time.sleep(0.5)
-    raise BenchError(f"{waiting} records are not compacted after {TIMEOUT_S} s")
+    raise BenchError(f"{waiting} records are still not compacted after {TIMEOUT_S} s")
 
 
 def count_rows(data: Path) -> int:

@@ -20,7 +20,7 @@ def create(address: str, topic: str, partition_count: int, config: Mapping[str, 
     end = time.monotonic() + TIMEOUT_S
     while not _is_usable(client, topic, partition_count):
         if time.monotonic() > end:
-            raise BenchError(f"topic {topic} cannot be used after {TIMEOUT_S} s")
+            raise BenchError(f"topic {topic} is not usable after {TIMEOUT_S} s")
         time.sleep(0.05)
 
 

@@ -162,7 +162,7 @@ class Tier:
         if len(set(names)) < len(names) or "" in names:
             raise ValueError("every listener needs a unique name")
         if reserved := sorted(set(names) & RESERVED_LISTENER_NAMES):
-            raise ValueError(f"listeners: the name {reserved[0]} is reserved; choose another one, such as external")
+            raise ValueError(f"listeners: the name {reserved[0]} is reserved; choose another name, such as external")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

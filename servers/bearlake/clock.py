@@ -37,7 +37,7 @@ class ManualClock:
     def advance(self, delta_ms: int) -> None:
         """Move the clock forward by `delta_ms` (milliseconds, >= 0)."""
         if delta_ms < 0:
-            raise ValueError("a clock does not go back")
+            raise ValueError("a clock cannot be set back")
         self._now_ms += delta_ms
 
     def step(self, delta_ms: int) -> None:

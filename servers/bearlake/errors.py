@@ -18,7 +18,7 @@ class TooLarge(Invalid):
     """A batch, request or object exceeds its limit: send less at once."""
 
     def __init__(self, what: str, size_bytes: int, bytes_max: int) -> None:
-        super().__init__(f"{what} has {size_bytes} bytes, the limit is {bytes_max} bytes")
+        super().__init__(f"{what} has {size_bytes} bytes; the limit is {bytes_max} bytes")
         self.size_bytes = size_bytes
         self.bytes_max = bytes_max
 

@@ -83,7 +83,7 @@ def blocks() -> list[tuple[str, str]]:
 
 
 def run(line: str, folder: Path) -> str:
-    """What a command line prints that is run in the folder."""
+    """The output of a command line that runs in the folder."""
     program = f"{sys.executable} -m bearlake"
     done = subprocess.run(
         line.replace("bearlake", program, 1),

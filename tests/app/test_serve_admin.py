@@ -1,4 +1,4 @@
-"""Every kind of server has the whole admin API: a stream may be served by one protocol only, and is then made through its servers."""
+"""Every kind of server has the whole admin API, since a deployment may run the servers of one protocol only."""
 
 import json
 from pathlib import Path

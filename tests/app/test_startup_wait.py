@@ -1,4 +1,4 @@
-"""A server that starts before its stores waits for them, and tells at once what waiting does not mend."""
+"""A server that starts before its stores waits for them, and reports permanent errors at once."""
 
 import asyncio
 import json
@@ -190,7 +190,7 @@ async def test_a_server_that_starts_before_postgresql_is_alive_and_becomes_ready
         assert server.stop() == 0
 
     assert refusal["detail"].startswith("the server is starting")
-    (waiting,) = server.logged("waiting for a store that does not answer")
+    (waiting,) = server.logged("a store does not answer; retrying")
     assert waiting["what"] == "the metadata store"
     assert waiting["wait_ms"] == 60_000
     assert len(server.logged("the store answers")) == 1
@@ -204,7 +204,7 @@ async def test_a_server_whose_bucket_is_made_later_waits_for_it(
     words = ["--metadata-url", postgresql_url, "--object-store-url", f"s3://{bucket}/lake"]
     with starting(tmp_path, words, s3_server.environment) as server:
         for _ in range(PATIENCE):
-            if server.logged("waiting for a store that does not answer"):
+            if server.logged("a store does not answer; retrying"):
                 break
             await asyncio.sleep(PAUSE_S)
         assert (await server.until("/readyz", 503))["detail"].endswith("waits for the object store")
@@ -213,7 +213,7 @@ async def test_a_server_whose_bucket_is_made_later_waits_for_it(
         await server.until("/readyz", 200)
         assert server.stop() == 0
 
-    (waiting,) = server.logged("waiting for a store that does not answer")
+    (waiting,) = server.logged("a store does not answer; retrying")
     assert (waiting["what"], waiting["place"]) == ("the object store", f"s3://{bucket}/lake")
 
 

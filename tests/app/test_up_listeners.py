@@ -1,4 +1,4 @@
-"""Several listeners of one server: each with its own name, address and TLS, and clients are told addresses of theirs only."""
+"""Several listeners of one server: each has its own name, address and TLS, and clients learn only the addresses of their listener."""
 
 import shutil
 import subprocess

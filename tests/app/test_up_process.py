@@ -1,4 +1,4 @@
-"""`bearlake up` and `bearlake serve kafka` as processes: ready file, tour, clean stop, and every way of failing to start."""
+"""`bearlake up` and `bearlake serve kafka` as processes: ready file, tour, clean stop, and all startup failures."""
 
 import json
 import os
@@ -57,7 +57,7 @@ def test_it_serves_until_a_signal_and_stops_cleanly(tmp_path: Path, number: sign
         assert get(f"{server.admin}/v1/servers")["servers"][0]["endpoints"]["kafka"] == server.kafka
 
         assert server.stop(number) == 0
-        assert "Try next" in server.said()
+        assert "Next, in another terminal" in server.said()
 
 
 def test_it_stops_without_a_word_while_a_consumer_waits(tmp_path: Path) -> None:
@@ -89,14 +89,14 @@ def test_a_taken_port_is_one_line_and_exit_code_3(tmp_path: Path) -> None:
 
     assert result.returncode == 3
     assert result.stderr.decode() == (
-        f"bearlake: kafka: port 127.0.0.1:{port} is taken by another process (port 0 takes a free one)\n"
+        f"bearlake: kafka: port 127.0.0.1:{port} is in use by another process (port 0 selects a free port)\n"
     )
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--metadata-url", "mysql://x"], "no metadata store has URLs like mysql:"),
+        (["--metadata-url", "mysql://x"], "metadata store URL mysql:"),
         (["--object-store-url", "ftp://x"], "object store URL 'ftp://x'"),
         (["--host", "0.0.0.0"], "the admin API on 0.0.0.0 can be reached from elsewhere and needs a token"),
         (["--config", "/no/such/file.yaml"], "cannot read /no/such/file.yaml"),
@@ -159,7 +159,7 @@ def test_the_death_of_a_further_server_process_stops_all(tmp_path: Path) -> None
         os.kill(child, signal.SIGKILL)
 
         assert server.wait() == 1
-        assert "a server process ended, stopping all" in server.said()
+        assert "a server process exited; stopping all server processes" in server.said()
 
 
 def test_a_newer_process_of_the_same_name_takes_over(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_a_newer_process_of_the_same_name_takes_over(tmp_path: Path) -> None:
         started(*words, ready_file=tmp_path / "new.json") as new,
     ):
         assert old.wait() == 4
-        assert "a newer process of this name has registered" in old.said()
+        assert "a newer process registered this server's name" in old.said()
         assert get(f"{new.admin}/readyz") == {"status": "ready"}
         assert new.stop() == 0
 

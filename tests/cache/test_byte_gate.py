@@ -1,4 +1,4 @@
-"""The byte gate: bounded, in order, and whoever gives up leaves nothing behind."""
+"""The byte gate: bounded, in order, and a cancelled waiter leaves nothing behind."""
 
 import asyncio
 import random

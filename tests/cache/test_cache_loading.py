@@ -1,4 +1,4 @@
-"""What readers that lag behind may cost in memory: reads of the object store are bounded, and small parts do not pin large objects."""
+"""Memory of lagging readers: reads of the object store are bounded, and small parts do not pin large objects."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ PADDING = b"x" * 10_000
 
 
 class WatchedStore(MemoryObjectStore):
-    """Notes the bytes that each read asked for."""
+    """Records the bytes that each read requested."""
 
     def __init__(self) -> None:
         super().__init__()

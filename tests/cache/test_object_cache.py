@@ -1,4 +1,4 @@
-"""The object cache: one read per extent however many ask, bounded bytes, offsets in place."""
+"""The object cache: one read per range for all concurrent callers, bounded bytes, offsets in place."""
 
 import asyncio
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ def offsets(view: memoryview) -> list[int]:
 
 
 class CountingStore(MemoryObjectStore):
-    """Takes one second per read, counts reads, and fails when told to."""
+    """Takes one second per read, counts reads, and fails on command."""
 
     def __init__(self) -> None:
         super().__init__()

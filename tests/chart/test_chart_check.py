@@ -1,4 +1,4 @@
-"""The program of `helm test` against real servers: it ends well only when records came back, and else says what it waited for."""
+"""The program of `helm test` against real servers: it succeeds only if records were read back, and otherwise reports what it waited for."""
 
 import asyncio
 import sys

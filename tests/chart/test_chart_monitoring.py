@@ -109,7 +109,7 @@ def parsed(text: str) -> Expression:
 
 
 def problems(text: str) -> list[str]:
-    """What is wrong with the expression."""
+    """The faults of the expression."""
     series, expression = known(), parsed(text)
     found = [f"no metric: {one.name}" for one in expression.asked if one.name not in series]
     asked = [(one, series[one.name]) for one in expression.asked if one.name in series]

@@ -50,7 +50,7 @@ def own_schemas() -> dict[str, Any]:
 
 
 def check(one: dict[str, Any], version: str) -> None:
-    """Raises `ValidationError` when the manifest is not what the API server takes."""
+    """Raises `ValidationError` if the API server would refuse the manifest."""
     if one["apiVersion"] == "bearlake.dev/v1alpha1":
         jsonschema.Draft202012Validator(own_schemas()[one["kind"]]).validate(one)
     elif one["apiVersion"] not in FOREIGN:
@@ -79,7 +79,7 @@ def test_our_resource_definitions_are_valid(name: str, version: str) -> None:
 
 @pytest.mark.parametrize("name", OWN)
 def test_every_field_is_explained_and_a_definition_stays_small(name: str) -> None:
-    """What `kubectl explain` says."""
+    """The output of `kubectl explain`."""
     text = (REPOSITORY / f"crds/{name}.yaml").read_text()
     fields = list(described("", yaml.safe_load(text)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]))
 

@@ -1,4 +1,4 @@
-"""From the chart's values to what the cluster gets: each value of a tier, through the settings document, in the operator's manifests,
+"""From the chart's values to the cluster: each value of a tier, through the settings document, in the operator's manifests,
 and from there to what servers read."""
 
 from pathlib import Path
@@ -127,7 +127,7 @@ SECRETS = {
 
 
 def as_servers_read(manifests: list[dict[str, Any]], folder: Path) -> Settings:
-    """What a pod's process makes of its ConfigMap and its variables."""
+    """The settings that a pod's process reads from its ConfigMap and variables."""
     (config,) = [one["data"]["bearlake.yaml"] for one in manifests if one["kind"] == "ConfigMap"]
     (template,) = [one["spec"]["template"]["spec"] for one in manifests if one["kind"] == "Deployment"]
     of_pod = {"POD_IP": "10.0.0.7", "NODE_IP": "192.0.2.1"}

@@ -1,4 +1,4 @@
-"""What callers of the client are told of a call that gRPC gave up."""
+"""The errors that callers of the client get for a call that gRPC aborted."""
 
 import grpc
 import pytest

@@ -1,4 +1,4 @@
-"""What every third-party client is asked to carry, and what it is asked to do.
+"""The messages and the operations that every third-party client is tested with.
 
 A client is an adapter around a library or program that others maintain, unmodified. The adapters exchange `Message`s;
 programs in other languages speak JSON lines: `{"key": base64|null, "value": base64|null, "headers": [[name, base64|null]]}`.
@@ -16,7 +16,7 @@ TIMEOUT_S = 60
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One record as a client gives it and gets it back; `None` is Kafka's null, not the empty string."""
+    """One record as a client writes and reads it; `None` is Kafka's null, not the empty string."""
 
     value: bytes | None
     key: bytes | None = None
@@ -24,7 +24,7 @@ class Message:
 
 
 class ClientFailed(AssertionError):
-    """A client reported an error, or did not get what it was promised in time."""
+    """A client reported an error, or did not get the expected result in time."""
 
 
 class Client(Protocol):

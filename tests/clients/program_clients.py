@@ -128,7 +128,7 @@ def _output(command: Sequence[str | Path], log: Path, stdin: bytes | None) -> st
 
 
 def _checked(finished: processes.Finished) -> str:
-    """What a program printed; raises ClientFailed with its complaints unless it ended with code 0."""
+    """The output of a program; raises ClientFailed with its error output unless it exited with code 0."""
     if finished.is_success:
         return finished.text()
     complaints = finished.log.with_suffix(".err").read_text(encoding="utf-8", errors="replace").strip()

@@ -1,4 +1,4 @@
-"""What any client wrote, every other client reads: the same records, whoever compressed and framed them."""
+"""Every client reads the records of every other client unchanged, whichever client compressed and framed them."""
 
 import uuid
 

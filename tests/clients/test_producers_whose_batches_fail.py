@@ -1,6 +1,6 @@
 """Idempotent producers of three families, whose batches cannot be stored, or whose state has expired (I9).
 
-All that they call delivered is in the log once, in the order in which it was sent; nothing is fatal for them.
+Every record that they report as delivered is in the log once, in the order of sending; no error is fatal for them.
 """
 
 import asyncio
@@ -91,7 +91,7 @@ class Scene:
         return [value.decode() for _, value in values_of(fetched.records) if value is not None]
 
     async def expire(self) -> None:
-        """As if the producers had rested for a week."""
+        """Expire the producers, as after a week of idleness."""
         while await self.metadata.producers.expire(idle_ms=-1_000, limit=1_000):
             pass
         partition = (await self.metadata.streams.get("t")).partition(0)
@@ -135,7 +135,7 @@ async def running(command: Sequence[str | Path], errors: Path) -> AsyncIterator[
 
 
 def delivered(said: Sequence[str]) -> list[str]:
-    """The values that a client calls delivered, none of which is in doubt."""
+    """The values that a client reports as delivered, all with a known outcome."""
     assert not [line for line in said if "error" in line]
     return [line.split()[0] for line in said]
 

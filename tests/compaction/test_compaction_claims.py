@@ -1,4 +1,4 @@
-"""What becomes of a worker's claims while the store does not answer: no task is given back that is being ended."""
+"""A worker's claims while the store does not answer: the worker releases no task that it is just closing."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

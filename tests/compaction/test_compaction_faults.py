@@ -1,4 +1,4 @@
-"""What one fault may cost (I11): stores that do not answer for one stream, tables that cannot be read, gaps of numbers."""
+"""Effects of one fault (I11): stores that do not answer for one stream, unreadable tables, gaps of numbers."""
 
 import asyncio
 import logging
@@ -31,7 +31,7 @@ from simulator.world import skip_numbers
 
 
 class Unanswered:
-    """A runner for which the objects of one stream never answer."""
+    """A runner that gets no answer about the objects of one stream."""
 
     def __init__(self, inner: InProcess, stream: Stream) -> None:
         self._inner = inner
@@ -65,7 +65,7 @@ def test_a_stream_whose_objects_do_not_answer_holds_up_no_other() -> None:
 
 
 class Unreadable:
-    """Tables of which some streams' fail, whatever is asked."""
+    """Tables that fail every call for some streams."""
 
     def __init__(self, inner: MemoryTables, names: Collection[str], error: BearlakeError) -> None:
         self._inner = inner
@@ -231,7 +231,7 @@ def test_a_jobs_own_conflict_is_not_taken_for_anothers_turn(caplog: pytest.LogCa
 
     body()
 
-    assert [record.getMessage() for record in caplog.records] == ["upkeep failed, trying again"]
+    assert [record.getMessage() for record in caplog.records] == ["upkeep failed; retrying"]
 
 
 def test_upkeep_reaches_streams_behind_any_gap_of_numbers() -> None:

@@ -1,4 +1,4 @@
-"""A store that does not answer for a while: every loop of a worker says so once, and once that it is over."""
+"""A store that does not answer for a while: every loop of a worker logs the outage once, and its end once."""
 
 import asyncio
 import logging
@@ -65,9 +65,9 @@ def test_a_worker_says_once_that_a_store_does_not_answer_and_once_that_it_does(
     for level, plans, works, keeps in (
         (
             "WARNING",
-            "planning failed, trying again",
-            "a step of compaction failed, trying again",
-            "upkeep failed, trying again",
+            "planning failed; retrying",
+            "a step of compaction failed; retrying",
+            "upkeep failed; retrying",
         ),
         ("INFO", "planning works again", "compaction works again", "upkeep works again"),
     ):

@@ -16,7 +16,7 @@ from simulator.loop import virtual_time
 
 
 async def dies_before_the_swap(lake: Lake) -> None:
-    """A worker commits the table and is gone."""
+    """A worker commits the table and never returns."""
     dying = await lake.compactor()
     died = asyncio.Event()
 
@@ -58,7 +58,7 @@ def test_a_worker_may_stay_away_for_months_between_table_and_swap() -> None:
 
 
 def test_a_kept_object_that_was_deleted_under_an_open_task_is_written_anew_from_the_wal() -> None:
-    """What a program before ownership left behind: the sweep has deleted the kept object, the table has the task's rows."""
+    """The state that an earlier version left behind: the sweep has deleted the kept object, the table has the task's rows."""
 
     @virtual_time
     async def body() -> None:

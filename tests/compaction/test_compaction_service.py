@@ -113,7 +113,7 @@ class Deployment:
         )
 
     async def until(self, holds: Callable[[], Awaitable[bool]]) -> None:
-        """Wait until it holds; look ten times a second at most."""
+        """Wait until the condition holds; check at most ten times a second."""
         async with asyncio.timeout(30):
             while not await holds():  # noqa: ASYNC110 - what happens in the stores has no event here
                 await asyncio.sleep(0.02)
@@ -148,7 +148,7 @@ async def deployment(tmp_path: Path) -> AsyncIterator[Deployment]:
 
 
 async def running(compactor: Compactor, work: Awaitable[None]) -> None:
-    """Run the compactor while the work takes place, and stop it in good order."""
+    """Run the compactor during the block, and stop it cleanly."""
     async with asyncio.TaskGroup() as group:
         task = group.create_task(compactor.run())
         await work

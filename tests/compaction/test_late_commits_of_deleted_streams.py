@@ -84,7 +84,7 @@ async def test_a_table_that_was_made_while_its_stream_was_deleted_is_dropped_aga
 
 @scene
 async def test_upkeep_drops_a_table_that_a_catalog_makes_very_late(lake: Lake) -> None:
-    """However many rounds after the stream was deleted, and whoever asked for it."""
+    """Regardless of the number of rounds since the deletion, and of the sender."""
     streams = [await lake.stream(f"s{number}", table__on_delete="drop") for number in range(30)]
     for stream in streams:
         await lake.metadata.streams.delete(stream.number)

@@ -35,7 +35,7 @@ async def test_a_merge_whose_file_was_forbidden_is_blamed_and_the_former_worker_
     await other.worker._commit_round(works)
 
     (task,) = await lake.metadata.tasks.list()
-    assert (task.attempt_count, "write it anew" in task.error) == (1, True)
+    assert (task.attempt_count, "was forbidden" in task.error) == (1, True)
     await former.wakes_up()
     assert await rows(lake, stream) == 2
     lake.clock.advance(DAY_MS)

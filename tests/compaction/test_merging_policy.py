@@ -1,4 +1,4 @@
-"""Which small files are merged: by tiers, and a table that is healthy after a day."""
+"""Which small files are merged: tiers, and the files of a table after a day."""
 
 import random
 

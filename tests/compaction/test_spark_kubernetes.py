@@ -1,4 +1,4 @@
-"""Executors as pods: what Spark is told, and what their program becomes. (`tests/kube/test_kube_spark.py` shows it with an API server.)"""
+"""Executors as pods: Spark's properties, and the executors' command. (`tests/kube/test_kube_spark.py` shows it with an API server.)"""
 
 from dataclasses import replace
 from pathlib import Path

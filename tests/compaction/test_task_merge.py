@@ -152,7 +152,7 @@ async def test_a_segment_without_rows_is_corrupt() -> None:
     item = merge_item(small)
     beyond = item.slices[-1]._replace(slice=item.slices[-1].slice._replace(base_offset=10_000))
 
-    with pytest.raises(Corrupt, match="no row of the segment"):
+    with pytest.raises(Corrupt, match="no row of segment"):
         await run(_with_slices(item, [*item.slices, beyond]), store, workbench())
 
 

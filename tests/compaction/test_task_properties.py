@@ -1,4 +1,4 @@
-"""Whatever producers wrote: every offset is named once, rows hold what consumers saw, and the rest is kept byte for byte."""
+"""For arbitrary batches, every offset is named once, rows equal what consumers saw, and the rest is kept byte for byte."""
 
 import struct
 from typing import Any

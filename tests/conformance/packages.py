@@ -1,7 +1,7 @@
 """Obtain what others wrote as ordinary packages, once, into `.cache/conformance/`.
 
 Each `obtain_…` returns a path that is complete: a directory gets its name only when its recipe ran to the end, and a
-changed recipe (version, options) builds it anew. A missing program raises `ToolMissing`, which names what to install.
+changed recipe (version, options) builds it again. A missing program raises `ToolMissing`, which names what to install.
 Runs that happen at the same time wait for each other at a file lock.
 """
 

@@ -86,7 +86,7 @@ def _wait_for_lines(directory: Path, written: list[str], log: Path) -> str:
 def _stop_connectors(directory: Path) -> bool:
     """Whether both connectors stop: their tasks commit and flush what they have, the file is final after this (KIP-875).
 
-    Not by SIGTERM: then Jetty's shutdown hook and Connect's race, and on a busy machine the worker waits for ever in `Server.join`.
+    Not by SIGTERM: then Jetty's shutdown hook and Connect's race, and on a busy machine the worker hangs in `Server.join`.
     """
     base = f"http://127.0.0.1:{(directory / 'port').read_text()}/connectors"
     deadline = time.monotonic() + TIMEOUT_S

@@ -1,7 +1,7 @@
-"""What became of the records: acknowledged, stored and read, against each other.
+"""Compares the records that were acknowledged, stored and read.
 
 A record's value is `producer.number` or `producer.number.partition`; each producer counts its records from 0 and sends those of a
-partition in ascending order. So a log tells by itself what is missing, twice, or out of order:
+partition in ascending order. So the log alone shows which records are missing, duplicated or out of order:
 
     lost         acknowledged at an offset where the log does not have it
     duplicated   stored at two offsets (whether acknowledged or not), or given to a reader of its own position twice

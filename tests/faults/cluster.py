@@ -132,7 +132,7 @@ class Server:
         return self._await_end()
 
     def stop_running(self) -> None:
-        """SIGSTOP: the process stands still, its connections stay open."""
+        """SIGSTOP: the process is paused, its connections stay open."""
         self._running.send_signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
@@ -140,7 +140,7 @@ class Server:
         self._running.send_signal(signal.SIGCONT)
 
     def end(self) -> None:
-        """Kill it if it runs, also when it stands still."""
+        """Kill the process if it runs, even if it is paused."""
         if self._process is not None:
             self._process.kill()
             self._await_end()

@@ -63,7 +63,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def tell(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
-    """Say what was counted: printed at once, and once more at the end of the run."""
+    """Report counts: printed at once and again at the end of the run."""
 
     def say(text: object) -> None:
         print(text)
@@ -73,7 +73,7 @@ def tell(record_property: Callable[[str, object], None]) -> Callable[[str], None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What every test here counted, also when it passed."""
+    """The counts of all tests, including passed ones."""
     reports = [each for kind in ("passed", "failed") for each in terminalreporter.stats.get(kind, [])]
     for report in reports:
         said = [value for name, value in getattr(report, "user_properties", []) if name == COUNTS]

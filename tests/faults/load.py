@@ -30,7 +30,7 @@ LOG_LINE_LENGTH = 240
 
 
 def client_id(name: str, zone: str) -> str:
-    """The client id that says in which zone the client is: it is sent to servers there as long as there are any."""
+    """The client id that names the client's zone: the client is directed to servers in the zone while there are any."""
     return f"{name},zone_id={zone}" if zone else name
 
 
@@ -51,7 +51,7 @@ class Client(abc.ABC):
     def __init__(self, name: str, bootstrap: str, zone: str, more: dict[str, Any]) -> None:
         self.name = name
         self.complaints: Counter[str] = Counter()
-        """Errors that the library reported and went on after, by name."""
+        """Errors that the library reported and recovered from, by name."""
         self.log: deque[str] = deque(maxlen=LOG_LINES)
         """The end of what the library logged."""
         self._settings = {
@@ -72,11 +72,11 @@ class Client(abc.ABC):
         self._thread.start()
 
     def begin_stop(self) -> None:
-        """Ask it to end."""
+        """Ask it to stop."""
         self._is_stopping.set()
 
     def stop(self) -> None:
-        """Ask it to end, wait for that, and fail if it has failed."""
+        """Stop it, wait for its end, and fail if it has failed."""
         self.begin_stop()
         self._thread.join(STOP_TIMEOUT_S)
         assert not self._thread.is_alive(), f"client {self.name} does not end"
@@ -89,7 +89,7 @@ class Client(abc.ABC):
 
     @abc.abstractmethod
     def run(self) -> None:
-        """What the thread does until it is asked to end."""
+        """The thread's work until it is asked to stop."""
 
     @property
     def goes_on(self) -> bool:
@@ -232,7 +232,7 @@ class Member(Client):
 
 
 def taken(consumer: Any) -> list[Read]:
-    """What a consumer has now; raises the errors that it gives up on."""
+    """The records that a consumer has now; raises fatal errors."""
     found = []
     for message in consumer.consume(500, POLL_S):
         if message.error() is not None:
@@ -258,7 +258,7 @@ def _knows(address: str, name: str) -> bool:
 
 
 def read_log(bootstrap: str, stream: str, partition_count: int) -> Log:
-    """Everything that the stream holds now, read by a client that starts anew."""
+    """Everything that the stream holds now, read by a new client."""
     settings = {"group.id": "unused-log", "enable.auto.commit": False, "auto.offset.reset": "error"}
     consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, **settings})
     found: dict[int, list[Read]] = {partition: [] for partition in range(partition_count)}

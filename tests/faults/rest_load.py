@@ -1,4 +1,4 @@
-"""Load over HTTP, by clients that nobody wrote for Bearlake: requests, aiohttp, curl, and what they do when a server says that it leaves.
+"""Load over HTTP by third-party clients (requests, aiohttp, curl), and their reaction to a server that drains.
 
 Several addresses stand for what a balancer does. A client goes to the next one when its connection is refused, or its answer says
 `Connection: close`; neither is a failure. Everything else is: a status that the protocol does not mean, a connection that breaks
@@ -50,7 +50,7 @@ class HttpClient(Client):
         self._session.close()
 
     def ask(self, method: str, url: str, **options: Any) -> requests.Response | None:
-        """One request; None when it was refused or has failed."""
+        """Send one request; None if it was refused or failed."""
         self.request_count += 1
         try:
             response = self._session.request(method, url, timeout=TIMEOUT_S, **options)
@@ -128,7 +128,7 @@ class RestProducer(HttpClient):
             self.acknowledged.append(Acknowledged(one["partition"], one["offset"], name, sent_s, now_s))
 
     def post(self, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, str] | None:
-        """Status and body; None when it was refused or has failed."""
+        """Return status and body; None if it was refused or failed."""
         response = self.ask("POST", self.url + path, data=body, headers=headers)
         return None if response is None else (response.status_code, response.text)
 
@@ -198,7 +198,7 @@ async def _session() -> aiohttp.ClientSession:
 
 
 class RestMember(HttpClient):
-    """A consumer instance that reads, commits what it has read, and is made anew at any server when its server does not have it."""
+    """A consumer instance that reads, commits what it has read, and is created again on any server if its server no longer has it."""
 
     def __init__(self, name: str, urls: Sequence[str], stream: str, group: str) -> None:
         super().__init__(name, urls)
@@ -228,7 +228,7 @@ class RestMember(HttpClient):
         return base if done is not None and done.status_code == 204 else ""
 
     def _poll(self, base: str) -> bool:
-        """Read once and commit; False when the instance is not there any more."""
+        """Read once and commit; False if the instance no longer exists."""
         headers = {"Accept": "application/vnd.kafka.binary.v2+json"}
         found = self.ask("GET", f"{base}/records?timeout=500", headers=headers)
         if found is None or found.status_code == 404:
@@ -245,7 +245,7 @@ class RestMember(HttpClient):
         return True
 
     def _commit(self, base: str) -> None:
-        """Commit what was read; again, when the server asks to come back (503)."""
+        """Commit the read records; retry if the server answers 503."""
         while (done := self.ask("POST", f"{base}/offsets", headers=V2)) is not None and done.status_code == 503:
             self._note(done)
         if done is None or done.status_code != 200:

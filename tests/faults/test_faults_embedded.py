@@ -123,7 +123,7 @@ class Cut:
         }
 
     def start(self) -> None:
-        """It does not send any more."""
+        """Stop sending."""
 
     begin_stop = stop = raise_failure = start
 
@@ -151,7 +151,7 @@ def mounted(device: Path, place: Path, *, make: bool = False) -> Iterator[Path]:
 def snapshot(device: Path, copy: Path) -> int:
     """Copy the device as it is at one moment: until two copies in a row agree; returns how many that took.
 
-    The system writes back what was not forced every few seconds; a copy meanwhile would be of no moment at all.
+    The system writes back what was not forced every few seconds; a copy taken during that would match no moment.
     """
     other = copy.with_name("other")
     for attempt in range(1, SNAPSHOT_ATTEMPTS + 1):

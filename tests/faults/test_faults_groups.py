@@ -1,4 +1,4 @@
-"""A group's coordinator drains, dies, or stands still, in the middle of load: the group goes on elsewhere with its offsets.
+"""A group's coordinator drains, crashes or is paused under load: the group continues on another server with its offsets.
 
 The group has two members, each of which prefers another server (by its zone), so both servers have clients of every kind.
 """

@@ -1,6 +1,6 @@
 """A Pulsar server is told to stop while a client sends a message each millisecond and consumes it: what the program notices.
 
-No error, nothing lost, nothing twice; how long no receipt and no message came is told. By the Python client (C++ underneath) and the Java
+No error, no loss, no duplicate; reports the longest gaps. By the Python client (C++ underneath) and the Java
 client. A calm machine's figures are those of `bench/pulsar.py`.
 """
 

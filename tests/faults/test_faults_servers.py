@@ -1,4 +1,4 @@
-"""Servers of a cluster die, are started again, or stand still, in the middle of load by unmodified clients.
+"""Servers of a cluster crash, restart or are paused under load by unmodified clients.
 
 Two servers share one PostgreSQL (fsync on) and one S3 bucket. Whatever happens to one of them: nothing acknowledged is lost, nothing
 is stored twice or out of order, and clients go on by themselves.

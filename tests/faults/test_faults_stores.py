@@ -103,7 +103,7 @@ def stands_still(pid: int) -> bool:
 def assert_none_acknowledged_without_store(
     producers: Sequence[AnyProducer], stopped_s: float, continued_s: float
 ) -> None:
-    """No record that was sent while a store stood still was acknowledged before the store went on.
+    """No record that was sent while a store was paused was acknowledged before the store resumed.
 
     Acknowledgements of records from before may still be on their way, for as long as a busy machine takes.
     """

@@ -1,4 +1,4 @@
-"""One run of load: its clients, what they have achieved since a moment, and what the checker says in the end.
+"""One run of load: its clients, their progress since a moment, and the final verdict of the checker.
 
 with Traffic(cluster, producers, readers) as traffic:
     begun_s = monotonic(); cluster["a"].kill()
@@ -162,7 +162,7 @@ class Traffic:
 
     @property
     def complaints(self) -> dict[str, dict[str, int]]:
-        """What the clients' libraries reported and went on after."""
+        """Errors that the clients' libraries reported and recovered from."""
         return {client.name: dict(client.complaints) for client in self._clients() if client.complaints}
 
 
@@ -172,7 +172,7 @@ def _has_read(reader: Reader, count: int) -> bool:
 
 
 def seconds(found: Mapping[str, float]) -> str:
-    """What `resumed` found, for people."""
+    """The result of `resumed` as text."""
     return ", ".join(f"{name} {value:.1f} s" for name, value in found.items())
 
 

@@ -9,7 +9,7 @@ _gone = threading.Event()  # never set: only a pause that ends early when the te
 
 
 def until(is_so: Callable[[], bool], timeout_s: float, what: str) -> float:
-    """Seconds until `is_so()`; fails with `what`, as text, when that takes longer than `timeout_s`."""
+    """Seconds until `is_so()`; fails with `what` as text after `timeout_s`."""
     start = time.monotonic()
     while not is_so():
         passed_s = time.monotonic() - start

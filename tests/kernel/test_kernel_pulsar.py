@@ -136,7 +136,7 @@ def test_no_more_is_made_than_allowed(kernel: ModuleType, batch: bytes) -> None:
     size = len(frame) - 10 - int.from_bytes(frame[6:10], "big")
 
     assert kernel.decode_entry(batch, None, 0, size)[0] == frame
-    with pytest.raises(TooLarge, match=f"payload of a Pulsar entry has {size} bytes, the limit is {size - 1} bytes"):
+    with pytest.raises(TooLarge, match=f"payload of a Pulsar entry has {size} bytes; the limit is {size - 1} bytes"):
         kernel.decode_entry(batch, None, 0, size - 1)
 
 

@@ -179,7 +179,7 @@ class Run:
         )
 
     async def named(self, made: BatchCommit, name: str, epoch: int, how: str) -> BatchCommit:
-        """The batch as one of a named producer; of nobody where there is no partition."""
+        """The batch with a named producer; without a producer if there is no partition."""
         partition = self.model.partitions.get(made.partition)
         if partition is None:
             return made

@@ -56,7 +56,7 @@ async def test_prepared_objects_are_not_forbidden_however_long_their_task_stays_
 async def test_an_object_that_was_forbidden_is_never_prepared_by_the_claim_that_wrote_it(
     three: Compaction, peer: Metadata
 ) -> None:
-    """The worker stands still between put and prepare, for weeks, and nobody else claims its task."""
+    """The worker is paused for weeks between put and prepare, and no other worker claims its task."""
     key = three.scene.keys[0]
     claim = await three.claimed((key, 0, 10))
     file = three.file(await three.segments((key, 0, 10)))

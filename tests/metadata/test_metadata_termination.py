@@ -1,4 +1,4 @@
-"""Behaviour of every metadata store: streams that are terminated take no more batches, whoever sends them."""
+"""Behaviour of every metadata store: terminated streams accept no more batches from any producer."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""Turns of the steps that write to a SQLite file: none that was given up happens after a later one has begun."""
+"""Turns of the steps that write to a SQLite file: an abandoned step never happens after a later step has begun."""
 
 import asyncio
 import threading

@@ -64,7 +64,7 @@ class RecordingCalls(FileCalls):
 
 
 class PausingCalls(FileCalls):
-    """Stands still inside one call, so that tests can act meanwhile."""
+    """Pauses inside one call, so that tests can act in the meantime."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -91,7 +91,7 @@ async def test_kafka_a_request_that_waited_for_memory(kafka_cluster: Make) -> No
 
 
 async def test_kafka_a_request_that_waited_unread(kafka_cluster: Make) -> None:
-    """Its bytes came when the server did not read the socket any more."""
+    """Its bytes arrived when the server no longer read the socket."""
     node, other, client, connection = await pair_of(kafka_cluster)
     memory = FullMemory(node.streams)
     client.send(produce_request("t", PLAIN), VERSION)
@@ -143,7 +143,7 @@ async def test_kafka_a_request_that_waited_for_a_look_up(kafka_cluster: Make, mo
 
 
 async def test_kafka_a_producer_that_comes_back_goes_on(kafka_cluster: Make) -> None:
-    """What comes after the expiry is stored, also over a connection that was quiet meanwhile."""
+    """A batch that arrives after the expiry is stored, even over a connection that was idle."""
     node, other, client, connection = await pair_of(kafka_cluster)
     await store_and_forget(node.streams, other.streams)
     connection.check(0.0)
@@ -238,7 +238,7 @@ def claim(sequence: int, *, is_ordered: bool = False) -> dict[str, str]:
 async def test_rest_an_append_whose_producer_was_forgotten_is_unknown(
     rest_servers: MakeServers, monkeypatch: pytest.MonkeyPatch, hangs: str, sequence: int, is_ordered: bool
 ) -> None:
-    """Its commit hung, or it waited for the write path's memory; a retry was stored meanwhile."""
+    """Its commit hung, or it waited for the write path's memory; a retry was stored in the meantime."""
     one, other = await rest_servers(2)
     await one.put("/v1/stream/t", b"", headers=JSON)
     for n in range(sequence):

@@ -127,7 +127,7 @@ async def test_a_stream_is_deleted_by_its_id_while_it_is_the_one_of_its_name(api
 
     assert status == 207
     assert [result["status"] for result in answer["results"]] == [404, 200, 400, 400]
-    assert f"this one has the id {ids['a']}" in answer["results"][0]["problem"]["detail"]
+    assert f"has the id {ids['a']}, not " in answer["results"][0]["problem"]["detail"]
     assert [one["name"] for one in (await api.call("GET", "/v1/streams"))[1]["streams"]] == ["a"]
 
 
@@ -290,7 +290,7 @@ async def test_finished_tasks_are_told_of_the_streams_that_are_there(api: Api) -
         ("POST", "/v1/streams", [1], "the body: expected a JSON object with streams, found a list"),
         ("POST", "/v1/streams", {"streams": "a"}, 'with at least one item, found "a"'),
         ("POST", "/v1/streams", {}, "streams: expected a list of objects with at least one item, found nothing"),
-        ("DELETE", "/v1/streams", None, "name at least one stream"),
+        ("DELETE", "/v1/streams", None, "at least one stream name"),
         ("GET", "/v1/streams?limit=0", None, "limit: expected a whole number from 1 to 1000"),
         ("GET", "/v1/streams?limit=x", None, "limit: expected a whole number from 1 to 1000"),
     ],

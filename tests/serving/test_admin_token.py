@@ -95,7 +95,9 @@ def test_what_is_no_token_leaves_the_present_one_in_force(
     secret.now_s = 4.0
     assert secret.accepts(SECOND)
     warnings = [record for record in caplog.records if record.levelname == "WARNING"]
-    assert [record.message for record in warnings] == ["the admin token's file has changed and cannot be used"]
+    assert [record.message for record in warnings] == [
+        "cannot use the changed admin token file; keeping the current token"
+    ]
     assert SECOND not in caplog.text
 
 

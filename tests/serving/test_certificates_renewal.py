@@ -94,7 +94,9 @@ def test_files_that_do_not_fit_together_leave_the_present_ones_in_use(
     certificates.renew()
     certificates.renew()
     assert shown(context) == files.certificate("server")
-    assert [record.message for record in caplog.records] == ["a renewed certificate cannot be used"]
+    assert [record.message for record in caplog.records] == [
+        "cannot use the renewed certificate; keeping the current one"
+    ]
 
     files.put("client")
     certificates.renew()

@@ -67,8 +67,8 @@ def test_a_body_that_fits_is_its_model() -> None:
         (b'{"items": [{}], "alias": 1}', "alias: expected text, found 1"),
         (b'{"items": [{}], "auto.offset.reset": 1}', "auto.offset.reset: expected text, found 1"),
         (b'{"items": [{"key": 1e999}]}', "items[0].key: Number out of range"),
-        (b'{"items": [{"key": "\\ud800"}]}', "half a surrogate pair has no UTF-8"),
-        (b'{"items": [{"key": "\\ud800 and more text"}]}', "half a surrogate pair has no UTF-8"),
+        (b'{"items": [{"key": "\\ud800"}]}', "an unpaired surrogate cannot be encoded as UTF-8"),
+        (b'{"items": [{"key": "\\ud800 and more text"}]}', "an unpaired surrogate cannot be encoded as UTF-8"),
     ],
 )
 def test_a_misfit_names_the_field_what_is_expected_and_what_was_found(body: bytes, message: str) -> None:
@@ -136,5 +136,5 @@ def test_a_name_or_value_that_looks_like_a_place_is_refused_in_a_short_message(n
     [{"\ud800": 1}, {"items": [{"octets": "\ud800"}]}, {"items": [{}], "kind": "\ud800"}, {"items": [{"\ud800": 1}]}],
 )
 def test_a_parsed_value_with_half_a_surrogate_pair_is_a_misfit(value: object) -> None:
-    with pytest.raises(Misfit, match="half a surrogate pair has no UTF-8"):
+    with pytest.raises(Misfit, match="an unpaired surrogate cannot be encoded as UTF-8"):
         READER.convert(value)

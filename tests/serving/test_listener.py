@@ -40,7 +40,7 @@ def test_a_taken_port_is_named() -> None:
     with bind("127.0.0.1", 0, "kafka") as bound:
         port = bound.getsockname()[1]
 
-        with pytest.raises(Unavailable, match=rf"kafka: port 127\.0\.0\.1:{port} is taken by another process"):
+        with pytest.raises(Unavailable, match=rf"kafka: port 127\.0\.0\.1:{port} is in use by another process"):
             bind("127.0.0.1", port, "kafka")
 
 
@@ -55,7 +55,7 @@ def test_a_host_that_cannot_be_resolved_is_refused() -> None:
 
 
 def test_tls_needs_both_files_and_real_ones(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="belong together"):
+    with pytest.raises(ValueError, match="require each other"):
         ListenerSettings(tls_certificate_file="a.pem")
     (tmp_path / "a.pem").write_text("nonsense")
     name = str(tmp_path / "a.pem")

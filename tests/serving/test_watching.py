@@ -1,4 +1,4 @@
-"""When an observer takes a server for dead: its heartbeat count stood still for the server's own timeout while the observer looked."""
+"""When an observer declares a server lapsed: the observer saw no new heartbeat for the server's own timeout."""
 
 from collections.abc import Mapping
 

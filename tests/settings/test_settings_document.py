@@ -65,8 +65,8 @@ def test_an_object_store_in_the_cloud_lingers_longer_unless_told_otherwise() -> 
             r"pulsar\.message_bytes_max \(5242880\) must not be larger than pulsar\.uncompressed_bytes_max \(1000\)",
         ),
         ({"BEARLAKE_SERVER__TIMEOUT_MS": "1500"}, r"server: timeout_ms must be at least three times heartbeat_ms"),
-        ({"BEARLAKE_LISTENERS__KAFKA_MORE": "[{port: 9093}]"}, r"listeners: every listener .* needs a name"),
-        ({"BEARLAKE_LISTENERS__KAFKA__TLS_KEY_FILE": "k.pem"}, r"listeners\.kafka: .* belong together"),
+        ({"BEARLAKE_LISTENERS__KAFKA_MORE": "[{port: 9093}]"}, r"listeners: every listener .* needs a unique name"),
+        ({"BEARLAKE_LISTENERS__KAFKA__TLS_KEY_FILE": "k.pem"}, r"listeners\.kafka: .* require each other"),
         (
             {"BEARLAKE_SPARK__HEAP_BYTES": "400000000"},
             r"spark\.heap_bytes: expected a whole number, at least 503316480",

@@ -1,4 +1,4 @@
-"""Schemas that hurt their compiler hurt the one child that compiles them, and nobody else."""
+"""A schema that crashes its compiler affects only the process that compiles it."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Values by schema: Avro's JSON encoding is exact (against fastavro), hostile bytes are refused, and nothing takes for ever."""
+"""Values by schema: Avro's JSON encoding is exact (against fastavro), hostile bytes are refused, and no value takes unbounded time."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Changes of streams as requests make them: a name is resolved once, and what others change meanwhile is neither lost nor replaced."""
+"""Changes of streams by requests: a name is resolved once, and concurrent changes are neither lost nor overwritten."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping

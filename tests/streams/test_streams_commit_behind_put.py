@@ -17,7 +17,7 @@ from simulator.loop import virtual_time
 
 
 class EmbeddedStore(MemoryObjectStore):
-    """Calls `on_durable` as a store with threads does: after the effect; then takes `put_s`, or raises what it is told to."""
+    """Calls `on_durable` as a store with threads does: after the effect; then takes `put_s`, or raises a given error."""
 
     def __init__(self, *failures: Exception | None, is_quick: bool = True) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class EmbeddedStore(MemoryObjectStore):
 
 
 class EmbeddedLog(FailingLog):
-    """Notes which commits came behind a put, and fails those that it is told to, before the effect."""
+    """Records which commits followed a put on its thread, and fails chosen commits before their effect."""
 
     def __init__(self, inner: Any, *failures: Exception) -> None:
         super().__init__(inner)

@@ -1,4 +1,4 @@
-"""Following the log and the catalog's view: nothing that the log says is lost, whatever the store does meanwhile."""
+"""Following the log and the catalog's view: no entry of the log is lost, whatever the store does."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""Consumers of what is compacted get the same records as before (I4, I6), whatever compaction does meanwhile."""
+"""Consumers of compacted records get the same records as before (I4, I6), during every step of compaction."""
 
 import asyncio
 import random

@@ -91,9 +91,9 @@ def test_a_commit_that_stays_unknown_is_given_up_before_the_store_may_have_forgo
 
     said = [record.message for record in caplog.records if record.name == "bearlake.streams.writer"]
     assert said == [
-        "commit not answered, asking again",
-        "commit not answered for too long, this server stops",
-        "what became of a commit stays unknown",
+        "commit outcome unknown; retrying",
+        "commit outcome unknown for too long; stopping this server",
+        "commit outcome unknown; giving up",
     ]
 
 
@@ -173,7 +173,9 @@ async def test_a_bug_acknowledges_nothing_and_fences_the_server(caplog: pytest.L
 
         assert verdicts_of(results) == ["UNAVAILABLE"]
         assert told == ["fenced"]
-        assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == ["write path failed"]
+        assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == [
+            "the write path failed; stopping this server"
+        ]
 
 
 @virtual_time

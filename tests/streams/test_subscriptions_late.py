@@ -1,4 +1,4 @@
-"""Writes of cursors that were given up and reach the store late: they undo nothing that a client was told since."""
+"""Abandoned cursor writes that reach the store late: they undo nothing that a client has learned since."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence

@@ -120,7 +120,7 @@ async def test_an_entry_that_a_trim_has_cut_into_is_acknowledged_at_a_server_tha
 
 
 class Silent:
-    """Records that nobody can read now."""
+    """Records that are currently unreadable."""
 
     async def fetch(self, *_: object, **__: object) -> None:
         await asyncio.Event().wait()

@@ -267,7 +267,7 @@ async def test_both_names_taken_is_a_conflict(tables: IcebergTables, tmp_path: P
     for name in ("orders", f"orders_{stream.id.hex[:8]}"):
         catalog.create_table(("streams", name), Schema(NestedField(1, "id", LongType())))
 
-    with pytest.raises(Conflict, match="belong to others"):
+    with pytest.raises(Conflict, match="do not belong to this stream"):
         await tables.ensure(stream)
 
 

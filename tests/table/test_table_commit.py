@@ -369,7 +369,7 @@ async def test_a_store_that_does_not_answer_is_asked_a_few_times_only_and_holds_
     await tables.ensure(work.stream)
     change = await work.append(1, 0, 10)
     store.is_down = True
-    with pytest.raises(Unavailable, match="not committed in 3 tries"):
+    with pytest.raises(Unavailable, match="not committed after 3 attempts"):
         await tables.commit(work.stream, commit_of(change), closed_tasks=[])
     store.is_down = False
 

@@ -1,4 +1,4 @@
-"""Requests to a catalog that are executed late, and other engines that act meanwhile.
+"""Catalog requests that are executed late, and concurrent changes by other engines.
 
 Promised to readers of the table: each acknowledged record is a row once, and the table stays readable.
 """

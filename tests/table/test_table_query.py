@@ -129,7 +129,7 @@ async def test_more_rows_than_the_limit_are_cut_off(
 @pytest.mark.parametrize(
     ("sql", "message"),
     [
-        ("select * from nothing", 'nothing does not exist(.|\n)*Tables are the streams that have one: "orders"'),
+        ("select * from nothing", 'nothing does not exist(.|\n)*Streams with a table: "orders"'),
         ("selec 1", "syntax error"),
         ("select color from orders", "color"),
         ("select 1 / 'x'", "Conversion"),

@@ -1,4 +1,4 @@
-"""Data files back into batches: footers, blocks, look-ups by time; damaged files are told as such."""
+"""Data files back into batches: footers, blocks, look-ups by time; damaged files are reported as corrupt."""
 
 import random
 import subprocess

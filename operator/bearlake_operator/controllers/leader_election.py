@@ -45,7 +45,7 @@ class LeaderElector:
         while not await self._try(self._lease_s / 3):  # noqa: ASYNC110 - the Lease is polled, not watched
             await asyncio.sleep(self._lease_s / 5)
         metrics.IS_LEADER.set(1)
-        log.info("leading", extra={"identity": self._identity})
+        log.info("acquired the leadership", extra={"identity": self._identity})
 
     async def renew(self) -> None:
         """Renew until cancelled. Raises `LeadershipLost` when two thirds of the lease's duration have passed since the last renewal."""

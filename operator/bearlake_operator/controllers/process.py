@@ -74,7 +74,7 @@ class Operator:
                 for loop in loops:
                     group.create_task(loop.run(), name=loop.name)
         except* _Stopped:
-            log.info("stopping")
+            log.info("stopping the operator")
         finally:
             health.is_ready = False
             await elector.release()

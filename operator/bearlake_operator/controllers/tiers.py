@@ -185,9 +185,7 @@ class TierController:
                 for key, spec in plan.specs.items():
                     group.create_task(fetch(key, self._clients[spec.data_layer], plan.streams[key]))
         except TimeoutError:
-            log.warning(
-                "timeout while reading the figures of Compactors", extra={"count": len(plan.specs) - len(figures)}
-            )
+            log.warning("timed out reading the metrics of Compactors", extra={"count": len(plan.specs) - len(figures)})
         return figures
 
 

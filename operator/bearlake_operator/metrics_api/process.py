@@ -62,7 +62,7 @@ async def run(settings: Settings, config: ClientConfig, options: Options) -> Non
             group.create_task(_set_ready(reloader, scraper, health), name="ready")
             group.create_task(_until(stop), name="stop")
     except* _Stopped:
-        log.info("stopping")
+        log.info("stopping the metrics API")
     finally:
         health.is_ready = False
         await server.close()
@@ -93,7 +93,7 @@ class CertificateReloader:
         if current != self._loaded:
             context = front_proxy.tls_context(config, self._certificate, self._key)
             await self._server.serve(config, context)
-            log.info("reloaded certificates" if self._loaded else "serving")
+            log.info("reloaded certificates" if self._loaded else "serving the metrics API")
             self._loaded = current
             self.serving.set()
         return RELOAD_INTERVAL_S

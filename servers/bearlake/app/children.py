@@ -39,6 +39,6 @@ async def ended(name: str, process: Process) -> None:
         async with asyncio.timeout(STOP_TIMEOUT_MS / 1000):
             await process.wait()
     except TimeoutError:
-        log.error("process did not stop in time, killing it", extra={"server": name, "pid": process.pid})  # noqa: TRY400
+        log.error("a process did not stop in time; killing it", extra={"server": name, "pid": process.pid})  # noqa: TRY400
         process.kill()
         await process.wait()

@@ -91,9 +91,7 @@ async def describe(settings: Settings, name: str) -> dict[str, object]:
         stream = await lake.metadata.streams.get(name)
         summary = await lake.tables.summary(stream)
         if summary is None:
-            raise NotFound(
-                f"stream {name} has no table (yet): table.enable, and a compaction worker that runs, make one"
-            )
+            raise NotFound(f"stream {name} has no table yet: set table.enable and run a compaction worker")
         state = summary.state
         partitions = await _partition_rows(lake, stream, state)
         waiting = [one for one in await lake.metadata.tasks.backlog() if one.stream_number == stream.number]

@@ -160,10 +160,10 @@ async def run_process(
         metadata, store = await _stores(settings, admin_listener, stop, closing)
 
         def on_fenced() -> None:
-            stop.request("a newer process of this name has registered", Exit.FENCED, is_graceful=False)
+            stop.request("a newer process registered this server's name", Exit.FENCED, is_graceful=False)
 
         def on_unknown() -> None:
-            stop.request("nobody knows what became of a write", Exit.FAILED, is_graceful=False)
+            stop.request("the outcome of a commit is unknown", Exit.FAILED, is_graceful=False)
 
         member = await Member.join(metadata.servers, settings.server, endpoints, on_fenced)
         closing.push_async_callback(_leave, member)
@@ -276,16 +276,18 @@ async def _drain(parts: Parts, admin: AdminServer, roles: Sequence[Role]) -> Non
             if parts.waist is not None:
                 await parts.waist.drain()
     except TimeoutError:
-        log.warning("draining took too long, closing", extra={"drain_ms": settings.server.drain_ms})
+        log.warning(
+            "draining exceeded its deadline; closing all connections", extra={"drain_ms": settings.server.drain_ms}
+        )
     except BearlakeError as error:
-        log.warning("draining failed, closing", extra={"error": error})
+        log.warning("draining failed; closing all connections", extra={"error": error})
 
 
 async def _announce_drain(settings: Settings, member: Member) -> None:
     try:
         await member.drain()
     except (Fenced, Unavailable) as error:
-        log.warning("could not announce the drain", extra={"error": error})
+        log.warning("cannot announce the drain to the other servers", extra={"error": error})
         return
     if member.has_peers():
         await asyncio.sleep(settings.server.drain_notice_ms / 1000)
@@ -296,4 +298,4 @@ async def _leave(member: Member) -> None:
         async with asyncio.timeout(5):
             await member.leave()
     except (BearlakeError, TimeoutError) as error:
-        log.warning("could not leave; others notice by the missing heartbeats", extra={"error": error})
+        log.warning("cannot deregister this server; its peers detect the missing heartbeats", extra={"error": error})

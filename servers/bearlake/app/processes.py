@@ -80,13 +80,16 @@ class ServerProcesses:
             async with asyncio.timeout(START_TIMEOUT_MS / 1000):
                 return [address for path in waits if (address := await self._address(path))]
         except TimeoutError as error:
-            raise Unavailable(f"further server processes are not ready after {START_TIMEOUT_MS} ms") from error
+            raise Unavailable(f"the additional server processes are not ready after {START_TIMEOUT_MS} ms") from error
 
     async def _watch(self, name: str) -> None:
         process = self._processes[name]
         code = await process.wait()
-        log.error("a server process ended, stopping all", extra={"server": name, "pid": process.pid, "code": code})
-        self._stop.request(f"{name} ended with code {code}", Exit.FAILED)
+        log.error(
+            "a server process exited; stopping all server processes",
+            extra={"server": name, "pid": process.pid, "code": code},
+        )
+        self._stop.request(f"{name} exited with code {code}", Exit.FAILED)
         await asyncio.Event().wait()
 
     async def _address(self, ready_file: Path) -> str | None:

@@ -84,7 +84,7 @@ def try_next(content: Mapping[str, str], has_tables: bool) -> str:
     sql = SQL if has_tables else ""
     api = "" if is_default else f" --admin {admin}"
     return f"""\
-Try next, in another terminal:
+Next, in another terminal:
 
   bearlake stream create greetings --partitions 3{api}
   echo "hello, lake" | bearlake produce greetings{bootstrap}

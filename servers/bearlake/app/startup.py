@@ -65,7 +65,7 @@ class Startup:
                     raise _given_up(what, shown, attempt, self._wait_ms, error) from error
                 level = logging.DEBUG if self.waiting_for == what else logging.WARNING
                 extra = {"what": what, "place": shown, "wait_ms": self._wait_ms, "error": str(error)}
-                log.log(level, "waiting for a store that does not answer", extra=extra)
+                log.log(level, "a store does not answer; retrying", extra=extra)
             else:
                 if attempt:
                     log.info("the store answers", extra={"what": what, "attempt_count": attempt + 1})
@@ -113,7 +113,9 @@ async def open_stores(
     metadata_url, store_url = settings.metadata.url, settings.object_store.url
     for name, url in (("metadata.url", metadata_url), ("object_store.url", store_url)):
         if not url:
-            raise Invalid(f"{name} is not set: a server of a cluster needs both stores (bearlake up has its own)")
+            raise Invalid(
+                f"{name} is not set: a cluster server needs a metadata store and an object store (bearlake up starts with local ones)"
+            )
     store = open_store(store_url, settings.object_store, recorder=ObjectCalls())
     closing.push_async_callback(store.close)
     backend = _backend_settings(settings.metadata)

@@ -202,7 +202,9 @@ def _consume(confluent: ModuleType, bootstrap: str, produced: Produced) -> float
     while len(numbers) < RECORD_COUNT:
         messages = consumer.consume(1000, timeout=1.0)
         if time.monotonic() > deadline:
-            raise TourFailed(f"only {len(numbers):,} of {RECORD_COUNT:,} records came back within {TIMEOUT_S:.0f} s")
+            raise TourFailed(
+                f"only {len(numbers):,} of {RECORD_COUNT:,} records were consumed within {TIMEOUT_S:.0f} s"
+            )
         first = first or (time.perf_counter() if messages else 0.0)
         for message in messages:
             _check(message, expected, numbers)
@@ -220,7 +222,7 @@ def _check(message: Any, expected: dict[int, int], numbers: set[int]) -> None:
     expected[partition] = offset + 1
     number = json.loads(message.value())["number"]
     if number in numbers:
-        raise TourFailed(f"record {number} came twice")
+        raise TourFailed(f"record {number} was delivered twice")
     numbers.add(number)
 
 

@@ -62,7 +62,7 @@ class WorkerProcess:
             code = await self._process.wait()
             if time.monotonic() - started > PAUSE_MAX_S:
                 pause_s = PAUSE_MIN_S
-            log.error("the compaction worker ended, starting it again", extra={"code": code, "pause_s": pause_s})
+            log.error("the compaction worker exited; restarting it", extra={"code": code, "pause_s": pause_s})
             await asyncio.sleep(pause_s)
             pause_s = min(PAUSE_MAX_S, 2 * pause_s)
 

@@ -25,14 +25,14 @@ from bearlake.telemetry import metrics
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheSettings:
-    """Bounds of the object cache."""
+    """Limits of the object cache."""
 
     bytes_max: int = 128 * 1024 * 1024
-    """Bytes of objects kept in memory. More saves reads of the object store for lagging consumers; fewer saves memory."""
+    """Bytes of objects kept in memory. More bytes save reads of the object store by lagging consumers."""
     slice_fraction_min: float = 0.125
-    """A cold read gets the whole object when its slice is at least this part of it, else only the slice's range."""
+    """A cache miss reads the whole object if the slice is at least this fraction of it, else only the range of the slice."""
     loading_bytes_max: int = 64 * 1024 * 1024
-    """Bytes that are being read from the object store at once; further reads wait. More is faster for many lagging consumers."""
+    """Bytes that are being read from the object store at once; further reads wait. A larger limit is faster for many lagging consumers."""
 
 
 class Extent:
@@ -137,9 +137,9 @@ class ObjectCache:
             async with self._gate.hold(end - start):
                 (part,) = await self._store.read(name, [ByteRange(start, end)])
         except OutOfRange as error:  # a byte range; readers must not mistake it for an offset out of range
-            raise Corrupt(f"object {name} is shorter than what was committed: {error}") from error
+            raise Corrupt(f"object {name} is shorter than its committed size: {error}") from error
         if len(part) != end - start:
-            raise Corrupt(f"object {name}: {end - start} bytes expected at {start}, got {len(part)}")
+            raise Corrupt(f"object {name}: expected {end - start} bytes at {start}, got {len(part)}")
         extent = Extent(start, part, set())
         self._insert(key, extent)
         return extent

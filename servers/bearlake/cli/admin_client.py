@@ -84,7 +84,7 @@ class AdminClient:
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", error)
             raise errors.Unavailable(
-                f"no answer from {self._url}: {reason} (is the server up? --admin, BEARLAKE_ADMIN)"
+                f"no answer from {self._url}: {reason} (is the server running? Set its address with --admin or BEARLAKE_ADMIN)"
             ) from error
 
     def pages(self, path: str, key: str, **query: object) -> Iterator[Any]:

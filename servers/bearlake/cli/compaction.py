@@ -10,22 +10,22 @@ from bearlake.cli.output import json_option, print_json, print_table
 
 @click.group()
 def compaction() -> None:
-    """Look at compaction: WAL objects on their way into tables."""
+    """Inspect compaction, which moves records from WAL objects into tables."""
 
 
 @compaction.command()
-@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Streams to show.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Number of streams to show.")
 @admin_options
 @json_option
 def backlog(limit: int, admin: str, admin_token_file: Path | None, as_json: bool) -> int:
-    """Show what waits, largest stream first."""
+    """Show the records that wait for compaction, largest stream first."""
     found = AdminClient(admin, admin_token_file).call("GET", "/v1/compaction/backlog", limit=limit)
     if as_json:
         print_json(found)
         return 0
     click.echo(
         f"{found['size_bytes']:,} bytes, {found['record_count']:,} records of {found['stream_count']:,} streams wait;"
-        f" the oldest for {found['age_ms'] / 1000:.1f} s"
+        f" the oldest has waited for {found['age_ms'] / 1000:.1f} s"
     )
     if found["streams"]:
         columns = {
@@ -40,11 +40,11 @@ def backlog(limit: int, admin: str, admin_token_file: Path | None, as_json: bool
 
 
 @compaction.command()
-@click.option("--stream", metavar="NAME", help="Only tasks of this stream.")
+@click.option("--stream", metavar="NAME", help="Show only the tasks of this stream.")
 @admin_options
 @json_option
 def tasks(stream: str | None, admin: str, admin_token_file: Path | None, as_json: bool) -> int:
-    """List tasks: waiting, running, quarantined with the error that keeps them there."""
+    """List tasks with their states; quarantined tasks with their errors."""
     found = list(AdminClient(admin, admin_token_file).pages("/v1/compaction/tasks", "tasks", stream=stream))
     if as_json:
         print_json(found)
@@ -70,7 +70,7 @@ def tasks(stream: str | None, admin: str, admin_token_file: Path | None, as_json
 @admin_options
 @json_option
 def retry(task: int, admin: str, admin_token_file: Path | None, as_json: bool) -> int:
-    """Let a task that was quarantined run again, once its cause is gone."""
+    """Retry a quarantined task."""
     found = AdminClient(admin, admin_token_file).call("POST", f"/v1/compaction/tasks/{task}/retry")
     if as_json:
         print_json(found)

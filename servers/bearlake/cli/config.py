@@ -11,17 +11,17 @@ from bearlake.cli.output import json_option
 
 @click.group()
 def config() -> None:
-    """Look at the settings."""
+    """Inspect the settings."""
 
 
 @config.command()
 @click.option("--config", "file", type=click.Path(path_type=Path), help="Settings file (YAML).")
-@click.option("--changed", is_flag=True, help="Leave out settings that have their default.")
+@click.option("--changed", is_flag=True, help="Omit settings that have their default value.")
 @json_option
 def show(file: Path | None, changed: bool, as_json: bool) -> int:
-    """Show all settings as a server would see them: defaults, then the file, then BEARLAKE_… variables.
+    """Show all settings as a server reads them: defaults, overridden by the file, overridden by BEARLAKE_… variables.
 
-    The output is a settings file itself.
+    The output is a valid settings file.
     """
     document = server_module("bearlake.settings.document")
     shown = server_module("bearlake.settings.show")

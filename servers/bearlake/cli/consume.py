@@ -21,13 +21,11 @@ METADATA_TIMEOUT_S = 5.0
 @click.command()
 @click.argument("stream")
 @bootstrap_option
-@click.option("--from-beginning", is_flag=True, help="Start at the first record  [default: at new ones].")
-@click.option("--group", "-g", metavar="NAME", help="Consume as a member of this group, and commit its position.")
-@click.option("--max-messages", "-c", type=click.IntRange(1), metavar="COUNT", help="Stop after so many records.")
-@click.option(
-    "--exit-at-end", "-e", is_flag=True, help="Stop when all partitions are read to their end (without --group)."
-)
-@click.option("--idle-ms", type=click.IntRange(1), help="Stop when no record has come for so long.")
+@click.option("--from-beginning", is_flag=True, help="Start at the first record  [default: at new records].")
+@click.option("--group", "-g", metavar="NAME", help="Consume as a member of this group, and commit offsets.")
+@click.option("--max-messages", "-c", type=click.IntRange(1), metavar="COUNT", help="Stop after this many records.")
+@click.option("--exit-at-end", "-e", is_flag=True, help="Stop at the end of all partitions (not with --group).")
+@click.option("--idle-ms", type=click.IntRange(1), help="Stop after this many ms without a record.")
 @click.option(
     "--format",
     "-f",
@@ -35,7 +33,7 @@ METADATA_TIMEOUT_S = 5.0
     default=DEFAULT,
     show_default=True,
     metavar="TEXT",
-    help="json, or text with %t %p %o %T %k %v %h %K %V and \\n \\t, as kcat has them.",
+    help="json, or text with %t %p %o %T %k %v %h %K %V and \\n \\t, as in kcat.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
 @client_option
@@ -51,11 +49,11 @@ def consume(
     as_json: bool,
     client_settings: tuple[str, ...],
 ) -> int:
-    """Write records of STREAM to standard output until Ctrl-C, or until an option says enough."""
+    """Write records of STREAM to standard output until Ctrl-C, or until an option ends it."""
     from bearlake.app import kafka_client
 
     if exit_at_end and group is not None:
-        raise click.UsageError("--exit-at-end does not go with --group; use --idle-ms")
+        raise click.UsageError("--exit-at-end cannot be combined with --group; use --idle-ms")
     write = formatter("json" if as_json else format_)
     confluent = kafka_client.library()
     settings = {

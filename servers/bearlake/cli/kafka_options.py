@@ -56,7 +56,8 @@ class Outage:
         if error.code() == self._code and not self.is_on:
             self.is_on = True
             click.echo(
-                f"bearlake: no answer from {self._bootstrap}, trying on (--bootstrap, BEARLAKE_BOOTSTRAP)", err=True
+                f"bearlake: no answer from {self._bootstrap}; retrying (set its address with --bootstrap or BEARLAKE_BOOTSTRAP)",
+                err=True,
             )
 
 

@@ -21,10 +21,10 @@ _SETTINGS = {
 def lake_options(command: F) -> F:
     """The options `--data-dir`, `--config` and the three URLs."""
     for option in (
-        click.option("--catalog-url", metavar="URL", help="Iceberg catalog, if not the one of the folder or file."),
+        click.option("--catalog-url", metavar="URL", help="Iceberg catalog  [default: that of the folder or file]."),
         click.option("--object-store-url", metavar="URL", help="Object store, likewise."),
         click.option("--metadata-url", metavar="URL", help="Metadata store, likewise."),
-        click.option("--config", type=PATH, help="Settings file of a cluster's servers."),
+        click.option("--config", type=PATH, help="Settings file of a cluster."),
         click.option(
             "--data-dir",
             type=PATH,

@@ -20,7 +20,7 @@ QUEUE_BYTES_MAX_KIB = 64 * 1024
 @click.command()
 @click.argument("stream")
 @bootstrap_option
-@click.option("--key-separator", "-K", metavar="TEXT", help="What stands before it on a line is the record's key.")
+@click.option("--key-separator", "-K", metavar="TEXT", help="Separator between key and value on each line.")
 @click.option("--partition", "-p", type=click.IntRange(0), help="Partition of all records  [default: by key].")
 @click.option("--header", "-H", "headers", multiple=True, metavar="NAME=VALUE", help="Header of every record.")
 @click.option(
@@ -40,7 +40,7 @@ QUEUE_BYTES_MAX_KIB = 64 * 1024
     help="text: a line is a value. json: a line is an object with key, value, headers, partition, timestamp_ms.",
 )
 @click.option(
-    "--timeout-ms", type=click.IntRange(1), default=60_000, show_default=True, help="Time to deliver a record."
+    "--timeout-ms", type=click.IntRange(1), default=60_000, show_default=True, help="Longest time to deliver a record."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a summary as JSON on standard output.")
 @client_option
@@ -63,7 +63,9 @@ def produce(
     from bearlake.app import kafka_client
 
     if format_ == "json" and key_separator is not None:
-        raise click.UsageError("--key-separator goes with --format text; a line of JSON has its key inside")
+        raise click.UsageError(
+            "--key-separator requires --format text; with --format json, the key is a field of the object"
+        )
     confluent = kafka_client.library()
     source = sys.stdin.buffer
     fixed = [_header(text) for text in headers]

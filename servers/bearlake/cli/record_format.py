@@ -79,9 +79,9 @@ def from_json(line: bytes, stream: str) -> Record:
     try:
         document = json.loads(line)
     except ValueError as error:
-        raise Invalid(f"not a line of JSON: {error}") from error
+        raise Invalid(f"not valid JSON: {error}") from error
     if not isinstance(document, dict):
-        raise Invalid("expected a JSON object per line")
+        raise Invalid("expected one JSON object per line")
     try:
         return Record(
             stream=stream,
@@ -92,7 +92,7 @@ def from_json(line: bytes, stream: str) -> Record:
             headers=[(header["name"], _bytes_of(header, "value")) for header in document.get("headers", ())],
         )
     except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise Invalid(f"a record's JSON has a wrong shape: {error!r}") from error
+        raise Invalid(f"not the JSON of a record: {error!r}") from error
 
 
 def _pieces(text: str) -> Iterator[bytes | Formatter]:

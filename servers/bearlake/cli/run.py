@@ -37,21 +37,23 @@ def server_options(command: F) -> F:
     """Options that every server command has; each overrides a setting."""
     for option in (
         click.option("--config", type=PATH, help="Settings file (YAML); see `bearlake config show`."),
-        click.option("--ready-file", type=PATH, help="Written as JSON, atomically, once every listener accepts."),
+        click.option(
+            "--ready-file", type=PATH, help="File to write (atomically, as JSON) once all listeners accept connections."
+        ),
         click.option("--catalog-url", metavar="URL", help="Iceberg catalog: sqlite:///…, postgresql://…, http(s)://…"),
         click.option("--object-store-url", metavar="URL", help="file:///folder, s3://bucket/prefix, …"),
         click.option("--metadata-url", metavar="URL", help="sqlite:///path or postgresql://user@host/database."),
         click.option("--zone", metavar="NAME", help="Availability zone of this server."),
         click.option("--name", metavar="NAME", help="Stable name of this server  [default: host and port]."),
         click.option("--host", metavar="ADDRESS", help="Address to listen on  [default: 127.0.0.1]."),
-        click.option("--admin-port", type=PORT, help="Port of the admin API; 0: a free one  [default: 9644]."),
+        click.option("--admin-port", type=PORT, help="Port of the admin API; 0: any free port  [default: 9644]."),
     ):
         command = option(command)
     return command
 
 
 def _port(name: str, what: str, default: int) -> Callable[[F], F]:
-    return click.option(f"--{name}-port", type=PORT, help=f"Port of {what}; 0: a free one  [default: {default}].")
+    return click.option(f"--{name}-port", type=PORT, help=f"Port of {what}; 0: any free port  [default: {default}].")
 
 
 kafka_port = _port("kafka", "the Kafka listener", 9092)
@@ -76,7 +78,7 @@ def as_settings(given: Mapping[str, Any]) -> dict[str, tuple[object, str]]:
 
 @click.command()
 @click.option(
-    "--data-dir", type=PATH, default=Path(".bearlake"), show_default=True, help="Folder of metadata and objects."
+    "--data-dir", type=PATH, default=Path(".bearlake"), show_default=True, help="Folder for metadata and objects."
 )
 @server_options
 @grpc_port
@@ -90,13 +92,15 @@ def as_settings(given: Mapping[str, Any]) -> dict[str, tuple[object, str]]:
     type=click.IntRange(1, 64),
     default=1,
     show_default=True,
-    help="Kafka servers, on ports from --kafka-port on.",
+    help="Number of server processes, on consecutive ports from --kafka-port.",
 )
 @click.option(
-    "--compaction/--no-compaction", default=True, help="Start a compaction worker (Spark), or leave records in the WAL."
+    "--compaction/--no-compaction",
+    default=True,
+    help="Start a compaction worker (Spark); without it, records stay in the WAL.",
 )
 @click.option("--no-tour", is_flag=True, help="Do not run the tour.")
-@click.option("--exit-after-tour", is_flag=True, help="Stop after the tour; the exit code says whether it succeeded.")
+@click.option("--exit-after-tour", is_flag=True, help="Stop after the tour; exit with 0 if it succeeded.")
 def up(
     data_dir: Path,
     config: Path | None,
@@ -107,14 +111,14 @@ def up(
     exit_after_tour: bool,
     **given: Any,
 ) -> int:
-    """Start everything on this machine, show it at work, and serve until Ctrl-C.
+    """Start everything on this machine, run a short tour, and serve until Ctrl-C.
 
-    Records and metadata are kept in --data-dir, unless URLs say otherwise.
+    Records and metadata are stored in --data-dir, unless URLs name other stores.
     """
     run = server_module("bearlake.app.run")
 
     if no_tour and exit_after_tour:
-        raise click.UsageError("--no-tour and --exit-after-tour exclude each other")
+        raise click.UsageError("--no-tour and --exit-after-tour are mutually exclusive")
     code: int = run.up(
         run.UpOptions(
             data_dir=data_dir,
@@ -198,7 +202,7 @@ def _serve(role: str, given: Mapping[str, Any]) -> int:
 
 @click.command(hidden=True)
 def executor() -> int:
-    """Become an executor of compaction on Kubernetes; Spark starts its pods with this argument."""
+    """Run a Spark executor of compaction on Kubernetes. Spark starts executor pods with this command."""
     code: int = server_module("bearlake.app.executor", extra="compactor").run(os.environ)
     return code
 
@@ -209,11 +213,11 @@ def executor() -> int:
 )
 @click.option("--admin", default="http://127.0.0.1:9644", show_default=True, envvar="BEARLAKE_ADMIN", help="Admin API.")
 @click.option(
-    "--table", is_flag=True, help="Then count the records by SQL, and consume them again from the table's files."
+    "--table", is_flag=True, help="Then count the records with SQL, and consume them again from the files of the table."
 )
 @lake_options
 def tour(bootstrap: str, admin: str, table: bool, **given: Any) -> int:
-    """Show a running server at work: produce and consume 10,000 records."""
+    """Run a tour on a running server: produce and consume 10,000 records."""
     from bearlake.app import tour as app_tour
 
     query = None

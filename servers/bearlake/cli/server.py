@@ -10,7 +10,7 @@ from bearlake.cli.output import json_option, print_json, print_table
 
 @click.group()
 def server() -> None:
-    """Look at the servers of the deployment."""
+    """Inspect the servers of the deployment."""
 
 
 @server.command("list")

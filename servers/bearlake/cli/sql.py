@@ -24,11 +24,11 @@ CELL_WIDTH_MAX = 60
     "--json",
     "as_json",
     is_flag=True,
-    help="Print a list of row objects, for programs; bytes that are no text as base64.",
+    help="Print a JSON list of row objects; binary values as base64.",
 )
 @lake_options
 def sql(statement: str, as_json: bool, **given: Any) -> int:
-    """Run a SQL statement over streams, which are tables by their names.
+    """Run a SQL statement over streams; each stream is a table of the same name.
 
     \b
     bearlake sql "select _partition_id, count(*) from orders group by 1 order by 1"
@@ -46,7 +46,7 @@ def sql(statement: str, as_json: bool, **given: Any) -> int:
             {name: name for name in found.columns},
         )
         click.echo(
-            f"({len(rows):,} row{'' if len(rows) == 1 else 's'}{', more were left out' if found.is_truncated else ''})",
+            f"({len(rows):,} row{'' if len(rows) == 1 else 's'}{', further rows omitted' if found.is_truncated else ''})",
             err=True,
         )
     return 0

@@ -22,11 +22,13 @@ def stream() -> None:
 
 @stream.command()
 @NAMES
-@click.option("--partitions", type=click.IntRange(1), default=1, show_default=True, help="Partitions of each stream.")
+@click.option(
+    "--partitions", type=click.IntRange(1), default=1, show_default=True, help="Number of partitions of each stream."
+)
 @click.option(
     "--set", "configs", multiple=True, metavar="KEY=VALUE", help="Topic config, such as retention.ms=3600000."
 )
-@click.option("--if-not-exists", is_flag=True, help="Succeed when a stream exists already.")
+@click.option("--if-not-exists", is_flag=True, help="Succeed if a stream already exists.")
 @admin_options
 @json_option
 def create(
@@ -45,7 +47,7 @@ def create(
 
 
 @stream.command("list")
-@click.option("--prefix", default="", help="Only streams whose name starts so.")
+@click.option("--prefix", default="", help="Show only streams with this prefix.")
 @admin_options
 @json_option
 def list_streams(prefix: str, admin: str, admin_token_file: Path | None, as_json: bool) -> int:
@@ -89,9 +91,9 @@ def describe(name: str, admin: str, admin_token_file: Path | None, as_json: bool
 
 @stream.command()
 @NAMES
-@click.option("--partitions", type=click.IntRange(1), help="Grow to this many partitions.")
+@click.option("--partitions", type=click.IntRange(1), help="Increase the number of partitions to this number.")
 @click.option("--set", "configs", multiple=True, metavar="KEY=VALUE", help="Set a topic config.")
-@click.option("--unset", multiple=True, metavar="KEY", help="Return a topic config to its default.")
+@click.option("--unset", multiple=True, metavar="KEY", help="Reset a topic config to its default.")
 @admin_options
 @json_option
 def alter(
@@ -103,7 +105,7 @@ def alter(
     admin_token_file: Path | None,
     as_json: bool,
 ) -> int:
-    """Change configs of streams, or grow them."""
+    """Change configs of streams, or add partitions."""
     change: dict[str, Any] = {"set": _pairs(configs), "unset": list(unset)}
     if partitions is not None:
         change["partition_count"] = partitions
@@ -114,7 +116,7 @@ def alter(
 
 @stream.command()
 @NAMES
-@click.option("--if-exists", is_flag=True, help="Succeed when a stream does not exist.")
+@click.option("--if-exists", is_flag=True, help="Succeed if a stream does not exist.")
 @admin_options
 @json_option
 def delete(names: Sequence[str], if_exists: bool, admin: str, admin_token_file: Path | None, as_json: bool) -> int:

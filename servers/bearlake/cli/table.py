@@ -18,13 +18,15 @@ SIZES = ((1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB"))
 
 @click.group()
 def table() -> None:
-    """Look at the tables that streams are."""
+    """Inspect the tables of streams."""
 
 
 @table.command()
 @click.argument("stream")
-@click.option("--timeline", is_flag=True, help="Show what compaction did, minute by minute, as bars.")
-@click.option("--snapshots", type=click.IntRange(0), default=5, show_default=True, help="Newest snapshots to list.")
+@click.option("--timeline", is_flag=True, help="Show the work of compaction per minute, as bars.")
+@click.option(
+    "--snapshots", type=click.IntRange(0), default=5, show_default=True, help="Number of newest snapshots to list."
+)
 @lake_options
 @json_option
 def describe(stream: str, timeline: bool, snapshots: int, as_json: bool, **given: Any) -> int:

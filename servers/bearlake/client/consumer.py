@@ -133,20 +133,22 @@ class AsyncConsumer:
             return
         call = self._call
         if call is None or self._is_leaving:
-            raise Unavailable("UNAVAILABLE", "not a member of the group at this moment", is_retriable=True)
+            raise Unavailable("UNAVAILABLE", "currently not a member of the group", is_retriable=True)
         tag = await self._send_commit(wanted)
         until = asyncio.get_running_loop().time() + self._settings.call_timeout_s
         while self._call is call:
             news = await self._next(until)
             if news is None:
-                raise TimedOut("DEADLINE_EXCEEDED", "no answer to a commit", is_retriable=True)
+                raise TimedOut("DEADLINE_EXCEEDED", "the commit timed out", is_retriable=True)
             if news.WhichOneof("news") == "committed" and news.committed.tag == tag:
                 if news.committed.HasField("error"):
                     raise failure_of_status(news.committed.error)
                 self._committed.update(wanted)
                 return
             await self._hear(news)
-        raise Unavailable("UNAVAILABLE", "the server went before it answered a commit", is_retriable=True)
+        raise Unavailable(
+            "UNAVAILABLE", "the connection closed before the server answered the commit", is_retriable=True
+        )
 
     async def seek(self, stream: str, partition: int, start: Start) -> None:
         """Continue at `start` in a partition of this member. Raises `ValueError` if the partition is not assigned to this member."""
@@ -172,7 +174,7 @@ class AsyncConsumer:
                 while await self._next(until) is not None:
                     pass
         except CallFailed as failure:
-            _log.warning("offsets were not committed", extra={"reason": failure.reason or failure.code})
+            _log.warning("cannot commit offsets", extra={"reason": failure.reason or failure.code})
         finally:
             if self._reading is not None:
                 self._reading.cancel()
@@ -270,7 +272,7 @@ class AsyncConsumer:
                 self._sought.clear()
             case "committed" if news.committed.HasField("error"):
                 failure = failure_of_status(news.committed.error)
-                _log.warning("offsets were not committed", extra={"reason": failure.reason})
+                _log.warning("cannot commit offsets", extra={"reason": failure.reason})
                 self._committed.clear()
             case "drain":
                 await self._tell(pb.ConsumeRequest(commit=self._last_commit()))

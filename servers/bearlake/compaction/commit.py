@@ -149,7 +149,7 @@ class Committer:
             work.winner = winner
             await self._take_over(work)
         elif winner is not None or _is_reached(task, state):
-            raise Conflict(f"the table has task {task.id} of epoch {winner}, of which nothing was prepared")
+            raise Conflict(f"the table contains task {task.id} of epoch {winner}, which prepared no result")
 
     async def _take_over(self, work: Work) -> None:
         """Ensure that the winner's objects exist and belong to the task. Rewrites lost kept objects."""
@@ -178,7 +178,7 @@ class Committer:
             await self._ask(lambda: self._metadata.tasks.prepare(work.claim, None, [key]))
         metrics.COMPACTION_MENDED.inc()
         details = {"task": work.task.id, "stream": work.stream.name, "key": lost.object.key}
-        log.warning("a kept object of a task was lost and is written anew from the WAL", extra=details)
+        log.warning("a kept object of a task is missing; rewriting it from the WAL", extra=details)
         return found
 
     # -- after the run -------------------------------------------------------------------------------------------
@@ -226,7 +226,9 @@ class Committer:
                 await self._apply(stream, works)
             except (Conflict, Fenced, NotFound) as error:
                 metrics.COMPACTION_CONFLICTS.inc()
-                log.info("table commit conflicts", extra={"stream": stream.name, "error": repr(error)})
+                log.info(
+                    "a table commit conflicts with another change", extra={"stream": stream.name, "error": repr(error)}
+                )
                 self._states.pop(stream.number, None)
                 for work in works:
                     await self._list_alone(stream, work, errors)
@@ -258,7 +260,7 @@ class Committer:
             winner = state.applied.get(work.task.id)
             known = {*work.task.results, work.claim.epoch}
             if winner not in known:
-                raise Conflict(f"the table has task {work.task.id} of epoch {winner}, of which nothing was prepared")
+                raise Conflict(f"the table contains task {work.task.id} of epoch {winner}, which prepared no result")
             work.winner = winner
 
     async def _commit_once(
@@ -270,7 +272,7 @@ class Committer:
         async def check() -> None:
             await self._metadata.tasks.check(claims)
             if is_over:
-                raise Fenced("this table commit was given up")
+                raise Fenced("this table commit was abandoned")
 
         try:
             return await self._tables.commit(stream, commit, closed_tasks=closed, check=check)
@@ -323,7 +325,10 @@ class Committer:
         try:
             await self._store.delete(sorted(keys))
         except BearlakeError as error:  # the orphan sweep will find them
-            log.info("files that lost are still there", extra={"count": len(keys), "error": repr(error)})
+            log.info(
+                "cannot delete files of attempts that lost; the orphan sweep will",
+                extra={"count": len(keys), "error": repr(error)},
+            )
 
     def state(self, number: int) -> TableState | None:
         """Return the last known state of a stream's table."""
@@ -360,7 +365,7 @@ def check_cover(work: Work) -> None:
         for piece in swap.slices
     )
     if read != written:
-        raise Corrupt(f"task {work.task.id}: offsets {read} were read, {written} were written")
+        raise Corrupt(f"task {work.task.id}: read offsets {read} but wrote {written}")
 
 
 def _runs(slices: Iterable[Slice]) -> dict[PartitionKey, list[list[int]]]:

@@ -176,7 +176,7 @@ def _dump(fields: dict[str, object]) -> bytes:
 def _load(encoded: bytes | str) -> _Json:
     fields: _Json = json.loads(encoded)
     if fields["version"] != VERSION:
-        raise Unsupported(f"version {fields['version']} of compaction's JSON; this reader knows version {VERSION}")
+        raise Unsupported(f"compaction JSON has version {fields['version']}; expected {VERSION}")
     return fields
 
 

@@ -51,7 +51,7 @@ async def _batches(located: LocatedSlice, piece: Slice, store: ObjectStore) -> S
     """Return the slice's batches that lie in `piece`, with their offsets."""
     if located.kind is not ObjectKind.WAL:
         raise Conflict(
-            f"offsets {piece.base_offset} to {piece.end_offset} of {piece.partition} are not in the WAL any more"
+            f"offsets {piece.base_offset} to {piece.end_offset} of {piece.partition} are no longer in the WAL"
         )
     at = located.slice.position
     (view,) = await store.read(located.object_key, [ByteRange(at, at + located.slice.length)])

@@ -130,7 +130,7 @@ async def _load(group: _Group, ranges: Sequence[ByteRange], store: ObjectStore) 
     try:
         return SparseFile(group.object.size, ranges, await store.read(group.object.key, ranges))
     except OutOfRange as error:
-        raise Corrupt(f"data file {group.object.key} is shorter than what was committed") from error
+        raise Corrupt(f"data file {group.object.key} is shorter than its committed size") from error
 
 
 class _Merger:
@@ -163,7 +163,7 @@ class _Merger:
     def result(self, row_count: int) -> ItemResult:
         """Return the result. Asserts that it has `row_count` rows and names exactly the offsets that the inputs did."""
         written = sum(file.file.row_count for file in self._files)
-        assert written == row_count, f"{written} rows of {row_count}"
+        assert written == row_count, f"wrote {written} of {row_count} rows"
         made = [piece for file in self._files for piece in file.swap.slices]
         check_cover([located.slice for located in self._item.slices], made)
         return ItemResult(

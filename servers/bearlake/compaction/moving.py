@@ -31,7 +31,7 @@ class Moving:
             segment = self._rest.pop()
             row = keys.find(_start(segment))
             if keys.key(row) >= _end(segment):
-                raise Corrupt(f"no row of the segment {segment}")
+                raise Corrupt(f"found no row of segment {segment}")
             self._place(segment._replace(position=position + row))
 
     def end_file(self, next_key: Key | None) -> list[Slice]:
@@ -43,7 +43,7 @@ class Moving:
         placed, self._placed = self._placed, []
         if next_key is None:
             if self._rest:
-                raise Corrupt(f"no row of the segment {self._rest[-1]}")
+                raise Corrupt(f"found no row of segment {self._rest[-1]}")
         elif placed and _start(placed[-1]) < next_key < _end(placed[-1]):
             placed[-1], behind = _split(placed[-1], next_key[1])
             self._rest.append(behind)

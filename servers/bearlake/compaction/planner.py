@@ -77,7 +77,7 @@ class Planner:
         self._backlog = Backlog(settings.planner)
         self._position = 0
         self._reconcile_at_s = 0.0
-        self._outage = Outage(log, "planning failed, trying again", "planning works again")
+        self._outage = Outage(log, "planning failed; retrying", "planning works again")
         self.is_planning = False
 
     async def run(self) -> None:
@@ -93,7 +93,10 @@ class Planner:
             except _Lost:
                 pass
             except OutOfRange:
-                log.warning("fell behind the truncated log, planning from scratch", extra={"position": self._position})
+                log.warning(
+                    "the log was truncated past the planner's position; planning from scratch",
+                    extra={"position": self._position},
+                )
             except Fenced:
                 if not await self._may_go_on():
                     self._on_fenced()

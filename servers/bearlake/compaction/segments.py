@@ -106,7 +106,7 @@ def ranges_of(slices: Iterable[Slice]) -> list[tuple[PartitionKey, int, int]]:
 
 def check_cover(given: Sequence[Slice], made: Sequence[Slice]) -> None:
     """Assert that `made` names exactly the offsets of `given`, each once (I4)."""
-    assert ranges_of(given) == ranges_of(made), "the result names other offsets than the work item"
+    assert ranges_of(given) == ranges_of(made), "the result has other offsets than the work item"
 
 
 def _follows(segment: Slice, span: BatchSpan) -> bool:

@@ -11,34 +11,35 @@ MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannerSettings:
-    """When records become a task, and how large tasks are. One worker at a time plans, for all."""
+    """When records become a task, and how large tasks are. One worker at a time plans for all streams."""
 
     due_fraction: float = 0.3
-    """A stream is due when its oldest record has waited for this part of `table.freshness_ms`; the rest is for queue, run and commit."""
+    """A stream is due when its oldest record has waited for this fraction of `table.freshness_ms`; the rest of the time is for queueing,
+    running and committing."""
     due_bytes: int = 64 * MIB
-    """A stream with this many waiting bytes is due at once. More makes larger files, and needs more memory per task."""
+    """A stream with this many waiting bytes is due at once. More bytes make larger files, and need more memory per task."""
     task_bytes_max: int = 128 * MIB
-    """Bytes of one task (one larger slice excepted); a larger backlog becomes several tasks."""
+    """Bytes of one task (except for a single larger slice); a larger backlog becomes several tasks."""
     task_partition_count_max: int = 512
     """Partitions of one task."""
     task_slice_count_max: int = 20_000
-    """Slices of one task: bounds its description and its reads of the index."""
+    """Slices of one task; bounds its description and its reads of the index."""
     stream_task_count_max: int = 4
-    """Open tasks of one stream, on different partitions: what a huge stream may take of the workers at once."""
+    """Open tasks of one stream, on different partitions. Limits the share of workers that a huge stream takes."""
     open_task_count_max: int = 4_000
-    """Open tasks in all; more streams wait for their turn, oldest first."""
+    """Open tasks of all streams; further streams wait, oldest first."""
     partition_count_max: int = 500_000
-    """Partitions with a backlog in memory (about 300 bytes each); further ones are read from the store when these are done."""
+    """Partitions with a backlog in memory (about 300 bytes each); further partitions are read from the store when these are done."""
     page_count: int = 1_000
     """Log entries, backlogs or tasks read from the store at once."""
     pause_ms: int = 50
     """Shortest time (ms) between two rounds of planning."""
     wait_ms: int = 1_000
-    """Longest wait (ms) for the log before due times are looked at anyway."""
+    """Longest wait (ms) for the log before the planner checks which streams are due."""
     reconcile_ms: int = 5_000
-    """Time (ms) after which open tasks are looked up again, for those that ended without an entry in the log."""
+    """Interval (ms) between look-ups of open tasks, to find tasks that ended without an entry in the log."""
     retry_pause_ms: int = 500
-    """Pause (ms) before asking a store again that did not answer, and before asking for a lease that another holds."""
+    """Pause (ms) before the next request to a store that did not answer, or for a lease that another worker holds."""
 
     def __post_init__(self) -> None:
         if not 0 < self.due_fraction < 1:
@@ -47,20 +48,20 @@ class PlannerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeSettings:
-    """Merging of small data files into large ones, by tiers: each row is rewritten once per tier at most."""
+    """Merging of small data files into large ones, by tiers: each row is rewritten at most once per tier."""
 
     file_bytes: int = 128 * MIB
-    """Target size of a data file (bytes). Larger files list and scan faster; smaller ones are pruned better."""
+    """Target size of a data file (bytes). Larger files list and scan faster; smaller files are pruned better."""
     fan_in: int = 8
-    """Files of one tier that become one of the next. More rewrites less and leaves more small files."""
+    """Files of one tier that are merged into one file of the next tier. A larger number rewrites less and leaves more small files."""
     input_count_max: int = 32
     """Files that one merge reads."""
     file_count_remembered: int = 2_000
-    """Small files of one stream in memory; more are looked up when these are merged."""
+    """Small files of one stream in memory; further files are looked up when these are merged."""
     open_task_count_max: int = 2
-    """Open merges in all: what they may take from compaction."""
+    """Open merges of all streams; limits the share of workers that merges take from compaction."""
     is_enabled: bool = True
-    """Off only where something else rewrites the tables."""
+    """Whether small files are merged. Disable only if another program rewrites the tables."""
 
     def __post_init__(self) -> None:
         if not 2 <= self.fan_in <= self.input_count_max:
@@ -69,62 +70,64 @@ class MergeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """What one worker does at once, and how it treats failures."""
+    """How much a worker does at once, and how it handles failures."""
 
     claim_count_max: int = 64
     """Tasks claimed at once; small streams share a round."""
     claim_bytes_max: int = 256 * MIB
     """Bytes claimed at once. Bounds the memory of a round and how long a small task waits behind large ones."""
     claim_pause_ms: int = 250
-    """Pause (ms) before asking again for tasks when there were none."""
+    """Pause (ms) before the next claim when there were no tasks."""
     item_bytes_max: int = 64 * MIB
-    """Bytes of one work item, the unit that executors work on side by side."""
+    """Bytes of one work item, the unit of parallel work on executors."""
     row_group_bytes: int = 8 * MIB
-    """Uncompressed bytes of a row group: what a reader of history decodes at once. More compresses and scans a little better; a consumer
-    of many partitions keeps two per partition in memory."""
+    """Uncompressed bytes of a row group, which a reader of history decodes at once. Larger groups compress and scan slightly better; a
+    consumer of many partitions keeps two groups per partition in memory."""
     commits_under_way_max: int = 2
-    """Rounds that may commit while the next one runs."""
+    """Rounds that may still commit while the next round runs."""
     store_calls_max: int = 8
-    """Calls of the metadata store that one round makes at once."""
+    """Concurrent calls of one round to the metadata store."""
     deadline_ms: int = 600_000
-    """Longest time (ms) from a claim until its files are written; far below `sweep.orphan_grace_ms`, lest a sweep take them meanwhile."""
+    """Longest time (ms) from a claim until its files are written. Must be far below `sweep.orphan_grace_ms`, so that no sweep deletes the
+    files before they are committed."""
     attempts_max: int = 5
-    """Failures after which a task is quarantined for an operator."""
+    """Failures after which a task is quarantined and waits for an operator."""
     retry_first_ms: int = 1_000
-    """Wait (ms) before the second attempt; doubles with each, with jitter."""
+    """Wait (ms) before the second attempt; doubles with each attempt, with jitter."""
     retry_max_ms: int = 60_000
     """Longest wait (ms) between attempts."""
     unavailable_pause_ms: int = 500
-    """Pause (ms) after a store did not answer; doubles up to `retry_max_ms`. No task is blamed for that."""
+    """Pause (ms) after a store did not answer; doubles up to `retry_max_ms`. Such failures do not count as attempts of a task."""
     quarantine_bytes_max: int = 32 * MIB
-    """Bytes copied at once when a task is quarantined; each becomes an object."""
+    """Bytes copied at once when a task is quarantined; each portion becomes an object."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepSettings:
-    """Deletion of what nothing needs any more, and the upkeep of tables. One worker at a time sweeps, for all."""
+    """Deletion of unreferenced objects, and the upkeep of tables. One worker at a time sweeps for all streams."""
 
     grace_ms: int = 3_000
-    """Time (ms) without a reference after which an object is deleted. Readers that still had its name look up again."""
+    """Time (ms) without a reference after which an object is deleted. Readers that still had its name look up the offsets again."""
     pause_ms: int = 1_000
     """Pause (ms) between rounds over unused WAL objects."""
     page_count: int = 1_000
-    """Objects, streams or partitions of one step."""
+    """Objects, streams or partitions per step."""
     file_pause_ms: int = 30_000
     """Pause (ms) between rounds over unused data files, which may wait for snapshots to expire."""
     orphan_grace_ms: int = 6 * 3_600_000
-    """Age (ms) at which an object that was never committed counts as left behind by a crash. If it is too short, work is done twice, but
+    """Age (ms) at which an object that was never committed counts as left behind by a crash. If the age is too short, work is repeated, but
     nothing is lost."""
     orphan_pause_ms: int = 600_000
     """Pause (ms) between searches for orphans; each lists one page of keys at a time."""
     quarantine_retry_ms: int = 600_000
-    """Time (ms) after which a quarantined task is tried once more; its partitions pin other streams' objects no longer than that."""
+    """Time (ms) after which a quarantined task is tried once more, so that its partitions do not pin objects of other streams for
+    longer."""
     retention_pause_ms: int = 60_000
     """Pause (ms) between rounds of `retention.ms` and `retention.bytes`."""
     table_pause_ms: int = 60_000
     """Pause (ms) between rounds over all tables: creation, snapshot expiry, `table.retention_ms`, dropping."""
     retry_pause_ms: int = 1_000
-    """Pause (ms) before asking a store again that did not answer, and before asking for a lease that another holds."""
+    """Pause (ms) before the next request to a store that did not answer, or for a lease that another worker holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,12 +149,12 @@ class CompactionSettings:
 
     streams: tuple[str, ...] = ()
     """Patterns (`orders-*`, `*.raw`, `[a-c]?`) of the streams that this worker plans and compacts; empty: all. Several workers may have the
-    same streams: a task is one worker's. A stream that no worker has stays in the WAL."""
+    same streams, because each task belongs to one worker. A stream without a worker stays in the WAL."""
     priorities: tuple[StreamPriority, ...] = ()
-    """Which streams' tasks are taken first, as a list of `{streams: pattern, priority: number}`; the first pattern that fits counts."""
+    """Priorities of streams' tasks, as a list of `{streams: pattern, priority: number}`; the first matching pattern applies."""
     priority_step_ms: int = 600_000
-    """How much older (ms) each step of priority makes a waiting task look; the oldest is taken first. So a larger priority goes first, but
-    what has waited this much longer per step goes before it, and nothing waits for ever."""
+    """How much older (ms) each step of priority makes a waiting task appear. Workers take the oldest task first, so tasks of higher
+    priority go first, but every task is taken eventually."""
     planner: PlannerSettings = field(default_factory=PlannerSettings)
     """When records become tasks."""
     worker: WorkerSettings = field(default_factory=WorkerSettings)

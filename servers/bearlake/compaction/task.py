@@ -80,7 +80,7 @@ async def read_window(window: Sequence[LocatedSlice], store: ObjectStore, concur
             try:
                 views = await store.read(key, ranges)
             except OutOfRange as error:
-                raise Corrupt(f"object {key} ends before the slices that the index has in it") from error
+                raise Corrupt(f"object {key} ends before slices that the index locates in it") from error
         for at, view in zip(members, views, strict=True):
             loaded[at] = Loaded(window[at], view)
 

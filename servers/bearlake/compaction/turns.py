@@ -29,7 +29,7 @@ async def take_turns(
 
     Retries a failed job after `retry_pause_ms`. Ends only by cancellation.
     """
-    outage = Outage(log, "upkeep failed, trying again", "upkeep works again", job=name)
+    outage = Outage(log, "upkeep failed; retrying", "upkeep works again", job=name)
     while True:
         wait_ms = pause_ms
         try:

@@ -15,13 +15,15 @@ MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskLimits:
-    """What one work item may take. Memory of an item: two windows, three row groups, one data file, one batch (and 150 MB of libraries)."""
+    """Limits of one work item. Memory of an item: two windows, three row groups, one data file and one batch (in addition to 150 MB of
+    libraries)."""
 
     window_bytes: int = 32 * MIB
-    """Bytes of WAL slices read at once; the next is read while one is worked on. Less asks more often for objects with many partitions."""
+    """Bytes of WAL slices read at once; the next window is read while the current window is processed. Smaller windows need more requests
+    for objects with many partitions."""
 
     batch_bytes_max: int = 256 * MIB
-    """Uncompressed records section of one batch; a larger one is kept as it came and has no rows. Guards against compression bombs."""
+    """Uncompressed records section of one batch; a larger batch is kept unchanged and has no rows. Guards against compression bombs."""
 
     kept_bytes: int = 8 * MIB
     """Size at which an object of kept batches is sealed."""
@@ -30,7 +32,7 @@ class TaskLimits:
     """Objects read at once."""
 
     merge_bytes: int = 96 * MIB
-    """Uncompressed rows that a merge holds; more inputs than that are read in several passes by partition and offset."""
+    """Uncompressed rows that a merge holds in memory; larger inputs are read in several passes by partition and offset."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

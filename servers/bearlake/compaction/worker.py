@@ -84,7 +84,7 @@ class Worker:
         self._is_draining = False
         self._alone_count = 0
         self._wait_counts: OrderedDict[int, int] = OrderedDict()
-        self._trouble = Outage(log, "a step of compaction failed, trying again", "compaction works again")
+        self._trouble = Outage(log, "a step of compaction failed; retrying", "compaction works again")
         self.reports = Reporter(self._committer)
 
     def hint(self) -> None:
@@ -127,7 +127,7 @@ class Worker:
             try:
                 await self._metadata.tasks.release(claims)
             except BearlakeError as error:
-                log.info("could not give tasks back", extra={"count": len(claims), "error": repr(error)})
+                log.info("cannot release tasks", extra={"count": len(claims), "error": repr(error)})
 
     def _settle(self) -> None:
         if self._claims.is_empty:
@@ -157,7 +157,7 @@ class Worker:
                 self._server, limit=limit, bytes_max=self._settings.claim_bytes_max, choice=self._choice
             )
         except Fenced:
-            log.warning("this worker's registration was overtaken", extra={"server": self._server})
+            log.warning("a newer process registered this worker's name; stopping", extra={"server": self._server})
             self._claims.drop()
             self._idle.set()
             self._on_fenced()
@@ -224,7 +224,7 @@ class Worker:
         else:
             work.slices = await self._metadata.log.slices(task.ranges)
             if any(found.kind is not ObjectKind.WAL for found in work.slices):  # this worker was paused for long
-                raise Conflict(f"task {task.id}: its offsets were swapped by somebody else")
+                raise Conflict(f"task {task.id}: another worker has already swapped its offsets")
             groups = cut(work.slices, self._settings.item_bytes_max)
         return [
             WorkItem(
@@ -250,7 +250,7 @@ class Worker:
         while wanted:
             page = await self._metadata.objects.data_files(work.stream.number, after=after)
             if not page:
-                raise _Outdated(f"merge {task.id}: {len(wanted)} of its files are not in the index any more")
+                raise _Outdated(f"merge {task.id}: {len(wanted)} of its files are no longer in the index")
             for entry in page:
                 after = max(after, entry.position)
                 if entry.object.key in wanted:
@@ -263,7 +263,7 @@ class Worker:
         ranges = [OffsetRange(piece.partition, piece.base_offset, piece.end_offset) for piece, *_ in slices]
         current = {found.object_key for found in await self._metadata.log.slices(ranges)}
         if not current.issuperset(task.inputs):
-            raise _Outdated(f"merge {task.id}: nothing in the index is left of one of its files")
+            raise _Outdated(f"merge {task.id}: the index no longer references one of its files")
         work.slices, work.inputs = slices, inputs
 
     # -- committing ----------------------------------------------------------------------------------------------
@@ -350,7 +350,7 @@ class Worker:
             log.error("a compaction task was quarantined", extra=details)
             self.reports.ended(task, Outcome.QUARANTINED)
         else:
-            log.warning("a compaction task failed, trying it again", extra=details)
+            log.warning("a compaction task failed; retrying", extra=details)
             self.reports.ended(task, Outcome.FAILED)
 
     async def _is_moved_to_quarantine(self, work: Work, details: dict[str, object]) -> bool:
@@ -362,7 +362,7 @@ class Worker:
         except (NotFound, Invalid) as problem:
             details["damage"] = repr(problem)  # its objects are damaged and stay where they are
         except BearlakeError as problem:  # the next attempt tries again
-            log.warning("a task could not be quarantined yet", extra={**details, "problem": repr(problem)})
+            log.warning("cannot quarantine a task; retrying", extra={**details, "problem": repr(problem)})
             return False
         return True
 

@@ -40,15 +40,13 @@ async def open_metadata(
     if parts.scheme in POSTGRESQL:
         return await _open_postgresql(url, settings)
     if settings is not None and not isinstance(settings, SqliteSettings):
-        raise Invalid(f"the metadata store {parts.scheme}: takes SqliteSettings, not {type(settings).__name__}")
+        raise Invalid(f"the metadata store {parts.scheme}: expected SqliteSettings, not {type(settings).__name__}")
     chosen = settings or SqliteSettings()
     if parts.scheme == "memory":
         return await open_sqlite(None, chosen, clock=clock or SystemClock(), new_uuid=new_uuid)
     if parts.scheme == "sqlite":
         return await open_sqlite(sqlite_path(url), chosen, clock=clock or SystemClock(), new_uuid=new_uuid)
-    raise Invalid(
-        f"no metadata store has URLs like {parts.scheme}:…; known are sqlite:///path, memory:///, postgresql://…"
-    )
+    raise Invalid(f"metadata store URL {parts.scheme}:…: expected sqlite:///path, memory:///, postgresql://…")
 
 
 def sqlite_path(url: str) -> Path:
@@ -76,5 +74,5 @@ async def _open_postgresql(url: str, settings: object | None) -> Metadata:
             raise
         raise Invalid("PostgreSQL needs the driver asyncpg: install bearlake[postgresql]") from error
     if settings is not None and not isinstance(settings, PostgresqlSettings):
-        raise Invalid(f"the metadata store postgresql: takes PostgresqlSettings, not {type(settings).__name__}")
+        raise Invalid(f"the metadata store postgresql: expected PostgresqlSettings, not {type(settings).__name__}")
     return await open_postgresql(url, settings)

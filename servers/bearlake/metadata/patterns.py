@@ -18,7 +18,7 @@ def check_pattern(what: str, pattern: str) -> None:
     """Raise `Invalid` unless `pattern` is valid; `what` names it in the message."""
     if len(pattern) > LENGTH_MAX or not _LEGAL.fullmatch(pattern):
         raise Invalid(
-            f"{what} {pattern[:LENGTH_MAX]!r}: expected a pattern of stream names, of letters, digits, `._-`, `*`, `?` and `[a-z]`"
+            f"{what} {pattern[:LENGTH_MAX]!r}: expected a stream name pattern of letters, digits, `._-`, `*`, `?` and `[a-z]`"
         )
     try:
         re.compile(as_regular_expression(pattern))

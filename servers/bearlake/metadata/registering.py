@@ -29,4 +29,4 @@ async def register(
             )
         except Conflict:
             continue
-    raise Overloaded(f"other processes register under the name {name!r} all the time")
+    raise Overloaded(f"too many concurrent registrations under the name {name!r}")

@@ -49,6 +49,6 @@ def below_floor(token: str, floor: str) -> str | None:
     if token > floor:
         return None
     return (
-        f"the object {token} is older than the commits that the metadata store remembers (back to {floor}): this server's clock is"
-        " behind the store's clock, or the server stood still for too long"
+        f"the object {token} is older than the oldest commit that the metadata store remembers ({floor}):"
+        " the clock of this server is behind the store's clock, or the server was paused for too long"
     )

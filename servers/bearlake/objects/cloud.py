@@ -135,7 +135,7 @@ class CloudObjectStore(ObjectStore):
         try:
             await self.size(key)
         except NotFound as error:
-            raise Unavailable(f"object {key}: another put of the key was under way") from error
+            raise Unavailable(f"object {key}: a concurrent put of the key is in progress") from error
 
     async def _read_span(self, key: str, ranges: Sequence[ByteRange], span: Span) -> memoryview:
         wanted = [ranges[position] for position in span.members]
@@ -152,7 +152,7 @@ class CloudObjectStore(ObjectStore):
                 check_within(key, wanted, await self.size(key))
             raise translate(error, key) from error
         if len(content) != span.end - span.start:
-            raise Unavailable(f"object {key}: {len(content)} of {span.end - span.start} bytes arrived")
+            raise Unavailable(f"object {key}: received {len(content)} of {span.end - span.start} bytes")
         return memoryview(bytearray(content))
 
     @asynccontextmanager
@@ -187,7 +187,7 @@ class CloudObjectStore(ObjectStore):
             for entry in page:
                 key = entry["path"]
                 if key < previous:
-                    raise Unsupported(f"the object store lists {key} behind {previous}: it must list in key order")
+                    raise Unsupported(f"the object store listed {key} after {previous}; expected key order")
                 previous = key
                 if not key.startswith(prefix):
                     if key > prefix:

@@ -9,28 +9,28 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectedFaults:
-    """For benchmarks and tests of faults only: latency, errors and stalls on top of the real store's. Off by default."""
+    """For benchmarks and fault tests only: adds latency, errors and stalls to the real store. Off by default."""
 
     put_latency_ms: float = 0.0
-    """Median latency added to each put; 80 is what a cloud object store takes for 8 MiB."""
+    """Median latency added to each put; 80 is typical of a cloud object store for 8 MiB."""
 
     read_latency_ms: float = 0.0
-    """Median latency added to every other call; 20 is what a cloud object store takes for a small read."""
+    """Median latency added to every other call; 20 is typical of a cloud object store for a small read."""
 
     latency_spread: float = 0.0
-    """Standard deviation of the latencies' logarithm; 0: always the median, 0.5: one call in a hundred takes 3.2 times the median."""
+    """Standard deviation of the logarithm of the latencies; 0: always the median, 0.5: one call in a hundred takes 3.2 times the median."""
 
     error_fraction: float = 0.0
-    """Fraction of all calls that fail without an effect."""
+    """Fraction of all calls that fail without effect."""
 
     lost_reply_fraction: float = 0.0
-    """Fraction of puts and deletions that happen, and are reported as failed."""
+    """Fraction of puts and deletions that succeed but are reported as failed."""
 
     stall_file: str = ""
     """While this file exists, no call gets an answer. Empty: never."""
 
     stall_deadline_ms: int = 20_000
-    """A stalled call fails after this time, without an effect."""
+    """Time after which a stalled call fails, without effect."""
 
     @property
     def is_off(self) -> bool:

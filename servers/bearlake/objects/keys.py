@@ -30,4 +30,4 @@ def check_key(key: str) -> None:
 def check_prefix(prefix: str) -> None:
     """Raise `Invalid` unless a legal key could begin with `prefix`; the empty prefix is legal."""
     if len(prefix) > KEY_BYTES_MAX or _PREFIX.fullmatch(prefix) is None:
-        raise Invalid(f"object key prefix {prefix[:KEY_BYTES_MAX]!r}: no key can begin like this")
+        raise Invalid(f"object key prefix {prefix[:KEY_BYTES_MAX]!r}: not a prefix of a valid key")

@@ -40,25 +40,27 @@ class LocalSettings:
     """Settings of the local store."""
 
     fsync: bool = True
-    """Sync file and folder before a put returns. Off, a power cut loses acknowledged records: for benchmarks and scratch data only."""
+    """Sync file and folder before a put returns. Without it, a power loss loses acknowledged records: for benchmarks and scratch data
+    only."""
 
     write_thread_count: int = 4
-    """Threads for puts and deletes. More keep more disk syncs in flight, which journals merge; each costs memory."""
+    """Threads for puts and deletes. More threads keep more disk syncs in flight, which file system journals merge; each thread costs
+    memory."""
 
     read_thread_count: int = 4
     """Threads for reads and listings."""
 
     pending_count_max: int = 256
-    """Calls of one pool that run or wait for a thread; further callers wait for a place."""
+    """Calls of one pool that run or wait for a thread; further callers wait."""
 
     deadline_ms: int = 30_000
-    """A call that takes longer raises `Unavailable`. Must stay far below the grace period of the orphan sweep."""
+    """A call that takes longer raises `Unavailable`. Must be far below the grace period of the orphan sweep."""
 
     coalesce_gap_bytes: int = 16 * 1024
-    """Ranges at most this far apart are read by one system call: the gap costs less than a call (about 4 µs)."""
+    """One system call reads ranges that are at most this far apart: reading the gap costs less than a call (about 4 µs)."""
 
     temporary_age_max_ms: int = 3_600_000
-    """Leftovers of crashed puts older than this are removed by a listing that meets them. Far longer than `deadline_ms`."""
+    """Age at which a listing deletes the leftovers of crashed puts. Far longer than `deadline_ms`."""
 
 
 class LocalObjectStore(ObjectStore):
@@ -236,7 +238,7 @@ def _read_span(descriptor: int, span: Span) -> memoryview:
     while done < len(view):
         count = os.preadv(descriptor, [view[done:]], span.start + done)
         if count == 0:  # objects never shrink: the file was truncated from outside
-            raise OSError(errno.EIO, "file is shorter than its size said")
+            raise OSError(errno.EIO, "file is shorter than its reported size")
         done += count
     return view
 
@@ -264,12 +266,12 @@ def _translated(what: str, *, is_put: bool = False) -> Iterator[None]:
         raise AlreadyExists(f"object {what} exists") from error
     except FileNotFoundError as error:
         if is_put:
-            raise Unavailable(f"object {what}: its folder was removed meanwhile") from error
+            raise Unavailable(f"object {what}: its folder was removed concurrently") from error
         raise NotFound(f"object {what} does not exist") from error
     except (NotADirectoryError, IsADirectoryError) as error:
         if not is_put:
             raise NotFound(f"object {what} does not exist") from error
-        raise Invalid(f"object {what}: a key cannot be an object and the folder of another one") from error
+        raise Invalid(f"object {what}: a key cannot name both an object and the folder of another object") from error
     except PermissionError as error:
         raise Denied(f"object {what}: {error.strerror}") from error
     except OSError as error:

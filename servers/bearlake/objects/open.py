@@ -69,7 +69,7 @@ def open_store(
     randomness = randomness or random.Random()  # noqa: S311 (jitter)
     store = _open(url, settings, clock)
     if not settings.faults.is_off:
-        log.warning("the object store's faults are injected on purpose", extra={"faults": settings.faults})
+        log.warning("injecting faults into the object store, as configured", extra={"faults": settings.faults})
         store = faulty(store, settings.faults, randomness)
     if recorder is not None:
         store = MeteredObjectStore(store, recorder)
@@ -98,13 +98,13 @@ def _open_cloud(url: str, parts: SplitResult, settings: CloudSettings) -> Object
     bucket, prefix = parts.netloc, parts.path.strip("/")
     if not bucket or "@" in bucket or ":" in bucket:
         raise Invalid(
-            f"object store URL {parts.scheme}://…: expected a bucket or container name behind it, no credentials or port"
+            f"object store URL {parts.scheme}://…: expected a bucket or container name, without credentials or port"
         )
     if prefix:
         try:
             check_key(prefix)
         except Invalid as error:
-            raise Invalid(f"object store URL {url!r}: its prefix is no legal key") from error
+            raise Invalid(f"object store URL {url!r}: its prefix is not a valid object key") from error
     opener = {"s3": cloud.open_s3, "gs": cloud.open_gcs, "az": cloud.open_azure}[parts.scheme]
     return opener(bucket, prefix or None, settings)
 
@@ -116,6 +116,6 @@ def _split(url: str) -> SplitResult:
         raise Invalid(f"object store URL: {error}; expected {_SCHEMES}") from error
     if parts.query or parts.fragment:
         raise Invalid(
-            "object store URL: it ends with the path; endpoint, region and credentials are settings or environment"
+            "object store URL: expected nothing after the path; endpoint, region and credentials come from settings or the environment"
         )
     return parts

@@ -24,16 +24,18 @@ class RetrySettings:
     """Settings of the retries."""
 
     attempt_count_max: int = 6
-    """Attempts per call. More ride out longer outages, but keep the caller's memory busy."""
+    """Attempts per call. More attempts survive longer outages, but hold the caller's memory longer."""
 
     pause_first_ms: int = 50
-    """Upper bound of the first pause, doubled for each further one; drawn between 0 and the bound, so that servers do not retry in step."""
+    """Upper bound of the first pause; doubles for each further pause. A pause is drawn between 0 and its bound, so that servers do not
+    retry in step."""
 
     pause_max_ms: int = 5_000
     """Upper bound of every pause."""
 
     deadline_ms: int = 60_000
-    """A whole call with its retries. Must stay far below the grace period of the orphan sweep: nothing is put after it was swept."""
+    """Longest time of a call with its retries. Must be far below the grace period of the orphan sweep, so that no put comes after its key
+    was swept."""
 
 
 class RetryingObjectStore(ObjectStore):
@@ -94,7 +96,7 @@ class RetryingObjectStore(ObjectStore):
                             raise
                     await asyncio.sleep(self._pause_s(failure_count))
         except TimeoutError as error:
-            raise Unavailable(f"{what}: not done within {deadline_ms} ms and {failure_count} failed attempts") from (
+            raise Unavailable(f"{what}: no success within {deadline_ms} ms and {failure_count} attempts") from (
                 last or error
             )
         finally:

@@ -115,7 +115,7 @@ def encode(
         expected = delta + 1
         delta = expected if record.offset_delta is None else record.offset_delta
         if not expected <= delta <= _INT32_MAX:
-            raise Invalid(f"offset delta {delta} behind {expected - 1}: they ascend in a batch, and have 32 bits")
+            raise Invalid(f"offset delta {delta} after {expected - 1}: expected ascending 32-bit deltas")
         if not NO_TIMESTAMP <= record.timestamp < _TIMESTAMP_END:
             raise Invalid(f"timestamp {record.timestamp}: expected ms since 1970, or -1 for none")
         _write_record(out, record, record.timestamp - base_timestamp, delta)
@@ -183,7 +183,7 @@ def first_at(batch: Buffer, timestamp: int, bytes_max: int) -> tuple[int, int] |
 def _header(batch: Buffer) -> BatchHeader:
     found = kernel.batches(batch, 0, len(batch))
     if len(found) != 1:
-        raise Corrupt(f"{len(found)} record batches, expected one")
+        raise Corrupt(f"expected one record batch, found {len(found)}")
     header = found[0][2]
     if header.record_count < 0:
         raise Corrupt(f"record batch with {header.record_count} records")

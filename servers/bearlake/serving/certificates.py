@@ -61,6 +61,9 @@ class _Kept:
             Invalid,
             OSError,
         ) as error:  # also ssl.SSLError; if a file was replaced in between, the next check loads it
-            log.warning("a renewed certificate cannot be used", extra={"listener": self._what, "error": str(error)})
+            log.warning(
+                "cannot use the renewed certificate; keeping the current one",
+                extra={"listener": self._what, "error": str(error)},
+            )
             return
-        log.info("a renewed certificate is in use", extra={"listener": self._what})
+        log.info("using the renewed certificate", extra={"listener": self._what})

@@ -102,7 +102,7 @@ class Connections(Generic[C]):
         for listener in self._listeners:
             listener.socket.close()
         for connection in self:
-            connection.close("the server stops", "stopping")
+            connection.close("the server is stopping", "stopping")
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -144,7 +144,9 @@ class Connections(Generic[C]):
             try:
                 connection.check(now)
             except Exception as error:  # boundary: one connection
-                log.exception("check of a connection failed", extra={"peer": connection.peer})
+                log.exception(
+                    "the periodic check of a connection failed; closing the connection", extra={"peer": connection.peer}
+                )
                 connection.failed(error)
 
     # -- TLS -----------------------------------------------------------------------------------------------------

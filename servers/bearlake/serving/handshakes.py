@@ -50,7 +50,7 @@ class TlsAcceptor:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                log.warning("no connection accepted, trying again", extra={"error": repr(error)})
+                log.warning("cannot accept connections; retrying", extra={"error": repr(error)})
                 self._loop.remove_reader(self._listening.fileno())
                 self._pause = self._loop.call_later(PAUSE_S, self._listen)
                 return

@@ -21,25 +21,26 @@ class ListenerSettings:
     """One address of a protocol server."""
 
     name: str = ""
-    """Name when there are several, such as EXTERNAL; clients of a listener are only told addresses of listeners of that name."""
+    """Name, needed if a protocol has several listeners, such as EXTERNAL. A client learns only the addresses of listeners with the name of
+    its own listener."""
     host: str = "127.0.0.1"
-    """Address to bind; 0.0.0.0 or :: for all of the machine."""
+    """Address to bind; 0.0.0.0 or :: for all addresses of the machine."""
     port: int = 0
-    """Port to bind; 0 takes a free one."""
+    """Port to bind; 0 selects a free port."""
     advertised_host: str = ""
-    """Host that clients are told; empty: `host`, or the machine's name when that means all addresses."""
+    """Host that clients connect to; empty: `host`, or the name of the machine if `host` means all addresses."""
     advertised_port: int = 0
-    """Port that clients are told; 0: the bound one."""
+    """Port that clients connect to; 0: the bound port."""
     tls_certificate_file: str = ""
     """PEM file with the certificate chain; empty: no TLS."""
     tls_key_file: str = ""
     """PEM file with the private key of the certificate."""
     tls_client_ca_file: str = ""
-    """PEM file with the authorities of clients' certificates, which clients then must have; empty: clients need none."""
+    """PEM file with the authorities of client certificates. If set, every client must present a certificate; empty: clients need none."""
 
     def __post_init__(self) -> None:
         if bool(self.tls_certificate_file) != bool(self.tls_key_file):
-            raise ValueError("tls_certificate_file and tls_key_file belong together")
+            raise ValueError("tls_certificate_file and tls_key_file require each other")
         if self.tls_client_ca_file and not self.tls_certificate_file:
             raise ValueError("tls_client_ca_file needs tls_certificate_file and tls_key_file")
 
@@ -100,7 +101,9 @@ def bind(host: str, port: int, what: str) -> socket.socket:
         bound.close()
         place = join_address(host, port)
         if error.errno == errno.EADDRINUSE:
-            raise Unavailable(f"{what}: port {place} is taken by another process (port 0 takes a free one)") from error
+            raise Unavailable(
+                f"{what}: port {place} is in use by another process (port 0 selects a free port)"
+            ) from error
         raise Unavailable(f"{what}: cannot listen on {place}: {os.strerror(error.errno or 0)}") from error
     bound.setblocking(False)
     return bound

@@ -37,20 +37,22 @@ class ServerSettings:
     name: str = ""
     """Stable name; a new process of the same name fences the old one. Empty: host name and first port."""
     zone: str | None = None
-    """Availability zone. Clients that say theirs are sent to servers in it; null: none."""
+    """Availability zone; null: none. Clients that name their zone are directed to servers in it."""
     heartbeat_ms: int = 1_000
-    """Time between heartbeats. Shorter notices joins sooner and costs one small write each."""
+    """Time between heartbeats. With a shorter time, servers notice joins sooner, at the cost of one small write each."""
     timeout_ms: int = 6_000
-    """Time without a heartbeat after which others hold this server for dead and take over its groups. Each of them measures it by itself,
-    from the moment at which it first misses a heartbeat."""
+    """Time without a heartbeat after which peers consider this server dead and take over its groups. Each peer measures the time itself,
+    starting when it first misses a heartbeat."""
     heartbeat_retry_count: int = 2
     """Attempts after a failed heartbeat before the next interval."""
     startup_wait_ms: int = 60_000
-    """Longest wait at start for a metadata or object store that does not answer yet; 0: none. What is wrong is told at once."""
+    """Longest wait at start for a metadata store or object store that does not answer yet; 0: no wait. The first failure is logged at
+    once."""
     drain_ms: int = 20_000
-    """Longest time to finish requests on shutdown. Kubernetes' grace period must be longer."""
+    """Longest time to finish requests on shutdown. The grace period of Kubernetes must be longer."""
     drain_notice_ms: int = 0
-    """Time between being marked as draining and refusing work, in which clients learn of it. 5000 suits a cluster, 0 one server."""
+    """Time between the announcement that this server drains and its first refusal of work, so that clients learn of the drain. Use 5000 in
+    a cluster, 0 for a single server."""
 
     def __post_init__(self) -> None:
         if self.timeout_ms < 3 * self.heartbeat_ms:
@@ -154,7 +156,7 @@ class Member:
         while not is_fenced:
             await asyncio.sleep(self._settings.heartbeat_ms / 1000)
             is_fenced = await self._is_fenced_by_beat()
-        log.error("a newer process of this name has registered, stopping", extra={"server": self.server})
+        log.error("a newer process registered this server's name; stopping", extra={"server": self.server})
         self._on_fenced()
         await asyncio.Event().wait()
 
@@ -198,7 +200,7 @@ class Member:
         has_lapsed = await self._store.lapse(server.ref, server.heartbeat_count)
         if has_lapsed:
             log.warning(
-                "a server's heartbeats have stopped, what it held can be taken over",
+                "the heartbeats of a server stopped; its leases can be taken over",
                 extra={
                     "server": server.ref,
                     "server_name": server.name,
@@ -231,7 +233,7 @@ class Member:
 
     def _note_failure(self, error: BaseException) -> None:
         if not self._is_failing:
-            log.warning("heartbeat failed, trying on", extra={"error": str(error) or type(error).__name__})
+            log.warning("heartbeat failed; retrying", extra={"error": str(error) or type(error).__name__})
         self._is_failing = True
 
     def _note_success(self) -> None:

@@ -26,15 +26,16 @@ class MemorySettings:
     """How the process's allocator keeps memory (Linux with glibc)."""
 
     mmap_threshold_bytes: int = 1 << 30
-    """Buffers from this size on are given back to the kernel when freed. Higher is faster, lower holds less memory."""
+    """Size at which a freed buffer is returned to the kernel. A higher value is faster; a lower value holds less memory."""
     trim_threshold_bytes: int = 256 * 1024 * 1024
-    """Free memory at the heap's top that is kept. More saves page faults under bursts, less shrinks an idle server."""
+    """Free memory kept at the top of the heap. A higher value saves page faults under bursts; a lower value shrinks an idle server."""
     arena_count: int = field(default=2, metadata={"min": 1})
-    """Allocator arenas that threads share. More lowers contention between threads, fewer waste less memory."""
+    """Allocator arenas that threads share. More arenas lower contention between threads; fewer arenas waste less memory."""
     collector_allocation_count: int = field(default=50_000, metadata={"min": 700})
-    """New objects before Python looks for unreachable cycles among the young. Higher is faster, lower holds less garbage."""
+    """New objects after which Python's collector searches the youngest generation for unreachable cycles. A higher value is faster; a lower
+    value holds less garbage."""
     collector_full_factor: int = field(default=100, metadata={"min": 10})
-    """Looks at the middle-aged objects before one at all of them."""
+    """Collections of the middle generation before a full collection."""
 
     def __post_init__(self) -> None:
         if max(self.mmap_threshold_bytes, self.trim_threshold_bytes) >= 1 << 31:

@@ -172,7 +172,7 @@ class PacedConnection(Receiver, ABC):
             if unsent_bytes < self._unsent_bytes:
                 self._unsent_since = now
             elif now - self._unsent_since > self._stall_s:
-                self.close("the client does not take what it is sent", "slow_reader")
+                self.close("the client does not read its responses", "slow_reader")
             self._note_unsent(unsent_bytes)
 
     # -- receive -------------------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ async def _watched(name: str, work: Coroutine[Any, Any, None]) -> None:
     try:
         await work
     except Exception as error:  # boundary: after any error the process stops
-        log.exception("background task failed, stopping the server", extra={"task": name})
+        log.exception("a background task failed; stopping the server", extra={"task": name})
         raise TaskDied(name) from error
-    log.error("background task returned, stopping the server", extra={"task": name})
+    log.error("a background task returned; stopping the server", extra={"task": name})
     raise TaskDied(name)

@@ -44,7 +44,7 @@ class MetadataSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectStoreSection(ObjectStoreSettings):
-    """The object store: where records are."""
+    """The object store, which holds the records."""
 
     url: str = ""
     """file:///folder, s3://bucket/prefix, gs://…, az://…; empty: a folder in the data folder (bearlake up only)."""
@@ -56,10 +56,10 @@ class ListenersSettings:
 
     kafka: ListenerSettings = field(default_factory=lambda: ListenerSettings(port=9092))
     kafka_more: tuple[ListenerSettings, ...] = ()
-    """Further Kafka listeners, each with a name of its own, for clients that reach the server by another address."""
+    """Additional Kafka listeners with unique names, for clients that reach the server by another address."""
     pulsar: ListenerSettings = field(default_factory=lambda: ListenerSettings(port=6650))
     pulsar_more: tuple[ListenerSettings, ...] = ()
-    """Further Pulsar listeners, each with a name of its own (which clients give as `listenerName`), such as one with TLS."""
+    """Additional Pulsar listeners with unique names (clients pass the name as `listenerName`), such as a listener with TLS."""
     pulsar_http: ListenerSettings = field(default_factory=lambda: ListenerSettings(port=8080))
     registry: ListenerSettings = field(default_factory=lambda: ListenerSettings(port=8081))
     rest: ListenerSettings = field(default_factory=lambda: ListenerSettings(port=8082))
@@ -72,7 +72,7 @@ class ListenersSettings:
         ):
             names = [listener.name for listener in (first, *more)]
             if len(set(names)) < len(names):
-                raise Invalid(f"every listener of a protocol needs a name of its own ({protocol}_more: [{{name: …}}])")
+                raise Invalid(f"every listener of a protocol needs a unique name ({protocol}_more: [{{name: …}}])")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

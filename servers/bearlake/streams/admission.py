@@ -105,4 +105,4 @@ def check_records(batch: Buffer, rules: StreamRules) -> None:
         records = record_codec.decode(batch, UNCOMPRESSED_BYTES_MAX)
         keyless = [position for position, record in enumerate(records) if record.key is None]
         if keyless:
-            raise BadRecord(keyless, "a stream with cleanup.policy=compact needs a key in every record")
+            raise BadRecord(keyless, "a stream with cleanup.policy=compact requires a key in every record")

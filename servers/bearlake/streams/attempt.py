@@ -40,5 +40,5 @@ class Attempt:
         try:
             self.result = self._commit_here(self._commit)
         except BearlakeError as error:
-            log.warning("commit behind the put failed, asking again", extra={"error": repr(error)})
+            log.warning("the commit after the put failed; retrying", extra={"error": repr(error)})
         self.seconds = time.monotonic() - started

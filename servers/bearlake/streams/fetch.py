@@ -69,14 +69,14 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderSettings:
-    """Bounds of one fetch."""
+    """Limits of one fetch."""
 
     bytes_max: int = 64 * 1024 * 1024
-    """Largest answer in bytes, whatever the client asks for (one larger batch excepted)."""
+    """Largest answer in bytes, whatever the client requests (except for a single larger batch)."""
     wait_max_ms: int = 60_000
-    """Longest wait (ms), whatever the client asks for."""
+    """Longest wait (ms), whatever the client requests."""
     load_bytes_max: int = 32 * 1024 * 1024
-    """Bytes that one fetch reads from the object store; it answers with what it then has. Bounds memory and time of lagging consumers."""
+    """Bytes that one fetch reads from the object store; then it answers with what it has. Bounds memory and time of lagging consumers."""
     slices_per_lookup: int = 256
     """Slices that one look-up in the metadata store returns."""
 
@@ -154,7 +154,7 @@ class Reader:
         try:
             found = await self._log.bounds(unknown)
         except BearlakeError as error:
-            log.warning("bounds not readable", extra={"error": repr(error)})
+            log.warning("cannot read the bounds of partitions", extra={"error": repr(error)})
             return
         for partition, bounds in found.items():
             self._tail.learn(partition, bounds, generation)

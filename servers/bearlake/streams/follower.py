@@ -24,12 +24,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowerSettings:
-    """How the commit log is followed."""
+    """How servers follow the commit log."""
 
     page_entry_count: int = 500
     """Entries read from the store at once."""
     wait_ms: int = 1_000
-    """Longest wait (ms) for a hint before the log is looked at anyway."""
+    """Longest wait (ms) for a hint before the log is read anyway."""
     retry_pause_ms: int = 200
     """Pause (ms) before the log is read again after the store did not answer."""
 
@@ -69,11 +69,14 @@ class Follower:
 
     async def run(self) -> None:
         """Follow the log until cancelled."""
-        outage = Outage(log, "log not readable, trying again", "log readable again")
+        outage = Outage(log, "cannot read the log; retrying", "the log is readable again")
         while True:
             try:
                 if self._is_lost:
-                    log.warning("fell behind the truncated log, starting over", extra={"position": self._tail.position})
+                    log.warning(
+                        "the log was truncated past this server's position; reloading",
+                        extra={"position": self._tail.position},
+                    )
                     await self.start()
                     self._is_lost = False
                 await self._step()

@@ -55,20 +55,21 @@ _DELTA_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistorySettings:
-    """Bounds of reading history."""
+    """Limits of reading history."""
 
     piece_count_max: int = 20_000
-    """Located slices and segments remembered (about 500 bytes each). Fewer cost lagging consumers more look-ups in the metadata store."""
+    """Located slices and segments that are cached (about 500 bytes each). With fewer, lagging consumers need more look-ups in the metadata
+    store."""
     block_bytes_max: int = 128 * 1024 * 1024
-    """Bytes of decoded row groups kept in memory (one larger excepted). At least two row groups (8 MiB each) per partition that is
-    being read, or they are decoded more than once."""
+    """Bytes of decoded row groups kept in memory (except for a single larger group). With less than two row groups (8 MiB each) per
+    partition that is being read, row groups are decoded more than once."""
     decoding_bytes_max: int = 64 * 1024 * 1024
-    """Memory (bytes) of row groups that are being read and decoded at once; further ones wait. A row group takes its compressed
-    bytes and twice its uncompressed ones."""
+    """Memory (bytes) of row groups that are being read and decoded at once; further row groups wait. A row group takes its compressed bytes
+    and twice its uncompressed bytes."""
     footer_bytes_max: int = 16 * 1024 * 1024
     """Bytes of parsed footers kept in memory; a data file of 128 MiB takes about 50 KiB."""
     read_ahead_count: int = 1
-    """Row groups that are read ahead of a consumer, per partition; 0: none. More help against slow object stores."""
+    """Row groups that are read ahead of a consumer, per partition; 0: none. More row groups help if the object store is slow."""
     files: DataFileSettings = field(default_factory=DataFileSettings)
     """How data files are read."""
 

@@ -34,8 +34,8 @@ class Missing:
         self._commit_log = commit_log
         self._outage = Outage(
             log,
-            "batches of objects that were not stored are not judged",
-            "batches that were not stored are judged again",
+            "cannot check the batches of objects that were not stored",
+            "checking the batches of objects that were not stored works again",
         )
         self._missing: dict[tuple[PartitionKey, int], tuple[int, bool]] = {}
         """Missing batches, by partition and producer id: (last object that may hold batches sent before the client knew of the failure,

@@ -47,4 +47,4 @@ class Seen:
         try:
             self.heard(await self._log.head())
         except BearlakeError as error:
-            log.warning("the log's head is not known", extra={"error": repr(error)})
+            log.warning("cannot read the head of the log", extra={"error": repr(error)})

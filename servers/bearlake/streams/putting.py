@@ -22,7 +22,7 @@ class Putting:
         """`store` already retries: an error that it raises is final."""
         self._store = store
         self._failure_count = 0
-        self._outage = Outage(log, "objects are not stored, their batches fail", "objects are stored again")
+        self._outage = Outage(log, "cannot store objects; their batches fail", "storing objects works again")
 
     async def put(self, key: str, parts: Sequence[Buffer], *on_durable: Callable[[], None]) -> None:
         """Store an object, as `ObjectStore.put` does."""

@@ -54,7 +54,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamsSettings:
-    """Settings of the waist and of what it is made of."""
+    """Settings of the protocol-independent core and its parts."""
 
     writer: WriterSettings = field(default_factory=WriterSettings)
     """When records are flushed, and how much may wait."""
@@ -73,7 +73,7 @@ class StreamsSettings:
     subscriptions: SubscriptionSettings = field(default_factory=SubscriptionSettings)
     """Limits of subscriptions, and how their cursors are saved."""
     tail_slice_count_max: int = 200_000
-    """Slices in the tail index (about 400 bytes each). Readers further behind cost a look-up in the metadata store per fetch."""
+    """Slices in the tail index (about 400 bytes each). Readers further behind need a look-up in the metadata store per fetch."""
     stream_count_max: int = 100_000
     """Streams that this deployment may have."""
 
@@ -172,7 +172,7 @@ class Streams:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follower.run(), name="follow the commit log")
             group.create_task(self._upkeep.run(), name="keep the commit log short")
-            group.create_task(self.coordinator.run(), name="give up idle groups")
+            group.create_task(self.coordinator.run(), name="release idle groups")
             group.create_task(self.groups.run(), name="hand groups over")
             group.create_task(self._subscriptions.run(), name="dispatch subscriptions")
 
@@ -324,7 +324,7 @@ class Streams:
 
     def _on_gap(self, partition: PartitionKey) -> None:
         metrics.INDEX_GAPS.inc()
-        log.error("the followed log is not dense, looking the partition up again", extra={"partition": partition})
+        log.error("the followed log has a gap; reloading the partition", extra={"partition": partition})
 
     def _expose(self) -> None:
         settings = self.settings

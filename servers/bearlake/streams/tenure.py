@@ -92,7 +92,7 @@ class Tenure:
         self._live_at = max(self._live_at, sent_at)
         if lapse_count > self.lapse_count:
             log.warning(
-                "others took this server for dead, looking up its leases",
+                "peers considered this server dead; checking its leases",
                 extra={"server": self.server, "lapse_count": lapse_count},
             )
             metrics.SERVER_LAPSES.labels("own").inc(lapse_count - self.lapse_count)
@@ -185,7 +185,7 @@ class HeldLease:
         except TimeoutError as error:
             raise Unavailable(f"the metadata store did not show the lease within {CONFIRM_MS} ms") from error
         if found != self.lease:
-            raise Fenced(f"the lease {self.lease.name!r} is another server's, or free")
+            raise Fenced(f"the lease {self.lease.name!r} is no longer held by this server")
         self._verified_count = lapse_count
 
 
@@ -201,4 +201,4 @@ async def _shared(task: "asyncio.Task[T]") -> T:
     except asyncio.CancelledError:
         if not task.cancelled():
             raise
-        raise Unavailable("this server stops") from None
+        raise Unavailable("this server is stopping") from None

@@ -25,12 +25,12 @@ class UpkeepSettings:
     """How often the log is rolled up, how much of it stays, and how long producers are remembered."""
 
     pause_ms: int = 2_000
-    """Pause (ms) between rounds that found nothing more to do."""
+    """Pause (ms) after a round that found no more work."""
     entry_count_min: int = 2_000
-    """Newest entries that always stay, for followers that are a little behind. Those further behind start over at the head."""
+    """Newest entries that always stay, for followers that are slightly behind. Followers further behind restart at the head."""
     producer_idle_ms: int = 86_400_000
-    """How long (ms) a producer is remembered without a batch: a day, as Kafka does (KIP-854). What its client sends again after that may
-    be stored twice."""
+    """How long (ms) a producer without batches is remembered: a day, as in Kafka (KIP-854). A batch that its client sends again after that
+    may be stored twice."""
     producer_pause_ms: int = 600_000
     """Pause (ms) between searches for idle producers."""
 
@@ -46,7 +46,7 @@ class Upkeep:
     async def run(self) -> None:
         """Run until cancelled. If the store does not answer, the next round tries again."""
         outages = {
-            job: Outage(log, f"upkeep of the {job} failed, trying again", f"upkeep of the {job} works again")
+            job: Outage(log, f"upkeep of the {job} failed; retrying", f"upkeep of the {job} works again")
             for job in ("commit log", "producers")
         }
         loop = asyncio.get_running_loop()

@@ -43,33 +43,33 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterSettings:
-    """When the write path flushes, and how much it holds."""
+    """When the write path flushes, and how much it holds in memory."""
 
     object_bytes_max: int = 8 * 1024 * 1024
-    """Bytes of batches in one WAL object (one larger batch alone may exceed it). Larger objects cost fewer PUTs and more latency."""
+    """Bytes of batches in one WAL object (except for a single larger batch). Larger objects mean fewer PUTs and more latency."""
     flush_bytes: int = 4 * 1024 * 1024
-    """Bytes that are flushed as soon as an upload slot is free, before the linger has passed."""
+    """Bytes that are flushed as soon as an upload slot is free, even before the linger has passed."""
     linger_ms: float = 5.0
-    """Longest wait (ms) for company after an object's first batch. 250 suits object stores (4 PUTs/s per server), 5 a local disk."""
+    """Longest wait (ms) for more batches after an object's first: 250 suits object stores (4 PUTs/s per server), 5 local disks."""
     gather_ms: float = 0.5
-    """Longest pause (ms) after a flush before the next one goes "at once": clients that were just answered send again in it. Costs that
-    much latency where they do not, and saves up to half of the objects and commits where they do."""
+    """Longest pause (ms) between a flush and an immediate next flush: clients that were just answered send their next batches in this time.
+    If they do, the pause saves up to half of the objects and commits; if not, it adds latency."""
     gather_batches_min: int = 8
-    """Batches of a flush that is followed by that pause: behind a smaller one there are too few clients to wait for."""
+    """Fewest batches in a flush that the pause `gather_ms` follows: after fewer, too few clients are expected to send again."""
     flush_when_idle: bool = True
-    """Flush at once when nothing is in flight. Lowest latency; on an object store it costs more PUTs at low load."""
+    """Flush at once when nothing is in flight. Gives the lowest latency, but more PUTs to the object store at low load."""
     puts_in_flight_max: int = 4
-    """Objects being uploaded or committed at once."""
+    """Objects that are being uploaded or committed at once."""
     bytes_max: int = 192 * 1024 * 1024
-    """Bytes of batches waiting or in flight before sockets are not read any more (backpressure)."""
+    """Bytes of batches waiting or in flight at which sockets are no longer read (backpressure)."""
     deadline_ms: int = 30_000
-    """Time (ms) after which a caller is told that the outcome is unknown. The work itself goes on."""
+    """Time (ms) after which a caller gets the answer that the outcome is unknown. The write itself continues."""
     retry_pause_ms: int = 50
-    """First pause (ms) before a commit is asked again; doubles up to `retry_pause_max_ms`, with jitter."""
+    """First pause (ms) before a commit is retried; doubles up to `retry_pause_max_ms`, with jitter."""
     retry_pause_max_ms: int = 2_000
     """Longest pause (ms) between two attempts to commit."""
     commit_unknown_ms_max: int = 600_000
-    """Longest time (ms) that a commit without an answer is asked again; then the server stops. Only availability depends on it (I8)."""
+    """Longest time (ms) for which a commit of unknown outcome is retried; then the server stops. Only availability depends on it (I8)."""
 
 
 class Writer:
@@ -292,7 +292,7 @@ class Writer:
                 else:
                     result = await self._commit(commit)
             except (Conflict, Unavailable) as error:
-                log.warning("what became of a commit stays unknown", extra={"key": key, "error": repr(error)})
+                log.warning("commit outcome unknown; giving up", extra={"key": key, "error": repr(error)})
                 self._resolve(entries, [UNAVAILABLE] * len(entries))
                 return
             if result is None:
@@ -327,12 +327,12 @@ class Writer:
                 result = await self._commit_log.commit(commit)
             except Fenced as error:
                 is_unknown = is_unknown or not surely_not_stored(error)
-                log.warning("commit refused, this server stops", extra={"key": commit.token, "error": repr(error)})
+                log.warning("commit refused; stopping this server", extra={"key": commit.token, "error": repr(error)})
                 self._end(self._on_fenced)
             except (Unavailable, Overloaded) as error:
                 # I1: neither success nor failure. Retry with the same token; later objects wait behind this one (I3).
                 if not is_unknown:
-                    log.warning("commit not answered, asking again", extra={"key": commit.token, "error": repr(error)})
+                    log.warning("commit outcome unknown; retrying", extra={"key": commit.token, "error": repr(error)})
                 is_unknown = True
                 metrics.LOG_COMMIT_ERRORS.labels(type(error).__name__).inc()
                 await asyncio.sleep(pause_ms * (0.5 + self._random.random()) / 1000)
@@ -340,18 +340,18 @@ class Writer:
                 unknown_ms = (loop.time() - started) * 1000  # the wall clock may step
                 if unknown_ms >= self._settings.commit_unknown_ms_max:
                     log.error(  # noqa: TRY400
-                        "commit not answered for too long, this server stops",
+                        "commit outcome unknown for too long; stopping this server",
                         extra={"key": commit.token, "unknown_ms": round(unknown_ms), "error": repr(error)},
                     )
                     self._end(self._on_unknown)
             else:
                 if is_unknown:
-                    log.info("commit answered", extra={"key": commit.token})
+                    log.info("commit outcome known", extra={"key": commit.token})
                 metrics.LOG_COMMITS.inc()
                 metrics.LOG_COMMIT_SECONDS.observe(loop.time() - started)
                 return result
         if is_unknown:
-            raise Unavailable(f"nobody knows what became of the commit {commit.token}")
+            raise Unavailable(f"commit outcome unknown: {commit.token}")
         return None
 
     def _end(self, tell: Callable[[], None]) -> None:
@@ -372,7 +372,7 @@ class Writer:
 
     def _failed(self, error: BaseException) -> None:
         # A bug: nothing was acknowledged, and this server can no longer guarantee anything.
-        log.error("write path failed", exc_info=error)
+        log.error("the write path failed; stopping this server", exc_info=error)
         self._end(self._on_unknown)
 
     def _release(self, size: int) -> None:

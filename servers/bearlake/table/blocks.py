@@ -137,9 +137,9 @@ def columns_of(table: pa.Table) -> kernel.Columns:
         batch = {name: pieces[BATCH].field(name) for name in BATCH_FIELDS}
         header_key, header_value = headers.field(HEADER_KEY), headers.field(HEADER_VALUE)
     except (pa.ArrowException, KeyError, AttributeError) as error:
-        raise Corrupt(f"data file: not the columns of a stream: {error}") from error
+        raise Corrupt(f"data file: the columns are not those of a stream: {error}") from error
     if pieces[BATCH].null_count:
-        raise Corrupt("data file: rows that do not say which batch they came in")
+        raise Corrupt("data file: rows without the columns that name their batch")
     _, list_offsets, *_ = pieces[HEADERS].buffers()
     key_validity, key_offsets, key_data = pieces[KEY].buffers()
     value_validity, value_offsets, value_data = pieces[VALUE].buffers()

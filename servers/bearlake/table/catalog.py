@@ -270,7 +270,9 @@ def _ssl_context(url: URL) -> ssl.SSLContext | None:
     if mode in ("disable", "allow", "prefer"):
         return None
     if mode not in ("require", "verify-ca", "verify-full"):
-        raise Invalid("tables.catalog_url: sslmode is one of disable, allow, prefer, require, verify-ca, verify-full")
+        raise Invalid(
+            "tables.catalog_url: sslmode: expected one of disable, allow, prefer, require, verify-ca, verify-full"
+        )
     context = ssl.create_default_context(cafile=root if isinstance(root, str) else None)
     context.check_hostname = mode == "verify-full"
     if mode == "require" and root is None:

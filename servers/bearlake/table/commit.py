@@ -107,10 +107,10 @@ class Committer:
             except (_Lost, Unavailable) as error:
                 failure = error
                 unavailable_count += isinstance(error, Unavailable)
-                log.info("a commit to the table is tried again", extra={"table": table_name(table), "why": str(error)})
+                log.info("retrying a table commit", extra={"table": table_name(table), "why": str(error)})
                 if unavailable_count >= self.settings.commit_unavailable_count_max:
                     break
-        raise Unavailable(f"{table_name(table)}: not committed in {attempt + 1} tries") from failure
+        raise Unavailable(f"{table_name(table)}: not committed after {attempt + 1} attempts") from failure
 
     def _pause_s(self, attempt: int) -> float:
         return self.randomness.uniform(0, min(self.settings.commit_pause_max_ms, 10 * 2**attempt)) / 1000
@@ -172,7 +172,7 @@ def reload(table: Table) -> Table:
     with translated(table_name(table)):
         found = table.catalog.load_table(table.name())
     if found.metadata.table_uuid != table.metadata.table_uuid:
-        raise NotFound(f"{table_name(table)}: another table has that name now")
+        raise NotFound(f"{table_name(table)}: another table now has this name")
     return found
 
 
@@ -228,7 +228,7 @@ class Attempt(Transaction):
         if self._table.metadata.format_version != FORMAT_VERSION:
             version = self._table.metadata.format_version
             raise Conflict(
-                f"{table_name(self._table)} was changed to format version {version}, which is only read here"
+                f"{table_name(self._table)} was changed to format version {version}, which Bearlake can only read"
             )
 
     def commit(self) -> Table:
@@ -274,7 +274,7 @@ def _forget(table: Table, locations: Collection[str]) -> None:
         try:
             table.io.delete(location)
         except (BearlakeError, OSError) as error:
-            log.info("a metadata file stays until the next upkeep", extra={"file": location, "why": str(error)})
+            log.info("cannot delete a metadata file; the next upkeep will", extra={"file": location, "why": str(error)})
 
 
 class _Mark(UUID):

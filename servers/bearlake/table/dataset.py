@@ -50,7 +50,7 @@ class _Handler(fs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no ty
         return self.open_input_file(path)
 
     def _refuse(self, *_arguments: object) -> NoReturn:
-        raise Unsupported("data files are only read here")
+        raise Unsupported("this file system is read-only")
 
     get_file_info_selector = create_dir = delete_dir = delete_dir_contents = delete_root_dir_contents = _refuse
     delete_file = move = copy_file = open_output_stream = open_append_stream = _refuse

@@ -311,7 +311,7 @@ class _Put(OutputStream):
         self._size = 0
 
     def write(self, b: bytes) -> int:
-        assert self._parts is not None, "written after close"
+        assert self._parts is not None, "write after close"
         self._parts.append(bytes(b))
         self._size += len(b)
         return len(b)

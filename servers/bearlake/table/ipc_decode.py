@@ -51,7 +51,7 @@ def read_schema(message: "Buffer") -> Schema:
     if unknown := sorted(set(schema.names) - set(_NAMES)):
         raise Invalid(f"column {unknown[0]!r} is not one of {', '.join(_NAMES)}")
     if len(set(schema.names)) < len(schema.names) or _VALUE not in schema.names:
-        raise Invalid("expected a column named value, and no name twice")
+        raise Invalid("expected a column named value, and unique names")
     for field in schema:
         if pa.types.is_dictionary(field.type):
             raise Invalid(f"column {field.name}: expected plain values, not a dictionary")
@@ -77,7 +77,7 @@ def encode(schema: Schema, message: "Buffer", producer: Producer, now_ms: int) -
     try:
         encoded, _ = kernel.encode_columns(columns, 0, columns.row_count)
     except (Corrupt, ValueError) as error:
-        raise Invalid(f"an Arrow record batch that contradicts itself: {error}") from error
+        raise Invalid(f"inconsistent Arrow record batch: {error}") from error
     return encoded
 
 

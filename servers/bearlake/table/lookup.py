@@ -76,7 +76,7 @@ class Lookup:
                 continue
         if (table := self.find(stream)) is not None:
             return table
-        raise Conflict(f"stream {stream.name}: its table's name or permit is taken again and again")
+        raise Conflict(f"stream {stream.name}: too many concurrent creations under its table's name")
 
     def drop(self, stream: Stream) -> None:
         """Drop the stream's table from the catalog; no-op if absent. See `Tables.drop`.
@@ -94,7 +94,7 @@ class Lookup:
                 continue  # the table was changed, renamed or dropped in the meantime
             self._found.pop(str(stream.id), None)
             return
-        raise Unavailable(f"stream {stream.name}: its table changes again and again")
+        raise Unavailable(f"stream {stream.name}: too many concurrent changes to its table")
 
     def is_absent(self, stream: Stream) -> bool | None:
         """Return whether the catalog has no table of the stream; see `Tables.is_absent`."""
@@ -121,7 +121,7 @@ class Lookup:
                     _check_columns(table)
                     return table
         raise Unavailable(
-            f"stream {stream.name}: tables {identifiers} lie in its table's folder, and none of them can be loaded as its own"
+            f"stream {stream.name}: tables {identifiers} lie in the folder of its table, but none of them can be loaded as its table"
         )
 
     def _load(self, identifier: tuple[str, str]) -> Table | None:
@@ -178,7 +178,7 @@ def _check_columns(table: Table) -> None:
     """Require our columns under our field ids; renamed and additional columns are fine."""
     found = table.schema()
     if table.metadata.spec().fields:
-        raise Conflict(f"table {'.'.join(table.name())} is partitioned: our data files are not")
+        raise Conflict(f"table {'.'.join(table.name())} is partitioned; expected an unpartitioned table")
     for ours in schema.iceberg_schema().fields:
         try:
             theirs = found.find_field(ours.field_id)

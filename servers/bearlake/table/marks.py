@@ -99,4 +99,4 @@ def _from_json(properties: Mapping[str, str], name: str) -> dict[int, int]:
         found = json.loads(text)
         return {int(key): int(value) for key, value in found.items()}
     except (ValueError, TypeError, AttributeError) as error:
-        raise Corrupt(f"table property {name} is no JSON object of numbers: {text[:100]!r}") from error
+        raise Corrupt(f"table property {name} is not a JSON object of numbers: {text[:100]!r}") from error

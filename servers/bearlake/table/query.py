@@ -121,7 +121,7 @@ def _query(
         raise Unavailable(f"the query was stopped: {error}") from error
     except duckdb.CatalogException as error:
         known = ", ".join(_name(stream.name) for stream in streams) or "none"
-        raise Invalid(f"{error}\nTables are the streams that have one: {known}") from error
+        raise Invalid(f"{error}\nStreams with a table: {known}") from error
     except duckdb.Error as error:
         raise Invalid(str(error)) from error
 
@@ -206,7 +206,7 @@ def _type(found: IcebergType) -> str:
     if isinstance(found, StructType):
         return f"STRUCT({', '.join(f'{_name(field.name)} {_type(field.field_type)}' for field in found.fields)})"
     if (name := _TYPES.get(type(found))) is None:
-        raise Unsupported(f"columns of type {found} cannot be queried here")
+        raise Unsupported(f"columns of type {found} cannot be queried")
     return name
 
 

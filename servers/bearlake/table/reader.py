@@ -33,13 +33,13 @@ class DataFileSettings:
     """How data files are read."""
 
     thread_count: int = 2
-    """Threads that decode. More serve more lagging consumers at once, and take time from the others; 0: the event loop's own
-    thread, which waits meanwhile (for tests in virtual time)."""
+    """Threads that decode. More threads serve more lagging consumers at once, and take CPU time from other work. 0: the thread of the event
+    loop, which blocks (for tests in virtual time)."""
     footer_bytes: int = 64 * 1024
-    """First read (bytes) from a file's end. Footers that are longer cost a second read; a row group takes about 2 KiB of footer."""
+    """First read (bytes) from the end of a file. A longer footer costs a second read; a row group takes about 2 KiB of footer."""
     compressed_bytes_min: int = 1024 * 1024
-    """A batch that came compressed and has more bytes than this uncompressed is sent compressed again. Smaller: less network; larger:
-    less work."""
+    """A batch that was compressed when it arrived, and is larger than this uncompressed, is compressed again when it is sent. Smaller: less
+    network; larger: less CPU."""
 
 
 class DataFileReader:
@@ -63,7 +63,7 @@ class DataFileReader:
         (tail,) = await self._read(ref, [ByteRange(start, ref.size)])
         length, magic = _END.unpack(tail[-_END.size :]) if len(tail) >= _END.size else (0, b"")
         if magic != _MAGIC or length + _END.size + len(_MAGIC) > ref.size:
-            raise Corrupt(f"data file {ref.key}: it does not end as a Parquet file does")
+            raise Corrupt(f"data file {ref.key}: it does not end like a Parquet file")
         if length + _END.size > ref.size - start:
             (tail,) = await self._read(ref, [ByteRange(ref.size - length - _END.size, ref.size)])
         return await self._run(ref, _parse_footer, tail)
@@ -98,7 +98,7 @@ class DataFileReader:
         try:
             return await self._store.read(ref.key, ranges)
         except (OutOfRange, Invalid) as error:  # about byte ranges; must not be mistaken for errors about offsets
-            raise Corrupt(f"data file {ref.key} does not have the bytes that it should: {error}") from error
+            raise Corrupt(f"data file {ref.key} has unexpected content: {error}") from error
 
     async def _run(self, ref: ObjectRef, step: Callable[..., T], *arguments: object) -> T:
         try:

@@ -83,7 +83,7 @@ def read_rows(file: SparseFile, footer: Footer, group: int) -> pa.Table:
     """
     rows = _read(file, footer, group, COLUMNS)
     if not rows.schema.equals(ARROW_SCHEMA):
-        raise Corrupt(f"data file, row group {group}: not the columns of a stream")
+        raise Corrupt(f"data file, row group {group}: the columns are not those of a stream")
     return rows
 
 

@@ -9,85 +9,91 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSettings:
-    """Settings of the tables: the catalog that lists them, how commits wait, what is kept, and how large a query may get."""
+    """The tables: the catalog, how commits wait, what is kept, and how large a query may be."""
 
     catalog_url: str = ""
-    """`sqlite:///path/to/catalog.db`, `postgresql://user:password@host/database` or `http(s)://host/path` (Iceberg REST). Empty: a
-    SQLite file beside the embedded metadata store."""
+    """`sqlite:///path/to/catalog.db`, `postgresql://user:password@host/database` or `http(s)://host/path` (Iceberg REST). Empty: a SQLite
+    file next to the embedded metadata store."""
 
     catalog_password_file: str = ""
-    """File with the password of a PostgreSQL catalog, read anew for every new connection; it wins over one in the URL. Empty: none."""
+    """File with the password of a PostgreSQL catalog; overrides a password in the URL, and is read for every new connection. Empty:
+    none."""
 
     catalog_name: str = "bearlake"
-    """Name of the catalog. SQL catalogs keep it with every table, so other engines must use the same name to see the tables."""
+    """Name of the catalog. SQL catalogs store it with every table, so other engines must use the same name to see the tables."""
 
     catalog_warehouse: str = ""
-    """Warehouse that a REST catalog is asked for. Tables lie in the object store under their own keys, whatever it says."""
+    """Warehouse to request from a REST catalog. It does not affect where tables lie: in the object store, under their own keys."""
 
     catalog_properties: tuple[str, ...] = ()
-    """Further properties of the catalog as `name=value`, as PyIceberg names them."""
+    """Additional properties of the catalog as `name=value`, with PyIceberg's names."""
 
     catalog_credentials_file: str = ""
     """File with lines `name=value`: secret properties of the catalog such as `token` or `credential`. Empty: none."""
 
     location_url: str = ""
-    """The object store's URL as other engines write it, when it differs from ours (`abfss://…` for `az://…`). Empty: the same."""
+    """The URL of the object store as other engines write it, if it differs from `object_store.url` (`abfss://…` for `az://…`). Empty: the
+    same."""
 
     thread_count: int = 4
-    """Threads that talk to the catalog, since its libraries block. More let more streams commit at once."""
+    """Threads that call the catalog, since its libraries block. With more threads, more streams commit at once."""
 
     pending_count_max: int = 256
-    """Calls that run or wait for a thread; further callers wait for a place."""
+    """Calls that run or wait for a thread; further callers wait."""
 
     deadline_ms: int = 120_000
-    """A whole call, with its retries."""
+    """Longest time of a call with its retries."""
 
     close_deadline_ms: int = 10_000
-    """How long closing waits for what the threads are doing."""
+    """Longest wait for running threads when the tables are closed."""
 
     catalog_deadline_ms: int = 20_000
-    """One statement or request of the catalog, and the longest wait for a lock of a SQLite catalog."""
+    """Longest time of one statement or request to the catalog, and longest wait for a lock of a SQLite catalog."""
 
     file_deadline_ms: int = 60_000
-    """One metadata file's read or write, with the object store's own retries."""
+    """Longest read or write of one metadata file, with the retries of the object store."""
 
     commit_attempt_count_max: int = 20
-    """Tries of one commit against other writers and failures. Each try is conditional, so more do no harm but take longer."""
+    """Attempts of one commit against concurrent writers and failures. Each attempt is conditional, so more attempts do no harm but take
+    longer."""
 
     commit_unavailable_count_max: int = 3
-    """Tries that may fail because the catalog or the object store did not answer. Then the caller waits, longer each time, without a
-    thread; rivals are met more often than that (`commit_attempt_count_max`)."""
+    """Attempts that may fail because the catalog or the object store did not answer. After that the caller waits, longer each time, without
+    a thread. Conflicts with concurrent writers are more frequent (`commit_attempt_count_max`)."""
 
     commit_pause_max_ms: int = 1_000
-    """Longest pause between two tries; drawn at random, so that rivals do not try in step."""
+    """Longest pause between two attempts; drawn at random, so that concurrent writers do not retry in step."""
 
     snapshot_keep_ms: int = 3_600_000
-    """Snapshots younger than this are kept for readers and time travel. More make every commit slower: each is in the metadata file."""
+    """Snapshots younger than this are kept for readers and time travel. More snapshots make every commit slower, because the metadata file
+    lists all of them."""
 
     snapshot_count_min: int = 10
-    """The newest snapshots that are kept whatever their age."""
+    """Newest snapshots that are kept regardless of their age."""
 
     snapshot_count_max: int = 500
-    """Snapshots beyond this number are expired whatever their age, so that a busy table's commits stay below 100 ms."""
+    """Snapshots beyond this number expire regardless of their age, so that commits to a busy table stay below 100 ms."""
 
     metadata_versions_max: int = 10
-    """Older metadata files that a table keeps. They let engines go on that hold one; each is as large as the list of snapshots."""
+    """Older metadata files that a table keeps, so that engines that use one of them can continue. Each is as large as the list of
+    snapshots."""
 
     metadata_grace_ms: int = 3_600_000
-    """A metadata file that nothing names is deleted at this age, and costs a snapshot then (decision 96). If it is too short, commits under
-    way are tried again, but nothing is lost."""
+    """Age at which an unreferenced metadata file is deleted. The deletion adds a snapshot (decision 96). If the age is too short,
+    concurrent commits are retried, but nothing is lost."""
 
     manifests_merged_count_min: int = 50
-    """Manifests that gather before a commit merges them. More make commits cheaper and planning of queries slower."""
+    """Number of manifests at which a commit merges them. More manifests make commits cheaper and query planning slower."""
 
     manifest_bytes_max: int = 1_048_576
-    """Size up to which manifests are merged (some 5,000 data files). A merge rewrites that much at most."""
+    """Size up to which manifests are merged (about 5,000 data files); also the most that a merge rewrites."""
 
     metadata_cache_bytes_max: int = 33_554_432
-    """Metadata files kept in memory, which never change: saves about six requests to the object store per commit."""
+    """Bytes of immutable metadata files cached in memory. Saves about six requests to the object store per commit."""
 
     metadata_names_cached_count_max: int = 200_000
-    """Names in manifests that upkeep remembers (some 200 bytes each), since manifests never change: saves reading them in each round."""
+    """Names in manifests that upkeep caches (about 200 bytes each). Manifests are immutable, so caching saves reading them in each
+    round."""
 
     query_memory_bytes_max: int = 536_870_912
     """Memory of one `bearlake sql` query; beyond it, the engine writes temporary files."""
@@ -96,7 +102,7 @@ class TableSettings:
     """Threads of one `bearlake sql` query."""
 
     query_row_count_max: int = 100_000
-    """Rows that a query returns at most; the rest is cut off, and the result says so."""
+    """Rows that a query returns at most; further rows are omitted, and the result says so."""
 
     query_deadline_ms: int = 600_000
-    """A whole query; it is interrupted then."""
+    """Longest time of a query; then it is interrupted."""

@@ -70,7 +70,7 @@ class Isolation:
         metrics.UPKEEP_FAULTS.labels(self._job, kind).inc()
         level = logging.DEBUG if self._failing.get(subject) == kind else logging.WARNING
         details = {"job": self._job, "subject": subject, "error": repr(error)}
-        self._logger.log(level, "a step of upkeep failed, going on with the others", extra=details)
+        self._logger.log(level, "a step of upkeep failed; continuing with the other steps", extra=details)
         self._failing[subject] = kind
         self._failed_now.add(subject)
         while len(self._failing) > FAILING_COUNT_MAX:

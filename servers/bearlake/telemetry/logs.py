@@ -29,9 +29,9 @@ class LogSettings:
     """How the process logs."""
 
     level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
-    """Least severity that is logged. DEBUG adds lines per request, which costs throughput."""
+    """Lowest severity that is logged. DEBUG adds lines per request, which costs throughput."""
     format: Literal["auto", "text", "json"] = "auto"
-    """text for people, json for collectors; auto takes text when standard error is a terminal and json otherwise."""
+    """text for people, json for log collectors; auto: text if standard error is a terminal, else json."""
 
 
 def set_up(settings: LogSettings, stream: TextIO | None = None) -> None:

@@ -58,7 +58,7 @@ def created_ms(key: str) -> int:
     """
     match = _KEY.fullmatch(key)
     if match is None:
-        raise Invalid(f"{key!r} is not the key of a WAL object, wal/<yyyymmddhh>/<UUIDv7>")
+        raise Invalid(f"{key!r} is not the key of a WAL object: expected wal/<yyyymmddhh>/<UUIDv7>")
     time_ms = uuid.UUID(match[2]).int >> 80
     try:
         prefix = hour_prefix(time_ms)

@@ -111,4 +111,4 @@ def _check_start(head: Buffer) -> None:
 
 def _check_version(version: int) -> None:
     if version != v1.VERSION:
-        raise Unsupported(f"WAL object of version {version}; this reader knows version {v1.VERSION}")
+        raise Unsupported(f"WAL object of version {version}; expected {v1.VERSION}")

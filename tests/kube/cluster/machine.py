@@ -48,7 +48,7 @@ def check() -> None:
 
 
 def _obstacles() -> list[str]:
-    """What no package can mend."""
+    """Problems that no package can solve."""
     found = [] if _has_go() else ["Go 1.21 or newer is missing (it fetches the version of programs/go.mod by itself)"]
     if os.geteuid() != 0:
         found.append("it needs root: it makes namespaces, a bridge and cgroups")

@@ -34,7 +34,7 @@ def start(name: str, namespaces: list[str], *command: str) -> None:
 
 
 def kill(name: str) -> None:
-    """End the tree at once; its data are thrown away, so nobody has to say goodbye."""
+    """Kill the process tree at once; its data is discarded, so no clean shutdown is needed."""
     if pid := _owner(name):
         os.kill(pid, signal.SIGKILL)
     wait(f"end of {name}", lambda: not _owner(name))

@@ -23,7 +23,7 @@ PLENTY = pb.Credit(bytes=1 << 40, messages=1 << 20)
 
 
 class GroupMember:
-    """A member that does what it is told, and remembers what it got."""
+    """A member that the test controls; it keeps what it received."""
 
     def __init__(self, node: GrpcNode, streams: list[str], **join: Any) -> None:
         self.call = node.open(methods.CONSUME)
@@ -139,7 +139,7 @@ async def test_a_member_that_does_not_answer_cannot_commit_what_it_has_lost(grpc
     other = await GroupMember(grpc_node, ["one"]).start()
 
     async def news(kind: str) -> Any:
-        """What the slow member is told, which it does not answer."""
+        """The messages to the slow member, which it does not answer."""
         while (told := await slow.call.read()).WhichOneof("news") != kind:
             assert told is not grpc.aio.EOF
         return getattr(told, kind)

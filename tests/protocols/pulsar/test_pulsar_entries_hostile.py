@@ -1,4 +1,4 @@
-"""Entries that lie: about sizes, compression, counts. Refused in words that say what is wrong, and never larger than they may be."""
+"""Entries with false sizes, compression or counts are refused with an error that names the fault, and never exceed the memory limit."""
 
 import contextlib
 
@@ -41,7 +41,7 @@ def test_a_wrong_uncompressed_size_is_refused(number: int, said: int) -> None:
 def test_a_bomb_is_refused_by_what_it_says(number: int) -> None:
     head = metadata(compression=number, uncompressed_size=2**32 - 1)
 
-    with pytest.raises(TooLarge, match="uncompressed entry has 4294967295 bytes, the limit is 67108864 bytes"):
+    with pytest.raises(TooLarge, match="uncompressed entry has 4294967295 bytes; the limit is 67108864 bytes"):
         entries.to_batch(head, compressed(number, bytes(10**6)))
 
 
@@ -78,7 +78,7 @@ def test_an_unknown_codec_of_an_encrypted_entry_is_the_clients() -> None:
 
 
 def test_a_large_entry_is_refused() -> None:
-    with pytest.raises(TooLarge, match="uncompressed entry has 101 bytes, the limit is 100 bytes"):
+    with pytest.raises(TooLarge, match="uncompressed entry has 101 bytes; the limit is 100 bytes"):
         entries.to_batch(metadata(), bytes(101), 100)
 
 

@@ -337,7 +337,7 @@ async def test_what_is_not_served_says_so(call: Call, method: str, path: str):
     status, answer = await call(method, path)
 
     assert status == 501
-    assert "not served" in answer["reason"]
+    assert "not supported" in answer["reason"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Clients that number new messages anew while older ones wait to be sent again: all that is acknowledged is stored."""
+"""Clients that restart their numbering while older messages wait to be resent: every acknowledged message is stored."""
 
 import asyncio
 from pathlib import Path
@@ -20,11 +20,11 @@ from fixtures.pulsar_server import Make, PulsarClient, PulsarNode
 
 CPP = "Pulsar-CPP-v3.7.2"
 WAITING_COUNT_MAX = 1 << 32
-"""Messages that a client may have numbered from 0 on and sent without a receipt."""
+"""Messages that a client may have numbered from 0 and sent without a receipt."""
 
 
 class Puts:
-    """A server's writes to the object store: they fail until they are told not to."""
+    """A server's writes to the object store, which fail until the test lets them succeed."""
 
     def __init__(self, node: PulsarNode, monkeypatch: pytest.MonkeyPatch) -> None:
         self.is_refused = True

@@ -530,7 +530,7 @@ async def test_an_alias_is_read_instead_of_its_subject(registry: RegistryNode) -
         ("POST", "/subjects/s/versions", {"schema": "1", "references": [1]}, 400, "name, subject and version"),
         ("POST", "/subjects/s/versions", {"schema": "1", "schemaType": "XML"}, 42201, "expected AVRO, JSON, PROTOBUF"),
         ("POST", "/subjects/s/versions", {"schema": "1", "id": "x"}, 400, "id: expected a number"),
-        ("POST", "/subjects/s", {"schema": '"long"'}, 40403, "no version of subject 's' has it"),
+        ("POST", "/subjects/s", {"schema": '"long"'}, 40403, "no version of subject 's' has this schema"),
         ("POST", "/subjects/none", {"schema": '"long"'}, 40401, "'none' not found"),
         ("GET", "/subjects/s/versions/7", None, 40402, "the subject has 1"),
         ("GET", "/subjects/s/versions/first", None, 42202, "latest"),

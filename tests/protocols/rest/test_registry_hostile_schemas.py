@@ -1,4 +1,4 @@
-"""A stranger's schema, posted to a real server: the server answers, and goes on answering everybody else meanwhile."""
+"""A hostile schema posted to a real server: the server answers it, and keeps answering other clients."""
 
 import asyncio
 import json

@@ -26,7 +26,7 @@ TIMEOUT = aiohttp.ClientTimeout(total=30)
 
 
 class OnlyAlice:
-    """Alice may do everything, but to what is called `secret`; nobody else may do anything."""
+    """Alice may do everything except with resources called `secret`; all others may do nothing."""
 
     def allows(self, who: Principal, operation: Operation, kind: Resource, name: str) -> bool:
         return who == Principal("User", "alice") and "secret" not in name

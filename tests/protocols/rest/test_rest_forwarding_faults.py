@@ -114,7 +114,7 @@ async def test_the_death_of_a_server_is_told_at_once_and_then_its_instances_are_
     assert under_way.headers["Retry-After"] == "1"
     assert (made.status, found) == (200, [[], []])
     assert [told(answer) for answer in gone] == [(404, 40403)] * 2
-    logged = [record for record in caplog.records if "another REST server cannot be reached" in record.message]
+    logged = [record for record in caplog.records if "cannot reach another REST server" in record.message]
     assert len(logged) == 2, "each of the two says so once"
 
 

@@ -302,10 +302,10 @@ async def test_a_record_that_cannot_be_shown_is_named_and_not_skipped(scene: Sce
     [
         ("avro", b"\0\0\0\0\x63\x02", "99"),
         ("avro", b"\0\0", "schema id"),
-        ("avro", b"\0\0\0\0\x01", "bytes are no value"),
+        ("avro", b"\0\0\0\0\x01", "bytes are not a value"),
         ("protobuf", b"\0\0\0\0\x01\x02", "AVRO"),
-        ("json", b"NaN", "no JSON"),
-        ("json", b"{", "no JSON"),
+        ("json", b"NaN", "not valid JSON"),
+        ("json", b"{", "not valid JSON"),
     ],
 )
 async def test_bytes_that_are_no_value_are_told_why(scene: Scene, kind: str, octets: bytes, words: str) -> None:

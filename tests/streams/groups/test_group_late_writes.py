@@ -1,4 +1,4 @@
-"""Writes of a coordinator that were given up: what members read afterwards, and what becomes of the group meanwhile (I12)."""
+"""Abandoned writes of a coordinator: what members read afterwards, and the state of the group in the meantime (I12)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

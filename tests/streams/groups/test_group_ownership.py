@@ -82,7 +82,7 @@ class Two:
         )
 
     async def take_over(self) -> None:
-        """The first server stands still, the second one takes the group, and the first one goes on."""
+        """The first server is paused, the second server takes the group, and the first server resumes."""
         assert await lapse(self.metadata, self.one.server)
         await self.two.heartbeat("g", self.member, None, self.generation)
         await self.metadata.servers.heartbeat(self.one.server)

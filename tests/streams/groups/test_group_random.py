@@ -1,4 +1,4 @@
-"""Random members do random things to a group, saves succeed and fail: its state always makes sense, and nobody waits for ever."""
+"""Random members do random things to a group, saves succeed and fail: its state is always valid, and no member waits without end."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""Revisions: a request that arrives after a later one about the same subject is refused, whatever was forgotten meanwhile."""
+"""Revisions: a request that arrives after a later request about the same subject is refused, even if revisions were forgotten."""
 
 import pytest
 from hypothesis import given

@@ -53,7 +53,7 @@ class Deployment:
         return list(self.coordinators)
 
     async def kill(self, server: ServerRef) -> None:
-        """It answers nobody any more; its registration stays until an observer declares it lapsed."""
+        """It stops answering; its registration stays until an observer declares it lapsed."""
         self.dead.add(server)
         self.eligible.remove(server)
         await self.coordinators[server].close()

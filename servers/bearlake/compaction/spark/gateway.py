@@ -79,7 +79,7 @@ def find_java(home: str | None) -> Java:
     try:
         answer = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError) as error:
-        raise Unsupported(f"no Java: install bearlake[compactor], or set JAVA_HOME: {error}") from error
+        raise Unsupported(f"Java not found: install bearlake[compactor], or set JAVA_HOME: {error}") from error
     found = _VERSION.search(answer.stderr)
     if found is None or int(found[1]) not in JAVA_VERSIONS:
         raise Unsupported(f"{program} is {answer.stderr.splitlines()[0]}; Spark 4.1 runs on Java 17 or 21")
@@ -208,7 +208,7 @@ class Jvm:
                 is_dead = not self.is_alive
                 self.kill()
                 self._reader.join(_POLL_S)
-                what = "ended at once" if is_dead else f"did not start in {deadline_ms} ms"
+                what = "exited at once" if is_dead else f"did not start in {deadline_ms} ms"
                 raise Unavailable(f"Spark's JVM {what}: {self.last_words}")
             time.sleep(_POLL_S)
         content = connection.read_bytes()
@@ -220,7 +220,7 @@ class Jvm:
         for raw in self._process.stdout:
             line = raw.decode(errors="replace").rstrip()
             self._lines.append(line)
-            log.debug("Spark says", extra={"line": line})
+            log.debug("output of Spark", extra={"line": line})
 
 
 def _environment(connection: Path) -> dict[str, str]:

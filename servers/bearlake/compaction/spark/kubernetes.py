@@ -42,9 +42,11 @@ def properties(settings: SparkSettings, environ: Mapping[str, str]) -> Mapping[s
     pods = settings.kubernetes
     host = pods.driver_host or environ.get("POD_IP", "")
     if not host:
-        raise Invalid("spark.kubernetes.driver_host: executors must be told this pod's address, here or by POD_IP")
+        raise Invalid(
+            "spark.kubernetes.driver_host: not set; expected this pod's address here or in POD_IP, for executors"
+        )
     if not pods.image:
-        raise Invalid("spark.kubernetes.image: executors' pods need the compactor's image")
+        raise Invalid("spark.kubernetes.image: not set; expected the compactor's image, for executor pods")
     found = {
         **_MADE_NOWHERE,
         "spark.authenticate": "true",
@@ -73,5 +75,5 @@ def _own_namespace() -> str:
         return NAMESPACE_FILE.read_text(encoding="utf-8").strip()
     except OSError as error:
         raise Invalid(
-            "spark.kubernetes.namespace: not set, and this is no pod with a ServiceAccount's token"
+            "spark.kubernetes.namespace: not set, and this process does not run in a pod with a ServiceAccount token"
         ) from error

@@ -39,7 +39,7 @@ def executor_command(settings: SparkSettings, environ: Mapping[str, str]) -> tup
     """
     missing = [name for name in (*_OPTIONS.values(), "SPARK_EXECUTOR_MEMORY") if name not in environ]
     if missing:
-        raise Invalid(f"an executor is started by Spark, in a pod of its own; there is no {missing[0]} here")
+        raise Invalid(f"{missing[0]} is not set: only Spark runs this command, in an executor pod")
     memory = _MEMORY.fullmatch(environ["SPARK_EXECUTOR_MEMORY"])
     if memory is None:
         raise Invalid(f"SPARK_EXECUTOR_MEMORY={environ['SPARK_EXECUTOR_MEMORY']}: expected mebibytes, such as 512m")

@@ -52,7 +52,7 @@ class SparkRunner(Runner):
         """
         if store_url.startswith("memory:"):
             raise Invalid(
-                "Spark's executors cannot reach an object store in memory: use file:///folder or a cloud store"
+                "Spark's executors cannot reach an in-memory object store: use file:///folder or a cloud store"
             )
         self._settings = settings
         self._function = ItemFunction(store_url=store_url, store_settings=_plain(store_settings), limits=limits)
@@ -103,7 +103,7 @@ class SparkRunner(Runner):
             async with asyncio.timeout(self._settings.job_deadline_ms / 1000):
                 return await asyncio.shield(job)
         except TimeoutError as error:
-            raise Unavailable(f"Spark did not finish in {self._settings.job_deadline_ms} ms") from error
+            raise Unavailable(f"the Spark job did not finish within {self._settings.job_deadline_ms} ms") from error
         finally:
             if not job.done():
                 await self._cancel(session, group, job)
@@ -114,7 +114,7 @@ class SparkRunner(Runner):
         both: set[asyncio.Future[Any]] = {job, cancelling}
         await asyncio.wait(both, timeout=self._settings.cancel_deadline_ms / 1000)
         if not job.done():
-            log.error("a cancelled Spark job did not end, ending Spark", extra={"group": group})
+            log.error("a cancelled Spark job did not stop; stopping Spark", extra={"group": group})
             session.kill()
             await asyncio.wait(both, timeout=self._settings.cancel_deadline_ms / 1000)
         with suppress(BearlakeError, asyncio.InvalidStateError):
@@ -125,7 +125,7 @@ class SparkRunner(Runner):
             if self._session is not None and self._session.is_alive:
                 return self._session
             if self._session is not None:
-                log.error("Spark's JVM has died, starting another one", extra={"pid": self._session.pid})
+                log.error("Spark's JVM exited unexpectedly; starting a new one", extra={"pid": self._session.pid})
                 dead, self._session = self._session, None
                 await self._in_thread(dead.close)
             self._session = await self._start()
@@ -141,12 +141,12 @@ class SparkRunner(Runner):
             session.kill()
             await self._in_thread(session.close)
             if isinstance(error, TimeoutError):
-                raise Unavailable(f"Spark did not start in {self._settings.start_deadline_ms} ms") from error
+                raise Unavailable(f"Spark did not start within {self._settings.start_deadline_ms} ms") from error
             raise
         self.start_count += 1
         duration_ms = int((asyncio.get_running_loop().time() - started_s) * 1000)
         log.info(
-            "Spark has started",
+            "Spark started",
             extra={"pid": session.pid, "duration_ms": duration_ms, "archive": session.has_archive},
         )
         if self._settings.archive and not session.has_archive and self._archiving is None:

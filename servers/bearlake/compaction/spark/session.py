@@ -160,7 +160,7 @@ class Session:
         try:
             self._context._jsc.sc().cancelJobGroupAndFutureJobs(group)
         except (Py4JError, OSError, AttributeError) as error:
-            log.warning("could not cancel a Spark job", extra={"group": group, "error": _first_line(error)})
+            log.warning("cannot cancel a Spark job", extra={"group": group, "error": _first_line(error)})
 
     def kill(self) -> None:
         """Kill the JVM; waiting callers get `Unavailable`."""

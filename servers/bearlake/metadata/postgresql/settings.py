@@ -31,78 +31,81 @@ class PostgresqlSettings:
     """How the store uses its database, and how long it waits for it."""
 
     schema: str = "bearlake"
-    """The database schema that holds the tables, so that several deployments may share a database. `?schema=` in the URL overrides it."""
+    """The database schema of the tables, so that several deployments may share a database. `?schema=` in the URL overrides it."""
 
     password_file: str = ""
-    """File with the user's password, read anew for every new connection, so that it can be rotated. It wins over one in the URL."""
+    """File with the user's password; overrides a password in the URL. The file is read for every new connection, so that the password can
+    be rotated."""
 
     connections_max: int = 8
-    """Connections of this process that write. More do not speed commits up: they end one by one."""
+    """Connections of this process that write. More connections do not speed up commits: commits end one after the other."""
 
     read_connections_max: int = 4
-    """Connections that only read, besides one that listens for hints; so that reads do not queue behind writes that hang."""
+    """Connections that only read, in addition to one that listens for hints. With separate connections, reads do not queue behind hanging
+    writes."""
 
     connect_timeout_ms: int = 5_000
-    """How long a new connection may take."""
+    """Longest time to open a connection."""
 
     acquire_timeout_ms: int = 5_000
-    """How long a step waits for a free connection before it is `Unavailable`."""
+    """Longest wait for a free connection before an operation fails as `Unavailable`."""
 
     statement_timeout_ms: int = 10_000
-    """How long one statement may take in the database; this process gives up a second later."""
+    """Longest time of a statement in the database; this process gives up one second later."""
 
     lock_timeout_ms: int = 5_000
-    """How long a statement waits for another one's row locks; shorter than the former, so that the cause is told."""
+    """Longest wait of a statement for row locks; shorter than `statement_timeout_ms`, so that the error names the lock."""
 
     idle_transaction_timeout_ms: int = 10_000
-    """When the database ends a transaction whose client has fallen silent, so that a stalled host cannot keep the locks."""
+    """Time after which the database ends a transaction whose client is silent, so that a stalled host cannot hold locks."""
 
     client_check_interval_ms: int = 500
-    """How often the database looks whether the client of a running statement has closed its connection: a statement that was given up
-    and waits for a lock ends after this time. Shorter than `lock_timeout_ms`, so that the next write succeeds."""
+    """How often the database checks whether the client of a running statement has closed its connection. An abandoned statement that waits
+    for a lock ends after this time. Shorter than `lock_timeout_ms`, so that the next write succeeds."""
 
     client_silence_ms: int = 12_000
-    """After about this time the database's TCP takes a silent client host for gone (keepalives; whole seconds)."""
+    """Approximate time after which TCP keepalives of the database consider a silent client host gone (in whole seconds)."""
 
     migrate_timeout_ms: int = 60_000
-    """How long a change of the layout, and waiting for another process that makes one, may take when the store is opened."""
+    """Longest time to change the layout when the store is opened, including the wait for another process that changes it."""
 
     migrate_lock_timeout_ms: int = 5_000
-    """How long a change of the layout waits for the lock of one table; statements of running servers queue behind it for that long."""
+    """Longest wait of a layout change for the lock of one table; statements of running servers queue behind the wait."""
 
     statement_cache_count: int = 100
-    """Prepared statements per connection; 0 disables them. A pooler between must be in session mode: sessions belong to connections."""
+    """Prepared statements per connection; 0 disables them. A connection pooler must be in session mode, because sessions belong to
+    connections."""
 
     poll_interval_ms: int = 50
-    """How often a waiting follower asks for the head while there is no listening connection (none yet, or it was lost)."""
+    """How often a waiting follower polls the head of the log while there is no listening connection (not yet opened, or lost)."""
 
     poll_interval_listening_ms: int = 1_000
-    """How often it asks although it listens, since notifications are only hints."""
+    """How often a waiting follower polls while it listens, since notifications are only hints."""
 
     listen_backoff_min_ms: int = 100
-    """Pause after the listening connection was lost; doubled by each failure."""
+    """Pause after the listening connection is lost; doubles with each failure."""
 
     listen_backoff_max_ms: int = 5_000
-    """The longest such pause."""
+    """Longest pause before the listening connection is opened again."""
 
     page_slice_count_max: int = 128
-    """Slices per index page (about: one round of maintenance is never split): 48 bytes each, rewritten as a whole by an append."""
+    """Approximate slices per index page (one maintenance round is never split): 48 bytes each; an append rewrites the whole page."""
 
     roll_entry_count_max: int = 256
-    """Log entries rolled up by one round of maintenance, a bound on its duration."""
+    """Log entries that one maintenance round rolls up. Bounds the duration of the round."""
 
     roll_slice_count_max: int = 20_000
-    """Slices rolled up by one round (an entry is never split); bounds the round as the former does."""
+    """Slices that one maintenance round rolls up (an entry is never split); bounds the round like `roll_entry_count_max`."""
 
     sweep_page_count_max: int = 1_000
-    """Index pages (and rows of deleted streams) dropped, and trims and deletions looked after, by one round of maintenance."""
+    """Index pages (and rows of deleted streams) that one maintenance round deletes, and trims and deletions that it processes."""
 
     token_result_keep_ms: int = 3_600_000
-    """How long the result of a commit token, and of a task that is done, can be asked for again; a retry comes within minutes."""
+    """How long the result of a commit token and of a finished task can be read again; a retry comes within minutes."""
 
     forbidden_keep_ms: int = 7 * 24 * 3_600_000
-    """How long a forbidden or refused token, and the key of an object whose bytes are deleted, is remembered: one row each. A server whose
-    clock is further behind the database's, or that stood still for longer, is refused and stops; no commit is ever lost by it."""
+    """How long the store remembers a forbidden or refused token, and the key of an object whose bytes are deleted: one row each. A server
+    whose clock is further behind the database's clock, or that was paused for longer, is refused and stops; no commit is ever lost."""
 
     def __post_init__(self) -> None:
         for name in _AT_LEAST_ONE:

@@ -26,9 +26,7 @@ def check_newest(connection: sqlite3.Connection, claim: TaskClaim) -> None:
     row = connection.execute(find, (claim.task_id,)).fetchone()
     newest = None if row is None else task_rules.ClaimState._make(row)
     if not task_rules.is_current(newest, claim.epoch, claim.worker.node_id, claim.worker.epoch):
-        raise Fenced(
-            f"task {claim.task_id} is not held by worker {claim.worker.node_id} in epoch {claim.epoch} any more"
-        )
+        raise Fenced(f"task {claim.task_id} is no longer held by worker {claim.worker.node_id} in epoch {claim.epoch}")
 
 
 def close_task(connection: sqlite3.Connection, task_id: int) -> None:

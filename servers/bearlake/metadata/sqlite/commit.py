@@ -45,9 +45,9 @@ def first_result(connection: sqlite3.Connection, commit: ObjectCommit) -> Object
     row = connection.execute("SELECT is_refused, outcomes FROM forbidden_tokens WHERE token = ?", (token,)).fetchone()
     if row is not None:
         if not row[0]:
-            raise Fenced(f"the object {token} was given up as an orphan: its bytes may be gone")
+            raise Fenced(f"object {token} was forbidden as an orphan; its bytes may be deleted")
         if row[1] is None:
-            raise Conflict(f"nothing of the object {token} was accepted, long ago; its result is forgotten")
+            raise Conflict(f"object {token} was refused long ago; its result is no longer stored")
         return ObjectCommitted(position=0, slices=(), outcomes=unpack_outcomes(row[1]))
     row = connection.execute("SELECT position, outcomes FROM objects WHERE key = ?", (token,)).fetchone()
     if row is None:
@@ -56,7 +56,7 @@ def first_result(connection: sqlite3.Connection, commit: ObjectCommit) -> Object
             raise tokens.Forgotten(refusal)
         return None
     if row[1] is None:
-        raise Conflict(f"the object {token} was committed long ago; its result is forgotten")
+        raise Conflict(f"object {token} was committed long ago; its result is no longer stored")
     outcomes = unpack_outcomes(row[1])
     return ObjectCommitted(position=row[0], slices=accepted_slices(commit.batches, outcomes), outcomes=outcomes)
 
@@ -86,7 +86,7 @@ def check_server(connection: sqlite3.Connection, server: ServerRef) -> None:
     if row is None or row[0] != server.epoch:
         raise Fenced(f"server {server.node_id} has epoch {row and row[0]}, not {server.epoch}")
     if row[1]:
-        raise Fenced(f"server {server.node_id} has left in epoch {server.epoch}")
+        raise Fenced(f"server {server.node_id} deregistered in epoch {server.epoch}")
 
 
 _COLUMNS = "position, kind, created_ms, token, object_size, slices, sequences, outcomes"

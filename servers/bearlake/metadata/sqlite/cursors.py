@@ -113,7 +113,7 @@ class SqliteCursors(CursorStore):
             count = _deletion_count(connection, partition)
             decided = cursor_rules.creation(exists=row is not None, count=count, after=after)
             if decided is Creation.REFUSED:
-                raise Conflict(f"subscriptions of partition {partition} were deleted meanwhile")
+                raise Conflict(f"subscriptions of partition {partition} were deleted concurrently")
             if decided is Creation.FOUND:
                 connection.execute(COUNT, (partition,))
                 return _cursor(*row)
@@ -141,7 +141,7 @@ class SqliteCursors(CursorStore):
         with self._database.writing() as connection:
             check_lease(connection, lease)
             if not cursor_rules.may_delete(count=_deletion_count(connection, partition), after=after):
-                raise Conflict(f"subscriptions of partition {partition} were found or deleted meanwhile")
+                raise Conflict(f"subscriptions of partition {partition} were looked up or deleted concurrently")
             connection.execute(COUNT, (partition,))
             for name, named in generations.items():
                 row = connection.execute(FIND_PLACE, (partition, name)).fetchone()

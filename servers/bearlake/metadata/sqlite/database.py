@@ -34,7 +34,7 @@ def translated(error: sqlite3.Error, path: str) -> BearlakeError:
     """Return the error kind that the caller can act on: `Corrupt` for a damaged file, else `Unavailable`."""
     code = getattr(error, "sqlite_errorcode", None)
     if code is not None and code & 0xFF in DAMAGED:
-        return Corrupt(f"the metadata store {path} is damaged or no SQLite file: {error}")
+        return Corrupt(f"the metadata store {path} is damaged or not a SQLite file: {error}")
     return Unavailable(f"the metadata store {path} failed: {error}")
 
 
@@ -107,7 +107,7 @@ class Database:
         if self._is_inline:
             return self._guarded(step, *arguments)
         if self._pending_count >= self._settings.queue_length_max:
-            raise Overloaded(f"{self._pending_count} steps wait for the metadata store {self.path}")
+            raise Overloaded(f"too many operations ({self._pending_count}) wait for the metadata store {self.path}")
         self._pending_count += 1
         run = self._guarded if thread else self._guarded_in_turn
         future = asyncio.get_running_loop().run_in_executor(self._executors[thread], run, step, *arguments)

@@ -234,7 +234,7 @@ class SqliteLog(CommitLog):
             state = self._existing(partition)
             if start > state.end:
                 raise OutOfRange(
-                    f"start {start} of partition {partition} is behind its end", start=state.start, end=state.end
+                    f"start {start} of partition {partition} is past its end", start=state.start, end=state.end
                 )
             if start <= state.start:
                 return state.bounds(), 0

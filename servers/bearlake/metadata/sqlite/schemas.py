@@ -154,7 +154,7 @@ class SqliteSchemas(SchemaStore):
             _check_revision(connection, subject, registration.revision)
             for referenced in registration.references:
                 if not _is_live(connection, referenced):
-                    raise Conflict(f"version {referenced.number} of {referenced.subject.name!r} is not there any more")
+                    raise Conflict(f"version {referenced.number} of {referenced.subject.name!r} no longer exists")
             schema_id = _schema_id(connection, registration)
             version = registration.version or _next_version(connection, subject)
             connection.execute(
@@ -215,7 +215,7 @@ def _rules(connection: sqlite3.Connection, subject: SubjectKey) -> tuple[int, tu
 
 def _check_revision(connection: sqlite3.Connection, subject: SubjectKey, revision: int) -> None:
     if not is_current(found=_rules(connection, subject)[0], named=revision):
-        raise Conflict(f"the subject {subject.name!r} has changed meanwhile")
+        raise Conflict(f"the subject {subject.name!r} changed concurrently")
 
 
 def _touch(connection: sqlite3.Connection, subject: SubjectKey) -> None:

@@ -75,7 +75,7 @@ class SqliteServers(Membership):
     ) -> Registration:
         with self._database.writing() as connection:
             if last_epoch(connection, name) != after:
-                raise Conflict(f"server {name!r} was registered by another process meanwhile")
+                raise Conflict(f"server {name!r} was registered by another process concurrently")
             epoch, cluster_id = connection.execute(
                 "UPDATE store SET last_epoch = last_epoch + 1 RETURNING last_epoch, cluster_id"
             ).fetchone()
@@ -252,5 +252,5 @@ def check_lease(connection: sqlite3.Connection, lease: Lease) -> None:
     find = "SELECT 1 FROM leases WHERE name = ? AND epoch = ? AND node_id = ? AND server_epoch = ?"
     if not connection.execute(find, held).fetchone():
         raise Fenced(
-            f"the lease {lease.name!r} of epoch {lease.epoch} is not held by server {lease.holder.node_id} any more"
+            f"the lease {lease.name!r} of epoch {lease.epoch} is no longer held by server {lease.holder.node_id}"
         )

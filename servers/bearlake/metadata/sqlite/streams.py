@@ -78,9 +78,9 @@ class SqliteStreams(StreamCatalog):
         check_partition_count(spec.partition_count)
         with self._database.writing() as connection:
             if connection.execute("SELECT 1 FROM streams WHERE name = ? AND is_deleted = 0", (spec.name,)).fetchone():
-                raise AlreadyExists(f"there is a stream {spec.name!r}")
+                raise AlreadyExists(f"stream {spec.name!r} already exists")
             if newest(connection, spec.name) != spec.after:
-                raise Conflict(f"stream {spec.name!r} was created and deleted meanwhile")
+                raise Conflict(f"stream {spec.name!r} was created and deleted concurrently")
             number = connection.execute(
                 "INSERT INTO streams (id, name, partition_count, configs, created_ms, is_deleted, version, former_producer_id)"
                 " SELECT ?1, ?2, ?3, ?4, ?5, 0, 0, CASE WHEN ?6 > 0 THEN next_producer_id - 1 ELSE -1 END FROM store",
@@ -112,10 +112,10 @@ class SqliteStreams(StreamCatalog):
         with self._database.writing() as connection:
             stream = _find_version(connection, number, None)
             if stream.is_terminated:
-                raise Invalid(f"stream {stream.name!r} is terminated, it cannot be grown")
+                raise Invalid(f"stream {stream.name!r} is terminated; partitions cannot be added")
             if partition_count <= stream.partition_count:
                 raise Invalid(
-                    f"stream {stream.name!r} has {stream.partition_count} partitions, it cannot be grown to {partition_count}"
+                    f"stream {stream.name!r} has {stream.partition_count} partitions; the count can only grow, not become {partition_count}"
                 )
             connection.execute(
                 "UPDATE streams SET partition_count = ? WHERE number = ?", (partition_count, stream.number)
@@ -183,7 +183,7 @@ class SqliteStreams(StreamCatalog):
 def check_partition_count(partition_count: int) -> None:
     """Raise `Invalid` unless a stream can have that many partitions."""
     if not 1 <= partition_count <= PARTITION_COUNT_MAX:
-        raise Invalid(f"a stream cannot have {partition_count} partitions, only 1 to {PARTITION_COUNT_MAX}")
+        raise Invalid(f"partition count {partition_count}: expected 1 to {PARTITION_COUNT_MAX}")
 
 
 def find(connection: sqlite3.Connection, name: str) -> Stream:

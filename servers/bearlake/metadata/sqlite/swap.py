@@ -246,7 +246,7 @@ class IndexSwap:
                 if run_start <= at < run_end:
                     at, size = run_end, run_size
             if at < end:
-                raise Conflict(f"partition {partition}: the swap leaves out offsets {at} to {end} of its task")
+                raise Conflict(f"partition {partition}: the swap omits offsets {at} to {end} of its task")
             moved.append((end, size, partition))
         self._connection.executemany(
             "UPDATE partitions SET compacted = max(compacted, ?), size_compacted = max(size_compacted, ?) WHERE partition = ?",

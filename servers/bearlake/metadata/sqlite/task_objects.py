@@ -27,7 +27,7 @@ def register(connection: sqlite3.Connection, task_id: int, keys: Collection[str]
     """Register the keys to the task, whose claim was checked. Raises `Conflict` if a key is forbidden or in use."""
     for key in keys:
         if not task_rules.may_prepare(key_state(connection, key), task_id):
-            raise Conflict(f"the object {key} was forbidden or is in use: write it anew under another key")
+            raise Conflict(f"the object {key} was forbidden or is in use: write it again under a new key")
     connection.executemany(
         "INSERT OR IGNORE INTO task_objects (key, task_id) VALUES (?, ?)", [(key, task_id) for key in keys]
     )
@@ -37,7 +37,7 @@ def check_swap(connection: sqlite3.Connection, task_id: int, keys: Iterable[str]
     """Raise `Conflict` unless the task registered all keys and the index names none of them."""
     for key in keys:
         if not task_rules.may_swap_in(key_state(connection, key), task_id):
-            raise Conflict(f"the object {key} is not one that task {task_id} has prepared, or is in the index already")
+            raise Conflict(f"the object {key} was not prepared by task {task_id}, or is already in the index")
 
 
 def forbid(connection: sqlite3.Connection, keys: Collection[str]) -> set[str]:

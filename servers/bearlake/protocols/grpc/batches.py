@@ -63,7 +63,7 @@ class PayloadReader:
             if message.schema:
                 self._schema = ipc_decode.read_schema(message.schema)
             if self._schema is None:
-                raise BadField("payload.arrow.schema", "expected in the first Arrow payload of a call")
+                raise BadField("payload.arrow.schema", "required in the first Arrow payload of a call")
         except BadField:
             raise
         except Invalid as error:
@@ -79,7 +79,7 @@ def check_batch(buffer: Buffer, field: str = "payload.record_batches") -> Batch:
     found = kernel.inspect(buffer, 0, len(buffer))
     if isinstance(found, int):
         said = BatchStatus(found).name.replace("_", " ").lower()
-        raise BadField(field, f"not one record batch in good order: {said}")
+        raise BadField(field, f"expected one valid record batch: {said}")
     return Batch(
         buffer,
         Header(
@@ -96,7 +96,7 @@ def check_batch(buffer: Buffer, field: str = "payload.record_batches") -> Batch:
 
 def _producer(sequence: pb.ProducerSequence) -> Producer:
     if sequence.producer_id < 0 or not 0 <= sequence.producer_epoch < 1 << 15 or sequence.base_sequence < 0:
-        raise BadField("sequence", "expected a producer id, an epoch (0 to 32767) and a sequence from 0 on")
+        raise BadField("sequence", "expected a producer id, an epoch (0 to 32767) and a sequence of at least 0")
     return Producer(id=sequence.producer_id, epoch=sequence.producer_epoch, base_sequence=sequence.base_sequence)
 
 
@@ -109,7 +109,7 @@ def _encode(records: Sequence[pb.Record], producer: Producer, now_ms: int) -> Bu
     try:
         encoded, _ = kernel.encode_columns(_columns(records, times, producer), 0, len(records))
     except Corrupt as error:
-        raise BadField("payload.records", f"they do not fit one record batch: {error}") from error
+        raise BadField("payload.records", f"do not fit into one record batch: {error}") from error
     return encoded
 
 

@@ -37,7 +37,7 @@ async def consume(node: Node, who: Principal, requests: AsyncIterator[pb.Consume
     if first is None:
         return
     if not first.join.group or not first.join.streams:
-        raise BadField("join", "expected in the first message, with a group and its streams")
+        raise BadField("join", "required in the first message, with a group and its streams")
     require(node.streams.authorizer, who, Operation.READ, Resource.GROUP, first.join.group)
     for name in first.join.streams:
         view = await node.streams.catalog.find(name)
@@ -156,7 +156,7 @@ class _Member:
         """Process the client's messages until the client closes its side."""
         async for request in requests:
             if request.credit.bytes < 0 or request.credit.messages < 0:
-                raise BadField("credit", "expected numbers from 0 on")
+                raise BadField("credit", "expected numbers of at least 0")
             self.feed.add_credit(request.credit.bytes, request.credit.messages)
             if request.HasField("commit"):
                 answer = pb.Committed(tag=request.commit.tag)
@@ -287,10 +287,14 @@ class _Member:
         found: dict[PartitionKey, CommittedOffset] = {}
         for item in offsets:
             if item.offset < 0 or len(item.metadata.encode()) > limit:
-                raise BadField("commit.offsets", f"expected offsets from 0 on, and at most {limit} bytes of metadata")
+                raise BadField(
+                    "commit.offsets", f"expected offsets of at least 0, and at most {limit} bytes of metadata"
+                )
             view = await self._node.streams.catalog.find(item.stream)
             key = view.partition(item.partition)
             if key not in self._owned:  # the server has already moved to a new generation, the client has not
-                raise GroupRefusal(Problem.ILLEGAL_GENERATION, f"{item.stream}-{item.partition} is not this member's")
+                raise GroupRefusal(
+                    Problem.ILLEGAL_GENERATION, f"{item.stream}-{item.partition} is not assigned to this member"
+                )
             found[key] = CommittedOffset(offset=item.offset, metadata=item.metadata)
         await self._groups.commit(self._wish.group, member_id, self._instance_id, generation, found)

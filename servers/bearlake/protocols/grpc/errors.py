@@ -98,17 +98,17 @@ _BY_VERDICT: dict[int, tuple[_Answer, str]] = {
     ),
     Verdict.UNKNOWN_PRODUCER: (
         _Answer(_Code.FAILED_PRECONDITION, "UNKNOWN_PRODUCER"),
-        "the producer has rested for so long that it is forgotten: send the batch in a new epoch, from sequence 0",
+        "the producer was idle for too long and has expired: send the batch in a new epoch, from sequence 0",
     ),
-    Verdict.FENCED: (_Answer(_Code.ABORTED, "PRODUCER_FENCED"), "a newer epoch of this producer has written: stop"),
+    Verdict.FENCED: (_Answer(_Code.ABORTED, "PRODUCER_FENCED"), "a newer epoch of this producer has written"),
     Verdict.NOT_FOUND: (_Answer(_Code.NOT_FOUND, "NOT_FOUND"), "the stream was deleted"),
     Verdict.UNEXPECTED_OFFSET: (
         _Answer(_Code.ABORTED, "UNEXPECTED_OFFSET"),
-        "the partition does not end at the expected offset: others have written",
+        "the partition does not end at the expected offset: another producer has written",
     ),
     Verdict.TERMINATED: (
         _Answer(_Code.FAILED_PRECONDITION, "TERMINATED"),
-        "the stream is terminated: it takes no more",
+        "the stream is terminated and accepts no more records",
     ),
     Verdict.UNAVAILABLE: (
         _Answer(_Code.UNAVAILABLE, "OUTCOME_UNKNOWN", is_retriable=True),
@@ -116,11 +116,11 @@ _BY_VERDICT: dict[int, tuple[_Answer, str]] = {
     ),
     Verdict.SERVER_FENCED: (
         _Answer(_Code.UNAVAILABLE, "SERVER_FENCED", is_retriable=True),
-        "this server stops, nothing was stored: ask another one",
+        "this server is stopping; nothing was stored: retry at another server",
     ),
     Verdict.NOT_STORED: (
         _Answer(_Code.UNAVAILABLE, "NOT_STORED", is_retriable=True),
-        "the object store did not take the batch, nothing was stored: send it again with the same sequence",
+        "the object store did not store the batch; nothing was stored: send it again with the same sequence",
     ),
 }
 
@@ -143,7 +143,9 @@ def failure_of_result(result: Result) -> Failure:
 
 def draining() -> Failure:
     """Return the status for calls that a stopping server ends."""
-    return Failure(_Code.UNAVAILABLE, "DRAINING", "this server stops: go on at another one", is_retriable=True)
+    return Failure(
+        _Code.UNAVAILABLE, "DRAINING", "this server is stopping: continue at another server", is_retriable=True
+    )
 
 
 def _pack(detail: Message) -> Any:

@@ -79,7 +79,7 @@ async def _listen(feed: "Feed", node: Node, who: Principal, requests: AsyncItera
                 raise BadField("seek", f"partition {position.partition} of {position.stream!r} is not assigned")
             await put(feed, node, who, position)
         if request.credit.bytes < 0 or request.credit.messages < 0:
-            raise BadField("credit", "expected numbers from 0 on")
+            raise BadField("credit", "expected numbers of at least 0")
         feed.add_credit(request.credit.bytes, request.credit.messages)
 
 
@@ -109,7 +109,7 @@ async def _offset(node: Node, key: PartitionKey, position: pb.Position) -> int:
     match position.WhichOneof("start"):
         case "offset":
             if position.offset < 0:
-                raise BadField("offset", "expected a number from 0 on")
+                raise BadField("offset", "expected at least 0")
             return position.offset
         case "earliest":
             wanted = int(OffsetSpec.EARLIEST)
@@ -153,7 +153,7 @@ class Feed:
         """Start reading a partition, or move it if it is already assigned. Raises `BadField` over `partitions_max`."""
         self._assigned[assigned.stream, assigned.partition] = assigned
         if len(self._assigned) > self._node.settings.partitions_max:
-            raise BadField("assign", f"more than {self._node.settings.partitions_max} partitions")
+            raise BadField("assign", f"expected at most {self._node.settings.partitions_max} partitions")
         self._changed.set()
 
     def unassign(self, stream: str, partition: int) -> None:

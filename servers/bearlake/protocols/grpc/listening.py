@@ -38,7 +38,7 @@ def bind(server: grpc.aio.Server, wanted: ListenerSettings) -> Endpoint:
         credentials = _credentials(wanted) if wanted.tls_certificate_file else None
         port = server.add_secure_port(place, credentials) if credentials else server.add_insecure_port(place)
     except RuntimeError as error:
-        raise Unavailable(f"grpc: cannot listen on {place}: {error} (port 0 takes a free one)") from error
+        raise Unavailable(f"grpc: cannot listen on {place}: {error} (port 0 selects a free port)") from error
     host = wanted.advertised_host or (socket.gethostname() if is_wildcard(wanted.host) else wanted.host)
     return Endpoint(port=port, address=join_address(host, wanted.advertised_port or port))
 
@@ -87,7 +87,10 @@ def _credentials(wanted: ListenerSettings) -> grpc.ServerCredentials:
             tls_context(wanted, "grpc")
             return _certificates(wanted)
         except Invalid as error:
-            log.warning("a renewed certificate cannot be used", extra={"listener": "grpc", "error": str(error)})
+            log.warning(
+                "cannot use the renewed certificate; keeping the current one",
+                extra={"listener": "grpc", "error": str(error)},
+            )
             return None
 
     return grpc.dynamic_ssl_server_credentials(

@@ -71,7 +71,7 @@ def _expected(request: pb.ProduceRequest | pb.ProduceStreamRequest) -> int:
     if not request.HasField("expected_offset"):
         return -1
     if request.expected_offset < 0:
-        raise BadField("expected_offset", "expected a number from 0 on")
+        raise BadField("expected_offset", "expected at least 0")
     return request.expected_offset
 
 

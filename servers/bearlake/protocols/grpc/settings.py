@@ -12,32 +12,34 @@ class GrpcSettings:
     message_bytes_max: int = 16 * 1024 * 1024
     """Largest request message in bytes; a larger one ends its call with RESOURCE_EXHAUSTED."""
     payload_bytes: int = 1024 * 1024
-    """Bytes after which a message of records to a reader is full; one record batch may be larger. Clients take 4 MiB by default."""
+    """Size in bytes at which a message of records to a reader is sent; a single record batch may be larger. Clients accept 4 MiB by
+    default."""
     fetch_bytes_max: int = 4 * 1024 * 1024
-    """Bytes that one look into the log reads for a Fetch call, so that each of its partitions gets its turn."""
+    """Bytes that one read of the log returns for a Fetch call, so that each of its partitions gets its turn."""
     fetch_wait_ms: int = 30_000
-    """Longest wait (ms) of one look into the log; the call then looks again."""
+    """Longest wait (ms) of one read of the log; the call then reads again."""
     partitions_max: int = 1_000
     """Partitions that one call may read."""
     calls_max: int = 10_000
-    """Calls under way at once; more are refused with RESOURCE_EXHAUSTED."""
+    """Concurrent calls; more are refused with RESOURCE_EXHAUSTED."""
     in_flight_bytes_max: int = 32 * 1024 * 1024
-    """Bytes of one ProduceStream call that are not durable yet before it is not read any more."""
+    """Bytes of one ProduceStream call that are not durable yet; at the limit, the call is not read."""
     in_flight_batches_max: int = 4_096
-    """Batches of one ProduceStream call that are not durable yet before it is not read any more."""
+    """Batches of one ProduceStream call that are not durable yet; at the limit, the call is not read."""
     keepalive_ms: int = 60_000
     """A connection without traffic for this long (ms) is probed."""
     keepalive_timeout_ms: int = 20_000
     """A probe without an answer for this long (ms) closes its connection."""
     ping_interval_min_ms: int = 10_000
-    """Clients that probe more often (ms) than this are sent away."""
+    """Shortest time (ms) between a client's probes; a client that probes more often is disconnected."""
     connection_idle_ms: int = 600_000
     """A connection without a call for this long (ms) is closed."""
     connection_age_ms: int = 10_000
-    """Age (ms, give or take a tenth) at which clients are asked to connect anew (their calls go on): load spreads over new servers, and a
-    server that drains is left without a failed call, if this is at most half of `server.drain_ms`. Costs a handshake each time."""
+    """Age (ms, within a tenth) at which clients are asked to reconnect, while their calls continue. Load then spreads over new servers, and
+    clients leave a draining server without a failed call if the age is at most half of `server.drain_ms`. Each reconnection costs a
+    handshake."""
     call_age_ms: int = 1_800_000
-    """Age (ms, give or take a tenth) at which the client of a streaming call is asked to go on in a new one."""
+    """Age (ms, within a tenth) at which the client of a streaming call is asked to continue in a new call."""
     call_drain_ms: int = 30_000
     """Time (ms) that such a client has before its call is ended."""
 

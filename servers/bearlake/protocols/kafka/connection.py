@@ -192,14 +192,14 @@ class Connection(PacedConnection):
         key, version = _API_AND_VERSION.unpack_from(frame)
         api = self._apis.get(key)
         if api is None:
-            raise Corrupt(f"API key {key} is not served here; ask ApiVersions first")
+            raise Corrupt(f"API key {key} is not supported; see ApiVersions")
         header, position = codec.read_request_header(frame)
         slot = Slot(key)
         self.add(slot)
         if not api.version_min <= version <= api.version_max:
             if key != ApiKey.API_VERSIONS:
                 raise Corrupt(
-                    f"{api.key.name} version {version} is not served, expected {api.version_min} to {api.version_max}"
+                    f"{api.key.name} version {version} is not supported; expected {api.version_min} to {api.version_max}"
                 )
             self.answer(slot, api_versions.unsupported(header.correlation_id))
             return

@@ -119,10 +119,10 @@ assert len(VERDICT_CODES) == len(Verdict)
 
 STATUS_CODES: dict[int, tuple[ErrorCode, str]] = {
     BatchStatus.EMPTY: (ErrorCode.INVALID_RECORD, "the partition's records are empty: expected one record batch"),
-    BatchStatus.TRUNCATED: (ErrorCode.CORRUPT_MESSAGE, "the record batch is cut off, or its length field is wrong"),
+    BatchStatus.TRUNCATED: (ErrorCode.CORRUPT_MESSAGE, "the record batch is truncated, or its length field is wrong"),
     BatchStatus.OLD_MAGIC: (
         ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-        "message format 0 and 1 are not accepted: send record batches with magic 2 (Kafka 0.11 and newer)",
+        "message formats 0 and 1 are not supported: send record batches with magic 2 (Kafka 0.11 and newer)",
     ),
     BatchStatus.UNKNOWN_MAGIC: (ErrorCode.CORRUPT_MESSAGE, "unknown magic: expected a record batch with magic 2"),
     BatchStatus.MANY_BATCHES: (
@@ -134,18 +134,18 @@ STATUS_CODES: dict[int, tuple[ErrorCode, str]] = {
         ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
         "unknown compression: expected none, gzip, snappy, lz4 or zstd",
     ),
-    BatchStatus.CONTROL: (ErrorCode.INVALID_RECORD, "control batches are written by servers only"),
+    BatchStatus.CONTROL: (ErrorCode.INVALID_RECORD, "only servers may write control batches"),
     BatchStatus.BAD_COUNT: (
         ErrorCode.INVALID_RECORD,
-        "the record count contradicts the batch's size, or is not positive",
+        "the record count is not positive or contradicts the size of the batch",
     ),
     BatchStatus.BAD_OFFSETS: (
         ErrorCode.INVALID_RECORD,
-        "base offset must be 0 and the last offset delta the record count - 1",
+        "expected base offset 0 and a last offset delta of record count - 1",
     ),
     BatchStatus.BAD_PRODUCER: (
         ErrorCode.INVALID_RECORD,
-        "a batch with a producer id needs an epoch and a sequence that are not negative",
+        "a batch with a producer id requires a non-negative epoch and sequence",
     ),
     BatchStatus.BAD_TIMESTAMP: (
         ErrorCode.INVALID_TIMESTAMP,
@@ -153,7 +153,7 @@ STATUS_CODES: dict[int, tuple[ErrorCode, str]] = {
     ),
     BatchStatus.ZSTD_TOO_EARLY: (
         ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-        "zstd needs Produce version 7 or newer (KIP-110)",
+        "zstd requires Produce version 7 or newer (KIP-110)",
     ),
 }
 """The error code and message for a batch that the kernel rejected, by `BatchStatus`."""

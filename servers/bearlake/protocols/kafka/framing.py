@@ -20,6 +20,6 @@ def may_be_large(size: int, begun: memoryview, limits: KafkaSettings) -> bool:
         return False
     if begun[:2] != PRODUCE:
         raise Corrupt(
-            f"a request of {size} bytes: expected {limits.control_request_bytes_max} at most, except for Produce"
+            f"a request of {size} bytes: expected at most {limits.control_request_bytes_max}, except for Produce"
         )
     return True

@@ -89,7 +89,7 @@ class KafkaServer:
                     await asyncio.sleep(POLL_S)
                 await self.context.streams.drain()
         except TimeoutError:
-            log.warning("draining took too long", extra={"connections": len(self.connections)})
+            log.warning("draining exceeded its deadline", extra={"connections": len(self.connections)})
 
     async def _send_clients_away(self, until: float, deadline_ms: int) -> None:
         """Let clients leave on their own, then redirect them. Returns at `until` (loop time, s), or when no other server is left."""
@@ -100,7 +100,7 @@ class KafkaServer:
             if not self.context.is_redirecting and self.connections.loop.time() >= redirect_at:
                 self.context.is_redirecting = True
                 self.connections.stop_accepting()
-                log.info("draining: clients are told to go elsewhere", extra={"connections": len(self.connections)})
+                log.info("draining: redirecting clients to other servers", extra={"connections": len(self.connections)})
             if self.context.is_redirecting:
                 for connection in self.connections:
                     connection.close_if_idle()

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaSettings:
-    """The Kafka server: limits of connections and requests, defaults of streams."""
+    """The Kafka server: limits of connections and requests, and defaults of streams."""
 
     auto_create_streams: bool = True
     """Create a stream when a client asks for its metadata and allows it (Kafka's `auto.create.topics.enable`)."""
@@ -14,24 +14,24 @@ class KafkaSettings:
     request_bytes_max: int = 100 * 1024 * 1024
     """Largest request in bytes; a larger size field closes the connection (Kafka's `socket.request.max.bytes`)."""
     control_request_bytes_max: int = 16 * 1024 * 1024
-    """Largest request in bytes that is not Produce: decoding it makes objects, which take several times its size."""
+    """Largest request in bytes, except for Produce. Decoding a request creates objects that take several times its size."""
     connections_max: int = 10_000
-    """Open client connections, those in a TLS handshake included; more are closed at once."""
+    """Open client connections, including those in a TLS handshake; further connections are closed at once."""
     idle_ms: int = 600_000
     """Connections without a request for this long (ms) are closed (Kafka's `connections.max.idle.ms`)."""
     stall_ms: int = 60_000
-    """Time (ms) in which a request must arrive whole once it has begun, and in which a client must take some of its answers."""
+    """Time (ms) in which a request must arrive completely once it has begun, and in which a client must read some of its answers."""
     tls_handshake_ms: int = 10_000
     """Time (ms) that a client may take for the TLS handshake; until it ends, the connection counts against `connections_max`."""
     requests_in_flight_max: int = 64
-    """Requests of one connection that run at once; its socket is not read beyond."""
+    """Requests of one connection that run at once; at the limit, its socket is not read."""
     response_bytes_max: int = 16 * 1024 * 1024
-    """Bytes of answers that one connection has not taken yet before its socket is not read any more."""
+    """Bytes of answers that the client of one connection has not read; at the limit, its socket is not read."""
     receive_bytes_max: int = 256 * 1024 * 1024
-    """Bytes of receive buffers of more than 64 KiB; over it, connections wait in line before they receive a larger request."""
+    """Bytes of receive buffers larger than 64 KiB; at the limit, connections queue before they receive a larger request."""
     unsent_bytes_max: int = 256 * 1024 * 1024
-    """Bytes of answers that clients have not taken, of all connections together, before fetches are answered with less at once."""
+    """Bytes of answers that clients have not read, over all connections; at the limit, fetches are answered with less data."""
     drain_redirect_after_ms: int = 5_000
-    """While draining beside other servers: time (ms) after which clients that did not leave get NOT_LEADER_OR_FOLLOWER."""
+    """While draining with other servers available: time (ms) after which clients that are still connected get NOT_LEADER_OR_FOLLOWER."""
     zone_client_id_keys: list[str] = field(default_factory=lambda: ["zone_id", "diskless_az", "ws_az"])
-    """Names of `key=value` tokens in a client id that say in which zone the client is."""
+    """Names of the `key=value` tokens in a client id that name the zone of the client."""

@@ -85,7 +85,7 @@ class Access:
                 try:
                     await self.confirm(partition)
                 except BearlakeError as error:
-                    log.info("lease not looked up", extra={"lease": lease_name(partition), "error": repr(error)})
+                    log.info("cannot look up a lease", extra={"lease": lease_name(partition), "error": repr(error)})
                     return
 
     def _lost(self, partition: PartitionKey, claim: Claim) -> None:
@@ -93,7 +93,7 @@ class Access:
         if self._claims.get(partition) is not claim:
             return
         del self._claims[partition]
-        log.warning("another server has taken an exclusive partition over", extra={"partition": partition})
+        log.warning("another server took over a partition with an exclusive producer", extra={"partition": partition})
         for producer in [one for one in (claim.holder, *claim.waiting) if one is not None]:
             producer.overtaken()
 
@@ -143,7 +143,7 @@ class Access:
         if known_epoch is not None:
             now = (await self._producers.named(partition, producer.stored_name)).partition_epoch
             if now > known_epoch:
-                raise Refused("ProducerFenced", "another producer has become the only one since")
+                raise Refused("ProducerFenced", "another producer has since become the exclusive producer")
             return known_epoch
         return await self._producers.raise_epoch(partition, lease)
 
@@ -186,7 +186,7 @@ class Access:
                 if partition not in self._claims and lease is not None and lease.holder == self._server:
                     await self._leases.release(lease)
         except BearlakeError as error:  # the lease ends with this server's registration
-            log.warning("lease not released", extra={"lease": lease_name(partition), "error": repr(error)})
+            log.warning("cannot release a lease", extra={"lease": lease_name(partition), "error": repr(error)})
 
 
 def lease_name(partition: PartitionKey) -> str:

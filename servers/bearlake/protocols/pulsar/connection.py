@@ -128,12 +128,12 @@ class Connection(PacedConnection):
         silent_ms = (now - self._last_heard) * 1000
         if silent_ms > keep_alive_ms and not self._is_reading_paused:
             if not self._is_connected:
-                self.close("no CONNECT in time", "silent")
+                self.close("no CONNECT within the deadline", "silent")
             elif not self._is_asked:
                 self._is_asked, self._last_heard = True, now
                 self.send(commands.frame("ping", CommandPing()))
             else:
-                self.close("no answer to PING", "silent")
+                self.close("no answer to a PING", "silent")
         elif silent_ms > keep_alive_ms / 2:
             self.release_idle_memory()
 
@@ -206,7 +206,7 @@ class Connection(PacedConnection):
         """Raise `Overloaded` if this connection has the maximum number of producers and consumers."""
         limit = self.context.settings.attachments_max
         if len(self.producers) + len(self.consumers) >= limit:
-            raise Overloaded(f"the connection has {limit} producers and consumers, which is the limit")
+            raise Overloaded(f"the connection has reached its limit of {limit} producers and consumers")
 
     def endpoint_named(self, listener: str) -> tuple[str, str]:
         """Endpoint and URL scheme of the named listener; of the connection's own listener if the name is empty or unknown."""

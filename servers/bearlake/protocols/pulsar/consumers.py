@@ -248,7 +248,7 @@ class Consumer:
         if error is not None:
             metrics.PULSAR_UNREADABLE_ENTRIES.inc()
             log.error(
-                "an entry cannot be read",
+                "cannot read an entry",
                 extra={"partition": self.partition, "offset": delivery.base_offset, "error": error},
             )
         asyncio.get_running_loop().call_soon(self._acknowledge_skipped, delivery.base_offset)

@@ -63,7 +63,7 @@ def read_frame(frame: memoryview) -> Frame:
     try:
         return Frame(BaseCommand.FromString(bytes(frame[SIZE.size : end])), frame[end:])
     except DecodeError as error:
-        raise Corrupt(f"a command of {size} bytes does not parse") from error
+        raise Corrupt(f"a command of {size} bytes is malformed") from error
 
 
 def read_message(message: memoryview) -> Message:
@@ -90,7 +90,7 @@ def read_message(message: memoryview) -> Message:
     try:
         return Message(MessageMetadata.FromString(bytes(message[start:end])), message[end:])
     except DecodeError as error:
-        raise Corrupt(f"metadata of {size} bytes does not parse") from error
+        raise Corrupt(f"metadata of {size} bytes is malformed") from error
 
 
 def entry_bytes_max(message_bytes_max: int) -> int:

@@ -49,14 +49,12 @@ def carry_out(connection: Connection, number: int, command: BaseCommand) -> None
     """Execute a command other than SEND, or start it. Raises `Corrupt`."""
     name = commands.NAMES.get(number)
     if name is None or (name not in _INLINE and name not in _REQUESTS):
-        what = (
-            f"command {name or number} is not one that this server takes (protocol version {lookups.PROTOCOL_VERSION})"
-        )
+        what = f"command {name or number} is not supported (protocol version {lookups.PROTOCOL_VERSION})"
         kind = "UnsupportedVersionError" if name is None else "NotAllowedError"
         connection.refuse(commands.SERVER_REQUEST_ID, Refused(kind, what))
         return
     if not command.HasField(name):
-        raise Corrupt(f"a command {name} without its content")
+        raise Corrupt(f"a command {name} has no content")
     body = getattr(command, name)
     inline = _INLINE.get(name)
     if inline is not None:
@@ -129,7 +127,7 @@ def _refuse_new_schema(body: CommandGetOrCreateSchema, number: int, message: str
 
 
 async def _no_transactions(connection: Connection, body: TxnRequest) -> None:
-    raise Refused("NotAllowedError", "transactions are not served")
+    raise Refused("NotAllowedError", "transactions are not supported")
 
 
 def _refuse_transaction(name: str) -> Request:

@@ -28,7 +28,7 @@ def split(content: bytes) -> tuple[bytes, bytes]:
     for part in PARTS:
         size = int.from_bytes(rest[:_SIZE_BYTES], "big", signed=True)
         if len(rest) < _SIZE_BYTES + max(0, size):
-            raise Refused("IncompatibleSchema", f"a KEY_VALUE schema whose {part} is cut off")
+            raise Refused("IncompatibleSchema", f"the {part} of the KEY_VALUE schema is truncated")
         parts.append(rest[_SIZE_BYTES : _SIZE_BYTES + max(0, size)])
         rest = rest[_SIZE_BYTES + max(0, size) :]
     return parts[0], parts[1]
@@ -64,7 +64,7 @@ def _parsed(text: bytes) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise Refused("IncompatibleSchema", "a KEY_VALUE schema with a part that is no JSON") from error
+        raise Refused("IncompatibleSchema", "a part of the KEY_VALUE schema is not JSON") from error
 
 
 def _renamed(schema: Any) -> Any:

@@ -70,7 +70,7 @@ def parse(name: str) -> TopicName:
         if "/" in name and name.count("/") != 2:
             raise Invalid(f"topic {name!r}: expected a short name, or tenant/namespace/topic")
     if domain != _PERSISTENT:
-        raise Invalid(f"topic {name!r}: only persistent:// topics are served")
+        raise Invalid(f"topic {name!r}: expected a persistent:// topic")
     tenant, slash, rest = rest.partition("/")
     namespace, slash, local = rest.partition("/")
     if not slash or not local or "/" in local:

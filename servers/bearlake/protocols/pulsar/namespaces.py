@@ -50,7 +50,7 @@ class Namespaces:
                 continue
             await self._follow(who, namespace, change)  # topics that were created in between
             return
-        raise Overloaded(f"the policies of namespace {namespace} change all the time")
+        raise Overloaded(f"too many concurrent changes to the policies of namespace {namespace}")
 
     async def _follow(self, who: Principal, namespace: str, change: "_Change") -> None:
         streams = self._streams

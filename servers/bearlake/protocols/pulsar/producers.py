@@ -282,7 +282,7 @@ class Producer:
             return None
         limit = context.settings.message_bytes_max
         if command.txnid_least_bits or command.txnid_most_bits or command.marker:
-            raise Refused("NotAllowedError", "transactions and markers are not served")
+            raise Refused("NotAllowedError", "transactions and markers are not supported")
         metadata, payload = framing.read_message(message)
         if len(payload) > limit:
             raise Refused("NotAllowedError", f"a message of {len(payload)} bytes: expected at most {limit}")

@@ -64,7 +64,7 @@ def draft_of(schema: Schema) -> Draft:
     try:
         return Draft(text=_text_of(schema), metadata={"properties": properties})
     except RecursionError as error:
-        raise Refused("IncompatibleSchema", "a schema that is nested too deeply") from error
+        raise Refused("IncompatibleSchema", "the schema is nested too deeply") from error
 
 
 def type_of(schema: model.Schema) -> int | None:
@@ -106,7 +106,7 @@ def _encoding(schema: Schema) -> str:
         try:
             root = json.loads(schema.schema_data)["rootMessageTypeName"]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise Refused("IncompatibleSchema", "a PROTOBUF_NATIVE schema without a rootMessageTypeName") from error
+            raise Refused("IncompatibleSchema", "the PROTOBUF_NATIVE schema has no rootMessageTypeName") from error
         return f"{name}({root})"
     return name
 

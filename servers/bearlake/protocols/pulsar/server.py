@@ -108,7 +108,7 @@ class PulsarServer:
                     async with asyncio.timeout(min(self.settings.drain_move_ms, deadline_ms / 2) / 1000):
                         await until(lambda: not self.connections)
         except TimeoutError:
-            log.info("draining: connections are closed", extra={"connections": len(self.connections)})
+            log.info("draining: closing connections", extra={"connections": len(self.connections)})
         self.connections.stop_accepting()
         for connection in self.connections:
             connection.finish()

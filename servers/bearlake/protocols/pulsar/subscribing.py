@@ -126,7 +126,7 @@ def acknowledge(connection: Connection, request: CommandAck) -> None:
     """ACK. If it has a request id, the server answers once the acknowledgements are saved."""
     consumer = connection.consumers.get(request.consumer_id)
     if request.txnid_least_bits or request.txnid_most_bits:
-        _acknowledged(connection, request, Refused("NotAllowedError", "transactions are not served"))
+        _acknowledged(connection, request, Refused("NotAllowedError", "transactions are not supported"))
     elif consumer is None or consumer.attachment is None:
         _acknowledged(
             connection, request, Refused("ConsumerNotFound", "the consumer is closed: nothing was acknowledged")

@@ -129,7 +129,7 @@ def _compile(pattern: str) -> "re2.Pattern":
     try:
         return re2.compile(pattern.partition("://")[2] or pattern)
     except re2.error as error:
-        raise Refused("NotAllowedError", f"the pattern does not parse: {error}") from error
+        raise Refused("NotAllowedError", f"invalid pattern: {error}") from error
 
 
 def _matched(topic: str) -> str:

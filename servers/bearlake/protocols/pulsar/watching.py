@@ -18,7 +18,7 @@ async def watch(connection: Connection, request: CommandWatchTopicList) -> bytes
     if known is not None:
         connection.context.watchers.remove(known)
     if len(connection.watchers) >= limit:
-        raise Overloaded(f"the connection watches {limit} lists of topics, which is the limit")
+        raise Overloaded(f"the connection has reached its limit of {limit} topic list watchers")
     watcher = Watcher(connection, request)
     connection.watchers[watcher.id] = watcher
     connection.context.watchers.add(watcher)

@@ -78,7 +78,7 @@ def of_http(request: web.Request, error: web.HTTPException) -> Problem:
     """Translate aiohttp's error for a request that matches no route."""
     allowed = error.headers.get("Allow")
     if error.status == 404:
-        hint = f": no route {request.path[:100]}, /openapi.json has all"
+        hint = f": no route {request.path[:100]}; /openapi.json lists all routes"
     else:
         hint = f": {request.method} {request.path[:100]}: expected {allowed}" if allowed else ""
     return Problem(error.status, error.status, f"HTTP {error.status} {error.reason}{hint}")
@@ -96,9 +96,7 @@ def partition_not_found(name: str, index: int) -> Problem:
 
 def consumer_not_found() -> Problem:
     """Error 40403."""
-    return Problem(
-        404, 40403, "Consumer instance not found: it was never here, or was deleted, or expired; create it again"
-    )
+    return Problem(404, 40403, "Consumer instance not found: it never existed, was deleted or expired; create it again")
 
 
 def answer(problem: Problem, content_type: str = JSON_TYPE) -> web.Response:

@@ -83,7 +83,7 @@ class Writing:
             async with asyncio.timeout(self._wait_ms / 1000):
                 await relieved.wait()
         except TimeoutError as error:
-            raise Overloaded("too much is waiting to be written, come back later") from error
+            raise Overloaded("too many bytes are waiting to be written; retry later") from error
 
     def require(self, who: Principal, view: StreamView) -> None:
         """Raise `Denied` unless `who` may write to the stream."""
@@ -161,11 +161,11 @@ def error_of(verdict: int) -> BearlakeError | None:
 _ERRORS: dict[int, Callable[[], BearlakeError]] = {
     Verdict.NOT_FOUND: lambda: NotFound("the stream was deleted"),
     Verdict.FENCED: lambda: Fenced("a newer epoch of this producer exists"),
-    Verdict.TERMINATED: lambda: Conflict("the stream is terminated: it takes no more records"),
+    Verdict.TERMINATED: lambda: Conflict("the stream is terminated and accepts no more records"),
     Verdict.OUT_OF_ORDER: lambda: Conflict("a record before this one is missing"),
-    Verdict.UNKNOWN_PRODUCER: lambda: Conflict("the producer is forgotten: it must start a new epoch"),
-    Verdict.NOT_STORED: lambda: Unavailable("the object store did not take the records; nothing was stored"),
-    Verdict.SERVER_FENCED: lambda: Unavailable("this server stops, ask another one; nothing was stored"),
+    Verdict.UNKNOWN_PRODUCER: lambda: Conflict("the producer has expired: it must start a new epoch"),
+    Verdict.NOT_STORED: lambda: Unavailable("the object store did not store the records; nothing was stored"),
+    Verdict.SERVER_FENCED: lambda: Unavailable("this server is stopping; nothing was stored: retry at another server"),
 }
 
 

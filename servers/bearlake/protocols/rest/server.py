@@ -104,7 +104,7 @@ class RestServer:
                 await self._site.stop_accepting()
                 await until(lambda: not self._guard.open_count)
         except TimeoutError:
-            log.warning("draining took too long", extra={"requests": self._guard.open_count})
+            log.warning("draining exceeded its deadline", extra={"requests": self._guard.open_count})
 
     def _is_in_use(self) -> bool:
         """Return whether clients may still send requests: over an open connection, or to a consumer instance with their positions."""

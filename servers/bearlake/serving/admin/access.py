@@ -23,23 +23,23 @@ class AdminSettings:
     """The admin API: streams, servers, settings, metrics and health over HTTP."""
 
     host: str = "127.0.0.1"
-    """Address to bind. Anything but a loopback address needs a token."""
+    """Address to bind. Any address other than loopback requires a token."""
     port: int = 9644
-    """Port to bind; 0 takes a free one."""
+    """Port to bind; 0 selects a free port."""
     advertised_host: str = ""
-    """Host that others are told; empty: `host`, or the machine's name when that means all addresses."""
+    """Host that other processes connect to; empty: `host`, or the name of the machine if `host` means all addresses."""
     token_file: str = ""
-    """File with the bearer token (at least 16 characters); empty: the variable BEARLAKE_ADMIN_TOKEN, if it is set. A file that changes is
-    read again within a second."""
+    """File with the bearer token (at least 16 characters); empty: the variable BEARLAKE_ADMIN_TOKEN, if it is set. A changed file is read
+    again within a second."""
     token_overlap_ms: int = 600_000
-    """How long the token before is accepted beside one that was found in the file. Longer than a Secret takes to reach all pods (about two
-    minutes); 0 refuses a leaked one at once."""
+    """How long the previous token is accepted after a new token was found in the file. Longer than a Secret takes to reach all pods (about
+    two minutes); 0 rejects a leaked token at once."""
     request_bytes_max: int = 1024 * 1024
     """Largest request body."""
     request_timeout_ms: int = 30_000
     """Longest time for one request."""
     request_count_max: int = 64
-    """Requests at once; further ones are told to come back."""
+    """Concurrent requests; further requests are answered with 503."""
     health_timeout_ms: int = 5_000
     """Time in which the metadata store must answer for the server to count as healthy."""
 

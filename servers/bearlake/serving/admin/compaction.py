@@ -38,7 +38,7 @@ class CompactionRoutes:
         router.add_post("/v1/compaction/tasks/{id}/retry", self.retry)
 
     async def backlog(self, request: web.Request) -> web.Response:
-        """Bytes, records and seconds that wait for compaction, in all and per stream (largest first); with `streams`, of these only."""
+        """Show the bytes, records and seconds that wait for compaction, in total and per stream (largest first), of all or some streams."""
         limit = _number(request, "limit", 100, 1, PAGE_COUNT_MAX)
         patterns = _patterns(request)
         found, quarantined_counts = await self._backlog.now()
@@ -71,7 +71,7 @@ class CompactionRoutes:
         )
 
     async def commits(self, request: web.Request) -> web.Response:
-        """How often streams were compacted or merged and when last, in all and per stream (newest first); with `streams`, of these only."""
+        """Show how often streams were compacted or merged and when last, in total and per stream (newest first), of all or some streams."""
         limit = _number(request, "limit", 100, 1, PAGE_COUNT_MAX)
         patterns = _patterns(request)
         found = await self._commits.now()
@@ -103,7 +103,7 @@ class CompactionRoutes:
         return await self._metadata.tasks.backlog(), quarantined
 
     async def tasks(self, request: web.Request) -> web.Response:
-        """One page of tasks by id; `next` is the `after` of the next page, null behind the last one."""
+        """List tasks by id, one page; `next` is the `after` of the next page, null on the last page."""
         limit = _number(request, "limit", 100, 1, PAGE_COUNT_MAX)
         after = _number(request, "after", 0, 0, 2**62)
         name = request.query.get("stream")
@@ -118,7 +118,7 @@ class CompactionRoutes:
         )
 
     async def retry(self, request: web.Request) -> web.Response:
-        """Let a task that was quarantined be claimed again."""
+        """Retry a quarantined task."""
         text = request.match_info["id"]
         if not text.isdecimal():
             raise Invalid(f"task {text}: expected a number")

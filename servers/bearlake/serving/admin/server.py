@@ -89,11 +89,11 @@ class AdminServer:
         await self._site.close()
 
     async def _livez(self, request: web.Request) -> web.Response:
-        """The process turns its loop: all that a restart could mend."""
+        """Check that the event loop runs, the only fault that a restart cures."""
         return web.json_response({"status": "alive"})
 
     async def _healthz(self, request: web.Request) -> web.Response:
-        """Whether the metadata store and the event loop answer."""
+        """Check that the metadata store and the event loop answer."""
         start = time.perf_counter()
         try:
             async with asyncio.timeout(self._settings.health_timeout_ms / 1000):
@@ -105,17 +105,17 @@ class AdminServer:
         return web.json_response({"status": "ok", "log_position": position, "metadata_ms": round(milliseconds, 3)})
 
     async def _readyz(self, request: web.Request) -> web.Response:
-        """Whether the server takes work."""
+        """Check that the server accepts work."""
         if not self.is_ready:
             return problems.answer(problems.problem(503, "Not ready", "the server is starting or draining"))
         return web.json_response({"status": "ready"})
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        """Metrics in Prometheus' text format."""
+        """Get metrics in Prometheus' text format."""
         return web.Response(body=metrics.expose(), headers={"Content-Type": metrics.CONTENT_TYPE})
 
     async def _servers(self, request: web.Request) -> web.Response:
-        """Live servers."""
+        """List the live servers."""
         return web.json_response({"servers": [self._shown(server) for server in self._live_servers.live()]})
 
     def _shown(self, server: Server) -> dict[str, object]:
@@ -131,5 +131,5 @@ class AdminServer:
         }
 
     async def _show_config(self, request: web.Request) -> web.Response:
-        """All settings with unit, source and meaning, without secrets."""
+        """List all settings with unit, source and meaning, without secrets."""
         return web.json_response({"settings": self._config()})

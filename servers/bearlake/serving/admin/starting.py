@@ -37,7 +37,7 @@ class StartingServer:
             await runner.cleanup()
 
     async def _livez(self, request: web.Request) -> web.Response:
-        """Answer 200: the process runs."""
+        """Check that the process runs."""
         return web.json_response({"status": "alive"})
 
     async def _not_ready(self, request: web.Request) -> web.Response:

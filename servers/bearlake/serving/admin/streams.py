@@ -45,9 +45,9 @@ class StreamRoutes:
         router.add_get("/v1/streams/{name}/partitions", self.partitions)
 
     async def list(self, request: web.Request) -> web.Response:
-        """One page of streams by name; `next` is the `after` of the next page, null behind the last one.
+        """List streams by name, one page; `next` is the `after` of the next page, null on the last page.
 
-        With `usage=true` each has the records and bytes that are readable now; a page then has fewer streams if these have many partitions.
+        With `usage=true`, each stream has its readable records and bytes; a page of streams with many partitions is then shorter.
         """
         limit = _limit(request)
         after, prefix = request.query.get("after", ""), request.query.get("prefix", "")
@@ -74,12 +74,12 @@ class StreamRoutes:
         return found
 
     async def describe(self, request: web.Request) -> web.Response:
-        """One stream, as the metadata store has it now."""
+        """Get one stream, as currently stored."""
         stream = await self._streams.metadata.streams.get(request.match_info["name"])
         return web.json_response(_shown(StreamView(stream)))
 
     async def partitions(self, request: web.Request) -> web.Response:
-        """One page of a stream's partitions with offsets and sizes, the truth as of now."""
+        """List a stream's partitions with their current offsets and sizes, one page."""
         view = StreamView(await self._streams.metadata.streams.get(request.match_info["name"]))
         start = _number(request.query.get("after", "-1"), "after", -1, view.partition_count) + 1
         end = min(start + _limit(request), view.partition_count)
@@ -112,7 +112,7 @@ class StreamRoutes:
         return await _each(await _items(request), models.NEW_STREAM, one, 201)
 
     async def alter(self, request: web.Request) -> web.Response:
-        """Set and unset configs of streams, and grow them."""
+        """Set and unset configs of streams, and add partitions."""
 
         async def one(item: StreamChange) -> dict[str, Any]:
             view = await self._streams.resolve(ADMIN, Operation.ALTER, item.name)
@@ -124,17 +124,15 @@ class StreamRoutes:
         return await _each(await _items(request), models.STREAM_CHANGE, one, 200)
 
     async def delete(self, request: web.Request) -> web.Response:
-        """Delete streams: their names are free at once, their bytes go later. They stand in the query, or in a body as in other batches.
+        """Delete streams. Their names are free at once; their bytes are deleted later. The query or the body names the streams.
 
-        One with an `id` is deleted if it is the stream of that id: another one, which was made under its name since, stays (404).
+        An item with an `id` deletes only the stream of this id, not a newer stream of the same name (404).
         """
 
         async def one(item: StreamToDelete) -> dict[str, Any]:
             view = await self._streams.resolve(ADMIN, Operation.DELETE, item.name)
             if item.id is not UNSET and str(view.stream.id) != item.id:
-                raise NotFound(
-                    f"there is no stream {item.name!r} with the id {item.id}: this one has the id {view.stream.id}"
-                )
+                raise NotFound(f"stream {item.name!r} has the id {view.stream.id}, not {item.id}")
             await self._streams.delete(ADMIN, view.stream)
             return {}
 
@@ -143,14 +141,14 @@ class StreamRoutes:
         else:
             items = [Raw(json.dumps({"name": name}).encode()) for name in request.query.getall("name", [])]
         if not items:
-            raise Invalid("name at least one stream: DELETE /v1/streams?name=a&name=b")
+            raise Invalid("expected at least one stream name: DELETE /v1/streams?name=a&name=b")
         return await _each(items, models.STREAM_TO_DELETE, one, 200)
 
 
 async def _items(request: web.Request) -> list[Raw]:
     """Return the items of the batch in the request's body, unchecked. Raises `Malformed`, `Misfit`, `TooLarge`, `Invalid`."""
     if request.content_type != "application/json":
-        raise Invalid("send JSON, with Content-Type: application/json")
+        raise Invalid("expected JSON with Content-Type: application/json")
     return models.ITEMS.read(await request.read()).streams
 
 

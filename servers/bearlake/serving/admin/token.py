@@ -49,7 +49,9 @@ class AdminToken:
         try:
             token = read_token_file(self._file)
         except Invalid as error:
-            log.warning("the admin token's file has changed and cannot be used", extra={"error": str(error)})
+            log.warning(
+                "cannot use the changed admin token file; keeping the current token", extra={"error": str(error)}
+            )
             return
         if token != self._token:
             self._before, self._token = self._token, token

@@ -116,7 +116,9 @@ class GroupClient:
                 self._remember(group, named)
                 outdated_count += 1
                 if outdated_count > RESEND_COUNT_MAX:
-                    raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, "other requests came first") from outdated
+                    raise GroupRefusal(
+                        Problem.COORDINATOR_UNAVAILABLE, "too many concurrent requests about the group"
+                    ) from outdated
                 if outdated_count > 1:
                     await self._pause(outdated_count)
                     named = self._revisions.get(group, named)
@@ -178,7 +180,7 @@ class GroupClient:
         try:
             status, content = await self._send(f"{server}/v1/groups/{verb}", json.dumps(document).encode(), waits)
             if status not in (200, 202, 409, 412):
-                raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, f"{server} answers {status} to {verb}")
+                raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, f"{server} answered {verb} with status {status}")
             answer: Document = json.loads(content)
             if status == 409:
                 outcome = "refused"
@@ -299,4 +301,4 @@ def _read(unpack: Callable[[Document], T], answer: Document) -> T:
     try:
         return unpack(answer)
     except (KeyError, TypeError, ValueError, Corrupt) as error:
-        raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, f"answer of a coordinator: {error!r}") from error
+        raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, f"malformed answer of a coordinator: {error!r}") from error

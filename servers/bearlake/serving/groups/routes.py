@@ -110,7 +110,7 @@ class GroupRoutes:
 
         async def run(request: web.Request) -> web.Response:
             if self._open_count >= REQUEST_COUNT_MAX:
-                raise Overloaded("too many requests at once, come back later")
+                raise Overloaded("too many concurrent requests; retry later")
             self._open_count += 1
             try:
                 try:

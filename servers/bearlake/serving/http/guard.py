@@ -33,7 +33,7 @@ class TooManyRequests(Exception):
     """The server has reached its limit of requests or connections."""
 
     def __init__(self) -> None:
-        super().__init__("too many requests at once, come back later")
+        super().__init__("too many concurrent requests; retry later")
 
 
 class TimedOut(Exception):

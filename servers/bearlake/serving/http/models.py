@@ -25,7 +25,7 @@ __all__ = ["UNSET", "Meta", "Misfit", "Raw", "UnsetType", "field"]
 
 T = TypeVar("T")
 
-_HALF_PAIR = "the body: half a surrogate pair has no UTF-8"
+_HALF_PAIR = "the body: an unpaired surrogate cannot be encoded as UTF-8"
 
 
 class Model(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

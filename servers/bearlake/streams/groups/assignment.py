@@ -63,7 +63,7 @@ def decode_assignment(assignment: bytes) -> Partitions:
             (size,) = _INT32.unpack_from(assignment, position)
             position += _INT32.size
             if not 0 <= size * _INT32.size <= len(assignment) - position:
-                raise struct.error(f"{size} partitions of {name!r}")
+                raise struct.error(f"stream {name!r} with {size} partitions")
             found[name] = list(struct.unpack_from(f">{size}i", assignment, position))
             position += size * _INT32.size
     except (struct.error, UnicodeDecodeError) as error:
@@ -106,5 +106,5 @@ def _read_string(data: bytes, position: int) -> tuple[str, int]:
     (size,) = _LENGTH.unpack_from(data, position)
     position += _LENGTH.size
     if not 0 <= size <= len(data) - position:
-        raise struct.error(f"text of {size} bytes")
+        raise struct.error(f"a string of {size} bytes")
     return data[position : position + size].decode(), position + size

@@ -106,7 +106,7 @@ class Ownership:
         except NotFound:
             return
         except BearlakeError as error:
-            log.warning("unused group not deleted", extra={"group": name, "error": repr(error)})
+            log.warning("cannot delete an unused group", extra={"group": name, "error": repr(error)})
 
     async def drain(self) -> None:
         """Stop taking groups and release all: see `give_up_all`."""
@@ -116,7 +116,7 @@ class Ownership:
     async def hand_over(self) -> None:
         """Release all groups if this server may no longer coordinate groups."""
         if self._owned and not self._may_take():
-            log.info("groups are handed over", extra={"groups": len(self._owned)})
+            log.info("handing over groups", extra={"groups": len(self._owned)})
             await self.give_up_all()
 
     async def give_up_all(self) -> None:
@@ -216,7 +216,7 @@ class Ownership:
             metrics.LEASE_ACQUIRES.labels("refused").inc()
             raise GroupRefusal(Problem.NOT_COORDINATOR, str(error)) from error
         except BearlakeError as error:
-            log.warning("group not loaded", extra={"group": name, "error": repr(error)})
+            log.warning("cannot load a group", extra={"group": name, "error": repr(error)})
             raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, str(error)) from error
         metrics.LEASE_ACQUIRES.labels("taken").inc()
         rebalancer = Rebalancer(
@@ -247,7 +247,7 @@ class Ownership:
         try:
             await self._write(owned, name, lambda: self._metadata.groups.save(snapshot, owned.lease))
         except GroupRefusal as refusal:
-            log.warning("group not saved", extra={"group": name, "why": str(refusal)})
+            log.warning("cannot save a group", extra={"group": name, "why": str(refusal)})
             owned.rebalancer.save_failed(ticket)
         except Exception as error:  # noqa: BLE001 - boundary: one group, whose members wait for an answer
             fault(log, "save a group", error)
@@ -292,7 +292,9 @@ class Ownership:
                 while name in self._unsettled:
                     await asyncio.shield(self._settling.get(name) or self._begin_to_settle(name))
         except (BearlakeError, TimeoutError) as error:
-            raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, f"a write has no outcome yet: {error!r}") from error
+            raise GroupRefusal(
+                Problem.COORDINATOR_UNAVAILABLE, f"outcome of an earlier write unknown: {error!r}"
+            ) from error
 
     def _begin_to_settle(self, name: str) -> "asyncio.Task[None]":
         task = self._settling[name] = asyncio.get_running_loop().create_task(self._write_nothing(name))
@@ -304,7 +306,7 @@ class Ownership:
         try:
             await self._settle(name)
         except GroupRefusal as refusal:
-            log.info("a failed write is not settled", extra={"group": name, "why": str(refusal)})
+            log.info("the outcome of a failed write is still unknown", extra={"group": name, "why": str(refusal)})
 
     async def _write_nothing(self, name: str) -> None:
         given_up = self._unsettled[name]
@@ -323,7 +325,7 @@ class Ownership:
         try:
             await self._metadata.leases.release(lease)
         except BearlakeError as error:
-            log.warning("lease not released, it ends with this server", extra={"group": name, "error": repr(error)})
+            log.warning("cannot release a lease; it ends with this server", extra={"group": name, "error": repr(error)})
         finally:
             if self._releasing.get(name) is asyncio.current_task():
                 del self._releasing[name]

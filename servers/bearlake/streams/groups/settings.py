@@ -12,22 +12,23 @@ class GroupSettings:
     session_timeout_max_ms: int = 1_800_000
     """Largest session timeout (ms) that a member may ask for."""
     initial_rebalance_delay_ms: int = 0
-    """Wait (ms) for more members before the first rebalance of an empty group; saves rebalances when many start at once."""
+    """Wait (ms) for more members before the first rebalance of an empty group; saves rebalances if many members start at once."""
     size_max: int = 10_000
     """Members of one group."""
     revision_count_max: int = 10_000
-    """Members and partitions per group whose last request is remembered, so that late forwarded requests about them are refused. With more,
-    forwarded requests need another round trip more often."""
+    """Members and partitions per group whose last request is remembered, so that late forwarded requests about them are refused. Beyond the
+    limit, forwarded requests need another round trip more often."""
     count_max: int = 100_000
-    """Groups that one server coordinates at once; more are refused until some fall idle."""
+    """Groups that one server coordinates at once; more are refused until some are idle."""
     offset_metadata_bytes_max: int = 4_096
-    """Largest text (bytes) that a committed offset may carry."""
+    """Largest metadata string (bytes) of a committed offset."""
     idle_ms: int = 600_000
-    """Time (ms) after which an empty group is given up by its coordinator; its offsets stay, and without any it is deleted."""
+    """Time (ms) after which a coordinator releases an empty group. The group's offsets stay; a group without offsets is deleted."""
     coordinator_wait_ms: int = 15_000
-    """Time (ms) that a member in this server looks for its group's coordinator after that one died or moved. Must be longer than
-    `server.timeout_ms`, or a member is told of a death that it could have waited for."""
+    """Time (ms) for which a member on this server looks for a new coordinator after the coordinator of its group failed or moved. Must be
+    longer than `server.timeout_ms`; otherwise the member gets an error although a new coordinator is about to take over."""
     peer_answer_ms: int = 5_000
-    """Time (ms) in which a coordinator in another server must answer; joins and syncs are asked again for as long as it says to wait."""
+    """Time (ms) in which a coordinator on another server must answer. Joins and syncs are sent again for as long as the coordinator tells
+    them to wait."""
     peer_waits_max: int = 1_024
-    """Joins and syncs of this server's members that wait at one other server at once."""
+    """Joins and syncs of members on this server that wait at one other server at once."""

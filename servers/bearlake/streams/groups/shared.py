@@ -171,7 +171,7 @@ class Groups:
             return self._own
         there = self._peers.reach(server) if server is not None else None
         if server is None or there is None:
-            raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, f"no server is known that coordinates group {name!r}")
+            raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, f"no known server coordinates group {name!r}")
         if len(self._known) >= self.settings.count_max:
             self._known.clear()
         self._known[name] = server

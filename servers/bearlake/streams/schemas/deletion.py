@@ -83,7 +83,7 @@ class Remover:
             unset = self._store.set_config if state.rules[0].config is not None else self._store.set_mode
             with suppress(Conflict):
                 await unset(key, None, revision=state.revision)
-        raise Unavailable(f"the subject {names.shown(key)} changes all the time")
+        raise Unavailable(f"too many concurrent changes to subject {names.shown(key)}")
 
 
 def existing(state: SubjectState) -> SubjectState:

@@ -116,14 +116,14 @@ def check_metadata(metadata: Document | None) -> None:
         return
     properties, tags, sensitive = (metadata.get(name) for name in ("properties", "tags", "sensitive"))
     if not (properties is None or (isinstance(properties, dict) and _are_texts(properties.values()))):
-        raise Invalid("the metadata's properties are not an object of texts")
+        raise Invalid("metadata.properties: expected an object of strings")
     if not (
         tags is None
         or (isinstance(tags, dict) and all(isinstance(one, list) and _are_texts(one) for one in tags.values()))
     ):
-        raise Invalid("the metadata's tags are not an object of lists of texts")
+        raise Invalid("metadata.tags: expected an object of lists of strings")
     if not (sensitive is None or (isinstance(sensitive, list) and _are_texts(sensitive))):
-        raise Invalid("the metadata's sensitive properties are not a list of texts")
+        raise Invalid("metadata.sensitive: expected a list of strings")
 
 
 def check_rule_set(rule_set: Document | None) -> None:
@@ -133,7 +133,7 @@ def check_rule_set(rule_set: Document | None) -> None:
         if found is not None and not (
             isinstance(found, list) and all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in found)
         ):
-            raise Invalid(f"the {name} of the rule set are not a list of rules with names")
+            raise Invalid(f"ruleSet.{name}: expected a list of rules with names")
 
 
 def _are_texts(values: Iterable[object]) -> bool:

@@ -253,7 +253,7 @@ class Schemas:
             own = ((schema.metadata if schema else None) or {}).get("properties") or {}
             if schema and properties.items() <= own.items():
                 return SchemaVersion(subject=state.subject, number=row.number, is_deleted=row.is_deleted, schema=schema)
-        raise VersionNotFound("Version not found: none has this metadata")
+        raise VersionNotFound("Version not found: no version has this metadata")
 
     async def referrers(self, who: Principal, subject: str, version: int) -> Sequence[int]:
         """Return the ids of schemas with live versions that reference this version. Raises `SubjectNotFound`, `VersionNotFound`."""

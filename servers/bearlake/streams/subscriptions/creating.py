@@ -36,4 +36,4 @@ async def refuse_deletions(store: CursorStore, partition: PartitionKey, lease: L
 
 def changing(partition: PartitionKey) -> Unavailable:
     """Return the error to raise after `ATTEMPTS_MAX` attempts; nothing was changed."""
-    return Unavailable(f"subscriptions of partition {partition} are created and deleted all the time")
+    return Unavailable(f"too many concurrent creations and deletions of subscriptions of partition {partition}")

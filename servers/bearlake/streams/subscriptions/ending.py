@@ -37,7 +37,9 @@ class Endings:
         self._subscriptions = subscriptions
         self._retry_pause_ms = retry_pause_ms
         self._wake = asyncio.Event()
-        self._outage = Outage(log, "ends of streams not looked up, trying again", "ends of streams looked up again")
+        self._outage = Outage(
+            log, "cannot look up the ends of streams; retrying", "looking up the ends of streams works again"
+        )
 
     def look(self) -> None:
         """Check soon: a stream has changed, or a consumer has attached."""

@@ -75,7 +75,7 @@ class Feeder:
         self._wake = asyncio.Event()
         self._tail: asyncio.Timeout | None = None
         self._tail_offset = -1
-        self._outage = Outage(log, "a subscription cannot read, trying again", "a subscription reads again")
+        self._outage = Outage(log, "a subscription cannot read; retrying", "a subscription reads again")
         self._task = surroundings.start(self._run())
 
     def poke(self, *, is_forced: bool = False) -> None:
@@ -101,7 +101,7 @@ class Feeder:
         """Queue the acknowledgement of an entry with an unknown extent; the task looks it up. Raises `Overloaded`: too many wait."""
         if len(self._unresolved) >= self._settings.unresolved_ack_count_max:
             metrics.SUBSCRIPTION_ACKS_DROPPED.inc()
-            raise Overloaded(f"{len(self._unresolved)} acknowledgements wait for a look into the log")
+            raise Overloaded(f"{len(self._unresolved)} acknowledgements already wait for a read of the log")
         self._unresolved.append(_Unresolved(member, ack, is_through))
         self._taken_count += 1
         self.poke(is_forced=True)
@@ -119,7 +119,7 @@ class Feeder:
                         self._resolved = asyncio.get_running_loop().create_future()
                     await asyncio.shield(self._resolved)
         except TimeoutError:
-            raise Unavailable(f"acknowledgements wait for a look into the log for more than {wait_ms} ms") from None
+            raise Unavailable(f"acknowledgements waited more than {wait_ms} ms for a read of the log") from None
 
     def _answer_resolved(self, error: BearlakeError | None = None) -> None:
         resolved, self._resolved = self._resolved, None
@@ -144,7 +144,7 @@ class Feeder:
                 self._on_failed(Closed.DELETED)
                 return
             except Corrupt:
-                log.exception("a subscription meets damaged entries", extra={"partition": self._partition})
+                log.exception("a subscription read damaged entries", extra={"partition": self._partition})
                 self._on_failed(Closed.FAILED)
                 return
             except BearlakeError as error:

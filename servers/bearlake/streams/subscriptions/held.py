@@ -45,7 +45,7 @@ class HeldPartition:
         Raises `Fenced` once the partition is released: the server never saves under a released lease.
         """
         if self.is_left:
-            raise Fenced(f"this server has given up partition {self.partition}")
+            raise Fenced(f"this server has released partition {self.partition}")
         known = self.subscriptions.get(stored.name)
         if known is not None:
             return known

@@ -95,7 +95,7 @@ class Holdings:
         task = self._opening.get(partition)
         if task is None:
             if len(self._held) + len(self._opening) >= self._settings.partition_count_max:
-                raise Overloaded(f"this server dispatches {len(self._held)} partitions already")
+                raise Overloaded(f"this server has reached its limit of {len(self._held)} dispatched partitions")
             task = self._opening[partition] = asyncio.get_running_loop().create_task(self._take(partition))
             task.add_done_callback(noticed(log, "take a partition"))
             task.add_done_callback(lambda _: self._opening.pop(partition, None))
@@ -192,7 +192,7 @@ class Holdings:
             after = await self._cursors.deletion_count(saved.partition)
             held = self._held.get(saved.partition)
             if held is None or saved.is_over:
-                raise Fenced(f"the subscription {saved.name!r} was deleted, or is another server's")
+                raise Fenced(f"the subscription {saved.name!r} was deleted or taken over by another server")
             try:
                 await self._cursors.delete(saved.partition, {saved.name: saved.generation}, saved.lease, after=after)
             except Conflict:
@@ -208,11 +208,13 @@ class Holdings:
     def unsaved(self, saved: SavedCursor) -> None:
         """Handle a cursor that is missing in the store: close its consumers, which attach again and recreate it."""
         held = self._held.get(saved.partition)
-        error = Unavailable(f"the cursor {saved.name!r} is not stored any more")
+        error = Unavailable(f"the cursor {saved.name!r} is no longer stored")
         if held is None:
             saved.end(error)
         elif not saved.is_over:
-            log.warning("a cursor is not stored any more", extra={"partition": saved.partition})
+            log.warning(
+                "a cursor is missing from the store; its consumers attach again", extra={"partition": saved.partition}
+            )
             self._end(held, saved, error)
 
     def _end(self, held: HeldPartition, saved: SavedCursor, error: BearlakeError) -> None:
@@ -257,7 +259,7 @@ class Holdings:
         partition = held.partition
         if self._held.get(partition) is held:
             del self._held[partition]
-            log.warning("another server has taken a partition over", extra={"partition": partition})
+            log.warning("another server took over a partition", extra={"partition": partition})
             metrics.SUBSCRIPTION_PARTITIONS_LOST.inc()
             held.end(Closed.FENCED, Fenced(f"another server dispatches partition {partition}"))
 
@@ -325,13 +327,16 @@ class Holdings:
                     break
                 await asyncio.gather(*map(self._saver.flushed, dirty))
         except BearlakeError as error:
-            log.warning("cursors not saved when giving up", extra={"partition": held.partition, "error": repr(error)})
+            log.warning(
+                "cannot save cursors before releasing a partition",
+                extra={"partition": held.partition, "error": repr(error)},
+            )
 
     async def _release(self, partition: PartitionKey) -> None:
         try:
             await self._release_former(partition)
         except BearlakeError as error:
-            log.warning("lease not released, trying again", extra={"partition": partition, "error": repr(error)})
+            log.warning("cannot release a lease; retrying", extra={"partition": partition, "error": repr(error)})
 
     async def close(self) -> None:
         """Stop; closes the consumers so that they attach to other servers."""
@@ -340,5 +345,5 @@ class Holdings:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         for held in self.all():
-            held.end(Closed.MOVED, Fenced("this server stops"))
+            held.end(Closed.MOVED, Fenced("this server is stopping"))
         self._held.clear()

@@ -54,7 +54,7 @@ class KeyShared(Pool):
         else:
             slots = self._slots
             if member.spec.is_out_of_order_allowed is self._is_order_kept:
-                raise Overlap("the subscription's consumers disagree on whether order may be given up")
+                raise Overlap("the consumers of a subscription must agree on whether out-of-order delivery is allowed")
         slots.add(member, member.spec.name, member.spec.sticky_ranges)
         self._slots = slots
         self._is_order_kept = not member.spec.is_out_of_order_allowed

@@ -80,7 +80,9 @@ class SavedCursor:
             elif error is not None:
                 future.set_exception(error)
             elif not self.is_whole:
-                future.set_exception(Overloaded(f"the cursor {self.name!r} has too many holes to be saved whole"))
+                future.set_exception(
+                    Overloaded(f"the cursor {self.name!r} has too many acknowledged ranges to store them all")
+                )
             else:
                 future.set_result(None)
         self.waiters = left
@@ -122,18 +124,18 @@ class Saver:
     async def flushed(self, saved: SavedCursor) -> None:
         """Return when the cursor's current state is saved. Raises `Fenced`, `Overloaded`, `Unavailable`."""
         if saved.is_over:
-            raise Fenced(f"the cursor {saved.name!r} is not this server's any more")
+            raise Fenced(f"the cursor {saved.name!r} is no longer held by this server")
         if saved.is_dirty:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             saved.waiters.append((saved.cursor.version, waiter))
             self.moved(saved, is_urgent=True)
             await waiter
         elif not saved.is_whole:
-            raise Overloaded(f"the cursor {saved.name!r} has too many holes to be saved whole")
+            raise Overloaded(f"the cursor {saved.name!r} has too many acknowledged ranges to store them all")
 
     async def run(self) -> None:
         """Save until cancelled."""
-        outage = Outage(log, "cursors not saved, trying again", "cursors are saved again")
+        outage = Outage(log, "cannot save cursors; retrying", "saving cursors works again")
         while True:
             await self._any.wait()
             try:

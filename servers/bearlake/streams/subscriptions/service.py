@@ -102,7 +102,7 @@ class SubscriptionService(Subscriptions):
         try:
             async with asyncio.TaskGroup() as self._group:
                 self._group.create_task(self._saver.run(), name="save cursors")
-                self._group.create_task(self._look_round(), name="give up idle partitions")
+                self._group.create_task(self._look_round(), name="release idle partitions")
                 self._group.create_task(self._endings.run(), name="find the ends of terminated streams")
         finally:
             self._group = None
@@ -136,7 +136,7 @@ class SubscriptionService(Subscriptions):
         if spec.sticky_ranges and spec.type is not SubscriptionType.KEY_SHARED:
             raise Invalid(f"sticky ranges in a {spec.type.value} subscription")
         if self._attached_count >= self.settings.consumer_count_max:
-            raise Overloaded(f"this server has {self._attached_count} consumers already")
+            raise Overloaded(f"this server has reached its limit of {self._attached_count} consumers")
         if not spec.is_durable:
             found = await self._open_local(partition, subscription, spec)
             try:
@@ -166,7 +166,9 @@ class SubscriptionService(Subscriptions):
         self, held: HeldPartition, name: str, position: int, properties: Mapping[str, str]
     ) -> Subscription:
         if len(held.subscriptions) >= self.settings.subscription_per_partition_max:
-            raise Overloaded(f"partition {held.partition} has {len(held.subscriptions)} subscriptions already")
+            raise Overloaded(
+                f"partition {held.partition} has reached its limit of {len(held.subscriptions)} subscriptions"
+            )
         mark = _STORED_POSITIONS.get(position, position)
         return await self._holdings.create(held, name, mark, properties)
 
@@ -218,7 +220,7 @@ class SubscriptionService(Subscriptions):
         """Move the subscription to an offset, as `Attachment.seek` does."""
         offset = _clamp(offset, await self._bounds(subscription.partition))
         if subscription.saved is not None and subscription.saved.is_over:
-            raise Fenced(f"partition {subscription.partition} is not this server's any more")
+            raise Fenced(f"partition {subscription.partition} is no longer held by this server")
         subscription.reset(offset)
         await self.flush(subscription)
 
@@ -323,7 +325,7 @@ class SubscriptionService(Subscriptions):
     def _start(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         if self._group is None:
             work.close()
-            raise Unavailable("this server does not dispatch now")
+            raise Unavailable("the dispatcher of this server is not running")
         return self._group.create_task(work)
 
     async def _bounds(self, partition: PartitionKey) -> PartitionBounds:
@@ -333,7 +335,7 @@ class SubscriptionService(Subscriptions):
         return bounds
 
     async def _look_round(self) -> None:
-        outage = Outage(log, "leases and streams not looked up, trying again", "leases and streams looked up again")
+        outage = Outage(log, "cannot look up leases and streams; retrying", "looking up leases and streams works again")
         while True:
             await asyncio.sleep(min(self.settings.idle_ms / 4000, LOOK_ROUND_S_MAX))
             self._attached_count = self._consumer_count

@@ -122,7 +122,7 @@ class StickySlots(Slots[T]):
     @override
     def add(self, who: T, name: str, ranges: Sequence[tuple[int, int]]) -> None:
         if not ranges:
-            raise Overlap("the subscription has sticky consumers: one without slots of its own cannot join it")
+            raise Overlap("the subscription has sticky consumers: a consumer without slots of its own cannot join it")
         wanted = sorted(ranges)
         if any(not 0 <= start < end <= SLOT_COUNT for start, end in wanted):
             raise Invalid(f"sticky ranges {wanted}: expected 0 <= start < end <= {SLOT_COUNT}")

@@ -83,9 +83,11 @@ class Subscription:
         """Attach a consumer; `on_closed` is called when it is closed. Raises `Busy`, `Overlap`, `Overloaded`, `Invalid`."""
         machine = self.machine or self._new_machine(spec.type, reader)
         if machine.type is not spec.type:
-            raise Busy(f"the subscription's consumers use it as {machine.type.value}, not as {spec.type.value}")
+            raise Busy(f"the subscription has consumers of type {machine.type.value}, not {spec.type.value}")
         if len(machine.members) >= self._around.settings.consumer_per_subscription_max:
-            raise Overloaded(f"the subscription {self.name!r} has {len(machine.members)} consumers already")
+            raise Overloaded(
+                f"the subscription {self.name!r} has reached its limit of {len(machine.members)} consumers"
+            )
         member = Member(spec, consumer)
         machine.add(member)
         self._closers[member] = on_closed
@@ -184,7 +186,7 @@ class Subscription:
 
     def _resolve(self, member: Member, ack: EntryAck, *, is_through: bool) -> None:
         if self._feeder is None:
-            raise Unavailable(f"nothing is read for the subscription {self.name!r} any more")
+            raise Unavailable(f"the subscription {self.name!r} is closed")
         self._feeder.resolve(member, ack, is_through=is_through)
 
     def redeliver(self, member: Member, bases: Sequence[int] | None) -> None:

@@ -269,7 +269,7 @@ def test_what_has_no_schema_is_unsupported():
         codec.request(4, 0)
     with pytest.raises(Unsupported, match="API key 4"):
         codec.versions(4)
-    with pytest.raises(Unsupported, match="Fetch version 3: versions 4 to 18"):
+    with pytest.raises(Unsupported, match="Fetch version 3: expected version 4 to 18"):
         codec.response(1, 3)
     with pytest.raises(Unsupported, match="API key 9999"):
         codec.read_request_header(memoryview(bytes.fromhex("270f 0000 00000000 ffff")))

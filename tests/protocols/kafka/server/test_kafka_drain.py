@@ -1,4 +1,4 @@
-"""A server that drains: clients go elsewhere without a failed request; alone, it finishes what it has and closes."""
+"""A draining server: clients move to other servers without a failed request; a single server finishes its requests and closes."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""Clients that break the protocol, flood, stall or do not read: they harm their own connection and nobody else's."""
+"""Clients that break the protocol, flood, stall or do not read: they affect only their own connection."""
 
 import asyncio
 import random
@@ -43,7 +43,7 @@ MALFORMED = {
     "tls": bytes.fromhex("16030100f6010000f20303") + bytes(60),
     "api that nobody has": header(999, 0) + bytes(8),
     "negative api": header(-1, 0) + bytes(8),
-    "api that is not served": header(24, 0) + bytes(8),
+    "api that is not supported": header(24, 0) + bytes(8),
     "version above": header(3, 14) + bytes(8),
     "negative version": header(3, -1) + bytes(8),
     "fetch version below": header(1, 3) + bytes(8),

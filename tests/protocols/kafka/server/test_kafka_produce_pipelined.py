@@ -99,7 +99,7 @@ async def test_batches_that_the_commit_refuses_have_their_own_errors(kafka):
 
 
 async def test_a_producer_that_expired_hears_so_with_the_log_start_offset(kafka):
-    """Java asks again for ever while it does not know the start offset (TransactionManager.canRetry)."""
+    """Java retries without end while it does not know the start offset (TransactionManager.canRetry)."""
     client = await kafka.client()
     await kafka.create("t")
     metadata = kafka.streams.metadata

@@ -29,9 +29,7 @@ class Codec:
     def __init__(self, key: ApiKey, kind: str, version: int) -> None:
         api = load(key)
         if version not in api.versions:
-            raise Unsupported(
-                f"{api.name} version {version}: versions {api.versions[0]} to {api.versions[-1]} have a schema"
-            )
+            raise Unsupported(f"{api.name} version {version}: expected version {api.versions[0]} to {api.versions[-1]}")
         self.key = key
         self.version = version
         self.is_flexible = api.is_flexible(version)

@@ -205,7 +205,7 @@ class _Decoder:
                         self.value(one, f"{found}.{one.name}")
                         self.flush()
                         with source.block(f"if p != {end}:"):
-                            source.line("raise Malformed('a tagged field has not the size that it announces')")
+                            source.line("raise Malformed('a tagged field does not have its announced size')")
                 source.line(f"p = {end}")
 
     def least(self, one: Field, *, is_element: bool = False) -> int:

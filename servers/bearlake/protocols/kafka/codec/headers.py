@@ -50,7 +50,7 @@ def read_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
         if length >= 0:
             position += length
             if position > len(frame):
-                raise Malformed(f"{length} bytes of client id announced, {len(frame) - 10} left")
+                raise Malformed(f"client id of {length} bytes announced, but only {len(frame) - 10} bytes left")
             client_id = str(frame[10:position], "utf-8")
         api_key, flexible_from = _known_api(key)
         if version >= flexible_from:

@@ -69,7 +69,7 @@ def refuse_length(length: int, left: int) -> None:
     if length < 0:
         raise Malformed("null is not allowed here")
     if length > left:
-        raise Malformed(f"{length} bytes announced, {left} left")
+        raise Malformed(f"{length} bytes announced, but only {left} left")
     raise Malformed(f"{length} bytes exceed the limit of {STRING_BYTES_MAX}")
 
 
@@ -79,7 +79,7 @@ def refuse_count(count: int, left: int, budget: int) -> None:
         raise Malformed("null is not allowed here")
     if budget < 0 and count <= left:
         raise Malformed(f"{count} more elements exceed the limit of {ELEMENTS_MAX} per message")
-    raise Malformed(f"{count} elements announced, {left} bytes left")
+    raise Malformed(f"{count} elements announced, but only {left} bytes left")
 
 
 def refuse_tags(count: int) -> None:

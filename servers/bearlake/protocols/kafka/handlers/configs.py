@@ -219,7 +219,7 @@ def _changes(changes: Sequence[IncrementalAlterConfigsRequest.Config], present: 
     """The configs to set and to unset. Raises `BadConfig`, `Invalid`."""
     names = [change.name for change in changes]
     if len(set(names)) != len(names):
-        raise Invalid("a config stands more than once in the request")
+        raise Invalid("a config is given more than once in the request")
     wanted: dict[str, str] = {}
     unset: set[str] = set()
     for change in changes:
@@ -227,7 +227,7 @@ def _changes(changes: Sequence[IncrementalAlterConfigsRequest.Config], present: 
             unset.add(change.name)
             continue
         if change.value is None:
-            raise Invalid(f"{change.name}: a value is expected")
+            raise Invalid(f"{change.name}: expected a value")
         if change.config_operation == ConfigOperation.SET:
             wanted[change.name] = change.value
         elif change.config_operation in (ConfigOperation.APPEND, ConfigOperation.SUBTRACT):
@@ -240,7 +240,7 @@ def _changes(changes: Sequence[IncrementalAlterConfigsRequest.Config], present: 
 def _edit_list(present: Mapping[str, str], change: IncrementalAlterConfigsRequest.Config) -> str:
     config = stream_configs.BY_NAME.get(change.name)
     if config is None or config.type is not ConfigType.LIST:
-        raise BadConfig(f"{change.name} is not a list: append and subtract need one")
+        raise BadConfig(f"{change.name} is not a list; append and subtract require a list")
     assert change.value is not None
     items = [item for item in stream_configs.value(present, change.name).split(",") if item]
     edits = [item.strip() for item in change.value.split(",") if item.strip()]

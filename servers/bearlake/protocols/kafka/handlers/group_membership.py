@@ -57,7 +57,7 @@ async def _find(context: KafkaContext, caller: Caller, key: str, key_type: int) 
     if key_type != KEY_TYPE_GROUP:
         # The code must not be retriable: transactional clients would retry for a minute.
         answer.error_code = ErrorCode.INVALID_REQUEST
-        answer.error_message = f"coordinator type {key_type}: only groups (0) have coordinators here"
+        answer.error_message = f"coordinator type {key_type}: only groups (0) have coordinators"
         return answer
     if not may_describe(context, caller, key):
         answer.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED

@@ -225,7 +225,7 @@ async def describe_cluster(
     if request.endpoint_type != ENDPOINT_TYPE_BROKERS:
         return DescribeClusterResponse(
             error_code=ErrorCode.UNSUPPORTED_VERSION,
-            error_message="there are no separate controllers: ask for brokers",
+            error_message="there are no controller endpoints: request broker endpoints",
         )
     brokers = []
     everybody = all_of(context, caller)

@@ -73,7 +73,7 @@ class Refusal:
 NOT_LEADER = Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this server is draining: refresh the metadata")
 UNKNOWN = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 DENIED = Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-NO_TRANSACTIONS = Refusal(ErrorCode.INVALID_REQUEST, "transactions are not served: send without a transactional id")
+NO_TRANSACTIONS = Refusal(ErrorCode.INVALID_REQUEST, "transactions are not supported: send without a transactional id")
 
 
 class ProduceCall:

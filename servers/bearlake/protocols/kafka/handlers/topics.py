@@ -48,7 +48,7 @@ async def create(context: KafkaContext, caller: Caller, request: CreateTopicsReq
     for topic in {topic.name: topic for topic in request.topics}.values():
         try:
             if counts[topic.name] > 1:
-                raise Refused(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} stands more than once in the request")
+                raise Refused(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is given more than once in the request")
             answers.append(await _create(context, caller, topic, request.validate_only))
         except Refused as refused:
             answers.append(
@@ -70,7 +70,7 @@ async def _create(
     count = _partition_count(context, topic)
     configs = {config.name: config.value for config in topic.configs if config.value is not None}
     if len(configs) < len(topic.configs):
-        raise Refused(ErrorCode.INVALID_CONFIG, "a config has no value, or stands more than once")
+        raise Refused(ErrorCode.INVALID_CONFIG, "a config has no value or is given more than once")
     try:
         check_name(topic.name)
     except Invalid as error:
@@ -191,7 +191,7 @@ async def create_partitions(
         results.append(answer)
         try:
             if counts[topic.name] > 1:
-                raise Refused(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} stands more than once in the request")
+                raise Refused(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is given more than once in the request")
             await _grow(context, caller, topic, request.validate_only)
         except Refused as refused:
             answer.error_code, answer.error_message = refused.code, str(refused)

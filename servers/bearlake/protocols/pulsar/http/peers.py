@@ -42,7 +42,7 @@ class Peers:
         """GET a JSON object from the server that dispatches a partition, as named by `error`. Raises as `send`."""
         found = await self._ask(error, "GET", path, None)
         if not isinstance(found, dict):
-            raise Unavailable("another server answered something else than an object")
+            raise Unavailable("another server answered with JSON that is not an object")
         return found
 
     async def send(self, error: NotHolder, method: str, path: str, body: bytes) -> None:
@@ -66,11 +66,11 @@ class Peers:
         except (aiohttp.ClientError, TimeoutError) as failure:
             raise Unavailable(f"server {address} did not answer: {failure!r}") from failure
         if len(content) > ANSWER_BYTES_MAX or response.status // 100 not in (2, 4):
-            raise Unavailable(f"server {address} answered {response.status}")
+            raise Unavailable(f"server {address} answered with status {response.status}")
         try:
             found = json.loads(content) if content else None
         except ValueError as failure:
-            raise Unavailable(f"server {address} answered no JSON") from failure
+            raise Unavailable(f"server {address} did not answer with JSON") from failure
         if response.status >= 400:
             raise Problem(response.status, str(found.get("reason")) if isinstance(found, dict) else "refused")
         return found

@@ -35,13 +35,13 @@ _MIB = 1024 * 1024
 _INT_MAX = (1 << 31) - 1
 _ALWAYS = "ALWAYS_COMPATIBLE"
 _REASONS = {
-    "messageTTL": "messages without acknowledgement stay as long as retention says; `expire-messages` acknowledges them",
-    "backlogQuota": "a backlog costs what the stream keeps anyway: set its retention",
-    "backlogQuotaMap": "a backlog costs what the stream keeps anyway: set its retention",
-    "persistence": "messages are in the object store, which replicates",
+    "messageTTL": "unacknowledged messages stay until retention deletes them; `expire-messages` acknowledges them",
+    "backlogQuota": "a backlog needs no space beyond the retained messages: set the retention",
+    "backlogQuotaMap": "a backlog needs no space beyond the retained messages: set the retention",
+    "persistence": "the object store replicates the messages",
     "maxMessageSize": "set `max.message.bytes` of the stream, or `pulsar.message_bytes_max` of the servers",
-    "compactionThreshold": "topics are not compacted by keys",
-    "offloadPolicies": "everything is in the object store from the beginning",
+    "compactionThreshold": "there is no key compaction",
+    "offloadPolicies": "all messages are in the object store from the beginning",
     "replication": "there is one cluster",
     "permissions": "there is no authentication",
     "schemaCompatibilityStrategy": "set it for topics (`pulsar-admin topicPolicies`), or for all in the schema registry",
@@ -199,7 +199,7 @@ class PolicyRoutes:
     async def _topic(self, request: web.Request, operation: Operation) -> Topic:
         topic = await paths.topic_of(self._context, request, operation)
         if not paths.is_whole_topic(topic):
-            raise Problem(405, f"{topic.name} is a partition: policies are those of the whole topic")
+            raise Problem(405, f"{topic.name} is a partition: policies apply to the whole topic only")
         return topic
 
     async def _alter(self, request: web.Request, wanted: Mapping[str, str], *unset: str) -> web.Response:
@@ -240,7 +240,7 @@ def _retention_in(asked: object) -> dict[str, str]:
     if not minutes or not size:
         raise Problem(
             412,
-            "retention 0 removes what is acknowledged at once: here messages stay by time and size, acknowledged or not",
+            "retention 0 (delete acknowledged messages at once) is not supported: time and size alone decide how long messages stay",
         )
     return {
         RETENTION_MS: "-1" if minutes < 0 else str(minutes * _MINUTE_MS),

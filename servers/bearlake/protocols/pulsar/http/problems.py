@@ -55,7 +55,7 @@ def of_error(error: errors.BearlakeError) -> Problem:
 
 def not_served(what: str, reason: str = "") -> Problem:
     """A problem with status 501; `reason` says why, and what to do instead."""
-    return Problem(501, f"{what}: not served here" + (f"; {reason}" if reason else ""))
+    return Problem(501, f"{what}: not supported" + (f"; {reason}" if reason else ""))
 
 
 def answer(problem: Problem) -> web.Response:

@@ -107,7 +107,7 @@ async def _schema_in(request: web.Request) -> Schema:
         )
     text, properties = body.get("schema", body.get("data")) or "", body.get("properties") or {}
     if not isinstance(text, str) or not isinstance(properties, dict):
-        raise Problem(422, "expected a schema that is text, and properties that are an object")
+        raise Problem(422, "expected a schema of type string, and properties of type object")
     return Schema(
         type=number,  # type: ignore[arg-type]  # its number
         schema_data=_content_of(number, text),

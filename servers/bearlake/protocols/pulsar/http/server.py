@@ -70,7 +70,7 @@ class PulsarHttpServer:
             async with asyncio.timeout(deadline_ms / 1000):
                 await until(lambda: not self._guard.open_count)
         except TimeoutError:
-            log.warning("draining took too long", extra={"requests": self._guard.open_count})
+            log.warning("draining exceeded its deadline", extra={"requests": self._guard.open_count})
 
     async def close(self) -> None:
         """Close the listener and connections; requests in progress get one second to finish."""

@@ -154,5 +154,5 @@ def _properties(asked: object) -> Mapping[str, str]:
     if found is None:
         return {}
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-        raise Problem(400, "expected properties as an object of texts")
+        raise Problem(400, "expected properties as an object of strings")
     return found

@@ -90,7 +90,10 @@ class TopicRoutes:
         if not paths.names_whole(topic):
             raise Problem(409, f"Topic {topic.name} is not partitioned")
         if count < topic.view.partition_count:
-            raise Problem(406, f"{count} partitions: topic {topic.name} has {topic.view.partition_count}")
+            raise Problem(
+                406,
+                f"{count} partitions: expected at least {topic.view.partition_count}, the current count of topic {topic.name}",
+            )
         if count > topic.view.partition_count:
             if topic.view.stream.configs.get(PARTITIONED) is None:
                 await self._context.streams.change(ANONYMOUS, topic.view.stream, lambda _: ({PARTITIONED: "true"}, ()))
@@ -101,7 +104,7 @@ class TopicRoutes:
         """Terminate a topic, so that it accepts no more messages; return the id of its last message."""
         topic = await paths.topic_of(self._context, request, Operation.ALTER)
         if topic.is_partitioned:
-            raise Problem(405, f"{topic.name}: a partitioned topic is terminated as such, with all its partitions")
+            raise Problem(405, f"{topic.name}: a partitioned topic can be terminated only as a whole")
         await self._context.streams.terminate(ANONYMOUS, topic.view.stream)
         return web.json_response(await shown.last_message(self._context, topic))
 
@@ -119,9 +122,9 @@ class TopicRoutes:
     async def _delete(self, request: web.Request) -> web.Response:
         topic = await paths.topic_of(self._context, request, Operation.DELETE)
         if not paths.is_whole_topic(topic):
-            raise Problem(409, f"{topic.name} is a partition: a topic is deleted with all its partitions")
+            raise Problem(409, f"{topic.name} is a partition: a topic can be deleted only with all its partitions")
         if paths.names_whole(topic):
-            raise Problem(409, f"{topic.name} is a partitioned topic, to be deleted as such")
+            raise Problem(409, f"{topic.name} is a partitioned topic: delete it as a partitioned topic")
         return await self._remove(topic.view, is_forced=paths.flag(request, "force"))
 
     async def _delete_partitioned(self, request: web.Request) -> web.Response:

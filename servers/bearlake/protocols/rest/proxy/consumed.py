@@ -77,7 +77,7 @@ def _problem(one: Consumed, form: Format, error: Unfit | Denied) -> Problem:
     place = f"the record at offset {one.offset} of {one.topic}-{one.partition} cannot be shown as {form.value}"
     if isinstance(error, Denied):
         return Problem(403, 40301, f"{place}: {error}")
-    return Problem(500, 50002, f"Kafka error: {place}: {error}. Read it in binary format, or seek behind it")
+    return Problem(500, 50002, f"Kafka error: {place}: {error}. Read the record in binary format, or seek past it")
 
 
 def _first_offsets(rest: Sequence[Consumed]) -> dict[Partition, int]:

@@ -49,9 +49,9 @@ class Consumers:
         if self.has(*key):
             raise name_taken(config.name)
         if self.is_draining:
-            raise Problem(503, 50003, "this server stops, and no other one is there")
+            raise Problem(503, 50003, "this server is stopping, and no other server is available")
         if len(self._instances) >= self._settings.consumer_count_max:
-            raise Problem(429, 429, f"this server has {len(self._instances)} consumer instances, which is its limit")
+            raise Problem(429, 429, f"this server has reached its limit of {len(self._instances)} consumer instances")
         client = (f"rest-{config.name}", client_host)
         member = GroupMember(self._streams.groups, self._streams.catalog, config.group, client, self._settings)
         consumer = self._instances[key] = Consumer(self._streams, config, member, self._settings, self._spawn)
@@ -108,7 +108,7 @@ class Consumers:
         except (BearlakeError, GroupRefusal) as error:
             if not consumer.is_away:
                 group = consumer.config.group
-                log.warning("consumer instance lost touch with its group", extra={"group": group, "error": repr(error)})
+                log.warning("a consumer instance cannot reach its group", extra={"group": group, "error": repr(error)})
             consumer.is_away = True
         else:
             consumer.is_away = False
@@ -147,7 +147,9 @@ class Consumers:
             async with asyncio.timeout(_CLOSE_S):
                 await consumer.close()
         except (BearlakeError, GroupRefusal, TimeoutError) as error:
-            log.warning("consumer instance not closed", extra={"group": consumer.config.group, "error": repr(error)})
+            log.warning(
+                "cannot close a consumer instance", extra={"group": consumer.config.group, "error": repr(error)}
+            )
 
     def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)

@@ -117,9 +117,9 @@ def json_in(value: Any, what: str) -> bytes | None:
     except RecursionError as error:
         raise Problem(422, 422, f"{what}: nested too deeply") from error
     except UnicodeEncodeError as error:
-        raise Problem(422, 422, f"{what}: text with a half surrogate pair has no UTF-8") from error
+        raise Problem(422, 422, f"{what}: the text has an unpaired surrogate, which UTF-8 cannot encode") from error
     except ValueError as error:
-        raise Problem(422, 422, f"{what}: a number is too large for JSON's readers") from error
+        raise Problem(422, 422, f"{what}: a number is too large for JSON") from error
 
 
 def encode(form: Format, value: bytes | None) -> bytes | None:
@@ -131,8 +131,8 @@ def encode(form: Format, value: bytes | None) -> bytes | None:
     try:
         return json.dumps(json.loads(value, parse_constant=_refuse)).encode("ascii")
     except (ValueError, RecursionError) as error:
-        raise Unfit(f"it is no JSON: {error}") from error
+        raise Unfit(f"not valid JSON: {error}") from error
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")

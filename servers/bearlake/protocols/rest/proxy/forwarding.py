@@ -203,5 +203,5 @@ def _is_absent(answer: web.Response) -> bool:
 
 def _away() -> Problem:
     return Problem(
-        503, 50003, "the server of this consumer instance does not answer; if it is gone, others will say so soon"
+        503, 50003, "the server of this consumer instance does not answer; retry until its registration has lapsed"
     )

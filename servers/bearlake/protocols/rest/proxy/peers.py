@@ -98,7 +98,7 @@ class Peers:
         except Unreachable:
             return False
         if answer.status == 503:
-            raise Problem(503, 50003, "another server, which may have this consumer instance, has too much to do")
+            raise Problem(503, 50003, "another server, which may hold this consumer instance, is overloaded")
         return answer.status == 204
 
     async def _send(
@@ -139,7 +139,7 @@ class Peers:
             raise Unreachable(str(error)) from error
         except (aiohttp.ClientError, TimeoutError) as error:
             outcome = "lost"
-            raise Problem(503, 50003, "the server of this consumer instance went away") from error
+            raise Problem(503, 50003, "the server that holds this consumer instance did not answer") from error
         finally:
             metrics.REST_FORWARDED.labels(outcome).inc()
 
@@ -155,14 +155,14 @@ class Peers:
 
     def _tell_unreachable(self, server: Server, error: Exception) -> None:
         if server.ref.node_id not in self._unreachable:
-            log.info("another REST server cannot be reached", extra={"server": server.name, "error": str(error)})
+            log.info("cannot reach another REST server", extra={"server": server.name, "error": str(error)})
         self._unreachable &= {other.ref.node_id for other in self.others()}
         self._unreachable.add(server.ref.node_id)
 
     def _tell_distrust(self, server: Server, error: Exception) -> None:
         if not self._is_distrust_told:
             log.warning(
-                "cannot verify another REST server, so its consumer instances are reached there only",
+                "cannot verify another REST server; not forwarding requests for its consumer instances",
                 extra={"server": server.name, "error": str(error)},
             )
         self._is_distrust_told = True

@@ -128,7 +128,7 @@ class ProduceRoutes:
 def parse_index(text: str) -> int:
     """Parse a partition index from a path. Raises `Problem` (404)."""
     if not (text.isascii() and text.isdigit() and len(text) < 11 and int(text) <= models.INT32_MAX):
-        raise Problem(404, 404, f"HTTP 404 Not Found: {text[:20]!r} is no partition number")
+        raise Problem(404, 404, f"HTTP 404 Not Found: {text[:20]!r} is not a partition number")
     return int(text)
 
 

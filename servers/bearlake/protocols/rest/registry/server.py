@@ -55,7 +55,7 @@ class RegistryServer:
                     )
                 )
         except TimeoutError:
-            log.warning("draining took too long", extra={"requests": self._guard.open_count})
+            log.warning("draining exceeded its deadline", extra={"requests": self._guard.open_count})
 
     async def close(self) -> None:
         """Close listeners and connections; open requests get one second to finish. Idempotent, and safe without `start`."""

@@ -92,7 +92,7 @@ class AppendRoutes:
         if not body and not state.closes(request):
             raise Problem(400, 400, "the body is empty")
         if body and "Content-Type" not in request.headers:
-            raise Problem(400, 400, "Content-Type: expected that of the stream")
+            raise Problem(400, 400, "Content-Type: expected the content type of the stream")
         return await self._appending.undisturbed(self._append(request, view, index, body, claim, seen))
 
     # -- internal ------------------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ class AppendRoutes:
             if not records:
                 return _Done(None, _echo(claim.epoch, claim.sequence), is_last=True)
             # The previous append has arrived in the meantime: retry.
-        raise Overloaded("this producer's appends come in another order all the time")
+        raise Overloaded("too many concurrent appends of this producer")
 
     async def _is_known(self, order: _Order, partition: PartitionKey, claim: Claim) -> bool:
         """Return whether the commit would reject the append. Checked so that a retry is not mistaken for an old `Stream-Seq`."""
@@ -200,7 +200,7 @@ class AppendRoutes:
         if last.epoch < 0 and order.seen < last.floor:
             # Otherwise the next request is as stale, if this server's follower is stuck.
             self._writing.heard(last.floor)
-            raise Unavailable("the producer was forgotten meanwhile; the records may or may not be stored")
+            raise Unavailable("the producer expired concurrently; the records may or may not be stored")
 
     async def _answer_closed(
         self, view: StreamView, index: int, claim: Claim | None, *, closes_only: bool

@@ -104,7 +104,7 @@ class Appending:
                 await self._streams.alter(INTERNAL, view.stream, changes, [])
             except Conflict:
                 continue
-        raise Conflict(f"stream {view.name} changes all the time")
+        raise Conflict(f"too many concurrent changes to stream {view.name}")
 
     async def now(self, view: StreamView) -> StreamView:
         """Return the stream's current state in the store. Raises `NotFound` if it is deleted."""

@@ -71,7 +71,7 @@ class CreateRoutes:
             except AlreadyExists:
                 known = await self._known(name)
         if known is None or (status == 200 and not self._is_same(known, wanted)):
-            raise Problem(409, 409, f"stream {name} exists with another content type, end, origin or state")
+            raise Problem(409, 409, f"stream {name} exists with a different content type, end, origin or state")
         end = lineage.base_of(known) + await self._appending.end(known, 0)
         headers = {"Content-Type": state.content_type(known), "Stream-Next-Offset": state.token(end)}
         if state.is_closed(known):
@@ -157,13 +157,13 @@ def _lifetime(request: web.Request) -> dict[str, str]:
     """Return the expiry configs that the headers request. Raises `Problem` (400)."""
     ttl, expires_at = request.headers.get("Stream-TTL"), request.headers.get("Stream-Expires-At")
     if ttl is not None and expires_at is not None:
-        raise Problem(400, 400, "Stream-TTL and Stream-Expires-At: expected one of them")
+        raise Problem(400, 400, "Stream-TTL and Stream-Expires-At: expected at most one of them")
     if ttl is not None:
         return {lifetimes.TTL: str(state.whole_number(ttl, "Stream-TTL"))}
     if expires_at is None:
         return {}
     if lifetimes.parse_time(expires_at) is None:
-        raise Problem(400, 400, "Stream-Expires-At: expected a time of RFC 3339, as 2030-01-31T12:00:00Z")
+        raise Problem(400, 400, "Stream-Expires-At: expected an RFC 3339 time, such as 2030-01-31T12:00:00Z")
     return {lifetimes.EXPIRES_AT: expires_at}
 
 

@@ -69,7 +69,7 @@ class Follower:
         view = self._streams.catalog.peek_number(stream_number(self.partition))
         if view is not None:
             if lifetimes.is_marked(view, lifetimes.DELETED):
-                raise Problem(410, 410, f"stream {self._name} is deleted; only its forks are left")
+                raise Problem(410, 410, f"stream {self._name} is deleted; only its forks remain")
             await self._lifetimes.use(view)
         # Check for the close before reading, so that the read covers everything written before the close.
         self._was_closed = view is not None and state.is_closed(view)
@@ -92,10 +92,10 @@ class Follower:
         if isinstance(fetched.error, NotFound) and piece is self._pieces[-1]:
             raise Problem(404, 404, f"no stream {self._name}")
         if isinstance(fetched.error, NotFound):
-            raise Problem(410, 410, f"offset: the stream that this one is a fork of, {piece.name}, is gone")
+            raise Problem(410, 410, f"offset: the source of this fork, {piece.name}, is deleted")
         if isinstance(fetched.error, OutOfRange):
             start = piece.base + fetched.error.start
-            raise Problem(410, 410, f"offset: records before {state.token(start)} are gone")
+            raise Problem(410, 410, f"offset: records before {state.token(start)} are deleted")
         if fetched.error is not None:
             raise fetched.error
         end = closed_end if piece.end is None else piece.end - piece.base

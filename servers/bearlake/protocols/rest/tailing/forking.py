@@ -52,14 +52,16 @@ def place_of(request: web.Request) -> Place | None:
     source, offset = headers.get("Stream-Forked-From"), headers.get("Stream-Fork-Offset")
     if source is None:
         if offset is not None or "Stream-Fork-Sub-Offset" in headers:
-            raise Problem(400, 400, "Stream-Fork-Offset and Stream-Fork-Sub-Offset: expected with Stream-Forked-From")
+            raise Problem(
+                400, 400, "Stream-Fork-Offset and Stream-Fork-Sub-Offset: expected only with Stream-Forked-From"
+            )
         return None
     match = _SOURCE.fullmatch(unquote(source)) if len(source) <= _LENGTH_MAX else None
     if match is None:
         raise Problem(400, 400, "Stream-Forked-From: expected a path, /v1/stream/{name}")
     at = None if offset is None else state.parse_token(offset)
     if offset is not None and at is None:
-        raise Problem(400, 400, "Stream-Fork-Offset: expected one that this server gave")
+        raise Problem(400, 400, "Stream-Fork-Offset: expected an offset that a server returned")
     part = state.whole_number(headers.get("Stream-Fork-Sub-Offset", "0"), "Stream-Fork-Sub-Offset")
     return Place(match[1], match[2], at, part)
 
@@ -90,7 +92,7 @@ class Forking:
                 raise Problem(409, 409, str(problem)) from problem
             raise
         if content_type is not None and state.media_type(content_type) != state.media_type(state.content_type(source)):
-            raise Problem(409, 409, f"stream {name}, the source, has content type {state.content_type(source)}")
+            raise Problem(409, 409, f"the source stream {name} has content type {state.content_type(source)}")
         pieces = await lineage.pieces_of(self._streams.catalog, source, index)
         bounds = await self._streams.bounds([piece.partition for piece in pieces])
         start, end = lineage.bounds_of(pieces, bounds, state.closed_end(source, index))
@@ -105,7 +107,7 @@ class Forking:
             value = await self._value(FetchRange(piece.partition, offset - piece.base, 1))
             base, first = self._cut(value, offset, part)
         if base > end or (part and base == offset and not first):
-            raise Problem(400, 400, f"Stream-Fork-Sub-Offset: there is less than {part} behind the offset")
+            raise Problem(400, 400, f"Stream-Fork-Sub-Offset: {part} reaches beyond the end of the source")
         return Origin(source, Fork(source.stream.number, index, offset, part, base), first)
 
     async def tell(self, source: StreamView, fork: StreamView) -> None:
@@ -121,7 +123,7 @@ class Forking:
             is_there = False
         if not is_there:
             await self._streams.delete(INTERNAL, fork.stream, is_unchanged=True)
-            raise Problem(409, 409, f"stream {source.name}, the source, is deleted")
+            raise Problem(409, 409, f"the source stream {source.name} is deleted")
 
     def _cut(self, value: bytes, offset: int, part: int) -> tuple[int, list[Record]]:
         """Return the fork's base and its first record, the first `part` bytes of `value`. No record if `value` is not split."""

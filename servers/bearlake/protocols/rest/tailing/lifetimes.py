@@ -88,7 +88,7 @@ class Lifetimes:
             except Problem as problem:
                 if problem.status != 404:
                     raise  # 404: the stream is gone, but a new stream may already have its name
-        raise Problem(503, 503, f"stream {name} changes all the time, come back later")
+        raise Problem(503, 503, f"too many concurrent changes to stream {name}; retry later")
 
     async def check(self, view: StreamView) -> StreamView:
         """Return the stream if it is available. Raises `Problem`: 404, 410 if only its forks remain, 503 while it is being created."""
@@ -100,9 +100,9 @@ class Lifetimes:
                     await self.remove(INTERNAL, view.name, is_due=True)
                 view = await self._renewed(view)
         if is_marked(view, DELETED):
-            raise Problem(410, 410, f"stream {view.name} is deleted; only its forks are left")
+            raise Problem(410, 410, f"stream {view.name} is deleted; only its forks remain")
         if is_marked(view, INCOMPLETE):
-            raise Problem(503, 503, f"stream {view.name} is being created, come back later")
+            raise Problem(503, 503, f"stream {view.name} is being created; retry later")
         return view
 
     async def use(self, view: StreamView) -> None:
@@ -139,11 +139,11 @@ class Lifetimes:
                 return
             except Conflict:
                 continue
-        raise Conflict(f"stream {name} changes all the time")
+        raise Conflict(f"too many concurrent changes to stream {name}")
 
     async def run(self) -> None:
         """Delete expired streams. Ends only by cancellation."""
-        outage = Outage(log, "deleting expired streams failed, trying again", "deleting expired streams works again")
+        outage = Outage(log, "deleting expired streams failed; retrying", "deleting expired streams works again")
         while True:
             await asyncio.sleep(self._sweep_ms / 1000)
             try:
@@ -169,7 +169,7 @@ class Lifetimes:
                 await self.remove(INTERNAL, view.name, is_due=True)
             except NotFound:
                 continue
-            log.info("a stream is over", extra={"stream": view.name})
+            log.info("deleted an expired stream", extra={"stream": view.name})
 
     def _look(self) -> None:
         """Find the streams that can expire, and those with forks, in this server's catalog."""

@@ -68,7 +68,7 @@ def decide(claim: Claim, last: NamedProducer) -> Decision:
 def problem_of(decision: Decision, claim: Claim, last: NamedProducer) -> Problem:
     """Build the error for a rejected append."""
     if decision is Decision.STALE_EPOCH:
-        return Problem(403, 403, f"the producer's epoch is {last.epoch} by now", {"Producer-Epoch": str(last.epoch)})
+        return Problem(403, 403, f"the producer's epoch is {last.epoch}", {"Producer-Epoch": str(last.epoch)})
     if decision is Decision.EPOCH_STARTS_AT_ZERO:
         return Problem(400, 400, "Producer-Seq: a new epoch starts at 0")
     assert decision is Decision.GAP

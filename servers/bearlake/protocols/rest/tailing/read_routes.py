@@ -69,7 +69,7 @@ class ReadRoutes:
         pieces, start, end = await self._bounds(principal_of(request), view, index)
         offset = {state.START: start, state.NOW: end}.get(asked, 0) if isinstance(asked, str) else asked
         if offset < start:
-            raise Problem(410, 410, f"offset: records before {state.token(start)} are gone")
+            raise Problem(410, 410, f"offset: records before {state.token(start)} are deleted")
         if offset > end:
             raise Problem(400, 400, f"offset: the stream ends at {state.token(end)}")
         tail = self._tails.get(view, index)
@@ -130,7 +130,7 @@ class ReadRoutes:
         pieces = await lineage.pieces_of(self._streams.catalog, view, index)
         for piece in pieces:
             if not self._streams.may(who, Operation.READ, piece.name):
-                raise Denied(f"{who} may not read from {piece.name!r}, which {view.name!r} is a fork of")
+                raise Denied(f"{who} may not read from {piece.name!r}, the source of the fork {view.name!r}")
         bounds = await self._streams.bounds([piece.partition for piece in pieces])
         try:
             return pieces, *lineage.bounds_of(pieces, bounds, state.closed_end(view, index))

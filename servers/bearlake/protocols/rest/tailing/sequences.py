@@ -65,7 +65,7 @@ class Sequences:
                 result = await write(marked, partial(_at, tail.seen))
                 if result[0] != Verdict.UNEXPECTED_OFFSET:
                     return result  # an accepted sequence is read from the log by the next append, as on all servers
-        raise Overloaded("others append all the time")
+        raise Overloaded("too many concurrent appends")
 
     async def _catch_up(self, view: StreamView, index: int, tail: Tail) -> None:
         """Read the partition up to its end."""
@@ -105,7 +105,7 @@ class Sequences:
             if await self._note(view, index, tail):
                 return
             tail.seen = -1
-        raise Overloaded("the stream changes all the time")
+        raise Overloaded("too many concurrent changes to the stream")
 
     async def _note(self, view: StreamView, index: int, tail: Tail) -> bool:
         """Store this server's state in the config. Returns False if the config has changed since `view`."""

@@ -152,17 +152,17 @@ def parse_offset(request: web.Request, *, is_required: bool) -> str | int:
     """Parse the query's offset: a number, `START` or `NOW`. Raises `Problem` (400)."""
     given = request.query.getall("offset", [])
     if len(given) > 1:
-        raise Problem(400, 400, "offset: expected once")
+        raise Problem(400, 400, "offset: is given more than once")
     if not given:
         if is_required:
-            raise Problem(400, 400, "offset: expected with live")
+            raise Problem(400, 400, "offset: required with live")
         return START
     text = given[0]
     if text in (START, NOW):
         return text
     offset = parse_token(text)
     if offset is None:
-        raise Problem(400, 400, "offset: expected one that this server gave, -1 or now")
+        raise Problem(400, 400, "offset: expected an offset that a server returned, -1 or now")
     return offset
 
 

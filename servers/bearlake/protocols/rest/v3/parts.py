@@ -43,7 +43,7 @@ def part(found: models.Part | None, name: str) -> Part:
     given = [field for field in _SCHEMA_FIELDS if getattr(found, field) is not None]
     if kind in _PLAIN_TYPES:
         if given:
-            raise Problem(400, 400, f"{name}.{given[0]}: type {kind} has no schema")
+            raise Problem(400, 400, f"{name}.{given[0]}: type {kind} takes no schema")
         return Part(kind, _plain(kind, data, f"{name}.data"))
     if kind is None and data is None and not given:
         return Part()
@@ -60,7 +60,7 @@ def _plain(kind: str | None, data: Any, place: str) -> bytes | None:
     try:
         return None if data is None else data.encode()
     except UnicodeEncodeError as error:
-        raise Problem(422, 422, f"{place}: text with a half surrogate pair has no UTF-8") from error
+        raise Problem(422, 422, f"{place}: the text has an unpaired surrogate, which UTF-8 cannot encode") from error
 
 
 def _choice(found: models.Part, name: str) -> Choice:
@@ -69,7 +69,7 @@ def _choice(found: models.Part, name: str) -> Choice:
     if sum(one is not None for one in (found.schema, found.schema_id, found.schema_version)) > 1:
         raise Problem(400, 400, f"{name}: only one of schema, schema_id and schema_version may be given")
     if found.schema is not None and found.type is None:
-        raise Problem(400, 400, f"{name}.type: a schema needs its type: expected one of {', '.join(_SCHEMA_TYPES)}")
+        raise Problem(400, 400, f"{name}.type: a schema requires a type: expected one of {', '.join(_SCHEMA_TYPES)}")
     return Choice(
         type=None if found.type is None else _SCHEMA_TYPES[found.type],
         text=found.schema,

@@ -95,4 +95,4 @@ def wanted(item: Any, now_ms: int) -> Wanted:
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")

@@ -34,11 +34,11 @@ class DocumentRoutes:
         self._page = _page(made)
 
     async def document(self, request: web.Request) -> web.Response:
-        """The OpenAPI document."""
+        """Get the OpenAPI document."""
         return web.Response(body=self._text, content_type="application/json")
 
     async def page(self, request: web.Request) -> web.Response:
-        """The same as a page."""
+        """Get the OpenAPI document as an HTML page."""
         return web.Response(text=self._page, content_type="text/html")
 
 

@@ -74,7 +74,7 @@ def incompatibilities(reader: AvroSchema, writer: AvroSchema) -> list[str]:
     """Return why `reader` cannot read data written with `writer`."""
     pair_count = sum(len(getattr(one, "fields", ())) ** 2 for one in avro_defaults.types_of(reader.schema))
     if pair_count > FIELD_PAIR_COUNT_MAX:
-        raise SchemaTooLarge("The records of the schema have too many fields to be compared with an earlier version's")
+        raise SchemaTooLarge("The records of the schema have too many fields to compare with an earlier version")
     checker = ReaderWriterCompatibilityChecker()  # type: ignore[no-untyped-call]
     result = checker.get_compatibility(reader.schema, writer.schema)
     if result.compatibility is not SchemaCompatibilityType.incompatible:

@@ -85,7 +85,7 @@ class Comparison:
                 return node.inner(joined)
             found = node.resolver.lookup(reference)
             node = Node(found.contents, found.resolver, node.is_modern)
-        raise SchemaTooLarge("a $ref leads through too many others")
+        raise SchemaTooLarge("a chain of $refs is too long")
 
     def _sums(self, old: Node, new: Node, path: str) -> Iterator[Change]:
         olds, news = _parts(old, SUMS), _parts(new, SUMS)

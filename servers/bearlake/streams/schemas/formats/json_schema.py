@@ -67,7 +67,7 @@ def parsed(text: str, references: Mapping[str, str]) -> JsonSchema:
     except schema_errors.SchemaError as error:
         raise InvalidSchema(f"Invalid schema of type JSON: {error.message} at {error.json_path}") from error
     except _BROKEN_REFERENCES as error:
-        raise InvalidSchema(f"Invalid schema of type JSON: a reference leads nowhere: {error}") from error
+        raise InvalidSchema(f"Invalid schema of type JSON: a reference cannot be resolved: {error}") from error
     except RecursionError as error:
         raise InvalidSchema("Invalid schema of type JSON: it is nested too deeply") from error
     return JsonSchema(
@@ -90,7 +90,7 @@ _MODERN = (specifications.DRAFT201909, specifications.DRAFT202012)
 def _specification(document: Any) -> Specification[Any]:
     """Return the draft that a schema names. Raises `InvalidSchema` if the document is not a schema."""
     if not isinstance(document, dict | bool):
-        raise InvalidSchema("Invalid schema of type JSON: a schema is an object, true or false")
+        raise InvalidSchema("Invalid schema of type JSON: expected an object, true or false")
     dialect = document.get("$schema") if isinstance(document, dict) else None
     try:
         found = specifications.specification_with(dialect) if isinstance(dialect, str) else specifications.DRAFT7

@@ -85,7 +85,7 @@ class _Comparison:
             if message.name in present:
                 self._compare_messages(name, name, f"{path}{message.name}/")
             else:
-                self.found("MESSAGE_REMOVED", f"{path}{message.name}", "the message is not there any more")
+                self.found("MESSAGE_REMOVED", f"{path}{message.name}", "the message was removed")
 
     def _compare_messages(self, old_name: str, new_name: str, path: str) -> None:
         if (old_name, new_name) in self._seen:

@@ -85,17 +85,17 @@ def text(value: Any, encoder: BinaryEncoder) -> None:
     try:
         encoder.write_utf8(value)
     except UnicodeEncodeError as error:
-        raise Unfit("text with a half surrogate pair has no UTF-8") from error
+        raise Unfit("the text has an unpaired surrogate, which UTF-8 cannot encode") from error
 
 
 def octets_of(value: Any) -> bytes:
     """Convert the characters of a text, U+0000 to U+00FF, to bytes. Raises `Unfit`."""
     if not isinstance(value, str):
-        raise Unfit(f"expected text whose characters are bytes, not {shown(value)}")
+        raise Unfit(f"expected text of characters up to U+00FF, one per byte, not {shown(value)}")
     try:
         return value.encode("iso-8859-1")
     except UnicodeEncodeError as error:
-        raise Unfit("expected text whose characters are bytes: there is one beyond U+00FF") from error
+        raise Unfit("expected text of characters up to U+00FF, one per byte") from error
 
 
 def object_of(value: Any) -> dict[str, Any]:

@@ -112,7 +112,7 @@ def _fixed(size: int) -> Read:
 def _index(decoder: BinaryDecoder, count: int, what: str) -> int:
     at = decoder.read_long()
     if not 0 <= at < count:
-        raise Unfit(f"the bytes are no value of the schema: it has no {what} {at}")
+        raise Unfit(f"the bytes are not a value of the schema: it has no {what} {at}")
     return at
 
 

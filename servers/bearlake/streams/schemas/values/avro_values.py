@@ -33,7 +33,7 @@ class AvroValues(Values):
                 return avro_primitives.octets_of(value)
             self._writer(value, BinaryEncoder(written))
         except RecursionError as error:
-            raise Unfit("it is nested too deeply") from error
+            raise Unfit("the value is nested too deeply") from error
         return written.getvalue()
 
     @override
@@ -43,9 +43,9 @@ class AvroValues(Values):
         try:
             return self._reader(BinaryDecoder(BytesIO(octets)))
         except RecursionError as error:
-            raise Unfit("it is nested too deeply") from error
+            raise Unfit("the value is nested too deeply") from error
         except (AvroException, TypeError, UnicodeDecodeError) as error:  # TypeError: an empty read in the library
-            raise Unfit(f"the bytes are no value of the schema: {error}") from error
+            raise Unfit(f"the bytes are not a value of the schema: {error}") from error
 
     @cached_property
     def _writer(self) -> avro_primitives.Write:

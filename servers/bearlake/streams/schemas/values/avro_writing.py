@@ -100,14 +100,14 @@ def _record(fields: list[tuple[str, Write, tuple[Any] | None]]) -> Write:
         members = object_of(value)
         if not members.keys() <= names:
             unknown = min(members.keys() - names)
-            raise Unfit(f"the schema has no field {unknown[:100]!r}, its fields are {', '.join(sorted(names))[:500]}")
+            raise Unfit(f"the schema has no field {unknown[:100]!r}; its fields are {', '.join(sorted(names))[:500]}")
         for name, write_field, default in fields:
             if name in members:
                 field = members[name]
             elif default is not None:
                 field = default[0]
             else:
-                raise Unfit(f"the field {name!r} is missing, and has no default")
+                raise Unfit(f"the field {name!r} is missing and has no default")
             try:
                 write_field(field, encoder)
             except Unfit as error:
@@ -125,7 +125,7 @@ def _union(branches: Mapping[str, tuple[int, Write]]) -> Write:
             encoder.write_long(branches["null"][0])
             return
         if not isinstance(value, dict) or len(value) != 1:
-            raise Unfit(f"expected a union's value, {expected[:500]}, not {shown(value)}")
+            raise Unfit(f"expected a value of the union ({expected[:500]}), not {shown(value)}")
         ((name, inner),) = value.items()
         if name not in branches or name == "null":
             raise Unfit(f"the union has no branch {name[:100]!r}: expected {expected[:500]}")

@@ -43,7 +43,7 @@ class JsonValues(Values):
             place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.instance_path)
             raise Unfit(error.message[:500], place[:500]) from error
         except (ValueError, RecursionError) as error:
-            raise Unfit(f"it is no JSON: {error}") from error
+            raise Unfit(f"not valid JSON: {error}") from error
 
     @override
     def read(self, octets: bytes) -> Any:
@@ -51,7 +51,7 @@ class JsonValues(Values):
         try:
             return json.loads(octets, parse_constant=_refuse)
         except (ValueError, RecursionError) as error:
-            raise Unfit(f"the bytes are no JSON: {error}") from error
+            raise Unfit(f"the bytes are not JSON: {error}") from error
 
     @cached_property
     def _validator(self) -> Any:
@@ -75,8 +75,8 @@ class JsonValues(Values):
         for name, document in self._schema.references.items():
             if uri == name or uri.endswith(f"/{name}"):
                 return document
-        raise ValueError(f"{uri} is not among the references")
+        raise ValueError(f"{uri} is not one of the references")
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")

@@ -39,7 +39,7 @@ class ProtobufValues(Values):
     @override
     def write(self, value: Any) -> bytes:
         if not isinstance(value, dict):
-            raise Unfit("expected an object, as the JSON of a message")
+            raise Unfit("expected a JSON object for a message")
         try:
             message = json_format.ParseDict(
                 value, self._empty([0]), descriptor_pool=self._pool, max_recursion_depth=_DEPTH_MAX
@@ -61,7 +61,7 @@ class ProtobufValues(Values):
                 descriptor_pool=self._pool,
             )
         except (json_format.Error, DecodeError, RecursionError, TypeError, ValueError) as error:
-            raise Unfit(f"the bytes are no {message.DESCRIPTOR.full_name}: {str(error)[:500]}") from error
+            raise Unfit(f"the bytes are not a {message.DESCRIPTOR.full_name}: {str(error)[:500]}") from error
 
     def _empty(self, indexes: Sequence[int]) -> Message:
         """Return an empty message of the type that the path names. Raises `Unfit`."""

@@ -30,7 +30,7 @@ def head(schema_id: int) -> bytes:
 def split(octets: bytes) -> tuple[int, bytes]:
     """Split bytes into the schema id and the rest. Raises `Unfit`."""
     if len(octets) < _HEAD.size or octets[0] != 0:
-        raise Unfit("it was not written by a serializer with a schema: it does not start with byte 0 and a schema id")
+        raise Unfit("not written by a schema serializer: expected byte 0 and a schema id at the start")
     return _HEAD.unpack_from(octets)[1], octets[_HEAD.size :]
 
 
@@ -68,7 +68,7 @@ def _number(octets: bytes, at: int) -> tuple[int, int]:
     number = shift = 0
     while shift < 35:
         if at >= len(octets):
-            raise Unfit("the message indexes are cut off")
+            raise Unfit("the message indexes are truncated")
         octet = octets[at]
         at += 1
         number |= (octet & 0x7F) << shift
