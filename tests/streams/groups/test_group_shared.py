@@ -15,7 +15,7 @@ from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.settings import GroupSettings
 from bearlake.streams.groups.shared import Groups
 from bearlake.testing.loop import virtual_time
-from fixtures.groups import RANGE
+from fixtures.groups import RANGE, ref
 from fixtures.liveness import lapse
 
 TIMEOUT_MS = 6_000
@@ -98,7 +98,7 @@ def request(**changes) -> JoinRequest:
 async def join_alone(groups: Groups) -> tuple[str, int]:
     """One member in a stable group; its id and generation."""
     joined = await groups.join("g", request())
-    await groups.sync("g", joined.member_id, None, joined.generation, (None, None), {joined.member_id: b"all"})
+    await groups.sync(ref("g", joined.member_id, None, joined.generation), (None, None), {joined.member_id: b"all"})
     return joined.member_id, joined.generation
 
 
@@ -119,13 +119,13 @@ async def test_a_member_is_one_of_the_chosen_servers_group_whichever_server_it_i
     one, two = deployment.groups
 
     member, generation = await join_alone(two)
-    await two.heartbeat("g", member, None, generation)
-    await two.commit("g", member, None, generation, {deployment.partition: CommittedOffset(offset=7)})
+    await two.heartbeat(ref("g", member, None, generation))
+    await two.commit(ref("g", member, None, generation), {deployment.partition: CommittedOffset(offset=7)})
 
     assert owners(deployment) == [True, False]
     assert set((await one.describe("g")).members) == {member}
     assert {key: value.offset for key, value in (await two.offsets("g")).items()} == {deployment.partition: 7}
-    assert await two.leave("g", member, None) == member
+    assert await two.leave(ref("g", member)) == member
     await deployment.close()
 
 
@@ -139,7 +139,7 @@ async def test_a_group_is_handed_over_when_another_server_shall_have_it_and_keep
     deployment.eligible[:] = [first]
     await asyncio.sleep(1)
 
-    await deployment.groups[1].heartbeat("g", member, None, generation)
+    await deployment.groups[1].heartbeat(ref("g", member, None, generation))
 
     assert owners(deployment) == [True, False]
     running.cancel()
@@ -153,10 +153,12 @@ async def test_a_commit_waits_for_the_successor_of_a_coordinator_that_died():
     member, generation = await join_alone(deployment.groups[1])
     await deployment.kill(first)
     committing = asyncio.create_task(
-        deployment.groups[1].commit("g", member, None, generation, {deployment.partition: CommittedOffset(offset=7)})
+        deployment.groups[1].commit(
+            ref("g", member, None, generation), {deployment.partition: CommittedOffset(offset=7)}
+        )
     )
     await asyncio.sleep(3)
-    early = committing.done(), await refused(deployment.groups[1].heartbeat("g", member, None, generation))
+    early = committing.done(), await refused(deployment.groups[1].heartbeat(ref("g", member, None, generation)))
     assert await lapse(deployment.metadata, first)
     await committing
 
@@ -174,7 +176,7 @@ async def test_a_coordinator_that_does_not_come_back_is_told_after_the_wait():
     loop = asyncio.get_running_loop()
     begun = loop.time()
 
-    problem = await refused(deployment.groups[1].commit("g", member, None, generation, {}))
+    problem = await refused(deployment.groups[1].commit(ref("g", member, None, generation), {}))
 
     assert problem is Problem.COORDINATOR_UNAVAILABLE
     assert 14 < loop.time() - begun < 17
@@ -187,7 +189,7 @@ async def test_a_coordinators_own_refusal_is_passed_on_at_once():
     await join_alone(deployment.groups[1])
     begun = asyncio.get_running_loop().time()
 
-    assert await refused(deployment.groups[1].heartbeat("g", "stranger", None, 1)) is Problem.UNKNOWN_MEMBER
+    assert await refused(deployment.groups[1].heartbeat(ref("g", "stranger", None, 1))) is Problem.UNKNOWN_MEMBER
     assert asyncio.get_running_loop().time() - begun < 0.1
     await deployment.close()
 
@@ -230,7 +232,7 @@ async def test_a_refusal_does_not_speak_for_an_attempt_whose_answer_was_lost(las
 
     there.commit = losing
     offsets = {deployment.partition: CommittedOffset(offset=7)}
-    problem = await refused(deployment.groups[1].commit("g", member, None, generation, offsets))
+    problem = await refused(deployment.groups[1].commit(ref("g", member, None, generation), offsets))
 
     assert len(asked) > 1
     assert [value.offset for value in (await deployment.groups[1].offsets("g")).values()] == [7]
@@ -244,7 +246,7 @@ async def test_a_refused_commit_is_told_as_it_is_when_no_attempt_was_lost():
     await join_alone(deployment.groups[1])
     offsets = {deployment.partition: CommittedOffset(offset=7)}
 
-    assert await refused(deployment.groups[1].commit("g", "stranger", None, 1, offsets)) is Problem.UNKNOWN_MEMBER
+    assert await refused(deployment.groups[1].commit(ref("g", "stranger", None, 1), offsets)) is Problem.UNKNOWN_MEMBER
     assert await deployment.groups[1].offsets("g") == {}
     await deployment.close()
 

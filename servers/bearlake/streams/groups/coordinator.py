@@ -12,10 +12,11 @@ Any server reads committed offsets directly from the store. Writes of offsets ca
 
 import asyncio
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from bearlake.errors import BearlakeError, NotFound
 from bearlake.metadata.model import CommittedOffset, GroupListing, PartitionKey, ServerRef
-from bearlake.streams.groups.model import Group, GroupState, Joined, JoinRequest, Synced
+from bearlake.streams.groups.model import Group, GroupState, Joined, JoinRequest, MemberRef, Synced
 from bearlake.streams.groups.owned import Owned, lease_name
 from bearlake.streams.groups.ownership import Ownership
 from bearlake.streams.groups.problems import GroupRefusal, Problem
@@ -43,7 +44,7 @@ class Coordinator(Ownership):
             raise GroupRefusal(Problem.INVALID_SESSION_TIMEOUT)
         owned = await self._open_confirmed(name, request.member_id)
         await self._settle(name)
-        owned.revisions.take(_who(owned, request.member_id, request.instance_id), revision)
+        owned.revisions.take(_subjects(owned, request.sender(name)), revision)
         joining = owned.rebalancer.join(request)
         if joining.done():
             return joining.result()
@@ -53,10 +54,7 @@ class Coordinator(Ownership):
 
     async def sync(
         self,
-        name: str,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
+        member: MemberRef,
         protocol: tuple[str | None, str | None],
         assignments: Mapping[str, bytes],
         *,
@@ -67,23 +65,24 @@ class Coordinator(Ownership):
         A coordinator that takes the group over reuses the number of a generation that was never saved. So the generation alone does not
         reveal a late sync.
         """
-        _require_name(name)
-        owned = await self._open_confirmed(name, member_id)
+        owned = await self._open_for(member)
         if revision is not None:
-            owned.revisions.check(_who(owned, member_id, instance_id), revision)
-        return await asyncio.shield(owned.rebalancer.sync(member_id, instance_id, generation, protocol, assignments))
+            owned.revisions.check(_subjects(owned, member), revision)
+        return await asyncio.shield(owned.rebalancer.sync(member, protocol, assignments))
 
-    async def heartbeat(self, name: str, member_id: str, instance_id: str | None, generation: int) -> None:
+    async def heartbeat(self, member: MemberRef) -> None:
         """Renew a member's session. Raises `GroupRefusal`."""
-        _require_name(name)
-        (await self._open_confirmed(name, member_id)).rebalancer.heartbeat(member_id, instance_id, generation)
+        (await self._open_for(member)).rebalancer.heartbeat(member)
 
-    async def leave(self, name: str, member_id: str, instance_id: str | None, *, revision: str | None = None) -> str:
+    async def leave(self, member: MemberRef, *, revision: str | None = None) -> str:
         """Remove a member; returns its id. Raises `GroupRefusal`, and `Outdated` as `join`."""
-        _require_name(name)
-        owned = await self._open_confirmed(name, member_id)
-        owned.revisions.take(_who(owned, member_id, instance_id), revision)
-        return owned.rebalancer.leave(member_id, instance_id)
+        owned = await self._open_for(member)
+        owned.revisions.take(_subjects(owned, member), revision)
+        return owned.rebalancer.leave(member)
+
+    async def _open_for(self, member: MemberRef) -> Owned:
+        _require_name(member.group)
+        return await self._open_confirmed(member.group, member.member_id)
 
     def revision(self, name: str) -> str:
         """Return the group's newest revision, for another server to name; empty if this server does not coordinate the group."""
@@ -94,10 +93,7 @@ class Coordinator(Ownership):
 
     async def commit(
         self,
-        name: str,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
+        member: MemberRef,
         offsets: Mapping[PartitionKey, CommittedOffset],
         *,
         revision: str | None = None,
@@ -106,14 +102,15 @@ class Coordinator(Ownership):
 
         Raises `GroupRefusal`, and `Outdated` as `join`.
         """
+        name = member.group
         owned = await self._open(name)
         try:
-            owned.rebalancer.check_commit(member_id, instance_id, generation)
+            owned.rebalancer.check_commit(member)
         except GroupRefusal:
             await self._confirm(name, owned)  # I14: another coordinator may know the member
             raise
         # No await from here until the write is queued, so that writes keep the order of revisions.
-        owned.revisions.take([*_who(owned, member_id, instance_id), *offsets], revision)
+        owned.revisions.take([*_subjects(owned, member), *offsets], revision)
         if not offsets:
             await self._confirm(name, owned)
         else:
@@ -186,14 +183,14 @@ class Coordinator(Ownership):
         return lease.holder if lease is not None else None
 
 
-def _who(owned: Owned, member_id: str, instance_id: str | None) -> list[str]:
+def _subjects(owned: Owned, sender: MemberRef) -> list[str]:
     """Return the member as a subject of revisions; empty for a client outside the group protocol or without a member id."""
-    if member_id == "" and instance_id is None:
+    if sender.is_anonymous:
         return []
-    member = owned.rebalancer.group.members.get(member_id)
-    if instance_id is None and member is not None:
-        instance_id = member.instance_id  # a static member may leave by its member id alone
-    return [member_subject(member_id, instance_id)]
+    member = owned.rebalancer.group.members.get(sender.member_id)
+    if sender.instance_id is None and member is not None:
+        sender = replace(sender, instance_id=member.instance_id)  # a static member may leave by its member id alone
+    return [member_subject(sender)]
 
 
 def _require_name(name: str) -> None:

@@ -13,8 +13,9 @@ KIP-394 (member ids), KIP-345 (static members), KIP-814 (a static leader skips t
 import asyncio
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
-from bearlake.streams.groups.model import Group, GroupState, Joined, JoinRequest, Member, Synced
+from bearlake.streams.groups.model import Group, GroupState, Joined, JoinRequest, Member, MemberRef, Synced
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.rounds import Rounds
 from bearlake.streams.groups.waiting import done_join, done_sync, refuse_all, refuse_join, refuse_sync
@@ -91,7 +92,7 @@ class Rebalancer(Rounds):
 
     def _rejoin(self, request: JoinRequest) -> asyncio.Future[Joined]:
         group = self.group
-        member = group.member(request.member_id, request.instance_id)
+        member = group.member(request.sender(group.name))
         is_same = member.protocols == request.protocols
         is_follower = group.leader != member.member_id
         if not member.is_new:
@@ -163,17 +164,15 @@ class Rebalancer(Rounds):
 
     def sync(
         self,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
+        ref: MemberRef,
         protocol: tuple[str | None, str | None],
         assignments: Mapping[str, bytes],
     ) -> asyncio.Future[Synced]:
         """Provide (leader) or get the assignment; the future completes when the group is saved. Raises `GroupRefusal`."""
         self._check_alive()
         group = self.group
-        member = group.member(member_id, instance_id)
-        self._check_generation(generation)
+        member = group.member(ref)
+        self._check_generation(ref.generation)
         for given, present in zip(protocol, (group.protocol_type, group.protocol_name), strict=True):
             if given is not None and given != present:
                 raise GroupRefusal(Problem.INCONSISTENT_PROTOCOL)
@@ -186,7 +185,7 @@ class Rebalancer(Rounds):
         refuse_sync(member, Problem.REBALANCE_IN_PROGRESS)
         future: asyncio.Future[Synced] = self._loop.create_future()
         member.syncing = future
-        if group.leader == member_id:
+        if group.leader == ref.member_id:
             for other in group.members.values():
                 other.assignment = assignments.get(other.member_id, b"")
             self.save_assignment()
@@ -194,41 +193,41 @@ class Rebalancer(Rounds):
 
     # -- heartbeat, commit, leave --------------------------------------------------------------------------------
 
-    def heartbeat(self, member_id: str, instance_id: str | None, generation: int) -> None:
+    def heartbeat(self, ref: MemberRef) -> None:
         """Renew the member's session. Raises `GroupRefusal`; REBALANCE_IN_PROGRESS asks the member to join again."""
         self._check_alive()
-        member = self.group.member(member_id, instance_id)
-        self._check_generation(generation)
+        member = self.group.member(ref)
+        self._check_generation(ref.generation)
         self.expect(member)
         if self.group.state is GroupState.PREPARING:
             raise GroupRefusal(Problem.REBALANCE_IN_PROGRESS)
 
-    def check_commit(self, member_id: str, instance_id: str | None, generation: int) -> None:
+    def check_commit(self, ref: MemberRef) -> None:
         """Raise `GroupRefusal` unless the member may commit offsets now; generation -1 means a client outside the group protocol."""
         self._check_alive()
         group = self.group
         if group.state is GroupState.EMPTY:
-            if generation < 0:
+            if ref.generation < 0:
                 return
             if group.generation == 0:  # the group never had a generation
                 raise GroupRefusal(Problem.ILLEGAL_GENERATION)
-        member = group.member(member_id, instance_id)
-        self._check_generation(generation)
+        member = group.member(ref)
+        self._check_generation(ref.generation)
         if group.state is GroupState.COMPLETING:
             raise GroupRefusal(Problem.REBALANCE_IN_PROGRESS)
         self.expect(member)
 
-    def leave(self, member_id: str, instance_id: str | None) -> str:
-        """Remove a member, by its instance id alone if `member_id` is empty; returns its id. Raises `GroupRefusal`."""
+    def leave(self, ref: MemberRef) -> str:
+        """Remove a member, by its instance id alone if `ref.member_id` is empty; returns its id. Raises `GroupRefusal`."""
         self._check_alive()
         group = self.group
-        if member_id in group.pending:
-            self.forget_pending(member_id)
-            return member_id
-        if member_id == "" and instance_id is not None:
-            member_id = group.static.get(instance_id, "")
-        self.remove(group.member(member_id, instance_id))
-        return member_id
+        if ref.member_id in group.pending:
+            self.forget_pending(ref.member_id)
+            return ref.member_id
+        if ref.member_id == "" and ref.instance_id is not None:
+            ref = replace(ref, member_id=group.static.get(ref.instance_id, ""))
+        self.remove(group.member(ref))
+        return ref.member_id
 
     def _check_alive(self) -> None:
         if self.group.state is GroupState.DEAD:  # released since the look-up
