@@ -11,6 +11,7 @@ from bearlake.metadata.model import CommittedOffset, PartitionKey, StreamSpec
 from bearlake.metadata.open import open_metadata
 from bearlake.streams.groups.coordinator import Coordinator
 from bearlake.streams.groups.model import GroupState, JoinRequest
+from bearlake.streams.groups.ownership import Ownership
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.settings import GroupSettings
 from bearlake.testing.loop import virtual_time
@@ -45,7 +46,8 @@ class Cluster:
         found = await registering.register(
             self.metadata.servers, name, zone=None, endpoints={}, version="", timeout_ms=TIMEOUT_MS
         )
-        return Coordinator(metadata or self.metadata, found.server, GroupSettings(**settings))
+        store = metadata or self.metadata
+        return Coordinator(store, Ownership(store, found.server, GroupSettings(**settings)))
 
     async def committed(self, group: str = "g") -> dict[PartitionKey, int]:
         return {key: value.offset for key, value in (await self.metadata.groups.offsets(group)).items()}
@@ -92,7 +94,7 @@ async def test_a_group_has_one_coordinator():
 
     assert await refused(two.heartbeat(ref("g", member, None, 1))) is Problem.NOT_COORDINATOR
     assert await refused(two.join("g", request())) is Problem.NOT_COORDINATOR
-    assert (await two.holder("g")) == one.server
+    assert (await two.holder("g")) == one.ownership.server
 
 
 @virtual_time
@@ -101,7 +103,7 @@ async def test_members_keep_ids_generation_and_assignment_when_their_coordinator
     one = await cluster.server("1")
     member = await join_alone(one)
     await one.commit(ref("g", member, None, 1), {cluster.partition: offset(7)})
-    assert await lapse(cluster.metadata, one.server)
+    assert await lapse(cluster.metadata, one.ownership.server)
 
     two = await cluster.server("2")
     await two.heartbeat(ref("g", member, None, 1))
@@ -111,7 +113,7 @@ async def test_members_keep_ids_generation_and_assignment_when_their_coordinator
     assert synced.assignment == b"all"
     assert (await two.describe("g")).state is GroupState.STABLE
     assert await cluster.committed() == {cluster.partition: 8}
-    await two.close()
+    await two.ownership.close()
 
 
 @virtual_time
@@ -119,7 +121,7 @@ async def test_a_coordinator_that_was_overtaken_is_fenced_forgets_the_group_and_
     cluster = await Cluster().open()
     one = await cluster.server("1")
     member = await join_alone(one)
-    assert await lapse(cluster.metadata, one.server)
+    assert await lapse(cluster.metadata, one.ownership.server)
     two = await cluster.server("2")
     await two.heartbeat(ref("g", member, None, 1))
 
@@ -128,7 +130,7 @@ async def test_a_coordinator_that_was_overtaken_is_fenced_forgets_the_group_and_
     assert problem is Problem.NOT_COORDINATOR
     assert await cluster.committed() == {}
     assert not one.owned()
-    await two.close()
+    await two.ownership.close()
 
 
 @virtual_time
@@ -138,14 +140,14 @@ async def test_a_fenced_coordinator_refuses_those_who_wait_in_a_round():
     member = await join_alone(one)
     waiting = asyncio.create_task(one.join("g", request()))
     await asyncio.sleep(1)
-    assert await lapse(cluster.metadata, one.server)
+    assert await lapse(cluster.metadata, one.ownership.server)
     two = await cluster.server("2")
     await two.heartbeat(ref("g", member, None, 1))
 
     await refused(one.commit(ref("g", member, None, 1), {cluster.partition: offset(9)}))
 
     assert await refused(waiting) is Problem.NOT_COORDINATOR
-    await two.close()
+    await two.ownership.close()
 
 
 @virtual_time
@@ -154,7 +156,7 @@ async def test_a_drained_coordinator_hands_its_groups_over():
     one, two = await cluster.server("1"), await cluster.server("2")
     members = {name: await join_alone(one, name) for name in (f"g{number}" for number in range(100))}
 
-    await one.drain()
+    await one.ownership.drain()
 
     assert not one.owned()
     assert await refused(one.heartbeat(ref("g1", members["g1"], None, 1))) is Problem.NOT_COORDINATOR
@@ -162,7 +164,7 @@ async def test_a_drained_coordinator_hands_its_groups_over():
     for name, member in members.items():
         await two.heartbeat(ref(name, member, None, 1))
     assert await refused(one.join("new", request())) is Problem.NOT_COORDINATOR
-    await two.close()
+    await two.ownership.close()
 
 
 @virtual_time
@@ -173,12 +175,12 @@ async def test_a_group_that_is_taken_while_the_server_drains_is_given_up_again()
     gate.close("load")
     taking = asyncio.create_task(one.join("g", request()))
     await asyncio.sleep(0.1)
-    await one.drain()
+    await one.ownership.drain()
     gate.open()
 
     assert await refused(taking) is Problem.NOT_COORDINATOR
     assert await join_alone(two)
-    await two.close()
+    await two.ownership.close()
 
 
 @virtual_time
@@ -196,7 +198,7 @@ async def test_a_failed_save_is_unavailable_and_the_next_one_works_in_the_same_g
     assert problem is Problem.COORDINATOR_UNAVAILABLE
     assert again.generation == 1
     assert synced.assignment == b"all"
-    await one.close()
+    await one.ownership.close()
 
 
 @pytest.mark.parametrize(("step", "method"), [("acquire", "join"), ("load", "join"), ("commit_offsets", "commit")])
@@ -217,7 +219,7 @@ def test_a_store_that_does_not_answer_is_a_retriable_refusal(step, method):
 
         await one.commit(ref("g", "", None, -1), {cluster.partition: offset(2)})
         assert await cluster.committed() == {cluster.partition: 2}
-        await one.close()
+        await one.ownership.close()
 
     run()
 
@@ -228,9 +230,9 @@ async def test_a_damaged_snapshot_is_a_retriable_refusal():
     one = await cluster.server("1")
     await join_alone(one)
     snapshot = await cluster.metadata.groups.load("g")
-    await one.drain()
+    await one.ownership.drain()
     two = await cluster.server("2")
-    lease = await cluster.metadata.leases.acquire("group/g", two.server)
+    lease = await cluster.metadata.leases.acquire("group/g", two.ownership.server)
     damaged = type(snapshot)(group="g", protocol_type="consumer", state=snapshot.state[:-5])
     await cluster.metadata.groups.save(damaged, lease)
 
@@ -256,13 +258,13 @@ async def test_an_empty_group_is_given_up_after_a_while_and_found_again():
     member = await join_alone(one, "busy", session_timeout_ms=60_000)
     await asyncio.sleep(1.1)
 
-    await one.give_up_idle()
+    await one.ownership.release_idle()
 
     assert set(one.owned()) == {"busy"}
     assert await one.holder("g") is None
     assert (await one.offsets("g"))[cluster.partition].offset == 3
     await one.heartbeat(ref("busy", member, None, 1))
-    await one.close()
+    await one.ownership.close()
 
 
 @virtual_time
@@ -277,7 +279,7 @@ async def test_an_empty_group_without_offsets_is_deleted_after_a_while():
     await asyncio.sleep(1.1)
     assert [listing.group for listing in await one.all()] == ["console", "kept"]
 
-    await one.give_up_idle()
+    await one.ownership.release_idle()
 
     assert [listing.group for listing in await one.all()] == ["kept"]
     assert not one.owned()
@@ -291,7 +293,7 @@ async def test_a_commit_that_comes_while_an_unused_group_is_deleted_is_not_lost(
     await one.leave(ref("g", await join_alone(one)))
     await asyncio.sleep(1.1)
     gate.close("delete")
-    deleting = asyncio.create_task(one.give_up_idle())
+    deleting = asyncio.create_task(one.ownership.release_idle())
     await asyncio.sleep(0.1)
     committing = asyncio.create_task(one.commit(ref("g", "", None, -1), {cluster.partition: offset(3)}))
     await asyncio.sleep(0.1)
@@ -311,7 +313,7 @@ async def test_a_group_that_is_wanted_while_its_lease_is_released_waits_and_take
     await one.commit(ref("g", "", None, -1), {cluster.partition: offset(3)})
     await asyncio.sleep(1.1)
     gate.close("release")
-    releasing = asyncio.create_task(one.give_up_idle())
+    releasing = asyncio.create_task(one.ownership.release_idle())
     await asyncio.sleep(0.1)
     joining = asyncio.create_task(join_alone(one))
     await asyncio.sleep(0.1)
@@ -321,8 +323,8 @@ async def test_a_group_that_is_wanted_while_its_lease_is_released_waits_and_take
     member = await joining
 
     await one.commit(ref("g", member, None, 1), {cluster.partition: offset(4)})
-    assert await one.holder("g") == one.server
-    await one.close()
+    assert await one.holder("g") == one.ownership.server
+    await one.ownership.close()
 
 
 @virtual_time
@@ -382,7 +384,7 @@ async def test_a_cancelled_wait_does_not_take_the_member_out():
     assert len((await one.describe("g")).members) == 2
     again = await one.join("g", request(first))
     assert len(again.members) == 2
-    await one.close()
+    await one.ownership.close()
 
 
 class Gate:

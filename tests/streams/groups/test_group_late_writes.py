@@ -10,6 +10,7 @@ from bearlake.metadata.open import open_metadata
 from bearlake.metadata.registering import register
 from bearlake.streams.groups.coordinator import Coordinator
 from bearlake.streams.groups.model import GroupState, JoinRequest
+from bearlake.streams.groups.ownership import Ownership
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.settings import GroupSettings
 from bearlake.testing.loop import virtual_time
@@ -72,7 +73,7 @@ class Scene:
         self.groups = self.store.groups
         self.partition = (await self.metadata.streams.create(StreamSpec(name="t", partition_count=1))).partition(0)
         found = await register(self.metadata.servers, "1", zone=None, endpoints={}, version="", timeout_ms=6_000)
-        self.one = Coordinator(self.store, found.server, GroupSettings())  # type: ignore[arg-type]
+        self.one = Coordinator(self.store, Ownership(self.store, found.server, GroupSettings()))  # type: ignore[arg-type]
         return self
 
     async def commit(self, offset: int) -> Problem | None:
@@ -91,7 +92,7 @@ class Scene:
         return found[self.partition].offset
 
     async def close(self) -> None:
-        await self.one.close()
+        await self.one.ownership.close()
         await self.metadata.close()
 
 

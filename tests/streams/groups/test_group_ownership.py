@@ -12,6 +12,7 @@ from bearlake.metadata.open import open_metadata
 from bearlake.metadata.registering import register
 from bearlake.streams.groups.coordinator import Coordinator
 from bearlake.streams.groups.model import GroupState, JoinRequest
+from bearlake.streams.groups.ownership import Ownership
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.settings import GroupSettings
 from bearlake.streams.tenure import Tenure
@@ -77,19 +78,18 @@ class Two:
 
     async def _server(self, name: str, metadata: Any) -> Coordinator:
         found = await register(self.metadata.servers, name, zone=None, endpoints={}, version="", timeout_ms=6_000)
-        return Coordinator(
-            metadata, found.server, GroupSettings(), tenure=Tenure(metadata.servers, found.server, boot_time_s=_zero)
-        )
+        tenure = Tenure(metadata.servers, found.server, boot_time_s=_zero)
+        return Coordinator(metadata, Ownership(metadata, found.server, GroupSettings(), tenure=tenure))
 
     async def take_over(self) -> None:
         """The first server stands still, the second one takes the group, and the first one goes on."""
-        assert await lapse(self.metadata, self.one.server)
+        assert await lapse(self.metadata, self.one.ownership.server)
         await self.two.heartbeat(ref("g", self.member, None, self.generation))
-        await self.metadata.servers.heartbeat(self.one.server)
+        await self.metadata.servers.heartbeat(self.one.ownership.server)
 
     async def close(self) -> None:
-        await self.one.close()
-        await self.two.close()
+        await self.one.ownership.close()
+        await self.two.ownership.close()
         await self.metadata.close()
 
 
@@ -134,7 +134,7 @@ def test_a_coordinator_whose_group_was_taken_over_answers_no_question_about_it(q
 @virtual_time
 async def test_a_coordinator_that_is_lapsed_at_the_moment_finds_its_group_untaken_and_goes_on() -> None:
     servers = await Two().open()
-    assert await lapse(servers.metadata, servers.one.server)
+    assert await lapse(servers.metadata, servers.one.ownership.server)
 
     await servers.one.heartbeat(ref("g", servers.member, None, servers.generation))
 
@@ -147,7 +147,7 @@ async def test_a_coordinator_that_is_lapsed_at_the_moment_finds_its_group_untake
 async def test_each_lapse_is_looked_into() -> None:
     servers = await Two().open()
     for _ in range(2):
-        assert await lapse(servers.metadata, servers.one.server)
+        assert await lapse(servers.metadata, servers.one.ownership.server)
         await servers.one.heartbeat(ref("g", servers.member, None, servers.generation))
 
     await servers.take_over()
@@ -218,9 +218,9 @@ async def test_a_member_that_waits_in_a_round_learns_of_a_new_coordinator_withou
     waiting = asyncio.create_task(servers.one.join("g", request()))
     await asyncio.sleep(1)
     await servers.take_over()
-    await servers.one._tenure.beat()
+    await servers.one.ownership._tenure.beat()
 
-    await servers.one.verify()
+    await servers.one.ownership.verify()
 
     assert await refused(waiting) is Problem.NOT_COORDINATOR
     await servers.close()

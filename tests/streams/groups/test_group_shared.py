@@ -11,6 +11,7 @@ from bearlake.metadata.model import CommittedOffset, ServerRef, StreamSpec
 from bearlake.metadata.open import open_metadata
 from bearlake.streams.groups.coordinator import Coordinator
 from bearlake.streams.groups.model import JoinRequest
+from bearlake.streams.groups.ownership import Ownership
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.settings import GroupSettings
 from bearlake.streams.groups.shared import Groups
@@ -43,7 +44,7 @@ class Deployment:
         )
         server = registration.server
         peers = _Peers(self, server)
-        own = Coordinator(self.metadata, server, GroupSettings(), peers.may_coordinate)
+        own = Coordinator(self.metadata, Ownership(self.metadata, server, GroupSettings(), peers.may_coordinate))
         self.coordinators[server] = own
         self.eligible.append(server)
         self.groups.append(Groups(own, server, peers))
@@ -56,11 +57,11 @@ class Deployment:
         """It answers nobody any more; its registration stays until an observer declares it lapsed."""
         self.dead.add(server)
         self.eligible.remove(server)
-        await self.coordinators[server].close()
+        await self.coordinators[server].ownership.close()
 
     async def close(self) -> None:
         for coordinator in self.coordinators.values():
-            await coordinator.close()
+            await coordinator.ownership.close()
         await self.metadata.close()
 
 

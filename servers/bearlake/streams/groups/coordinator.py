@@ -15,6 +15,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from bearlake.errors import BearlakeError, NotFound
+from bearlake.metadata import Metadata
 from bearlake.metadata.model import CommittedOffset, GroupListing, PartitionKey, ServerRef
 from bearlake.streams.groups.model import Group, GroupState, Joined, JoinRequest, MemberRef, Synced
 from bearlake.streams.groups.owned import Owned, lease_name
@@ -26,8 +27,14 @@ from bearlake.telemetry import metrics
 PAGE_SIZE = 1000
 
 
-class Coordinator(Ownership):
+class Coordinator:
     """All groups that this server coordinates. Use it from the event loop's thread only."""
+
+    def __init__(self, metadata: Metadata, ownership: Ownership) -> None:
+        """`ownership` takes and releases groups; the caller runs and closes it."""
+        self._metadata = metadata
+        self.ownership = ownership
+        self.settings = ownership.settings
 
     # -- membership ----------------------------------------------------------------------------------------------
 
@@ -42,14 +49,14 @@ class Coordinator(Ownership):
         _require_name(name)
         if not settings.session_timeout_min_ms <= request.session_timeout_ms <= settings.session_timeout_max_ms:
             raise GroupRefusal(Problem.INVALID_SESSION_TIMEOUT)
-        owned = await self._open_confirmed(name, request.member_id)
-        await self._settle(name)
+        owned = await self.ownership.open_confirmed(name, request.member_id)
+        await self.ownership.abandoned_writes.finish(name)
         owned.revisions.take(_subjects(owned, request.sender(name)), revision)
         joining = owned.rebalancer.join(request)
         if joining.done():
             return joining.result()
         joined = await asyncio.shield(joining)
-        await self._confirm(name, owned)  # the round may have taken long
+        await self.ownership.confirm(name, owned)  # the round may have taken long
         return joined
 
     async def sync(
@@ -82,11 +89,11 @@ class Coordinator(Ownership):
 
     async def _open_for(self, member: MemberRef) -> Owned:
         _require_name(member.group)
-        return await self._open_confirmed(member.group, member.member_id)
+        return await self.ownership.open_confirmed(member.group, member.member_id)
 
     def revision(self, name: str) -> str:
         """Return the group's newest revision, for another server to name; empty if this server does not coordinate the group."""
-        owned = self._owned.get(name)
+        owned = self.ownership.owned.get(name)
         return "" if owned is None else owned.revisions.tell()
 
     # -- offsets -------------------------------------------------------------------------------------------------
@@ -103,18 +110,20 @@ class Coordinator(Ownership):
         Raises `GroupRefusal`, and `Outdated` as `join`.
         """
         name = member.group
-        owned = await self._open(name)
+        owned = await self.ownership.open(name)
         try:
             owned.rebalancer.check_commit(member)
         except GroupRefusal:
-            await self._confirm(name, owned)  # I14: another coordinator may know the member
+            await self.ownership.confirm(name, owned)  # I14: another coordinator may know the member
             raise
         # No await from here until the write is queued, so that writes keep the order of revisions.
         owned.revisions.take([*_subjects(owned, member), *offsets], revision)
         if not offsets:
-            await self._confirm(name, owned)
+            await self.ownership.confirm(name, owned)
         else:
-            await self._write(owned, name, lambda: self._metadata.groups.commit_offsets(name, offsets, owned.lease))
+            await self.ownership.write(
+                owned, name, lambda: self._metadata.groups.commit_offsets(name, offsets, owned.lease)
+            )
             metrics.GROUP_OFFSET_COMMITS.inc()
 
     async def offsets(
@@ -124,7 +133,7 @@ class Coordinator(Ownership):
 
         A commit that this server has already answered with an error cannot change an offset after this read.
         """
-        await self._settle(name)
+        await self.ownership.abandoned_writes.finish(name)
         try:
             return await self._metadata.groups.offsets(name, partitions)
         except BearlakeError as error:
@@ -132,30 +141,32 @@ class Coordinator(Ownership):
 
     async def delete_offsets(self, name: str, partitions: Collection[PartitionKey]) -> None:
         """Delete committed offsets. Raises `GroupRefusal` (NOT_FOUND: no such group)."""
-        owned = await self._open_existing(name)
+        owned = await self.ownership.open_existing(name)
         owned.revisions.take(partitions, None)
-        await self._write(owned, name, lambda: self._metadata.groups.delete_offsets(name, partitions, owned.lease))
+        await self.ownership.write(
+            owned, name, lambda: self._metadata.groups.delete_offsets(name, partitions, owned.lease)
+        )
 
     # -- administration ------------------------------------------------------------------------------------------
 
     async def describe(self, name: str) -> Group:
         """Return the current group; the caller must not change it. Raises `GroupRefusal` (NOT_FOUND: no such group)."""
-        owned = await self._open_existing(name)
-        await self._confirm(name, owned)
+        owned = await self.ownership.open_existing(name)
+        await self.ownership.confirm(name, owned)
         return owned.rebalancer.group
 
     async def delete(self, name: str) -> None:
         """Delete an empty group and its offsets. Raises `GroupRefusal` (NON_EMPTY, NOT_FOUND)."""
-        owned = await self._open_existing(name)
+        owned = await self.ownership.open_existing(name)
         if owned.rebalancer.group.state is not GroupState.EMPTY:
-            await self._confirm(name, owned)
+            await self.ownership.confirm(name, owned)
             raise GroupRefusal(Problem.NON_EMPTY)
         try:
-            await self._write(owned, name, lambda: self._metadata.groups.delete(name, owned.lease))
+            await self.ownership.write(owned, name, lambda: self._metadata.groups.delete(name, owned.lease))
         except NotFound as error:
             raise GroupRefusal(Problem.NOT_FOUND) from error
         finally:
-            await self._give_up(name, owned)
+            await self.ownership.release(name, owned)
 
     async def all(self) -> list[GroupListing]:
         """Return every stored group of the deployment, sorted by name. Raises `GroupRefusal`."""
@@ -171,11 +182,11 @@ class Coordinator(Ownership):
 
     def owned(self) -> Mapping[str, Group]:
         """Groups that this server coordinates now; the caller must not change them."""
-        return {name: owned.rebalancer.group for name, owned in self._owned.items()}
+        return {name: owned.rebalancer.group for name, owned in self.ownership.owned.items()}
 
     def has(self, name: str) -> bool:
         """Whether this server coordinates the group now."""
-        return name in self._owned
+        return name in self.ownership.owned
 
     async def holder(self, name: str) -> ServerRef | None:
         """Return the live server that coordinates the group now, or None if there is none. Raises `Unavailable`."""

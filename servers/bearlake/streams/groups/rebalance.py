@@ -1,7 +1,7 @@
 """Requests of a classic group's members: join, sync, heartbeat, leave, and the check before an offset commit.
 
-Protocol metadata and assignments are opaque bytes, so `connect`, `sr` and other protocol types work like `consumer`. `rounds.py` has the
-states, rounds and sessions.
+Protocol metadata and assignments are opaque bytes, so `connect`, `sr` and other protocol types work like `consumer`. `rebalance_rounds.py`
+has the states, rounds and sessions.
 
 Source: Apache Kafka, GroupCoordinator (classic protocol): checks run in Kafka's order, so that clients get the codes that they expect;
 KIP-394 (member ids), KIP-345 (static members), KIP-814 (a static leader skips the assignment). Deliberate differences:
@@ -17,11 +17,11 @@ from dataclasses import replace
 
 from bearlake.streams.groups.model import Group, GroupState, Joined, JoinRequest, Member, MemberRef, Synced
 from bearlake.streams.groups.problems import GroupRefusal, Problem
-from bearlake.streams.groups.rounds import Rounds
+from bearlake.streams.groups.rebalance_rounds import RebalanceRounds
 from bearlake.streams.groups.waiting import done_join, done_sync, refuse_all, refuse_join, refuse_sync
 
 
-class Rebalancer(Rounds):
+class Rebalancer:
     """Runs one group's protocol."""
 
     def __init__(
@@ -34,7 +34,10 @@ class Rebalancer(Rounds):
         may_expire: Callable[[], bool] = lambda: True,
     ) -> None:
         """A group of at most `size_max` members."""
-        super().__init__(group, initial_delay_ms=initial_delay_ms, on_save=on_save, may_expire=may_expire)
+        self.group = group
+        self.rounds = RebalanceRounds(group, initial_delay_ms=initial_delay_ms, on_save=on_save, may_expire=may_expire)
+        """The group's rounds and sessions; the owner of the group reports saves to it and closes it."""
+        self._loop = asyncio.get_running_loop()
         self._size_max = size_max
 
     # -- join ----------------------------------------------------------------------------------------------------
@@ -59,7 +62,7 @@ class Rebalancer(Rounds):
             return self._replace_static(request, member_id)
         if request.instance_id is None and request.requires_known_id:
             self._check_size()
-            self.expect_pending(member_id, request.session_timeout_ms)
+            self.rounds.expect_pending(member_id, request.session_timeout_ms)
             raise GroupRefusal(Problem.MEMBER_ID_REQUIRED, member_id=member_id)
         return self._add(request, member_id)
 
@@ -86,8 +89,8 @@ class Rebalancer(Rounds):
             group.static[request.instance_id] = member_id
         if group.leader not in group.members:
             group.leader = member_id
-        self.note_newcomer()
-        self.expect_new(member)
+        self.rounds.note_newcomer()
+        self.rounds.expect_new(member)
         return self._await_round(member)
 
     def _rejoin(self, request: JoinRequest) -> asyncio.Future[Joined]:
@@ -96,10 +99,10 @@ class Rebalancer(Rounds):
         is_same = member.protocols == request.protocols
         is_follower = group.leader != member.member_id
         if not member.is_new:
-            self.expect(member)
+            self.rounds.expect(member)
         # Repeat the previous answer, which may have been lost. But a rejoining leader has seen a change and needs a round.
         if is_same and (group.state is GroupState.COMPLETING or (group.state is GroupState.STABLE and is_follower)):
-            return done_join(self._loop, self.joined(member))
+            return done_join(self._loop, self.rounds.joined(member))
         _update(member, request)
         return self._await_round(member)
 
@@ -110,30 +113,16 @@ class Rebalancer(Rounds):
         old_id, old_leader = group.static[request.instance_id], group.leader
         member = group.members[old_id]
         refuse_all(member, Problem.FENCED_INSTANCE)
-        self.rename(member, member_id)
+        self.rounds.rename(member, member_id)
         _update(member, request)
-        self.expect(member)
+        self.rounds.expect(member)
         if group.state is GroupState.STABLE and group.protocol_name == group.elect_protocol():
             future = _wait(self._loop, member)
-            self.save_replaced(member, self._as_before(member, old_leader, request.can_skip_assignment))
+            self.rounds.save_replaced(member, self._as_before(member, old_leader, request.can_skip_assignment))
             return future
         if group.state is GroupState.COMPLETING:
-            self.prepare()  # the leader may be assigning partitions to the old id
+            self.rounds.prepare()  # the leader may be assigning partitions to the old id
         return self._await_round(member)
-
-    def rename(self, member: Member, member_id: str) -> None:
-        """Give a static member a new id."""
-        group = self.group
-        assert member.instance_id is not None
-        old_id = member.member_id
-        del group.members[old_id]
-        self._unsynced.discard(old_id)
-        self._replaced.pop(old_id, None)
-        member.member_id = member_id
-        group.members[member_id] = member
-        group.static[member.instance_id] = member_id
-        if group.leader == old_id:
-            group.leader = member_id
 
     def _as_before(self, member: Member, old_leader: str, can_skip_assignment: bool) -> Joined:
         """Build an answer that continues the current generation. The member must not assign: a stable group accepts no assignment.
@@ -157,7 +146,7 @@ class Rebalancer(Rounds):
     def _await_round(self, member: Member) -> asyncio.Future[Joined]:
         refuse_join(member, Problem.REBALANCE_IN_PROGRESS)  # an earlier attempt of the same client
         future = _wait(self._loop, member)
-        self.prepare()
+        self.rounds.prepare()
         return future
 
     # -- sync ----------------------------------------------------------------------------------------------------
@@ -176,10 +165,10 @@ class Rebalancer(Rounds):
         for given, present in zip(protocol, (group.protocol_type, group.protocol_name), strict=True):
             if given is not None and given != present:
                 raise GroupRefusal(Problem.INCONSISTENT_PROTOCOL)
-        self.note_synced(member)
+        self.rounds.note_synced(member)
         if group.state is GroupState.PREPARING:
             raise GroupRefusal(Problem.REBALANCE_IN_PROGRESS)
-        self.expect(member)
+        self.rounds.expect(member)
         if group.state is GroupState.STABLE:
             return done_sync(self._loop, group, member)
         refuse_sync(member, Problem.REBALANCE_IN_PROGRESS)
@@ -188,7 +177,7 @@ class Rebalancer(Rounds):
         if group.leader == ref.member_id:
             for other in group.members.values():
                 other.assignment = assignments.get(other.member_id, b"")
-            self.save_assignment()
+            self.rounds.save_assignment()
         return future
 
     # -- heartbeat, commit, leave --------------------------------------------------------------------------------
@@ -198,7 +187,7 @@ class Rebalancer(Rounds):
         self._check_alive()
         member = self.group.member(ref)
         self._check_generation(ref.generation)
-        self.expect(member)
+        self.rounds.expect(member)
         if self.group.state is GroupState.PREPARING:
             raise GroupRefusal(Problem.REBALANCE_IN_PROGRESS)
 
@@ -215,18 +204,18 @@ class Rebalancer(Rounds):
         self._check_generation(ref.generation)
         if group.state is GroupState.COMPLETING:
             raise GroupRefusal(Problem.REBALANCE_IN_PROGRESS)
-        self.expect(member)
+        self.rounds.expect(member)
 
     def leave(self, ref: MemberRef) -> str:
         """Remove a member, by its instance id alone if `ref.member_id` is empty; returns its id. Raises `GroupRefusal`."""
         self._check_alive()
         group = self.group
         if ref.member_id in group.pending:
-            self.forget_pending(ref.member_id)
+            self.rounds.forget_pending(ref.member_id)
             return ref.member_id
         if ref.member_id == "" and ref.instance_id is not None:
             ref = replace(ref, member_id=group.static.get(ref.instance_id, ""))
-        self.remove(group.member(ref))
+        self.rounds.remove(group.member(ref))
         return ref.member_id
 
     def _check_alive(self) -> None:

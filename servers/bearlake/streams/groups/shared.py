@@ -55,8 +55,8 @@ class Groups:
         """Hand groups over to the servers that should have them, and drop groups that other servers took; runs until cancelled."""
         while True:
             await asyncio.sleep(HAND_OVER_MS / 1000)
-            await self._own.verify()
-            await self._own.hand_over()
+            await self._own.ownership.verify()
+            await self._own.ownership.hand_over()
 
     # -- membership ----------------------------------------------------------------------------------------------
 
