@@ -8,6 +8,7 @@ from typing import Annotated, Any, Generic, TypeVar
 
 from bearlake.protocols.rest.proxy.formats import Format
 from bearlake.serving.http.models import Meta, Model, OpenModel, Reader, field
+from bearlake.serving.http.queries import Query
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -50,6 +51,9 @@ class JsonRecord(JsonPair):
     """A record of JSON values, or of values with schemas, for a partition of the client's choice if it names one."""
 
     partition: Index | None = None
+
+
+Limit = Annotated[int, Meta(ge=-1, le=10**18, description="a number from 0, or -1 for the default")]
 
 
 class Produce(Model, Generic[R]):
@@ -164,6 +168,18 @@ BINARY: Reader[Produce[BinaryRecord]] = Reader(Produce[BinaryRecord])
 BINARY_PAIRS: Reader[Produce[BinaryPair]] = Reader(Produce[BinaryPair])
 JSON: Reader[Produce[JsonRecord]] = Reader(Produce[JsonRecord])
 JSON_PAIRS: Reader[Produce[JsonPair]] = Reader(Produce[JsonPair])
+
+
+class ReadLimits(OpenModel):
+    """Query parameters of a read."""
+
+    timeout: Limit = -1
+    """Longest wait (ms)."""
+    max_bytes: Limit = -1
+    """Largest size of the answer (bytes)."""
+
+
+READ_LIMITS = Query(ReadLimits)
 NEW_CONSUMER = Reader[NewConsumer](NewConsumer)
 SUBSCRIPTION = Reader[Subscription](Subscription)
 PLACES = Reader[Places](Places)
