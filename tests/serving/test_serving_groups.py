@@ -15,6 +15,7 @@ from bearlake.serving.groups.peers import coordinators
 from bearlake.streams.groups.model import GroupState, Joined, JoinedMember, Synced
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.telemetry import metrics
+from fixtures.groups import ref
 from fixtures.server_pair import TOKEN, Pair, make, request
 
 
@@ -29,13 +30,13 @@ async def test_a_member_at_another_server_joins_commits_and_leaves(pair: Pair) -
     view = await pair.nodes[1].streams.catalog.find("t")
     joined = await groups.join("g/ö", request())
     synced = await groups.sync(
-        "g/ö", joined.member_id, None, joined.generation, ("consumer", "range"), {joined.member_id: b"\1"}
+        ref("g/ö", joined.member_id, None, joined.generation), ("consumer", "range"), {joined.member_id: b"\1"}
     )
-    await groups.heartbeat("g/ö", joined.member_id, None, joined.generation)
+    await groups.heartbeat(ref("g/ö", joined.member_id, None, joined.generation))
     offsets = {view.partition(0): CommittedOffset(offset=3, leader_epoch=0, metadata="ä")}
-    await groups.commit("g/ö", joined.member_id, None, joined.generation, offsets)
+    await groups.commit(ref("g/ö", joined.member_id, None, joined.generation), offsets)
     described = await groups.describe("g/ö")
-    left = await groups.leave("g/ö", joined.member_id, None)
+    left = await groups.leave(ref("g/ö", joined.member_id))
     (committed,) = (await groups.offsets("g/ö")).values()
 
     assert pair.nodes[0].streams.coordinator.has("g/ö")
@@ -74,17 +75,15 @@ async def test_heartbeats_of_many_members_go_together(pair: Pair) -> None:
     for at in range(20):
         joined = await groups.join(f"g{at}", request())
         ids.append((joined.member_id, joined.generation))
-    beats = [groups.heartbeat(f"g{at}", *_who(one)) for at, one in enumerate(ids)]
+    beats = [
+        groups.heartbeat(ref(f"g{at}", member_id, None, generation)) for at, (member_id, generation) in enumerate(ids)
+    ]
 
-    answers = await asyncio.gather(*beats, groups.heartbeat("g0", "stranger", None, 1), return_exceptions=True)
+    answers = await asyncio.gather(*beats, groups.heartbeat(ref("g0", "stranger", None, 1)), return_exceptions=True)
 
     assert answers[:-1] == [None] * 20
     assert isinstance(answers[-1], GroupRefusal)
     assert answers[-1].problem is Problem.UNKNOWN_MEMBER
-
-
-def _who(one: tuple[str, int]) -> tuple[str, None, int]:
-    return one[0], None, one[1]
 
 
 async def test_a_server_with_another_token_is_not_listened_to() -> None:
@@ -140,7 +139,7 @@ async def test_a_server_that_is_gone_does_not_answer(pair: Pair) -> None:
     there = pair.there
     await pair.nodes[0].side.close()
 
-    for asking in (there.describe("g"), there.heartbeat("g", "m", None, 1), there.join("g", request())):
+    for asking in (there.describe("g"), there.heartbeat(ref("g", "m", None, 1)), there.join("g", request())):
         with pytest.raises(GroupRefusal) as caught:
             await asking
         assert caught.value.problem is Problem.COORDINATOR_UNAVAILABLE
@@ -199,4 +198,4 @@ async def test_commits_of_one_member_side_by_side_are_all_taken(pair: Pair) -> N
     view = await pair.nodes[1].streams.catalog.find("t")
     values = [CommittedOffset(offset=offset, leader_epoch=-1, metadata="") for offset in range(50)]
 
-    await asyncio.gather(*(pair.there.commit("g", "", None, -1, {view.partition(0): value}) for value in values))
+    await asyncio.gather(*(pair.there.commit(ref("g", "", None, -1), {view.partition(0): value}) for value in values))

@@ -20,6 +20,7 @@ from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.revisions import Outdated
 from bearlake.streams.groups.settings import GroupSettings
 from bearlake.telemetry import metrics
+from fixtures.groups import ref
 from fixtures.server_pair import TOKEN, Delayed, Pair, commit, committed, joined, make, partition, request
 from simulator.loop import virtual_time
 
@@ -81,7 +82,7 @@ async def test_a_commit_without_a_member_that_arrives_after_a_members_is_refused
     delayed.pass_on()
     member = await joined(pair, way(pair, later))
     await commit(pair, way(pair, later), 10, (member.member_id, None, member.generation))
-    await way(pair, later).leave("g", member.member_id, None)
+    await way(pair, later).leave(ref("g", member.member_id))
     await delayed.arrive()
 
     assert pair.here.owned()["g"].state is GroupState.EMPTY
@@ -95,7 +96,7 @@ async def test_a_commit_that_arrives_after_the_group_has_moved_is_refused(pair: 
     with pytest.raises(GroupRefusal):
         await commit(pair, pair.there, 5)
     delayed.pass_on()
-    await pair.here.give_up_all()
+    await pair.here.ownership.release_all()
     await commit(pair, way(pair, later), 10)
     await delayed.arrive()
 
@@ -114,7 +115,7 @@ async def test_a_join_of_a_static_member_that_arrives_late_does_not_fence_its_ne
     member = await joined(pair, way(pair, later), instance_id="i")
     await delayed.arrive()
 
-    await pair.there.heartbeat("g", member.member_id, "i", member.generation)
+    await pair.there.heartbeat(ref("g", member.member_id, "i", member.generation))
 
 
 @WAYS
@@ -125,14 +126,16 @@ async def test_a_leave_that_arrives_late_does_not_remove_a_static_member_that_ca
     member = await joined(pair, pair.there, instance_id="i")
     delayed = Delayed(pair.there, "leave")
     with pytest.raises(GroupRefusal):
-        await pair.there.leave("g", "" if names == "instance" else member.member_id, None if names == "id" else "i")
+        await pair.there.leave(
+            ref("g", "" if names == "instance" else member.member_id, None if names == "id" else "i")
+        )
     delayed.pass_on()
     again = await joined(
         pair, way(pair, later), instance_id="i", member_id="" if names == "instance" else member.member_id
     )
     await delayed.arrive()
 
-    await pair.there.heartbeat("g", again.member_id, "i", again.generation)
+    await pair.there.heartbeat(ref("g", again.member_id, "i", again.generation))
 
 
 async def test_an_assignment_that_arrives_after_the_group_has_moved_is_not_given_to_the_next_round(pair: Pair) -> None:
@@ -145,13 +148,13 @@ async def test_an_assignment_that_arrives_after_the_group_has_moved_is_not_given
     delayed = Delayed(pair.there, "sync")
     shares = {leader.member_id: b"half", gone.member_id: b"other half"}
     with pytest.raises(GroupRefusal):
-        await pair.there.sync("g", leader.member_id, None, lost.generation, ("consumer", "range"), shares)
+        await pair.there.sync(ref("g", leader.member_id, None, lost.generation), ("consumer", "range"), shares)
     delayed.pass_on()
-    await pair.here.give_up_all()  # nothing of this round was saved; the other member does not come back
+    await pair.here.ownership.release_all()  # nothing of this round was saved; the other member does not come back
     alone = await pair.there.join("g", again)
     await delayed.arrive()
     synced = await pair.there.sync(
-        "g", leader.member_id, None, alone.generation, ("consumer", "range"), {leader.member_id: b"all"}
+        ref("g", leader.member_id, None, alone.generation), ("consumer", "range"), {leader.member_id: b"all"}
     )
 
     assert [one.member_id for one in alone.members] == [leader.member_id]
@@ -168,7 +171,7 @@ async def test_servers_that_commit_different_partitions_at_once_do_not_outdate_e
         there = peers.reach(pair.nodes[0].member.server)
         assert there is not None
         for offset in range(20):
-            await there.commit("g", "", None, -1, {view.partition(index): CommittedOffset(offset=offset)})
+            await there.commit(ref("g", "", None, -1), {view.partition(index): CommittedOffset(offset=offset)})
         await peers.close()
 
     await asyncio.gather(*(send(index) for index in range(12)))

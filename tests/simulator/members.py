@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from bearlake.errors import BearlakeError
 from bearlake.metadata.model import CommittedOffset, PartitionKey
 from bearlake.streams.groups.coordinator import Coordinator
-from bearlake.streams.groups.model import Joined, JoinRequest, Synced
+from bearlake.streams.groups.model import Joined, JoinRequest, MemberRef, Synced
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from simulator.clients import Client
 from simulator.history.model import Answer, Call, Commit, Committed, Confirm, Hold, Log, Outcome
@@ -111,10 +111,11 @@ class GroupMember(Client):
         for partition in range(self._settings.partition_count if dealt else 0):
             dealt[joined.members[partition % len(dealt)].member_id].append(partition)
         assignments = {member: json.dumps(partitions).encode() for member, partitions in dealt.items()}
-        asked, generation, member_id = self.world.now_ns(), self._generation, self._member_id
+        asked, member = self.world.now_ns(), self._ref()
         wait_s = ANSWER_S + self._settings.rebalance_timeout_ms / 1000
         answer = await self._ask(
-            lambda groups: groups.sync(self.group, member_id, None, generation, (None, None), assignments), wait_s
+            lambda groups: groups.sync(member, (None, None), assignments),
+            wait_s,
         )
         if not isinstance(answer, Synced):
             return False
@@ -123,7 +124,7 @@ class GroupMember(Client):
         hold = Hold(
             group=self.group,
             member=self.name,
-            generation=generation,
+            generation=member.generation,
             partitions=tuple(Log(TOPIC, partition) for partition in self.held),
             asked=asked,
             patience=patience_ms * NANOSECONDS,
@@ -156,9 +157,12 @@ class GroupMember(Client):
 
     async def _heartbeat(self) -> Problem | None:
         """Send one heartbeat; return why membership is not confirmed, or None if it is."""
-        member_id, generation = self._member_id, self._generation
-        number = self._begin(Confirm(group=self.group, member=self.name, generation=generation))
-        answer = await self._ask(lambda groups: groups.heartbeat(self.group, member_id, None, generation), ANSWER_S)
+        member = self._ref()
+        number = self._begin(Confirm(group=self.group, member=self.name, generation=member.generation))
+        answer = await self._ask(
+            lambda groups: groups.heartbeat(member),
+            ANSWER_S,
+        )
         if answer is None:
             self._end(number, Outcome.OK)
             self.world.events["heartbeat confirmed"] += 1
@@ -182,11 +186,12 @@ class GroupMember(Client):
             return
         self._commit_count += 1
         offset = self._commit_count * 100 + self._number
-        member_id, generation = self._member_id, self._generation
+        member = self._ref()
         offsets = {key: CommittedOffset(offset=offset)}
         number = self._begin(Commit(group=self.group, log=log, offset=offset))
         answer = await self._ask(
-            lambda groups: groups.commit(self.group, member_id, None, generation, offsets), ANSWER_S
+            lambda groups: groups.commit(member, offsets),
+            ANSWER_S,
         )
         if answer is None:
             self._end(number, Outcome.OK)
@@ -196,10 +201,13 @@ class GroupMember(Client):
         else:
             self._end(number, Outcome.UNKNOWN, Answer(is_settled=isinstance(answer, GroupRefusal)))
 
+    def _ref(self) -> MemberRef:
+        return MemberRef(group=self.group, member_id=self._member_id, generation=self._generation)
+
     async def _leave(self) -> None:
         self._give_up()
         member_id, self._member_id = self._member_id, ""
-        await self._ask(lambda groups: groups.leave(self.group, member_id, None), ANSWER_S)
+        await self._ask(lambda groups: groups.leave(MemberRef(group=self.group, member_id=member_id)), ANSWER_S)
         self._connection = None  # it returns as a new client, to any server
         self.world.events["member leaves"] += 1
         await self.rest(1.0)

@@ -33,6 +33,7 @@ from bearlake.streams.catalog import Catalog, ConfigDecision, StreamView
 from bearlake.streams.fetch import Fetched, FetchRange, Reader, ReaderSettings
 from bearlake.streams.follower import Follower, FollowerSettings
 from bearlake.streams.groups.coordinator import Coordinator
+from bearlake.streams.groups.ownership import Ownership
 from bearlake.streams.groups.peers import Alone, Peers
 from bearlake.streams.groups.settings import GroupSettings
 from bearlake.streams.groups.shared import Groups
@@ -142,7 +143,9 @@ class Streams:
         peers = peers or Alone(server)
         self._owns_tenure = tenure is None
         tenure = self.tenure = tenure or Tenure(metadata.servers, server)
-        self.coordinator = Coordinator(metadata, server, settings.groups, peers.may_coordinate, tenure)
+        self.coordinator = Coordinator(
+            metadata, Ownership(metadata, server, settings.groups, peers.may_coordinate, tenure)
+        )
         """Consumer groups that this server coordinates: for clients that find the coordinator themselves."""
         self.groups = Groups(self.coordinator, server, peers)
         """All consumer groups: for members that run inside this server."""
@@ -172,19 +175,19 @@ class Streams:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follower.run(), name="follow the commit log")
             group.create_task(self._upkeep.run(), name="keep the commit log short")
-            group.create_task(self.coordinator.run(), name="release idle groups")
+            group.create_task(self.coordinator.ownership.run(), name="release idle groups")
             group.create_task(self.groups.run(), name="hand groups over")
             group.create_task(self._subscriptions.run(), name="dispatch subscriptions")
 
     async def drain(self) -> None:
         """Release the groups and the subscriptions' partitions, then flush and commit everything accepted so far."""
-        await self.coordinator.drain()
+        await self.coordinator.ownership.drain()
         await self.subscriptions.drain()
         await self._writer.drain()
 
     async def close(self) -> None:
         """Stop; pending calls are answered UNAVAILABLE. The stores stay open; they belong to the caller."""
-        await self.coordinator.close()
+        await self.coordinator.ownership.close()
         await self._subscriptions.close()
         await self._writer.close()
         await self._history.close()

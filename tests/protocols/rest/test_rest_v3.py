@@ -11,6 +11,7 @@ from bearlake.errors import TooLarge
 from bearlake.metadata.model import CommittedOffset
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.v3.record_stream import Objects
+from fixtures.groups import ref
 from fixtures.rest_server import Answer, RestNode
 
 JSON = {"Content-Type": "application/json"}
@@ -184,7 +185,7 @@ async def test_groups_and_their_lag_are_told(rest: RestNode) -> None:
     await rest.create("t")
     await produce(rest, b'{"value": {"type": "STRING", "data": "a"}}' * 5)
     key = (await rest.streams.catalog.find("t")).partition(0)
-    await rest.streams.groups.commit("g", "", None, -1, {key: CommittedOffset(offset=2)})
+    await rest.streams.groups.commit(ref("g", "", None, -1), {key: CommittedOffset(offset=2)})
     consumer = (await rest.post("/consumers/live", {"auto.offset.reset": "earliest"})).body["base_uri"]
     await rest.post(f"{consumer}/subscription", {"topics": ["t"]})
     await rest.get(f"{consumer}/records", headers={"Accept": "*/*"})

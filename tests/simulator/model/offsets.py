@@ -17,6 +17,7 @@ from functools import cache
 from typing import Final, NamedTuple
 
 from bearlake.metadata.model import PartitionKey
+from bearlake.streams.groups.model import MemberRef
 from bearlake.streams.groups.revisions import Outdated, Revisions, Subject, member_subject
 from simulator.model.guards import guard
 from simulator.model.part import Action, Step
@@ -361,7 +362,7 @@ def _revisions(term: str, history: tuple[int, ...]) -> Revisions:
 
 
 def _subjects(member: int) -> tuple[Subject, ...]:
-    return member_subject(str(member), None), PartitionKey(1)
+    return member_subject(MemberRef(group="", member_id=str(member))), PartitionKey(1)
 
 
 @cache

@@ -11,9 +11,10 @@ from bearlake.metadata.model import CommittedOffset, PartitionKey, StreamSpec
 from bearlake.metadata.open import open_metadata
 from bearlake.streams.groups.coordinator import Coordinator
 from bearlake.streams.groups.model import GroupState, JoinRequest
+from bearlake.streams.groups.ownership import Ownership
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.settings import GroupSettings
-from fixtures.groups import RANGE
+from fixtures.groups import RANGE, ref
 from fixtures.liveness import lapse
 from simulator.loop import virtual_time
 
@@ -45,7 +46,8 @@ class Cluster:
         found = await registering.register(
             self.metadata.servers, name, zone=None, endpoints={}, version="", timeout_ms=TIMEOUT_MS
         )
-        return Coordinator(metadata or self.metadata, found.server, GroupSettings(**settings))
+        store = metadata or self.metadata
+        return Coordinator(store, Ownership(store, found.server, GroupSettings(**settings)))
 
     async def committed(self, group: str = "g") -> dict[PartitionKey, int]:
         return {key: value.offset for key, value in (await self.metadata.groups.offsets(group)).items()}
@@ -70,7 +72,7 @@ def request(member_id: str = "", **changes) -> JoinRequest:
 async def join_alone(groups: Coordinator, name: str = "g", **changes) -> str:
     """One member in a stable group; its id."""
     joined = await groups.join(name, request(**changes))
-    await groups.sync(name, joined.member_id, None, joined.generation, (None, None), {joined.member_id: b"all"})
+    await groups.sync(ref(name, joined.member_id, None, joined.generation), (None, None), {joined.member_id: b"all"})
     return joined.member_id
 
 
@@ -90,9 +92,9 @@ async def test_a_group_has_one_coordinator():
     one, two = await cluster.server("1"), await cluster.server("2")
     member = await join_alone(one)
 
-    assert await refused(two.heartbeat("g", member, None, 1)) is Problem.NOT_COORDINATOR
+    assert await refused(two.heartbeat(ref("g", member, None, 1))) is Problem.NOT_COORDINATOR
     assert await refused(two.join("g", request())) is Problem.NOT_COORDINATOR
-    assert (await two.holder("g")) == one.server
+    assert (await two.holder("g")) == one.ownership.server
 
 
 @virtual_time
@@ -100,18 +102,18 @@ async def test_members_keep_ids_generation_and_assignment_when_their_coordinator
     cluster = await Cluster().open()
     one = await cluster.server("1")
     member = await join_alone(one)
-    await one.commit("g", member, None, 1, {cluster.partition: offset(7)})
-    assert await lapse(cluster.metadata, one.server)
+    await one.commit(ref("g", member, None, 1), {cluster.partition: offset(7)})
+    assert await lapse(cluster.metadata, one.ownership.server)
 
     two = await cluster.server("2")
-    await two.heartbeat("g", member, None, 1)
-    synced = await two.sync("g", member, None, 1, ("consumer", "range"), {})
-    await two.commit("g", member, None, 1, {cluster.partition: offset(8)})
+    await two.heartbeat(ref("g", member, None, 1))
+    synced = await two.sync(ref("g", member, None, 1), ("consumer", "range"), {})
+    await two.commit(ref("g", member, None, 1), {cluster.partition: offset(8)})
 
     assert synced.assignment == b"all"
     assert (await two.describe("g")).state is GroupState.STABLE
     assert await cluster.committed() == {cluster.partition: 8}
-    await two.close()
+    await two.ownership.close()
 
 
 @virtual_time
@@ -119,16 +121,16 @@ async def test_a_coordinator_that_was_overtaken_is_fenced_forgets_the_group_and_
     cluster = await Cluster().open()
     one = await cluster.server("1")
     member = await join_alone(one)
-    assert await lapse(cluster.metadata, one.server)
+    assert await lapse(cluster.metadata, one.ownership.server)
     two = await cluster.server("2")
-    await two.heartbeat("g", member, None, 1)
+    await two.heartbeat(ref("g", member, None, 1))
 
-    problem = await refused(one.commit("g", member, None, 1, {cluster.partition: offset(9)}))
+    problem = await refused(one.commit(ref("g", member, None, 1), {cluster.partition: offset(9)}))
 
     assert problem is Problem.NOT_COORDINATOR
     assert await cluster.committed() == {}
     assert not one.owned()
-    await two.close()
+    await two.ownership.close()
 
 
 @virtual_time
@@ -138,14 +140,14 @@ async def test_a_fenced_coordinator_refuses_those_who_wait_in_a_round():
     member = await join_alone(one)
     waiting = asyncio.create_task(one.join("g", request()))
     await asyncio.sleep(1)
-    assert await lapse(cluster.metadata, one.server)
+    assert await lapse(cluster.metadata, one.ownership.server)
     two = await cluster.server("2")
-    await two.heartbeat("g", member, None, 1)
+    await two.heartbeat(ref("g", member, None, 1))
 
-    await refused(one.commit("g", member, None, 1, {cluster.partition: offset(9)}))
+    await refused(one.commit(ref("g", member, None, 1), {cluster.partition: offset(9)}))
 
     assert await refused(waiting) is Problem.NOT_COORDINATOR
-    await two.close()
+    await two.ownership.close()
 
 
 @virtual_time
@@ -154,15 +156,15 @@ async def test_a_drained_coordinator_hands_its_groups_over():
     one, two = await cluster.server("1"), await cluster.server("2")
     members = {name: await join_alone(one, name) for name in (f"g{number}" for number in range(100))}
 
-    await one.drain()
+    await one.ownership.drain()
 
     assert not one.owned()
-    assert await refused(one.heartbeat("g1", members["g1"], None, 1)) is Problem.NOT_COORDINATOR
+    assert await refused(one.heartbeat(ref("g1", members["g1"], None, 1))) is Problem.NOT_COORDINATOR
     assert await one.holder("g1") is None
     for name, member in members.items():
-        await two.heartbeat(name, member, None, 1)
+        await two.heartbeat(ref(name, member, None, 1))
     assert await refused(one.join("new", request())) is Problem.NOT_COORDINATOR
-    await two.close()
+    await two.ownership.close()
 
 
 @virtual_time
@@ -173,12 +175,12 @@ async def test_a_group_that_is_taken_while_the_server_drains_is_given_up_again()
     gate.close("load")
     taking = asyncio.create_task(one.join("g", request()))
     await asyncio.sleep(0.1)
-    await one.drain()
+    await one.ownership.drain()
     gate.open()
 
     assert await refused(taking) is Problem.NOT_COORDINATOR
     assert await join_alone(two)
-    await two.close()
+    await two.ownership.close()
 
 
 @virtual_time
@@ -189,14 +191,14 @@ async def test_a_failed_save_is_unavailable_and_the_next_one_works_in_the_same_g
     joined = await one.join("g", request())
     gate.failures["save"] = Unavailable("lost")
 
-    problem = await refused(one.sync("g", joined.member_id, None, 1, (None, None), {joined.member_id: b"all"}))
+    problem = await refused(one.sync(ref("g", joined.member_id, None, 1), (None, None), {joined.member_id: b"all"}))
     again = await one.join("g", request(joined.member_id))
-    synced = await one.sync("g", joined.member_id, None, 1, (None, None), {joined.member_id: b"all"})
+    synced = await one.sync(ref("g", joined.member_id, None, 1), (None, None), {joined.member_id: b"all"})
 
     assert problem is Problem.COORDINATOR_UNAVAILABLE
     assert again.generation == 1
     assert synced.assignment == b"all"
-    await one.close()
+    await one.ownership.close()
 
 
 @pytest.mark.parametrize(("step", "method"), [("acquire", "join"), ("load", "join"), ("commit_offsets", "commit")])
@@ -210,14 +212,14 @@ def test_a_store_that_does_not_answer_is_a_retriable_refusal(step, method):
         work = (
             one.join("g", request())
             if method == "join"
-            else one.commit("g", "", None, -1, {cluster.partition: offset(1)})
+            else one.commit(ref("g", "", None, -1), {cluster.partition: offset(1)})
         )
 
         assert await refused(work) is Problem.COORDINATOR_UNAVAILABLE
 
-        await one.commit("g", "", None, -1, {cluster.partition: offset(2)})
+        await one.commit(ref("g", "", None, -1), {cluster.partition: offset(2)})
         assert await cluster.committed() == {cluster.partition: 2}
-        await one.close()
+        await one.ownership.close()
 
     run()
 
@@ -228,9 +230,9 @@ async def test_a_damaged_snapshot_is_a_retriable_refusal():
     one = await cluster.server("1")
     await join_alone(one)
     snapshot = await cluster.metadata.groups.load("g")
-    await one.drain()
+    await one.ownership.drain()
     two = await cluster.server("2")
-    lease = await cluster.metadata.leases.acquire("group/g", two.server)
+    lease = await cluster.metadata.leases.acquire("group/g", two.ownership.server)
     damaged = type(snapshot)(group="g", protocol_type="consumer", state=snapshot.state[:-5])
     await cluster.metadata.groups.save(damaged, lease)
 
@@ -243,7 +245,7 @@ async def test_requests_that_come_together_take_the_group_once():
     gate = Gate(cluster.metadata)
     one = await cluster.server("1", gate)
 
-    await asyncio.gather(*(one.commit("g", "", None, -1, {cluster.partition: offset(n)}) for n in range(20)))
+    await asyncio.gather(*(one.commit(ref("g", "", None, -1), {cluster.partition: offset(n)}) for n in range(20)))
 
     assert gate.counts["acquire"] == 1
 
@@ -252,17 +254,17 @@ async def test_requests_that_come_together_take_the_group_once():
 async def test_an_empty_group_is_given_up_after_a_while_and_found_again():
     cluster = await Cluster().open()
     one = await cluster.server("1", idle_ms=1_000)
-    await one.commit("g", "", None, -1, {cluster.partition: offset(3)})
+    await one.commit(ref("g", "", None, -1), {cluster.partition: offset(3)})
     member = await join_alone(one, "busy", session_timeout_ms=60_000)
     await asyncio.sleep(1.1)
 
-    await one.give_up_idle()
+    await one.ownership.release_idle()
 
     assert set(one.owned()) == {"busy"}
     assert await one.holder("g") is None
     assert (await one.offsets("g"))[cluster.partition].offset == 3
-    await one.heartbeat("busy", member, None, 1)
-    await one.close()
+    await one.heartbeat(ref("busy", member, None, 1))
+    await one.ownership.close()
 
 
 @virtual_time
@@ -272,12 +274,12 @@ async def test_an_empty_group_without_offsets_is_deleted_after_a_while():
     for name in ("console", "kept"):
         member = await join_alone(one, name)
         if name == "kept":
-            await one.commit(name, member, None, 1, {cluster.partition: offset(3)})
-        await one.leave(name, member, None)
+            await one.commit(ref(name, member, None, 1), {cluster.partition: offset(3)})
+        await one.leave(ref(name, member))
     await asyncio.sleep(1.1)
     assert [listing.group for listing in await one.all()] == ["console", "kept"]
 
-    await one.give_up_idle()
+    await one.ownership.release_idle()
 
     assert [listing.group for listing in await one.all()] == ["kept"]
     assert not one.owned()
@@ -288,18 +290,18 @@ async def test_a_commit_that_comes_while_an_unused_group_is_deleted_is_not_lost(
     cluster = await Cluster().open()
     gate = Gate(cluster.metadata)
     one = await cluster.server("1", gate, idle_ms=1_000)
-    await one.leave("g", await join_alone(one), None)
+    await one.leave(ref("g", await join_alone(one)))
     await asyncio.sleep(1.1)
     gate.close("delete")
-    deleting = asyncio.create_task(one.give_up_idle())
+    deleting = asyncio.create_task(one.ownership.release_idle())
     await asyncio.sleep(0.1)
-    committing = asyncio.create_task(one.commit("g", "", None, -1, {cluster.partition: offset(3)}))
+    committing = asyncio.create_task(one.commit(ref("g", "", None, -1), {cluster.partition: offset(3)}))
     await asyncio.sleep(0.1)
     gate.open()
     await deleting
 
     assert await refused(committing) is Problem.NOT_COORDINATOR  # its client asks again
-    await one.commit("g", "", None, -1, {cluster.partition: offset(3)})
+    await one.commit(ref("g", "", None, -1), {cluster.partition: offset(3)})
     assert await cluster.committed() == {cluster.partition: 3}
 
 
@@ -308,10 +310,10 @@ async def test_a_group_that_is_wanted_while_its_lease_is_released_waits_and_take
     cluster = await Cluster().open()
     gate = Gate(cluster.metadata)
     one = await cluster.server("1", gate, idle_ms=1_000)
-    await one.commit("g", "", None, -1, {cluster.partition: offset(3)})
+    await one.commit(ref("g", "", None, -1), {cluster.partition: offset(3)})
     await asyncio.sleep(1.1)
     gate.close("release")
-    releasing = asyncio.create_task(one.give_up_idle())
+    releasing = asyncio.create_task(one.ownership.release_idle())
     await asyncio.sleep(0.1)
     joining = asyncio.create_task(join_alone(one))
     await asyncio.sleep(0.1)
@@ -320,9 +322,9 @@ async def test_a_group_that_is_wanted_while_its_lease_is_released_waits_and_take
 
     member = await joining
 
-    await one.commit("g", member, None, 1, {cluster.partition: offset(4)})
-    assert await one.holder("g") == one.server
-    await one.close()
+    await one.commit(ref("g", member, None, 1), {cluster.partition: offset(4)})
+    assert await one.holder("g") == one.ownership.server
+    await one.ownership.close()
 
 
 @virtual_time
@@ -342,9 +344,9 @@ async def test_only_an_empty_group_is_deleted_with_its_offsets():
     cluster = await Cluster().open()
     one = await cluster.server("1")
     member = await join_alone(one)
-    await one.commit("g", member, None, 1, {cluster.partition: offset(3)})
+    await one.commit(ref("g", member, None, 1), {cluster.partition: offset(3)})
     assert await refused(one.delete("g")) is Problem.NON_EMPTY
-    await one.leave("g", member, None)
+    await one.leave(ref("g", member))
 
     await one.delete("g")
 
@@ -362,9 +364,9 @@ async def test_session_timeouts_have_limits_and_membership_needs_a_name():
         problem = await refused(one.join("g", request(session_timeout_ms=timeout_ms)))
         assert problem is Problem.INVALID_SESSION_TIMEOUT
     assert await refused(one.join("", request())) is Problem.INVALID_GROUP_ID
-    assert await refused(one.heartbeat("", "m", None, 0)) is Problem.INVALID_GROUP_ID
+    assert await refused(one.heartbeat(ref("", "m", None, 0))) is Problem.INVALID_GROUP_ID
     await one.commit(
-        "", "", None, -1, {cluster.partition: offset(1)}
+        ref("", "", None, -1), {cluster.partition: offset(1)}
     )  # Kafka takes offsets of the group without a name
     assert await cluster.committed("") == {cluster.partition: 1}
 
@@ -382,7 +384,7 @@ async def test_a_cancelled_wait_does_not_take_the_member_out():
     assert len((await one.describe("g")).members) == 2
     again = await one.join("g", request(first))
     assert len(again.members) == 2
-    await one.close()
+    await one.ownership.close()
 
 
 class Gate:
@@ -432,7 +434,7 @@ async def test_a_server_coordinates_so_many_groups_and_no_more():
     cluster = await Cluster().open()
     one = await cluster.server("1", count_max=2)
     for name in ("a", "b"):
-        await one.commit(name, "", None, -1, {cluster.partition: offset(1)})
+        await one.commit(ref(name, "", None, -1), {cluster.partition: offset(1)})
 
     assert await refused(one.join("c", request())) is Problem.COORDINATOR_UNAVAILABLE
-    await one.commit("a", "", None, -1, {cluster.partition: offset(2)})
+    await one.commit(ref("a", "", None, -1), {cluster.partition: offset(2)})

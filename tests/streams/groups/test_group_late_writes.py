@@ -10,9 +10,10 @@ from bearlake.metadata.open import open_metadata
 from bearlake.metadata.registering import register
 from bearlake.streams.groups.coordinator import Coordinator
 from bearlake.streams.groups.model import GroupState, JoinRequest
+from bearlake.streams.groups.ownership import Ownership
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.settings import GroupSettings
-from fixtures.groups import RANGE
+from fixtures.groups import RANGE, ref
 from simulator.loop import virtual_time
 
 WRITES = ("save", "commit_offsets", "delete_offsets", "delete")
@@ -72,13 +73,13 @@ class Scene:
         self.groups = self.store.groups
         self.partition = (await self.metadata.streams.create(StreamSpec(name="t", partition_count=1))).partition(0)
         found = await register(self.metadata.servers, "1", zone=None, endpoints={}, version="", timeout_ms=6_000)
-        self.one = Coordinator(self.store, found.server, GroupSettings())  # type: ignore[arg-type]
+        self.one = Coordinator(self.store, Ownership(self.store, found.server, GroupSettings()))  # type: ignore[arg-type]
         return self
 
     async def commit(self, offset: int) -> Problem | None:
         value = CommittedOffset(offset=offset, leader_epoch=-1, metadata="")
         try:
-            await self.one.commit("g", "", None, -1, {self.partition: value})
+            await self.one.commit(ref("g", "", None, -1), {self.partition: value})
         except GroupRefusal as refusal:
             return refusal.problem
         return None
@@ -91,7 +92,7 @@ class Scene:
         return found[self.partition].offset
 
     async def close(self) -> None:
-        await self.one.close()
+        await self.one.ownership.close()
         await self.metadata.close()
 
 
@@ -169,7 +170,7 @@ class Member:
                 joined = await self._one.join("g", request(self._id))
                 self.generations.add(joined.generation)
                 shares = {one.member_id: b"share" for one in joined.members}
-                synced = await self._one.sync("g", self._id, None, joined.generation, (None, None), shares)
+                synced = await self._one.sync(ref("g", self._id, None, joined.generation), (None, None), shares)
                 self.is_assigned = synced.assignment == b"share"
                 return
             except GroupRefusal as refusal:
@@ -205,14 +206,14 @@ async def test_a_store_that_takes_no_writes_begins_no_generation_after_generatio
 async def test_nobody_joins_a_round_while_the_store_takes_no_writes():
     scene = await Scene().open()
     member_id = (await scene.one.join("g", request())).member_id
-    await scene.one.sync("g", member_id, None, 1, (None, None), {member_id: b"all"})
+    await scene.one.sync(ref("g", member_id, None, 1), (None, None), {member_id: b"all"})
     scene.groups.cut_off = True
     await scene.commit(1)  # fails: the coordinator knows now
     value = CommittedOffset(offset=1, leader_epoch=-1, metadata="")
     offsets: dict[PartitionKey, CommittedOffset] = {scene.partition: value}
     problems = []
     for work in (
-        scene.one.commit("g", member_id, None, 1, offsets),
+        scene.one.commit(ref("g", member_id, None, 1), offsets),
         scene.one.join("g", request(member_id)),
         scene.one.join("g", request()),
     ):
@@ -220,7 +221,7 @@ async def test_nobody_joins_a_round_while_the_store_takes_no_writes():
             await work
         except GroupRefusal as refusal:
             problems.append(refusal.problem)
-    await scene.one.heartbeat("g", member_id, None, 1)
+    await scene.one.heartbeat(ref("g", member_id, None, 1))
 
     assert problems == [Problem.COORDINATOR_UNAVAILABLE] * 3
     assert scene.one.owned()["g"].generation == 1

@@ -96,7 +96,7 @@ async def test_a_closed_group_sends_everybody_to_another_coordinator():
     (a,) = await scene.stable("a")
     b = scene.enter("b")
 
-    scene.machine.close(Problem.NOT_COORDINATOR)
+    scene.machine.rounds.close(Problem.NOT_COORDINATOR)
 
     assert b.answer is Problem.NOT_COORDINATOR
     for method, *args in (

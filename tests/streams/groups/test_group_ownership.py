@@ -12,10 +12,11 @@ from bearlake.metadata.open import open_metadata
 from bearlake.metadata.registering import register
 from bearlake.streams.groups.coordinator import Coordinator
 from bearlake.streams.groups.model import GroupState, JoinRequest
+from bearlake.streams.groups.ownership import Ownership
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.settings import GroupSettings
 from bearlake.streams.tenure import Tenure
-from fixtures.groups import RANGE
+from fixtures.groups import RANGE, ref
 from fixtures.liveness import lapse
 from simulator.loop import SimulationLoop, virtual_time
 
@@ -72,24 +73,23 @@ class Two:
         self.one, self.two = await self._server("1", self.store), await self._server("2", self.metadata)
         joined = await self.one.join("g", request())
         self.member, self.generation = joined.member_id, joined.generation
-        await self.one.sync("g", self.member, None, self.generation, (None, None), {self.member: b"all"})
+        await self.one.sync(ref("g", self.member, None, self.generation), (None, None), {self.member: b"all"})
         return self
 
     async def _server(self, name: str, metadata: Any) -> Coordinator:
         found = await register(self.metadata.servers, name, zone=None, endpoints={}, version="", timeout_ms=6_000)
-        return Coordinator(
-            metadata, found.server, GroupSettings(), tenure=Tenure(metadata.servers, found.server, boot_time_s=_zero)
-        )
+        tenure = Tenure(metadata.servers, found.server, boot_time_s=_zero)
+        return Coordinator(metadata, Ownership(metadata, found.server, GroupSettings(), tenure=tenure))
 
     async def take_over(self) -> None:
         """The first server is paused, the second server takes the group, and the first server resumes."""
-        assert await lapse(self.metadata, self.one.server)
-        await self.two.heartbeat("g", self.member, None, self.generation)
-        await self.metadata.servers.heartbeat(self.one.server)
+        assert await lapse(self.metadata, self.one.ownership.server)
+        await self.two.heartbeat(ref("g", self.member, None, self.generation))
+        await self.metadata.servers.heartbeat(self.one.ownership.server)
 
     async def close(self) -> None:
-        await self.one.close()
-        await self.two.close()
+        await self.one.ownership.close()
+        await self.two.ownership.close()
         await self.metadata.close()
 
 
@@ -104,14 +104,14 @@ async def refused(work: Awaitable[Any]) -> Problem:
 
 
 QUESTIONS: dict[str, Question] = {
-    "heartbeat": lambda it, member: it.heartbeat("g", member, None, 1),
-    "heartbeat of a stranger": lambda it, member: it.heartbeat("g", "stranger", None, 1),
-    "sync": lambda it, member: it.sync("g", member, None, 1, (None, None), {}),
+    "heartbeat": lambda it, member: it.heartbeat(ref("g", member, None, 1)),
+    "heartbeat of a stranger": lambda it, member: it.heartbeat(ref("g", "stranger", None, 1)),
+    "sync": lambda it, member: it.sync(ref("g", member, None, 1), (None, None), {}),
     "join": lambda it, member: it.join("g", request(member)),
-    "leave": lambda it, member: it.leave("g", member, None),
-    "commit of nothing": lambda it, member: it.commit("g", member, None, 1, {}),
-    "commit of a stranger": lambda it, member: it.commit("g", "stranger", None, 1, {}),
-    "commit of another generation": lambda it, member: it.commit("g", member, None, 2, {}),
+    "leave": lambda it, member: it.leave(ref("g", member)),
+    "commit of nothing": lambda it, member: it.commit(ref("g", member, None, 1), {}),
+    "commit of a stranger": lambda it, member: it.commit(ref("g", "stranger", None, 1), {}),
+    "commit of another generation": lambda it, member: it.commit(ref("g", member, None, 2), {}),
     "deletion": lambda it, member: it.delete("g"),
     "describe": lambda it, member: it.describe("g"),
 }
@@ -134,11 +134,11 @@ def test_a_coordinator_whose_group_was_taken_over_answers_no_question_about_it(q
 @virtual_time
 async def test_a_coordinator_that_is_lapsed_at_the_moment_finds_its_group_untaken_and_goes_on() -> None:
     servers = await Two().open()
-    assert await lapse(servers.metadata, servers.one.server)
+    assert await lapse(servers.metadata, servers.one.ownership.server)
 
-    await servers.one.heartbeat("g", servers.member, None, servers.generation)
+    await servers.one.heartbeat(ref("g", servers.member, None, servers.generation))
 
-    assert await refused(servers.two.heartbeat("g", servers.member, None, 1)) is Problem.NOT_COORDINATOR
+    assert await refused(servers.two.heartbeat(ref("g", servers.member, None, 1))) is Problem.NOT_COORDINATOR
     assert (await servers.one.describe("g")).state is GroupState.STABLE
     await servers.close()
 
@@ -147,12 +147,12 @@ async def test_a_coordinator_that_is_lapsed_at_the_moment_finds_its_group_untake
 async def test_each_lapse_is_looked_into() -> None:
     servers = await Two().open()
     for _ in range(2):
-        assert await lapse(servers.metadata, servers.one.server)
-        await servers.one.heartbeat("g", servers.member, None, servers.generation)
+        assert await lapse(servers.metadata, servers.one.ownership.server)
+        await servers.one.heartbeat(ref("g", servers.member, None, servers.generation))
 
     await servers.take_over()
 
-    assert await refused(servers.one.heartbeat("g", servers.member, None, 1)) is Problem.NOT_COORDINATOR
+    assert await refused(servers.one.heartbeat(ref("g", servers.member, None, 1))) is Problem.NOT_COORDINATOR
     await servers.close()
 
 
@@ -161,11 +161,11 @@ async def test_while_the_store_does_not_answer_nothing_is_confirmed_and_the_grou
     servers = await Two().open()
     servers.store.failure = Unavailable("the store sleeps")
 
-    problem = await refused(servers.one.heartbeat("g", servers.member, None, servers.generation))
+    problem = await refused(servers.one.heartbeat(ref("g", servers.member, None, servers.generation)))
 
     assert problem is Problem.COORDINATOR_UNAVAILABLE
     servers.store.failure = None
-    await servers.one.heartbeat("g", servers.member, None, servers.generation)
+    await servers.one.heartbeat(ref("g", servers.member, None, servers.generation))
     await servers.close()
 
 
@@ -175,9 +175,9 @@ async def test_a_store_that_hangs_keeps_a_question_waiting_for_seconds_only() ->
     servers.store.gate.clear()
     loop = asyncio.get_running_loop()
     begun = loop.time()
-    beats = [asyncio.create_task(servers.one.heartbeat("g", servers.member, None, 1))]
+    beats = [asyncio.create_task(servers.one.heartbeat(ref("g", servers.member, None, 1)))]
     await asyncio.sleep(1)
-    beats.append(asyncio.create_task(servers.one.heartbeat("g", servers.member, None, 1)))
+    beats.append(asyncio.create_task(servers.one.heartbeat(ref("g", servers.member, None, 1))))
 
     assert [await refused(beat) for beat in beats] == [Problem.COORDINATOR_UNAVAILABLE] * 2
     assert loop.time() - begun < 7
@@ -189,7 +189,7 @@ async def test_questions_of_one_moment_share_a_look_into_the_store() -> None:
     servers = await Two().open()
     before = servers.store.look_count
 
-    await asyncio.gather(*(servers.one.heartbeat("g", servers.member, None, 1) for _ in range(1_000)))
+    await asyncio.gather(*(servers.one.heartbeat(ref("g", servers.member, None, 1)) for _ in range(1_000)))
 
     assert servers.store.look_count - before == 1
     await servers.close()
@@ -200,10 +200,10 @@ async def test_a_question_is_not_answered_by_a_look_that_began_before_it_came() 
     servers = await Two().open()
     servers.store.gate.clear()
     servers.store.looking.clear()
-    earlier = asyncio.create_task(servers.one.heartbeat("g", servers.member, None, 1))
+    earlier = asyncio.create_task(servers.one.heartbeat(ref("g", servers.member, None, 1)))
     await servers.store.looking.wait()  # the store has answered, the answer is on its way
     await servers.take_over()
-    later = asyncio.create_task(servers.one.heartbeat("g", servers.member, None, 1))
+    later = asyncio.create_task(servers.one.heartbeat(ref("g", servers.member, None, 1)))
     await asyncio.sleep(0.1)
     servers.store.gate.set()
 
@@ -218,9 +218,9 @@ async def test_a_member_that_waits_in_a_round_learns_of_a_new_coordinator_withou
     waiting = asyncio.create_task(servers.one.join("g", request()))
     await asyncio.sleep(1)
     await servers.take_over()
-    await servers.one._tenure.beat()
+    await servers.one.ownership._tenure.beat()
 
-    await servers.one.verify()
+    await servers.one.ownership.verify()
 
     assert await refused(waiting) is Problem.NOT_COORDINATOR
     await servers.close()
@@ -255,7 +255,7 @@ async def test_a_member_whose_heartbeat_waited_while_its_server_stood_still_keep
     await asyncio.sleep(1)  # what waits in the socket is read
 
     await loop.create_task(
-        servers.one.heartbeat("g", servers.member, None, servers.generation), context=process.context.copy()
+        servers.one.heartbeat(ref("g", servers.member, None, servers.generation)), context=process.context.copy()
     )
     await servers.close()
 

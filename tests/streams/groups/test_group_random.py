@@ -16,10 +16,10 @@ REBALANCE_MS = 20_000
 
 def check(scene: Scene) -> None:
     """What holds after every step."""
-    group, machine = scene.group, scene.machine
+    group, rounds = scene.group, scene.machine.rounds
     assert set(group.static.values()) <= set(group.members)
     assert {group.members[member_id].instance_id for member_id in group.static.values()} == set(group.static)
-    assert machine._unsynced <= set(group.members)
+    assert rounds._unsynced <= set(group.members)
     assert not set(group.pending) & set(group.members)
     assert (group.leader in group.members) if group.members else not group.leader or group.state is GroupState.PREPARING
     waiting = [member for member in group.members.values() if member.joining is not None]
@@ -29,13 +29,13 @@ def check(scene: Scene) -> None:
     if group.state is GroupState.STABLE:
         assert group.protocol_name in group.common_protocols()
         assert not syncing
-        assert {member.member_id for member in waiting} <= set(machine._replaced)
+        assert {member.member_id for member in waiting} <= set(rounds._replaced)
     if group.state is GroupState.COMPLETING:
         assert group.protocol_name in group.common_protocols()
         assert not waiting
     if group.state is GroupState.PREPARING:
         assert not syncing
-        assert machine._round_timer is not None
+        assert rounds._round_timer is not None
     for member in group.members.values():
         assert member.timer is not None
     restored = Group.decode("g", group.protocol_type, group.encode())
@@ -99,7 +99,11 @@ class Crowd:
         """Saves end in the order they were begun, some without success."""
         while self.scene.saves and self.random.random() < 0.6:
             ticket = self.scene.saves.pop(0)
-            end = self.scene.machine.saved if self.random.random() < 0.85 else self.scene.machine.save_failed
+            end = (
+                self.scene.machine.rounds.saved
+                if self.random.random() < 0.85
+                else self.scene.machine.rounds.save_failed
+            )
             end(ticket)
 
 
@@ -121,7 +125,7 @@ def test_a_group_makes_sense_whatever_its_members_do(seed):
         for _ in range(200):
             await asyncio.sleep(10)
             while scene.saves:
-                scene.machine.saved(scene.saves.pop(0))
+                scene.machine.rounds.saved(scene.saves.pop(0))
         check(scene)
         assert scene.state is GroupState.EMPTY
         assert not scene.group.pending

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from bearlake.metadata.model import PartitionKey
 from bearlake.streams.groups.revisions import Outdated, Revisions, later, member_subject
+from fixtures.groups import ref
 
 
 def outdated(revisions: Revisions, member: str, named: str) -> str:
@@ -83,7 +84,9 @@ def test_a_group_whose_revision_nobody_knows_remembers_nothing():
 
 
 def test_a_static_member_is_another_subject_than_a_member_whose_id_reads_like_it():
-    assert member_subject("static i", None) != member_subject("x", "i") == member_subject("y", "i")
+    assert (
+        member_subject(ref("g", "static i")) != member_subject(ref("g", "x", "i")) == member_subject(ref("g", "y", "i"))
+    )
 
 
 def test_answers_that_arrive_in_another_order_leave_the_later_revision():

@@ -123,7 +123,7 @@ async def test_followers_wait_for_the_leader_and_all_wait_for_the_save():
     leader = scene.sync(a, {a.id: b"1", b.id: b"2"})
     await scene.settle()
     assert leader.answer is follower.answer is None
-    scene.machine.saved(scene.saves[-1])
+    scene.machine.rounds.saved(scene.saves[-1])
 
     assert leader.answer.assignment == b"1"
     assert follower.answer.assignment == b"2"
@@ -175,7 +175,7 @@ async def test_a_failed_save_sends_everybody_back_and_keeps_the_generation():
     syncs = [scene.sync(b), scene.sync(a, {a.id: b"1"})]
     await scene.settle()
 
-    scene.machine.save_failed(scene.saves[-1])
+    scene.machine.rounds.save_failed(scene.saves[-1])
 
     assert [sync.answer for sync in syncs] == [Problem.COORDINATOR_UNAVAILABLE] * 2
     assert scene.state is GroupState.COMPLETING
@@ -193,14 +193,14 @@ async def test_a_save_that_ends_after_its_round_was_given_up_changes_nothing():
     leader = scene.sync(a, {a.id: b"1"})
     scene.enter("c")
 
-    scene.machine.saved(scene.saves[-1])
+    scene.machine.rounds.saved(scene.saves[-1])
 
     assert leader.answer is Problem.REBALANCE_IN_PROGRESS
     assert scene.state is GroupState.PREPARING
     scene.join(id=a.id)
     scene.join(id=b.id)
     assert scene.state is GroupState.COMPLETING
-    scene.machine.saved(scene.saves[-1])
+    scene.machine.rounds.saved(scene.saves[-1])
     assert scene.state is GroupState.COMPLETING
 
 
@@ -325,7 +325,7 @@ async def test_a_new_member_whose_client_has_gone_is_dropped_after_five_minutes_
 async def test_a_restored_group_is_stable_and_expects_its_members():
     scene = Scene()
     a, b = await scene.stable("a", "b")
-    scene.machine.close(Problem.NOT_COORDINATOR)
+    scene.machine.rounds.close(Problem.NOT_COORDINATOR)
 
     after = Scene(group=Group.decode("g", "consumer", scene.snapshots[-1]))
     assert after.state is GroupState.STABLE
@@ -404,11 +404,11 @@ def test_on_uvloop_a_session_that_ends_within_half_a_millisecond_is_renewed():
         member = scene.group.members[a.id]
         member.timer.cancel()
         member.deadline = asyncio.get_running_loop().time() + 0.0002
-        scene.machine._arm(member)  # uvloop gives a handle without `when()`
+        scene.machine.rounds._arm(member)  # uvloop gives a handle without `when()`
 
         assert scene.beat(a) is None
         await asyncio.sleep(0.01)
         assert a.id in scene.group.members
-        scene.machine.close(Problem.NOT_COORDINATOR)
+        scene.machine.rounds.close(Problem.NOT_COORDINATOR)
 
     uvloop.run(run())

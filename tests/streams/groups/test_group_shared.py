@@ -11,10 +11,11 @@ from bearlake.metadata.model import CommittedOffset, ServerRef, StreamSpec
 from bearlake.metadata.open import open_metadata
 from bearlake.streams.groups.coordinator import Coordinator
 from bearlake.streams.groups.model import JoinRequest
+from bearlake.streams.groups.ownership import Ownership
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.settings import GroupSettings
 from bearlake.streams.groups.shared import Groups
-from fixtures.groups import RANGE
+from fixtures.groups import RANGE, ref
 from fixtures.liveness import lapse
 from simulator.loop import virtual_time
 
@@ -43,7 +44,7 @@ class Deployment:
         )
         server = registration.server
         peers = _Peers(self, server)
-        own = Coordinator(self.metadata, server, GroupSettings(), peers.may_coordinate)
+        own = Coordinator(self.metadata, Ownership(self.metadata, server, GroupSettings(), peers.may_coordinate))
         self.coordinators[server] = own
         self.eligible.append(server)
         self.groups.append(Groups(own, server, peers))
@@ -56,11 +57,11 @@ class Deployment:
         """It stops answering; its registration stays until an observer declares it lapsed."""
         self.dead.add(server)
         self.eligible.remove(server)
-        await self.coordinators[server].close()
+        await self.coordinators[server].ownership.close()
 
     async def close(self) -> None:
         for coordinator in self.coordinators.values():
-            await coordinator.close()
+            await coordinator.ownership.close()
         await self.metadata.close()
 
 
@@ -98,7 +99,7 @@ def request(**changes) -> JoinRequest:
 async def join_alone(groups: Groups) -> tuple[str, int]:
     """One member in a stable group; its id and generation."""
     joined = await groups.join("g", request())
-    await groups.sync("g", joined.member_id, None, joined.generation, (None, None), {joined.member_id: b"all"})
+    await groups.sync(ref("g", joined.member_id, None, joined.generation), (None, None), {joined.member_id: b"all"})
     return joined.member_id, joined.generation
 
 
@@ -119,13 +120,13 @@ async def test_a_member_is_one_of_the_chosen_servers_group_whichever_server_it_i
     one, two = deployment.groups
 
     member, generation = await join_alone(two)
-    await two.heartbeat("g", member, None, generation)
-    await two.commit("g", member, None, generation, {deployment.partition: CommittedOffset(offset=7)})
+    await two.heartbeat(ref("g", member, None, generation))
+    await two.commit(ref("g", member, None, generation), {deployment.partition: CommittedOffset(offset=7)})
 
     assert owners(deployment) == [True, False]
     assert set((await one.describe("g")).members) == {member}
     assert {key: value.offset for key, value in (await two.offsets("g")).items()} == {deployment.partition: 7}
-    assert await two.leave("g", member, None) == member
+    assert await two.leave(ref("g", member)) == member
     await deployment.close()
 
 
@@ -139,7 +140,7 @@ async def test_a_group_is_handed_over_when_another_server_shall_have_it_and_keep
     deployment.eligible[:] = [first]
     await asyncio.sleep(1)
 
-    await deployment.groups[1].heartbeat("g", member, None, generation)
+    await deployment.groups[1].heartbeat(ref("g", member, None, generation))
 
     assert owners(deployment) == [True, False]
     running.cancel()
@@ -153,10 +154,12 @@ async def test_a_commit_waits_for_the_successor_of_a_coordinator_that_died():
     member, generation = await join_alone(deployment.groups[1])
     await deployment.kill(first)
     committing = asyncio.create_task(
-        deployment.groups[1].commit("g", member, None, generation, {deployment.partition: CommittedOffset(offset=7)})
+        deployment.groups[1].commit(
+            ref("g", member, None, generation), {deployment.partition: CommittedOffset(offset=7)}
+        )
     )
     await asyncio.sleep(3)
-    early = committing.done(), await refused(deployment.groups[1].heartbeat("g", member, None, generation))
+    early = committing.done(), await refused(deployment.groups[1].heartbeat(ref("g", member, None, generation)))
     assert await lapse(deployment.metadata, first)
     await committing
 
@@ -174,7 +177,7 @@ async def test_a_coordinator_that_does_not_come_back_is_told_after_the_wait():
     loop = asyncio.get_running_loop()
     begun = loop.time()
 
-    problem = await refused(deployment.groups[1].commit("g", member, None, generation, {}))
+    problem = await refused(deployment.groups[1].commit(ref("g", member, None, generation), {}))
 
     assert problem is Problem.COORDINATOR_UNAVAILABLE
     assert 14 < loop.time() - begun < 17
@@ -187,7 +190,7 @@ async def test_a_coordinators_own_refusal_is_passed_on_at_once():
     await join_alone(deployment.groups[1])
     begun = asyncio.get_running_loop().time()
 
-    assert await refused(deployment.groups[1].heartbeat("g", "stranger", None, 1)) is Problem.UNKNOWN_MEMBER
+    assert await refused(deployment.groups[1].heartbeat(ref("g", "stranger", None, 1))) is Problem.UNKNOWN_MEMBER
     assert asyncio.get_running_loop().time() - begun < 0.1
     await deployment.close()
 
@@ -230,7 +233,7 @@ async def test_a_refusal_does_not_speak_for_an_attempt_whose_answer_was_lost(las
 
     there.commit = losing
     offsets = {deployment.partition: CommittedOffset(offset=7)}
-    problem = await refused(deployment.groups[1].commit("g", member, None, generation, offsets))
+    problem = await refused(deployment.groups[1].commit(ref("g", member, None, generation), offsets))
 
     assert len(asked) > 1
     assert [value.offset for value in (await deployment.groups[1].offsets("g")).values()] == [7]
@@ -244,7 +247,7 @@ async def test_a_refused_commit_is_told_as_it_is_when_no_attempt_was_lost():
     await join_alone(deployment.groups[1])
     offsets = {deployment.partition: CommittedOffset(offset=7)}
 
-    assert await refused(deployment.groups[1].commit("g", "stranger", None, 1, offsets)) is Problem.UNKNOWN_MEMBER
+    assert await refused(deployment.groups[1].commit(ref("g", "stranger", None, 1), offsets)) is Problem.UNKNOWN_MEMBER
     assert await deployment.groups[1].offsets("g") == {}
     await deployment.close()
 

@@ -116,7 +116,7 @@ async def test_the_new_id_is_saved_before_its_owner_hears_of_it():
     await scene.settle()
     assert again.answer is None
     saved = Group.decode("g", "consumer", scene.snapshots[-1])
-    scene.machine.saved(scene.saves[-1])
+    scene.machine.rounds.saved(scene.saves[-1])
 
     assert saved.static["i2"] == again.answer.member_id
     assert saved.members[again.answer.member_id].assignment == b"2"
@@ -129,7 +129,7 @@ async def test_when_the_new_id_cannot_be_saved_its_owner_asks_again():
     scene.saves_by_hand = True
     again = scene.join("b", instance="i2")
 
-    scene.machine.save_failed(scene.saves[-1])
+    scene.machine.rounds.save_failed(scene.saves[-1])
     assert again.answer is Problem.COORDINATOR_UNAVAILABLE
     scene.saves_by_hand = False
     third = scene.join("b", instance="i2")
@@ -146,9 +146,9 @@ async def test_two_replacements_wait_for_one_save():
     scene.saves_by_hand = True
     one, two = scene.join("a", instance="i1"), scene.join("b", instance="i2")
 
-    scene.machine.saved(scene.saves[-2])
+    scene.machine.rounds.saved(scene.saves[-2])
     assert one.answer is two.answer is None
-    scene.machine.saved(scene.saves[-1])
+    scene.machine.rounds.saved(scene.saves[-1])
 
     assert isinstance(one.answer, Joined)
     assert isinstance(two.answer, Joined)
@@ -163,7 +163,7 @@ async def test_a_round_that_starts_while_a_new_id_is_saved_answers_with_its_own_
     scene.join(id=a.id, instance="i1")
     assert again.answer.generation == scene.generation == 3
 
-    scene.machine.saved(scene.saves[-1])
+    scene.machine.rounds.saved(scene.saves[-1])
 
     assert scene.state is GroupState.COMPLETING
 

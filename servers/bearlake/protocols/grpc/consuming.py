@@ -18,7 +18,7 @@ from bearlake.protocols.grpc.grouping import failure_of_refusal
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.groups import assignment
-from bearlake.streams.groups.model import Joined, JoinRequest
+from bearlake.streams.groups.model import Joined, JoinRequest, MemberRef
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.shared import AWAY
 from bearlake.streams.principal import Operation, Principal, Resource, require
@@ -177,9 +177,17 @@ class _Member:
         """Leave the group. A static member stays until its session expires."""
         if self._member_id and self._instance_id is None:
             try:
-                await self._groups.leave(self._wish.group, self._member_id, None)
+                await self._groups.leave(MemberRef(group=self._wish.group, member_id=self._member_id))
             except GroupRefusal:
                 return  # already gone, or the group has moved: the session expires
+
+    def _ref(self) -> MemberRef:
+        return MemberRef(
+            group=self._wish.group,
+            member_id=self._member_id,
+            generation=self._generation,
+            instance_id=self._instance_id,
+        )
 
     # -- one generation --------------------------------------------------------------------------------------------
 
@@ -212,10 +220,7 @@ class _Member:
             divided = assignment.assign(joined.protocol_name, wanted, self._leads_counts)
             assignments = {member: assignment.encode_assignment(parts) for member, parts in divided.items()}
         synced = await self._groups.sync(
-            self._wish.group,
-            self._member_id,
-            self._instance_id,
-            self._generation,
+            self._ref(),
             (joined.protocol_type, joined.protocol_name),
             assignments,
         )
@@ -259,7 +264,7 @@ class _Member:
         while True:
             await asyncio.sleep(min(HEARTBEAT_MS, self._session_ms / 3) / 1000)
             try:
-                await self._groups.heartbeat(self._wish.group, self._member_id, self._instance_id, self._generation)
+                await self._groups.heartbeat(self._ref())
             except GroupRefusal as refusal:
                 if refusal.problem is Problem.REBALANCE_IN_PROGRESS:
                     return
@@ -283,7 +288,7 @@ class _Member:
     async def _commit(self, offsets: Sequence[pb.GroupOffset]) -> None:
         limit = self._groups.settings.offset_metadata_bytes_max
         # Those of the revoked partitions, even if the server rejoins in the meantime.
-        member_id, generation = self._member_id, self._generation
+        member = self._ref()
         found: dict[PartitionKey, CommittedOffset] = {}
         for item in offsets:
             if item.offset < 0 or len(item.metadata.encode()) > limit:
@@ -297,4 +302,4 @@ class _Member:
                     Problem.ILLEGAL_GENERATION, f"{item.stream}-{item.partition} is not assigned to this member"
                 )
             found[key] = CommittedOffset(offset=item.offset, metadata=item.metadata)
-        await self._groups.commit(self._wish.group, member_id, self._instance_id, generation, found)
+        await self._groups.commit(member, found)

@@ -95,7 +95,7 @@ class KafkaServer:
         """Let clients leave on their own, then redirect them. Returns at `until` (loop time, s), or when no other server is left."""
         redirect_at = self.connections.loop.time() + min(self.settings.drain_redirect_after_ms, deadline_ms / 4) / 1000
         if self._has_others():
-            await self.context.groups.drain()
+            await self.context.groups.ownership.drain()
         while self.connections and self._has_others() and self.connections.loop.time() < until:
             if not self.context.is_redirecting and self.connections.loop.time() >= redirect_at:
                 self.context.is_redirecting = True

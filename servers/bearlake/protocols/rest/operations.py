@@ -81,7 +81,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         (200,),
         (400, 403, 404, 406, 409, 422, 500, 503),
         (BINARY, JSON_RECORDS, *WITH_SCHEMA),
-        parameters=(query("timeout", INDEX), query("max_bytes", INDEX)),
+        parameters=v2.READ_LIMITS.parameters(),
     ),
     ("GET", f"{_CONSUMER_PATH}/offsets"): Operation((200,), _INSTANCE, (V2,)),
     ("POST", f"{_CONSUMER_PATH}/offsets"): Operation((200,), _INSTANCE, (V2,), _POSITIONS, False),

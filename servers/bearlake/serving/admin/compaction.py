@@ -15,9 +15,9 @@ from bearlake.errors import Invalid
 from bearlake.metadata import Metadata
 from bearlake.metadata.compaction import StreamBacklog, Task, TaskKind, TaskState
 from bearlake.metadata.patterns import check_pattern, matches
+from bearlake.serving.admin import models
 
 BACKLOG_AGE_MAX_S = 1.0
-PAGE_COUNT_MAX = 1000
 
 T = TypeVar("T")
 
@@ -39,8 +39,7 @@ class CompactionRoutes:
 
     async def backlog(self, request: web.Request) -> web.Response:
         """Show the bytes, records and seconds that wait for compaction, in total and per stream (largest first), of all or some streams."""
-        limit = _number(request, "limit", 100, 1, PAGE_COUNT_MAX)
-        patterns = _patterns(request)
+        page, patterns = _page(request)
         found, quarantined_counts = await self._backlog.now()
         names = await self._names([*(one.stream_number for one in found), *quarantined_counts])
         waiting = [one for one in found if matches(names.get(one.stream_number, ""), patterns)]
@@ -65,15 +64,14 @@ class CompactionRoutes:
                         "age_ms": one.age_ms,
                         "lag_seconds": one.age_ms / 1000,
                     }
-                    for one in waiting[:limit]
+                    for one in waiting[: page.limit]
                 ],
             }
         )
 
     async def commits(self, request: web.Request) -> web.Response:
         """Show how often streams were compacted or merged and when last, in total and per stream (newest first), of all or some streams."""
-        limit = _number(request, "limit", 100, 1, PAGE_COUNT_MAX)
-        patterns = _patterns(request)
+        page, patterns = _page(request)
         found = await self._commits.now()
         names = await self._names([one.stream_number for one in found])
         shown = [one for one in found if one.stream_number in names and matches(names[one.stream_number], patterns)]
@@ -88,7 +86,7 @@ class CompactionRoutes:
                         "commit_count": one.commit_count,
                         "last_commit_ms": one.committed_ms,
                     }
-                    for one in shown[:limit]
+                    for one in shown[: page.limit]
                 ],
             }
         )
@@ -97,23 +95,21 @@ class CompactionRoutes:
         """Return the backlog, and the number of quarantined tasks by stream."""
         quarantined: Counter[int] = Counter()
         after = 0
-        while page := await self._metadata.tasks.list(after=after, limit=PAGE_COUNT_MAX):
+        while page := await self._metadata.tasks.list(after=after, limit=models.PAGE_COUNT_MAX):
             quarantined.update(task.stream_number for task in page if task.state is TaskState.QUARANTINED)
             after = page[-1].id
         return await self._metadata.tasks.backlog(), quarantined
 
     async def tasks(self, request: web.Request) -> web.Response:
         """List tasks by id, one page; `next` is the `after` of the next page, null on the last page."""
-        limit = _number(request, "limit", 100, 1, PAGE_COUNT_MAX)
-        after = _number(request, "after", 0, 0, 2**62)
-        name = request.query.get("stream")
-        number = (await self._metadata.streams.get(name)).number if name else None
-        found = await self._metadata.tasks.list(stream_number=number, after=after, limit=limit)
+        page = models.TASK_PAGE.read(request)
+        number = (await self._metadata.streams.get(page.stream)).number if page.stream else None
+        found = await self._metadata.tasks.list(stream_number=number, after=page.after, limit=page.limit)
         names = await self._names([task.stream_number for task in found])
         return web.json_response(
             {
                 "tasks": [_shown(task, names.get(task.stream_number)) for task in found],
-                "next": found[-1].id if len(found) == limit else None,
+                "next": found[-1].id if len(found) == page.limit else None,
             }
         )
 
@@ -150,12 +146,12 @@ class _Read(Generic[T]):
         return self._found[1]
 
 
-def _patterns(request: web.Request) -> Sequence[str]:
-    """Parse `streams=a*&streams=b`. Raises `Invalid`."""
-    patterns = request.query.getall("streams", [])
-    for pattern in patterns:
+def _page(request: web.Request) -> tuple[models.CompactionPage, Sequence[str]]:
+    """Parse `limit=10&streams=a*&streams=b`; returns the page and its patterns. Raises `Invalid`."""
+    page = models.COMPACTION_PAGE.read(request)
+    for pattern in page.streams:
         check_pattern("streams", pattern)
-    return patterns
+    return page, page.streams
 
 
 def _shown(task: Task, stream: str | None) -> dict[str, object]:
@@ -176,10 +172,3 @@ def _shown(task: Task, stream: str | None) -> dict[str, object]:
         "wait_ms": task.wait_ms,
         "error": task.error or None,
     }
-
-
-def _number(request: web.Request, name: str, default: int, low: int, high: int) -> int:
-    text = request.query.get(name, str(default))
-    if not text.lstrip("-").isdecimal() or not low <= int(text) <= high:
-        raise Invalid(f"{name}={text}: expected a number from {low} to {high}")
-    return int(text)

@@ -1,14 +1,63 @@
-"""Bodies of the admin API, as models: they check the bodies, and describe them in the OpenAPI document.
+"""Bodies and query parameters of the admin API, as models: they check requests, and describe them in the OpenAPI document.
 
 A batch is checked item by item: one that does not fit fails alone.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from bearlake.serving.http.models import UNSET, Meta, Model, Raw, Reader, UnsetType, field
+from bearlake.serving.http.models import UNSET, Meta, Model, OpenModel, Raw, Reader, UnsetType, field
+from bearlake.serving.http.queries import Query
 
 T = TypeVar("T")
+
+
+PAGE_COUNT_MAX = 1_000
+"""Largest number of items in a page."""
+
+PageCount = Annotated[int, Meta(ge=1, le=PAGE_COUNT_MAX)]
+
+
+class StreamPage(OpenModel):
+    """Parameters of a list of streams."""
+
+    prefix: str = ""
+    after: str = ""
+    """The name of the last stream of the previous page."""
+    limit: PageCount = PAGE_COUNT_MAX
+    usage: Literal["true", "false"] = "false"
+    """`true` adds records and bytes."""
+
+
+class PartitionPage(OpenModel):
+    """Parameters of a list of partitions."""
+
+    after: Annotated[int, Meta(ge=-1, le=2**31 - 1)] = -1
+    """The last partition of the previous page; -1: start with the first partition."""
+    limit: PageCount = PAGE_COUNT_MAX
+
+
+class TaskPage(OpenModel):
+    """Parameters of a list of compaction tasks."""
+
+    stream: str = ""
+    after: Annotated[int, Meta(ge=0, le=2**62)] = 0
+    """The id of the last task of the previous page."""
+    limit: PageCount = 100
+
+
+class CompactionPage(OpenModel):
+    """Parameters of the backlog and of the last commits."""
+
+    limit: PageCount = 100
+    streams: list[str] = field(default_factory=list)
+    """Patterns of names; none selects all streams."""
+
+
+class StreamNames(OpenModel):
+    """Parameters of a request about streams without a body."""
+
+    name: list[str] = field(default_factory=list)
 
 
 class NewStream(Model):
@@ -74,6 +123,12 @@ class Results(Model):
 
     results: list[Result]
 
+
+STREAM_PAGE = Query(StreamPage)
+PARTITION_PAGE = Query(PartitionPage)
+COMPACTION_PAGE = Query(CompactionPage)
+TASK_PAGE = Query(TaskPage)
+STREAM_NAMES = Query(StreamNames)
 
 NEW_STREAM = Reader[NewStream](NewStream)
 STREAM_CHANGE = Reader[StreamChange](StreamChange)

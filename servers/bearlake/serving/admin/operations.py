@@ -6,15 +6,12 @@ A process has a subset of these routes: servers have those of streams; servers w
 from collections.abc import Mapping
 
 from bearlake.serving.admin import models, problems
-from bearlake.serving.http.openapi.model import INDEX, TEXT, Description, Operation, Schema, query
+from bearlake.serving.http.openapi.model import INDEX, Description, Operation, Schema
 
 JSON = "application/json"
 _ANY_OBJECT: Schema = {"type": "object"}
-_LIMIT: Schema = {"type": "integer", "minimum": 1, "maximum": 1000}
 _FAILED = (400, 401, 403, 404, 500, 503)
 _WRITE = (400, 401, 403, 409, 413, 500, 503)
-_PAGE = query("limit", _LIMIT)
-_STREAMS = query("streams", {"type": "array", "items": TEXT})
 
 
 def _look(*parameters: Schema, answer: object = _ANY_OBJECT) -> Operation:
@@ -38,17 +35,15 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("GET", "/metrics"): Operation((200,), _FAILED, ("text/plain",)),
     ("GET", "/v1/servers"): _look(),
     ("GET", "/v1/config"): _look(),
-    ("GET", "/v1/streams"): _look(query("prefix", TEXT), query("after", TEXT), _PAGE, query("usage", TEXT)),
+    ("GET", "/v1/streams"): _look(*models.STREAM_PAGE.parameters()),
     ("POST", "/v1/streams"): _batch(models.Batch[models.NewStream]),
     ("PATCH", "/v1/streams"): _batch(models.Batch[models.StreamChange]),
-    ("DELETE", "/v1/streams"): _batch(
-        models.Batch[models.StreamToDelete], query("name", {"type": "array", "items": TEXT})
-    ),
+    ("DELETE", "/v1/streams"): _batch(models.Batch[models.StreamToDelete], *models.STREAM_NAMES.parameters()),
     ("GET", "/v1/streams/{name}"): _look(answer=models.Stream),
-    ("GET", "/v1/streams/{name}/partitions"): _look(query("after", INDEX), _PAGE),
-    ("GET", "/v1/compaction/backlog"): _look(_PAGE, _STREAMS),
-    ("GET", "/v1/compaction/commits"): _look(_PAGE, _STREAMS),
-    ("GET", "/v1/compaction/tasks"): _look(query("stream", TEXT), query("after", INDEX), _PAGE),
+    ("GET", "/v1/streams/{name}/partitions"): _look(*models.PARTITION_PAGE.parameters()),
+    ("GET", "/v1/compaction/backlog"): _look(*models.COMPACTION_PAGE.parameters()),
+    ("GET", "/v1/compaction/commits"): _look(*models.COMPACTION_PAGE.parameters()),
+    ("GET", "/v1/compaction/tasks"): _look(*models.TASK_PAGE.parameters()),
     ("POST", "/v1/compaction/tasks/{id}/retry"): _look(),
     **{
         ("POST", f"/v1/groups/{name}"): _between_servers()

@@ -24,7 +24,6 @@ ADMIN = Principal("User", "admin")
 """The principal of all requests to the admin API."""
 
 BATCH_COUNT_MAX = 1000
-PAGE_COUNT_MAX = 1000
 USAGE_PARTITION_COUNT_MAX = 10_000
 """Maximum number of partitions whose usage one page reports (the first stream is always reported)."""
 
@@ -49,19 +48,18 @@ class StreamRoutes:
 
         With `usage=true`, each stream has its readable records and bytes; a page of streams with many partitions is then shorter.
         """
-        limit = _limit(request)
-        after, prefix = request.query.get("after", ""), request.query.get("prefix", "")
-        found = await self._streams.metadata.streams.list(prefix=prefix, after=after, limit=limit)
-        is_full = len(found) == limit
-        if request.query.get("usage") == "true":
+        page = models.STREAM_PAGE.read(request)
+        found = await self._streams.metadata.streams.list(prefix=page.prefix, after=page.after, limit=page.limit)
+        is_full = len(found) == page.limit
+        if page.usage == "true":
             bounded = _bounded(found)
             is_full |= len(bounded) < len(found)
             found = bounded
             usage = await self._usage(found)
         else:
             usage = {}
-        page = [{**_shown(StreamView(stream)), **usage.get(stream.number, {})} for stream in found]
-        return web.json_response({"streams": page, "next": found[-1].name if is_full else None})
+        shown = [{**_shown(StreamView(stream)), **usage.get(stream.number, {})} for stream in found]
+        return web.json_response({"streams": shown, "next": found[-1].name if is_full else None})
 
     async def _usage(self, streams: Sequence[Stream]) -> Mapping[int, Mapping[str, int]]:
         """Return records and bytes by stream number."""
@@ -81,11 +79,14 @@ class StreamRoutes:
     async def partitions(self, request: web.Request) -> web.Response:
         """List a stream's partitions with their current offsets and sizes, one page."""
         view = StreamView(await self._streams.metadata.streams.get(request.match_info["name"]))
-        start = _number(request.query.get("after", "-1"), "after", -1, view.partition_count) + 1
-        end = min(start + _limit(request), view.partition_count)
+        page = models.PARTITION_PAGE.read(request)
+        if page.after > view.partition_count:
+            raise Invalid(f"after: expected a whole number from -1 to {view.partition_count}, found {page.after}")
+        start = page.after + 1
+        end = min(start + page.limit, view.partition_count)
         keys = [view.partition(index) for index in range(start, end)]
-        page = await self._partition_rows(keys)
-        return web.json_response({"partitions": page, "next": end - 1 if end < view.partition_count else None})
+        rows = await self._partition_rows(keys)
+        return web.json_response({"partitions": rows, "next": end - 1 if end < view.partition_count else None})
 
     async def _partition_rows(self, keys: Sequence[PartitionKey]) -> Sequence[dict[str, int]]:
         bounds = await self._streams.bounds(keys)
@@ -139,7 +140,8 @@ class StreamRoutes:
         if request.can_read_body:
             items = await _items(request)
         else:
-            items = [Raw(json.dumps({"name": name}).encode()) for name in request.query.getall("name", [])]
+            names = models.STREAM_NAMES.read(request).name
+            items = [Raw(json.dumps({"name": name}).encode()) for name in names]
         if not items:
             raise Invalid("expected at least one stream name: DELETE /v1/streams?name=a&name=b")
         return await _each(items, models.STREAM_TO_DELETE, one, 200)
@@ -186,20 +188,6 @@ def _bounded(streams: Sequence[Stream]) -> Sequence[Stream]:
         if at and count > USAGE_PARTITION_COUNT_MAX:
             return streams[:at]
     return streams
-
-
-def _limit(request: web.Request) -> int:
-    return _number(request.query.get("limit", str(PAGE_COUNT_MAX)), "limit", 1, PAGE_COUNT_MAX)
-
-
-def _number(text: str, name: str, low: int, high: int) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = low - 1
-    if not low <= number <= high:
-        raise Invalid(f"{name}: expected a whole number from {low} to {high}")
-    return number
 
 
 def _shown(view: StreamView) -> dict[str, Any]:

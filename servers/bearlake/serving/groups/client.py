@@ -29,7 +29,7 @@ from bearlake.serving.admin.token import AdminToken
 from bearlake.serving.groups import packing
 from bearlake.serving.groups.packing import Document
 from bearlake.serving.groups.routes import WAIT_S
-from bearlake.streams.groups.model import Group, Joined, JoinRequest, Synced
+from bearlake.streams.groups.model import Group, Joined, JoinRequest, MemberRef, Synced
 from bearlake.streams.groups.peers import Coordination
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.revisions import Outdated, later, member_subject
@@ -55,9 +55,6 @@ _Group = tuple[str, str]
 _Line = tuple[str, str, str]
 """Server, group, and the subject of requests that are sent one after the other."""
 
-Beat = tuple[str, str, str | None, int]
-"""Group, member id, instance id, generation."""
-
 T = TypeVar("T")
 
 
@@ -72,7 +69,7 @@ class GroupClient:
         self._token = token
         self._randomness = randomness or random.Random()  # noqa: S311 (jitter)
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
-        self._beats: dict[str, list[tuple[Beat, asyncio.Future[Problem | None]]]] = {}
+        self._beats: dict[str, list[tuple[MemberRef, asyncio.Future[Problem | None]]]] = {}
         self._senders: dict[str, asyncio.Task[None]] = {}
         self._revisions: OrderedDict[_Group, str] = OrderedDict()
         self._lines: WeakValueDictionary[_Line, asyncio.Lock] = WeakValueDictionary()
@@ -138,10 +135,10 @@ class GroupClient:
         if len(self._revisions) > REVISION_COUNT_MAX:
             self._revisions.popitem(last=False)
 
-    async def beat(self, server: str, beat: Beat) -> None:
+    async def beat(self, server: str, member: MemberRef) -> None:
         """Send a heartbeat. Raises as `ask`."""
         future: asyncio.Future[Problem | None] = asyncio.get_running_loop().create_future()
-        self._beats.setdefault(server, []).append((beat, future))
+        self._beats.setdefault(server, []).append((member, future))
         if server not in self._senders:
             self._senders[server] = asyncio.get_running_loop().create_task(self._send_beats(server))
             self._senders[server].add_done_callback(noticed(log, "send heartbeats"))
@@ -154,7 +151,9 @@ class GroupClient:
             while waiting := self._beats.pop(server, None):
                 problems: Sequence[Problem | None] = [Problem.COORDINATOR_UNAVAILABLE] * len(waiting)
                 try:
-                    answer = await self.ask(server, "heartbeat", {"beats": [beat for beat, _ in waiting]})
+                    answer = await self.ask(
+                        server, "heartbeat", {"beats": [packing.pack_beat(member) for member, _ in waiting]}
+                    )
                     problems = _read(packing.unpack_problems, answer)
                     if len(problems) != len(waiting):
                         raise GroupRefusal(
@@ -245,45 +244,36 @@ class RemoteCoordinator(Coordination):
     @override
     async def sync(
         self,
-        name: str,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
+        member: MemberRef,
         protocol: tuple[str | None, str | None],
         assignments: Mapping[str, bytes],
     ) -> Synced:
         document = {
-            **_who(name, member_id, instance_id, generation),
+            **packing.pack_member(member),
             "protocol": protocol,
             "assignments": {member: packing.text(value) for member, value in assignments.items()},
         }
         return _read(packing.unpack_synced, await self._client.ask_revised(self._server, "sync", document, waits=True))
 
     @override
-    async def heartbeat(self, name: str, member_id: str, instance_id: str | None, generation: int) -> None:
-        await self._client.beat(self._server, (name, member_id, instance_id, generation))
+    async def heartbeat(self, member: MemberRef) -> None:
+        await self._client.beat(self._server, member)
 
     @override
-    async def leave(self, name: str, member_id: str, instance_id: str | None) -> str:
-        document = _who(name, member_id, instance_id, -1)
-        line = member_subject(member_id, instance_id)
-        answer = await self._client.ask_in_line(self._server, "leave", document, line)
+    async def leave(self, member: MemberRef) -> str:
+        line = member_subject(member)
+        answer = await self._client.ask_in_line(self._server, "leave", packing.pack_member(member), line)
         return str(answer["member_id"])
 
     @override
     async def commit(
         self,
-        name: str,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
+        member: MemberRef,
         offsets: Mapping[PartitionKey, CommittedOffset],
     ) -> None:
-        document = {**_who(name, member_id, instance_id, generation), "offsets": packing.pack_offsets(offsets)}
-        line = member_subject(member_id, instance_id)
-        if (
-            member_id == "" and instance_id is None
-        ):  # clients that manage their own assignment commit different partitions concurrently
+        document = {**packing.pack_member(member), "offsets": packing.pack_offsets(offsets)}
+        line = member_subject(member)
+        if member.is_anonymous:  # clients that manage their own assignment commit different partitions concurrently
             line = f"partition {min(offsets, default=0)}"
         await self._client.ask_in_line(self._server, "commit", document, line)
 
@@ -291,10 +281,6 @@ class RemoteCoordinator(Coordination):
     async def describe(self, name: str) -> Group:
         answer = await self._client.ask(self._server, "describe", {"group": name})
         return _read(lambda document: packing.unpack_group(name, document), answer)
-
-
-def _who(name: str, member_id: str, instance_id: str | None, generation: int) -> Document:
-    return {"group": name, "member_id": member_id, "instance_id": instance_id, "generation": generation}
 
 
 def _read(unpack: Callable[[Document], T], answer: Document) -> T:

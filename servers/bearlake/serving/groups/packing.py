@@ -25,11 +25,37 @@ from dataclasses import asdict
 from typing import Any
 
 from bearlake.metadata.model import CommittedOffset, PartitionKey
-from bearlake.streams.groups.model import Group, GroupState, Joined, JoinedMember, JoinRequest, Synced
+from bearlake.streams.groups.model import Group, GroupState, Joined, JoinedMember, JoinRequest, MemberRef, Synced
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 
 Document = dict[str, Any]
 """A JSON object; Any: its values."""
+
+
+def pack_member(member: MemberRef) -> Document:
+    """Encode the sender of a request, except a join and a heartbeat."""
+    return asdict(member)
+
+
+def unpack_member(document: Document) -> MemberRef:
+    """Decode the sender. Raises `KeyError`, `TypeError`, `ValueError`."""
+    return MemberRef(
+        group=document["group"],
+        member_id=document["member_id"],
+        instance_id=document["instance_id"],
+        generation=document["generation"],
+    )
+
+
+def pack_beat(member: MemberRef) -> Sequence[object]:
+    """Encode one heartbeat."""
+    return [member.group, member.member_id, member.instance_id, member.generation]
+
+
+def unpack_beat(row: Sequence[Any]) -> MemberRef:
+    """Decode one heartbeat. Raises as `unpack_member`."""
+    group, member_id, instance_id, generation = row
+    return MemberRef(group=group, member_id=member_id, instance_id=instance_id, generation=generation)
 
 
 def pack_request(request: JoinRequest) -> Document:

@@ -7,7 +7,7 @@ if this server is gone. The member's own wait continues meanwhile.
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from aiohttp import web
 
@@ -16,6 +16,7 @@ from bearlake.serving.groups import packing
 from bearlake.serving.groups.packing import Document
 from bearlake.serving.http.limits import own_limits
 from bearlake.streams.groups.coordinator import Coordinator
+from bearlake.streams.groups.model import MemberRef
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.revisions import Outdated
 from bearlake.telemetry import metrics
@@ -52,33 +53,30 @@ class GroupRoutes:
 
     def sync(self, asked: Document) -> Awaitable[web.Response]:
         """Give or get assignments."""
-        who = asked["member_id"], asked["instance_id"], asked["generation"]
         kind, name = asked["protocol"]
         assignments = {member: packing.octets(value) for member, value in asked["assignments"].items()}
         waiting = self._coordinator.sync(
-            asked["group"], *who, (kind, name), assignments, revision=asked.get("revision")
+            packing.unpack_member(asked), (kind, name), assignments, revision=asked.get("revision")
         )
         revision = self._revision(asked["group"])
         return _waited(waiting, lambda synced: {**packing.pack_synced(synced), **revision()}, revision)
 
     def heartbeat(self, asked: Document) -> Awaitable[web.Response]:
         """Members are alive; one problem, or null, for each."""
-        return self._beat([(group, *who) for group, *who in asked["beats"]])
+        return self._beat([packing.unpack_beat(row) for row in asked["beats"]])
 
     def leave(self, asked: Document) -> Awaitable[web.Response]:
         """A member leaves."""
-        who = asked["member_id"], asked["instance_id"]
-        left = self._coordinator.leave(asked["group"], *who, revision=asked.get("revision"))
+        left = self._coordinator.leave(
+            packing.unpack_member({"generation": -1, **asked}), revision=asked.get("revision")
+        )
         revision = self._revision(asked["group"])
         return _answered(left, lambda member_id: {"member_id": member_id, **revision()})
 
     def commit(self, asked: Document) -> Awaitable[web.Response]:
         """Commit offsets."""
-        who = asked["member_id"], asked["instance_id"]
         offsets = packing.unpack_offsets(asked["offsets"])
-        committed = self._coordinator.commit(
-            asked["group"], *who, asked["generation"], offsets, revision=asked.get("revision")
-        )
+        committed = self._coordinator.commit(packing.unpack_member(asked), offsets, revision=asked.get("revision"))
         revision = self._revision(asked["group"])
         return _answered(committed, lambda _: revision())
 
@@ -90,15 +88,15 @@ class GroupRoutes:
         """Return a function that adds the group's newest revision to a response."""
         return lambda: {"revision": self._coordinator.revision(group)}
 
-    async def _beat(self, beats: Sequence[tuple[Any, ...]]) -> web.Response:
+    async def _beat(self, members: Sequence[MemberRef]) -> web.Response:
         problems = await asyncio.gather(
-            *(self._problem(beat) for beat in beats)
+            *(self._problem(member) for member in members)
         )  # concurrently: they share confirmations
         return web.json_response(packing.pack_problems(problems))
 
-    async def _problem(self, beat: tuple[Any, ...]) -> Problem | None:
+    async def _problem(self, member: MemberRef) -> Problem | None:
         try:
-            await self._coordinator.heartbeat(*beat)
+            await self._coordinator.heartbeat(member)
         except GroupRefusal as refusal:
             return refusal.problem
         return None

@@ -12,10 +12,12 @@ Any server reads committed offsets directly from the store. Writes of offsets ca
 
 import asyncio
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from bearlake.errors import BearlakeError, NotFound
+from bearlake.metadata import Metadata
 from bearlake.metadata.model import CommittedOffset, GroupListing, PartitionKey, ServerRef
-from bearlake.streams.groups.model import Group, GroupState, Joined, JoinRequest, Synced
+from bearlake.streams.groups.model import Group, GroupState, Joined, JoinRequest, MemberRef, Synced
 from bearlake.streams.groups.owned import Owned, lease_name
 from bearlake.streams.groups.ownership import Ownership
 from bearlake.streams.groups.problems import GroupRefusal, Problem
@@ -25,8 +27,14 @@ from bearlake.telemetry import metrics
 PAGE_SIZE = 1000
 
 
-class Coordinator(Ownership):
+class Coordinator:
     """All groups that this server coordinates. Use it from the event loop's thread only."""
+
+    def __init__(self, metadata: Metadata, ownership: Ownership) -> None:
+        """`ownership` takes and releases groups; the caller runs and closes it."""
+        self._metadata = metadata
+        self.ownership = ownership
+        self.settings = ownership.settings
 
     # -- membership ----------------------------------------------------------------------------------------------
 
@@ -41,22 +49,19 @@ class Coordinator(Ownership):
         _require_name(name)
         if not settings.session_timeout_min_ms <= request.session_timeout_ms <= settings.session_timeout_max_ms:
             raise GroupRefusal(Problem.INVALID_SESSION_TIMEOUT)
-        owned = await self._open_confirmed(name, request.member_id)
-        await self._settle(name)
-        owned.revisions.take(_who(owned, request.member_id, request.instance_id), revision)
+        owned = await self.ownership.open_confirmed(name, request.member_id)
+        await self.ownership.abandoned_writes.finish(name)
+        owned.revisions.take(_subjects(owned, request.sender(name)), revision)
         joining = owned.rebalancer.join(request)
         if joining.done():
             return joining.result()
         joined = await asyncio.shield(joining)
-        await self._confirm(name, owned)  # the round may have taken long
+        await self.ownership.confirm(name, owned)  # the round may have taken long
         return joined
 
     async def sync(
         self,
-        name: str,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
+        member: MemberRef,
         protocol: tuple[str | None, str | None],
         assignments: Mapping[str, bytes],
         *,
@@ -67,37 +72,35 @@ class Coordinator(Ownership):
         A coordinator that takes the group over reuses the number of a generation that was never saved. So the generation alone does not
         reveal a late sync.
         """
-        _require_name(name)
-        owned = await self._open_confirmed(name, member_id)
+        owned = await self._open_for(member)
         if revision is not None:
-            owned.revisions.check(_who(owned, member_id, instance_id), revision)
-        return await asyncio.shield(owned.rebalancer.sync(member_id, instance_id, generation, protocol, assignments))
+            owned.revisions.check(_subjects(owned, member), revision)
+        return await asyncio.shield(owned.rebalancer.sync(member, protocol, assignments))
 
-    async def heartbeat(self, name: str, member_id: str, instance_id: str | None, generation: int) -> None:
+    async def heartbeat(self, member: MemberRef) -> None:
         """Renew a member's session. Raises `GroupRefusal`."""
-        _require_name(name)
-        (await self._open_confirmed(name, member_id)).rebalancer.heartbeat(member_id, instance_id, generation)
+        (await self._open_for(member)).rebalancer.heartbeat(member)
 
-    async def leave(self, name: str, member_id: str, instance_id: str | None, *, revision: str | None = None) -> str:
+    async def leave(self, member: MemberRef, *, revision: str | None = None) -> str:
         """Remove a member; returns its id. Raises `GroupRefusal`, and `Outdated` as `join`."""
-        _require_name(name)
-        owned = await self._open_confirmed(name, member_id)
-        owned.revisions.take(_who(owned, member_id, instance_id), revision)
-        return owned.rebalancer.leave(member_id, instance_id)
+        owned = await self._open_for(member)
+        owned.revisions.take(_subjects(owned, member), revision)
+        return owned.rebalancer.leave(member)
+
+    async def _open_for(self, member: MemberRef) -> Owned:
+        _require_name(member.group)
+        return await self.ownership.open_confirmed(member.group, member.member_id)
 
     def revision(self, name: str) -> str:
         """Return the group's newest revision, for another server to name; empty if this server does not coordinate the group."""
-        owned = self._owned.get(name)
+        owned = self.ownership.owned.get(name)
         return "" if owned is None else owned.revisions.tell()
 
     # -- offsets -------------------------------------------------------------------------------------------------
 
     async def commit(
         self,
-        name: str,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
+        member: MemberRef,
         offsets: Mapping[PartitionKey, CommittedOffset],
         *,
         revision: str | None = None,
@@ -106,18 +109,21 @@ class Coordinator(Ownership):
 
         Raises `GroupRefusal`, and `Outdated` as `join`.
         """
-        owned = await self._open(name)
+        name = member.group
+        owned = await self.ownership.open(name)
         try:
-            owned.rebalancer.check_commit(member_id, instance_id, generation)
+            owned.rebalancer.check_commit(member)
         except GroupRefusal:
-            await self._confirm(name, owned)  # I14: another coordinator may know the member
+            await self.ownership.confirm(name, owned)  # I14: another coordinator may know the member
             raise
         # No await from here until the write is queued, so that writes keep the order of revisions.
-        owned.revisions.take([*_who(owned, member_id, instance_id), *offsets], revision)
+        owned.revisions.take([*_subjects(owned, member), *offsets], revision)
         if not offsets:
-            await self._confirm(name, owned)
+            await self.ownership.confirm(name, owned)
         else:
-            await self._write(owned, name, lambda: self._metadata.groups.commit_offsets(name, offsets, owned.lease))
+            await self.ownership.write(
+                owned, name, lambda: self._metadata.groups.commit_offsets(name, offsets, owned.lease)
+            )
             metrics.GROUP_OFFSET_COMMITS.inc()
 
     async def offsets(
@@ -127,7 +133,7 @@ class Coordinator(Ownership):
 
         A commit that this server has already answered with an error cannot change an offset after this read.
         """
-        await self._settle(name)
+        await self.ownership.abandoned_writes.finish(name)
         try:
             return await self._metadata.groups.offsets(name, partitions)
         except BearlakeError as error:
@@ -135,30 +141,32 @@ class Coordinator(Ownership):
 
     async def delete_offsets(self, name: str, partitions: Collection[PartitionKey]) -> None:
         """Delete committed offsets. Raises `GroupRefusal` (NOT_FOUND: no such group)."""
-        owned = await self._open_existing(name)
+        owned = await self.ownership.open_existing(name)
         owned.revisions.take(partitions, None)
-        await self._write(owned, name, lambda: self._metadata.groups.delete_offsets(name, partitions, owned.lease))
+        await self.ownership.write(
+            owned, name, lambda: self._metadata.groups.delete_offsets(name, partitions, owned.lease)
+        )
 
     # -- administration ------------------------------------------------------------------------------------------
 
     async def describe(self, name: str) -> Group:
         """Return the current group; the caller must not change it. Raises `GroupRefusal` (NOT_FOUND: no such group)."""
-        owned = await self._open_existing(name)
-        await self._confirm(name, owned)
+        owned = await self.ownership.open_existing(name)
+        await self.ownership.confirm(name, owned)
         return owned.rebalancer.group
 
     async def delete(self, name: str) -> None:
         """Delete an empty group and its offsets. Raises `GroupRefusal` (NON_EMPTY, NOT_FOUND)."""
-        owned = await self._open_existing(name)
+        owned = await self.ownership.open_existing(name)
         if owned.rebalancer.group.state is not GroupState.EMPTY:
-            await self._confirm(name, owned)
+            await self.ownership.confirm(name, owned)
             raise GroupRefusal(Problem.NON_EMPTY)
         try:
-            await self._write(owned, name, lambda: self._metadata.groups.delete(name, owned.lease))
+            await self.ownership.write(owned, name, lambda: self._metadata.groups.delete(name, owned.lease))
         except NotFound as error:
             raise GroupRefusal(Problem.NOT_FOUND) from error
         finally:
-            await self._give_up(name, owned)
+            await self.ownership.release(name, owned)
 
     async def all(self) -> list[GroupListing]:
         """Return every stored group of the deployment, sorted by name. Raises `GroupRefusal`."""
@@ -174,11 +182,11 @@ class Coordinator(Ownership):
 
     def owned(self) -> Mapping[str, Group]:
         """Groups that this server coordinates now; the caller must not change them."""
-        return {name: owned.rebalancer.group for name, owned in self._owned.items()}
+        return {name: owned.rebalancer.group for name, owned in self.ownership.owned.items()}
 
     def has(self, name: str) -> bool:
         """Whether this server coordinates the group now."""
-        return name in self._owned
+        return name in self.ownership.owned
 
     async def holder(self, name: str) -> ServerRef | None:
         """Return the live server that coordinates the group now, or None if there is none. Raises `Unavailable`."""
@@ -186,14 +194,14 @@ class Coordinator(Ownership):
         return lease.holder if lease is not None else None
 
 
-def _who(owned: Owned, member_id: str, instance_id: str | None) -> list[str]:
+def _subjects(owned: Owned, sender: MemberRef) -> list[str]:
     """Return the member as a subject of revisions; empty for a client outside the group protocol or without a member id."""
-    if member_id == "" and instance_id is None:
+    if sender.is_anonymous:
         return []
-    member = owned.rebalancer.group.members.get(member_id)
-    if instance_id is None and member is not None:
-        instance_id = member.instance_id  # a static member may leave by its member id alone
-    return [member_subject(member_id, instance_id)]
+    member = owned.rebalancer.group.members.get(sender.member_id)
+    if sender.instance_id is None and member is not None:
+        sender = replace(sender, instance_id=member.instance_id)  # a static member may leave by its member id alone
+    return [member_subject(sender)]
 
 
 def _require_name(name: str) -> None:

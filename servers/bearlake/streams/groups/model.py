@@ -33,6 +33,24 @@ Protocols = tuple[tuple[str, bytes], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemberRef:
+    """The sender of a request about a group: a member in the generation that it knows, or a client outside the group protocol."""
+
+    group: str
+    member_id: str = ""
+    """Empty: a static member that names only its instance id, or a client outside the group protocol."""
+    generation: int = -1
+    """-1: a client outside the group protocol, or a request without a generation (leave)."""
+    instance_id: str | None = None
+    """The group instance id of a static member (KIP-345)."""
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether the sender names no member."""
+        return self.member_id == "" and self.instance_id is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JoinRequest:
     """A request to join. Timeouts are in ms; `member_id` is empty for a new member; bytes are opaque."""
 
@@ -48,6 +66,10 @@ class JoinRequest:
     """The client understands MEMBER_ID_REQUIRED and joins again with the id (KIP-394)."""
     can_skip_assignment: bool
     """The client understands `Joined.skips_assignment` (KIP-814)."""
+
+    def sender(self, group: str) -> MemberRef:
+        """Return who asks to join the group."""
+        return MemberRef(group=group, member_id=self.member_id, instance_id=self.instance_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,19 +203,19 @@ class Group:
         group.state = GroupState.STABLE if group.members else GroupState.EMPTY
         return group
 
-    def member(self, member_id: str, instance_id: str | None) -> Member:
-        """Return the member with this id, after checking that a static member still owns its instance id.
+    def member(self, ref: MemberRef) -> Member:
+        """Return the member that sent a request, after checking that a static member still owns its instance id.
 
         Raises:
             GroupRefusal: UNKNOWN_MEMBER, or FENCED_INSTANCE if another client took the instance id over (KIP-345).
         """
-        if instance_id is not None:
-            known = self.static.get(instance_id)
-            if known is not None and known != member_id:
+        if ref.instance_id is not None:
+            known = self.static.get(ref.instance_id)
+            if known is not None and known != ref.member_id:
                 raise GroupRefusal(Problem.FENCED_INSTANCE)
             if known is None:
                 raise GroupRefusal(Problem.UNKNOWN_MEMBER)
-        member = self.members.get(member_id)
+        member = self.members.get(ref.member_id)
         if member is None:
             raise GroupRefusal(Problem.UNKNOWN_MEMBER)
         return member

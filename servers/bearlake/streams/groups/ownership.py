@@ -5,20 +5,19 @@ takes the lease, if no live server holds it, and loads the last snapshot. Every 
 group, the store fences the write, and this server forgets the group and answers NOT_COORDINATOR. An answer without a write waits for a
 read of the store that began after the request arrived; concurrent requests share that read (`streams/tenure.py`).
 
-A write that this server abandoned may still take effect until the next write begins (I12). The group is *unsettled* until the store
-answers an empty write with the group's lease; then the outcome is final. This server settles a failed write before it answers the
-error, if the store answers in time. While a group is unsettled, this server does not return its offsets and lets no member join.
+A write that this server abandoned may still take effect until the next write begins (I12, `abandoned_writes.py`). While a group has
+an abandoned write, this server does not return its offsets and lets no member join.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from typing import Any
 
 from bearlake.errors import BearlakeError, Conflict, Fenced, NotFound
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import GroupSnapshot, Lease, ServerRef
+from bearlake.streams.groups.abandoned_writes import AbandonedWrites
 from bearlake.streams.groups.model import GroupState
 from bearlake.streams.groups.owned import Owned, lease_name, restore
 from bearlake.streams.groups.problems import GroupRefusal, Problem
@@ -33,15 +32,6 @@ log = logging.getLogger(__name__)
 
 DRAIN_COUNT = 32
 """Groups released concurrently."""
-SETTLE_MS = 1_000
-"""Longest time (ms) that the answer to a failed write waits until the write's outcome is final."""
-
-
-class _GivenUp:
-    """A write with an unknown outcome; compared by identity."""
-
-    def __init__(self, lease: Lease) -> None:
-        self.lease = lease
 
 
 class Ownership:
@@ -65,38 +55,36 @@ class Ownership:
         self.server = server
         self._may_take = may_take
         self.settings = settings
-        self._owned: dict[str, Owned] = {}
+        self.owned: dict[str, Owned] = {}
+        """The groups that this server owns now, by name; only this object changes it."""
         self._opening: dict[str, asyncio.Task[Owned]] = {}
         self._releasing: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._unsettled: dict[str, _GivenUp] = {}
-        """Unsettled groups, each with its newest write that may still take effect."""
-        self._settling: dict[str, asyncio.Task[None]] = {}
+        self.abandoned_writes = AbandonedWrites(metadata)
         self._is_draining = False
-        metrics.GROUPS_OWNED.set_function(lambda: len(self._owned))
-        metrics.GROUP_REVISIONS.set_function(lambda: sum(len(owned.revisions) for owned in self._owned.values()))
+        metrics.GROUPS_OWNED.set_function(lambda: len(self.owned))
+        metrics.GROUP_REVISIONS.set_function(lambda: sum(len(owned.revisions) for owned in self.owned.values()))
         metrics.GROUP_MEMBERS.set_function(
-            lambda: sum(len(owned.rebalancer.group.members) for owned in self._owned.values())
+            lambda: sum(len(owned.rebalancer.group.members) for owned in self.owned.values())
         )
 
     async def run(self) -> None:
         """Release groups that have been empty for long; runs until cancelled."""
         while True:
             await asyncio.sleep(min(self.settings.idle_ms / 4, 60_000) / 1000)
-            await self.give_up_idle()
+            await self.release_idle()
 
-    async def give_up_idle(self) -> None:
+    async def release_idle(self) -> None:
         """One round of `run`."""
-        for name in list(self._unsettled):
-            await self._try_to_settle(name)
+        await self.abandoned_writes.try_to_finish_all()
         now = asyncio.get_running_loop().time()
-        for name, owned in list(self._owned.items()):
+        for name, owned in list(self.owned.items()):
             group = owned.rebalancer.group
             is_idle = group.state is GroupState.EMPTY and not group.pending and not owned.lock.locked()
             if is_idle and (now - owned.last_used) * 1000 > self.settings.idle_ms:
                 async with owned.lock:
                     await self._delete_unused(name, owned)
-                    await self._give_up(name, owned)
+                    await self.release(name, owned)
 
     async def _delete_unused(self, name: str, owned: Owned) -> None:
         """Delete an empty group without offsets; console consumers create such a group on every run."""
@@ -109,43 +97,44 @@ class Ownership:
             log.warning("cannot delete an unused group", extra={"group": name, "error": repr(error)})
 
     async def drain(self) -> None:
-        """Stop taking groups and release all: see `give_up_all`."""
+        """Stop taking groups and release all: see `release_all`."""
         self._is_draining = True
-        await self.give_up_all()
+        await self.release_all()
 
     async def hand_over(self) -> None:
         """Release all groups if this server may no longer coordinate groups."""
-        if self._owned and not self._may_take():
-            log.info("handing over groups", extra={"groups": len(self._owned)})
-            await self.give_up_all()
+        if self.owned and not self._may_take():
+            log.info("handing over groups", extra={"groups": len(self.owned)})
+            await self.release_all()
 
-    async def give_up_all(self) -> None:
+    async def release_all(self) -> None:
         """Release all groups: members get NOT_COORDINATOR and find the next coordinator, keeping their generation."""
-        for start in range(0, len(names := list(self._owned)), DRAIN_COUNT):
-            await asyncio.gather(*(self._give_up_named(name) for name in names[start : start + DRAIN_COUNT]))
+        for start in range(0, len(names := list(self.owned)), DRAIN_COUNT):
+            await asyncio.gather(*(self._release_named(name) for name in names[start : start + DRAIN_COUNT]))
 
-    async def _give_up_named(self, name: str) -> None:
-        owned = self._owned.get(name)
+    async def _release_named(self, name: str) -> None:
+        owned = self.owned.get(name)
         if owned is not None:
             async with owned.lock:  # finish the write in progress first
-                if self._owned.get(name) is owned:
-                    await self._give_up(name, owned)
+                if self.owned.get(name) is owned:
+                    await self.release(name, owned)
 
     async def close(self) -> None:
         """Stop all timers and tasks."""
-        for owned in self._owned.values():
-            owned.rebalancer.close(Problem.NOT_COORDINATOR)
-        self._owned.clear()
-        tasks = [*self._tasks, *self._opening.values(), *self._releasing.values(), *self._settling.values()]
+        for owned in self.owned.values():
+            owned.rebalancer.rounds.close(Problem.NOT_COORDINATOR)
+        self.owned.clear()
+        tasks = [*self._tasks, *self._opening.values(), *self._releasing.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self.abandoned_writes.close()
         if self._own_tenure is not None:
             await self._own_tenure.close()
 
     # -- confirming ownership (I14) ------------------------------------------------------------------------------
 
-    async def _confirm(self, name: str, owned: Owned) -> None:
+    async def confirm(self, name: str, owned: Owned) -> None:
         """Return if this server owned the group at some moment after the call. Raises `GroupRefusal`."""
         try:
             await owned.held.confirm()
@@ -154,20 +143,21 @@ class Ownership:
             raise GroupRefusal(Problem.NOT_COORDINATOR, str(error)) from error
         except BearlakeError as error:
             raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, str(error)) from error
-        if self._owned.get(name) is not owned:
+        if self.owned.get(name) is not owned:
             raise GroupRefusal(Problem.NOT_COORDINATOR)
 
     async def verify(self) -> None:
         """After a lapse, look all leases up without waiting for requests, so that members waiting in a round learn of a new coordinator."""
-        doubted = [(name, owned) for name, owned in self._owned.items() if owned.held.is_doubted]
+        doubted = [(name, owned) for name, owned in self.owned.items() if owned.held.is_doubted]
         for start in range(0, len(doubted), DRAIN_COUNT):
             part = doubted[start : start + DRAIN_COUNT]
-            await asyncio.gather(*(self._confirm(name, owned) for name, owned in part), return_exceptions=True)
+            await asyncio.gather(*(self.confirm(name, owned) for name, owned in part), return_exceptions=True)
 
     # -- ownership -----------------------------------------------------------------------------------------------
 
-    async def _open_existing(self, name: str) -> Owned:
-        owned = await self._open(name)
+    async def open_existing(self, name: str) -> Owned:
+        """Return a group that has a generation, members or offsets. Raises `GroupRefusal` (NOT_FOUND: there is no such group)."""
+        owned = await self.open(name)
         group = owned.rebalancer.group
         if group.generation == 0 and not group.members and not group.pending:
             try:
@@ -175,19 +165,19 @@ class Ownership:
             except BearlakeError as error:
                 raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, str(error)) from error
             if not is_stored:
-                await self._confirm(name, owned)
+                await self.confirm(name, owned)
                 if group.state is GroupState.EMPTY and not group.pending:
-                    await self._give_up(name, owned)  # a request for a group that does not exist must not leave a lease
+                    await self.release(name, owned)  # a request for a group that does not exist must not leave a lease
                 raise GroupRefusal(Problem.NOT_FOUND)
         return owned
 
-    async def _open(self, name: str) -> Owned:
+    async def open(self, name: str) -> Owned:
         """Return the group; takes it over if no live server has it. Raises `GroupRefusal`."""
-        owned = self._owned.get(name)
+        owned = self.owned.get(name)
         if owned is None:
             if self._is_draining or not self._may_take():
                 raise GroupRefusal(Problem.NOT_COORDINATOR)
-            if len(self._owned) + len(self._opening) >= self.settings.count_max:
+            if len(self.owned) + len(self._opening) >= self.settings.count_max:
                 raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, "this server coordinates too many groups")
             task = self._opening.get(name)
             if task is None:
@@ -198,11 +188,11 @@ class Ownership:
         owned.last_used = asyncio.get_running_loop().time()
         return owned
 
-    async def _open_confirmed(self, name: str, member_id: str) -> Owned:
+    async def open_confirmed(self, name: str, member_id: str) -> Owned:
         """Renew the member's session, confirm ownership, and return the group. Raises `GroupRefusal`."""
-        owned = await self._open(name)
-        owned.rebalancer.heard(member_id)
-        await self._confirm(name, owned)
+        owned = await self.open(name)
+        owned.rebalancer.rounds.heard(member_id)
+        await self.confirm(name, owned)
         return owned
 
     async def _take(self, name: str) -> Owned:
@@ -228,9 +218,9 @@ class Ownership:
         )
         owned = Owned(held, rebalancer, Revisions(self.settings.revision_count_max))
         if self._is_draining:
-            await self._give_up(name, owned)
+            await self.release(name, owned)
             raise GroupRefusal(Problem.NOT_COORDINATOR)
-        self._owned[name] = owned
+        self.owned[name] = owned
         return owned
 
     def _save(self, name: str, owned: Owned, ticket: int) -> None:
@@ -245,21 +235,21 @@ class Ownership:
     async def _save_snapshot(self, owned: Owned, snapshot: GroupSnapshot, ticket: int) -> None:
         name = snapshot.group
         try:
-            await self._write(owned, name, lambda: self._metadata.groups.save(snapshot, owned.lease))
+            await self.write(owned, name, lambda: self._metadata.groups.save(snapshot, owned.lease))
         except GroupRefusal as refusal:
             log.warning("cannot save a group", extra={"group": name, "why": str(refusal)})
-            owned.rebalancer.save_failed(ticket)
+            owned.rebalancer.rounds.save_failed(ticket)
         except Exception as error:  # noqa: BLE001 - boundary: one group, whose members wait for an answer
             fault(log, "save a group", error)
-            owned.rebalancer.save_failed(ticket)
+            owned.rebalancer.rounds.save_failed(ticket)
         else:
-            owned.rebalancer.saved(ticket)
+            owned.rebalancer.rounds.saved(ticket)
 
-    async def _write(self, owned: Owned, name: str, write: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def write(self, owned: Owned, name: str, write: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run one write with the lease. Raises `GroupRefusal`; passes `NotFound` on."""
         try:
             async with owned.lock:
-                if self._owned.get(name) is not owned:  # released or deleted while this write waited
+                if self.owned.get(name) is not owned:  # released or deleted while this write waited
                     raise GroupRefusal(Problem.NOT_COORDINATOR)
                 await self._written(owned, name, write)
         except Fenced as error:
@@ -268,7 +258,7 @@ class Ownership:
         except NotFound:
             raise
         except BearlakeError as error:
-            await self._try_to_settle(name)
+            await self.abandoned_writes.try_to_finish(name)
             raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, str(error)) from error
 
     async def _written(self, owned: Owned, name: str, write: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -277,51 +267,20 @@ class Ownership:
         except (Fenced, NotFound):
             raise
         except (BearlakeError, asyncio.CancelledError):
-            self._unsettled[name] = _GivenUp(owned.lease)
+            self.abandoned_writes.add(name, owned.lease)
             raise
-        self._unsettled.pop(name, None)  # writes run one at a time: this one began after all abandoned writes
+        self.abandoned_writes.remove(name)  # writes run one at a time: this one began after all abandoned writes
 
-    # -- abandoned writes (I12) ----------------------------------------------------------------------------------
+    # -- releasing -----------------------------------------------------------------------------------------------
 
-    async def _settle(self, name: str) -> None:
-        """Return when no abandoned write of the group can still take effect. Raises `GroupRefusal`."""
-        if name not in self._unsettled:
-            return
-        try:
-            async with asyncio.timeout(SETTLE_MS / 1000):
-                while name in self._unsettled:
-                    await asyncio.shield(self._settling.get(name) or self._begin_to_settle(name))
-        except (BearlakeError, TimeoutError) as error:
-            raise GroupRefusal(
-                Problem.COORDINATOR_UNAVAILABLE, f"outcome of an earlier write unknown: {error!r}"
-            ) from error
-
-    def _begin_to_settle(self, name: str) -> "asyncio.Task[None]":
-        task = self._settling[name] = asyncio.get_running_loop().create_task(self._write_nothing(name))
-        task.add_done_callback(noticed(log, "settle a group"))
-        task.add_done_callback(lambda _: self._settling.pop(name, None))
-        return task
-
-    async def _try_to_settle(self, name: str) -> None:
-        try:
-            await self._settle(name)
-        except GroupRefusal as refusal:
-            log.info("the outcome of a failed write is still unknown", extra={"group": name, "why": str(refusal)})
-
-    async def _write_nothing(self, name: str) -> None:
-        given_up = self._unsettled[name]
-        with suppress(Fenced):  # the lease is lost, so the store refuses the abandoned write as well
-            await self._metadata.groups.commit_offsets(name, {}, given_up.lease)
-        if self._unsettled.get(name) is given_up:
-            del self._unsettled[name]
-
-    async def _give_up(self, name: str, owned: Owned) -> None:
+    async def release(self, name: str, owned: Owned) -> None:
+        """Forget the group and release its lease; returns once the store has answered or failed."""
         self._forget(name, owned)
-        task = self._releasing[name] = asyncio.get_running_loop().create_task(self._release(name, owned.lease))
+        task = self._releasing[name] = asyncio.get_running_loop().create_task(self._release_lease(name, owned.lease))
         task.add_done_callback(noticed(log, "release a group"))
         await asyncio.wait([task])
 
-    async def _release(self, name: str, lease: Lease) -> None:
+    async def _release_lease(self, name: str, lease: Lease) -> None:
         try:
             await self._metadata.leases.release(lease)
         except BearlakeError as error:
@@ -333,11 +292,9 @@ class Ownership:
     def _lose(self, name: str, owned: Owned) -> None:
         """Forget the group: another server holds the lease, so the store refuses every further write under this one."""
         self._forget(name, owned)
-        given_up = self._unsettled.get(name)
-        if given_up is not None and given_up.lease == owned.lease:
-            del self._unsettled[name]
+        self.abandoned_writes.remove(name, owned.lease)
 
     def _forget(self, name: str, owned: Owned) -> None:
-        if self._owned.get(name) is owned:
-            del self._owned[name]
-            owned.rebalancer.close(Problem.NOT_COORDINATOR)
+        if self.owned.get(name) is owned:
+            del self.owned[name]
+            owned.rebalancer.rounds.close(Problem.NOT_COORDINATOR)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from bearlake.metadata.model import CommittedOffset, PartitionKey, ServerRef
-from bearlake.streams.groups.model import Group, Joined, JoinRequest, Synced
+from bearlake.streams.groups.model import Group, Joined, JoinRequest, MemberRef, Synced
 
 
 class Coordination(Protocol):
@@ -20,27 +20,21 @@ class Coordination(Protocol):
 
     async def sync(
         self,
-        name: str,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
+        member: MemberRef,
         protocol: tuple[str | None, str | None],
         assignments: Mapping[str, bytes],
     ) -> Synced:
         """Give or get assignments; waits for the leader."""
 
-    async def heartbeat(self, name: str, member_id: str, instance_id: str | None, generation: int) -> None:
+    async def heartbeat(self, member: MemberRef) -> None:
         """Renew a member's session."""
 
-    async def leave(self, name: str, member_id: str, instance_id: str | None) -> str:
+    async def leave(self, member: MemberRef) -> str:
         """Remove a member; returns its id."""
 
     async def commit(
         self,
-        name: str,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
+        member: MemberRef,
         offsets: Mapping[PartitionKey, CommittedOffset],
     ) -> None:
         """Commit offsets as a member, or, with generation -1 and no member id, as a client outside the group protocol."""

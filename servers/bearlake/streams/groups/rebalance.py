@@ -1,7 +1,7 @@
 """Requests of a classic group's members: join, sync, heartbeat, leave, and the check before an offset commit.
 
-Protocol metadata and assignments are opaque bytes, so `connect`, `sr` and other protocol types work like `consumer`. `rounds.py` has the
-states, rounds and sessions.
+Protocol metadata and assignments are opaque bytes, so `connect`, `sr` and other protocol types work like `consumer`. `rebalance_rounds.py`
+has the states, rounds and sessions.
 
 Source: Apache Kafka, GroupCoordinator (classic protocol): checks run in Kafka's order, so that clients get the codes that they expect;
 KIP-394 (member ids), KIP-345 (static members), KIP-814 (a static leader skips the assignment). Deliberate differences:
@@ -13,14 +13,15 @@ KIP-394 (member ids), KIP-345 (static members), KIP-814 (a static leader skips t
 import asyncio
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
-from bearlake.streams.groups.model import Group, GroupState, Joined, JoinRequest, Member, Synced
+from bearlake.streams.groups.model import Group, GroupState, Joined, JoinRequest, Member, MemberRef, Synced
 from bearlake.streams.groups.problems import GroupRefusal, Problem
-from bearlake.streams.groups.rounds import Rounds
+from bearlake.streams.groups.rebalance_rounds import RebalanceRounds
 from bearlake.streams.groups.waiting import done_join, done_sync, refuse_all, refuse_join, refuse_sync
 
 
-class Rebalancer(Rounds):
+class Rebalancer:
     """Runs one group's protocol."""
 
     def __init__(
@@ -33,7 +34,10 @@ class Rebalancer(Rounds):
         may_expire: Callable[[], bool] = lambda: True,
     ) -> None:
         """A group of at most `size_max` members."""
-        super().__init__(group, initial_delay_ms=initial_delay_ms, on_save=on_save, may_expire=may_expire)
+        self.group = group
+        self.rounds = RebalanceRounds(group, initial_delay_ms=initial_delay_ms, on_save=on_save, may_expire=may_expire)
+        """The group's rounds and sessions; the owner of the group reports saves to it and closes it."""
+        self._loop = asyncio.get_running_loop()
         self._size_max = size_max
 
     # -- join ----------------------------------------------------------------------------------------------------
@@ -58,7 +62,7 @@ class Rebalancer(Rounds):
             return self._replace_static(request, member_id)
         if request.instance_id is None and request.requires_known_id:
             self._check_size()
-            self.expect_pending(member_id, request.session_timeout_ms)
+            self.rounds.expect_pending(member_id, request.session_timeout_ms)
             raise GroupRefusal(Problem.MEMBER_ID_REQUIRED, member_id=member_id)
         return self._add(request, member_id)
 
@@ -85,20 +89,20 @@ class Rebalancer(Rounds):
             group.static[request.instance_id] = member_id
         if group.leader not in group.members:
             group.leader = member_id
-        self.note_newcomer()
-        self.expect_new(member)
+        self.rounds.note_newcomer()
+        self.rounds.expect_new(member)
         return self._await_round(member)
 
     def _rejoin(self, request: JoinRequest) -> asyncio.Future[Joined]:
         group = self.group
-        member = group.member(request.member_id, request.instance_id)
+        member = group.member(request.sender(group.name))
         is_same = member.protocols == request.protocols
         is_follower = group.leader != member.member_id
         if not member.is_new:
-            self.expect(member)
+            self.rounds.expect(member)
         # Repeat the previous answer, which may have been lost. But a rejoining leader has seen a change and needs a round.
         if is_same and (group.state is GroupState.COMPLETING or (group.state is GroupState.STABLE and is_follower)):
-            return done_join(self._loop, self.joined(member))
+            return done_join(self._loop, self.rounds.joined(member))
         _update(member, request)
         return self._await_round(member)
 
@@ -109,30 +113,16 @@ class Rebalancer(Rounds):
         old_id, old_leader = group.static[request.instance_id], group.leader
         member = group.members[old_id]
         refuse_all(member, Problem.FENCED_INSTANCE)
-        self.rename(member, member_id)
+        self.rounds.rename(member, member_id)
         _update(member, request)
-        self.expect(member)
+        self.rounds.expect(member)
         if group.state is GroupState.STABLE and group.protocol_name == group.elect_protocol():
             future = _wait(self._loop, member)
-            self.save_replaced(member, self._as_before(member, old_leader, request.can_skip_assignment))
+            self.rounds.save_replaced(member, self._as_before(member, old_leader, request.can_skip_assignment))
             return future
         if group.state is GroupState.COMPLETING:
-            self.prepare()  # the leader may be assigning partitions to the old id
+            self.rounds.prepare()  # the leader may be assigning partitions to the old id
         return self._await_round(member)
-
-    def rename(self, member: Member, member_id: str) -> None:
-        """Give a static member a new id."""
-        group = self.group
-        assert member.instance_id is not None
-        old_id = member.member_id
-        del group.members[old_id]
-        self._unsynced.discard(old_id)
-        self._replaced.pop(old_id, None)
-        member.member_id = member_id
-        group.members[member_id] = member
-        group.static[member.instance_id] = member_id
-        if group.leader == old_id:
-            group.leader = member_id
 
     def _as_before(self, member: Member, old_leader: str, can_skip_assignment: bool) -> Joined:
         """Build an answer that continues the current generation. The member must not assign: a stable group accepts no assignment.
@@ -156,79 +146,77 @@ class Rebalancer(Rounds):
     def _await_round(self, member: Member) -> asyncio.Future[Joined]:
         refuse_join(member, Problem.REBALANCE_IN_PROGRESS)  # an earlier attempt of the same client
         future = _wait(self._loop, member)
-        self.prepare()
+        self.rounds.prepare()
         return future
 
     # -- sync ----------------------------------------------------------------------------------------------------
 
     def sync(
         self,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
+        ref: MemberRef,
         protocol: tuple[str | None, str | None],
         assignments: Mapping[str, bytes],
     ) -> asyncio.Future[Synced]:
         """Provide (leader) or get the assignment; the future completes when the group is saved. Raises `GroupRefusal`."""
         self._check_alive()
         group = self.group
-        member = group.member(member_id, instance_id)
-        self._check_generation(generation)
+        member = group.member(ref)
+        self._check_generation(ref.generation)
         for given, present in zip(protocol, (group.protocol_type, group.protocol_name), strict=True):
             if given is not None and given != present:
                 raise GroupRefusal(Problem.INCONSISTENT_PROTOCOL)
-        self.note_synced(member)
+        self.rounds.note_synced(member)
         if group.state is GroupState.PREPARING:
             raise GroupRefusal(Problem.REBALANCE_IN_PROGRESS)
-        self.expect(member)
+        self.rounds.expect(member)
         if group.state is GroupState.STABLE:
             return done_sync(self._loop, group, member)
         refuse_sync(member, Problem.REBALANCE_IN_PROGRESS)
         future: asyncio.Future[Synced] = self._loop.create_future()
         member.syncing = future
-        if group.leader == member_id:
+        if group.leader == ref.member_id:
             for other in group.members.values():
                 other.assignment = assignments.get(other.member_id, b"")
-            self.save_assignment()
+            self.rounds.save_assignment()
         return future
 
     # -- heartbeat, commit, leave --------------------------------------------------------------------------------
 
-    def heartbeat(self, member_id: str, instance_id: str | None, generation: int) -> None:
+    def heartbeat(self, ref: MemberRef) -> None:
         """Renew the member's session. Raises `GroupRefusal`; REBALANCE_IN_PROGRESS asks the member to join again."""
         self._check_alive()
-        member = self.group.member(member_id, instance_id)
-        self._check_generation(generation)
-        self.expect(member)
+        member = self.group.member(ref)
+        self._check_generation(ref.generation)
+        self.rounds.expect(member)
         if self.group.state is GroupState.PREPARING:
             raise GroupRefusal(Problem.REBALANCE_IN_PROGRESS)
 
-    def check_commit(self, member_id: str, instance_id: str | None, generation: int) -> None:
+    def check_commit(self, ref: MemberRef) -> None:
         """Raise `GroupRefusal` unless the member may commit offsets now; generation -1 means a client outside the group protocol."""
         self._check_alive()
         group = self.group
         if group.state is GroupState.EMPTY:
-            if generation < 0:
+            if ref.generation < 0:
                 return
             if group.generation == 0:  # the group never had a generation
                 raise GroupRefusal(Problem.ILLEGAL_GENERATION)
-        member = group.member(member_id, instance_id)
-        self._check_generation(generation)
+        member = group.member(ref)
+        self._check_generation(ref.generation)
         if group.state is GroupState.COMPLETING:
             raise GroupRefusal(Problem.REBALANCE_IN_PROGRESS)
-        self.expect(member)
+        self.rounds.expect(member)
 
-    def leave(self, member_id: str, instance_id: str | None) -> str:
-        """Remove a member, by its instance id alone if `member_id` is empty; returns its id. Raises `GroupRefusal`."""
+    def leave(self, ref: MemberRef) -> str:
+        """Remove a member, by its instance id alone if `ref.member_id` is empty; returns its id. Raises `GroupRefusal`."""
         self._check_alive()
         group = self.group
-        if member_id in group.pending:
-            self.forget_pending(member_id)
-            return member_id
-        if member_id == "" and instance_id is not None:
-            member_id = group.static.get(instance_id, "")
-        self.remove(group.member(member_id, instance_id))
-        return member_id
+        if ref.member_id in group.pending:
+            self.rounds.forget_pending(ref.member_id)
+            return ref.member_id
+        if ref.member_id == "" and ref.instance_id is not None:
+            ref = replace(ref, member_id=group.static.get(ref.instance_id, ""))
+        self.rounds.remove(group.member(ref))
+        return ref.member_id
 
     def _check_alive(self) -> None:
         if self.group.state is GroupState.DEAD:  # released since the look-up

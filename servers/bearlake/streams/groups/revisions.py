@@ -23,6 +23,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 from bearlake.metadata.model import PartitionKey
+from bearlake.streams.groups.model import MemberRef
 
 Subject = str | PartitionKey
 """The subject of a request: a member (`member_subject`), or a partition whose offset the request changes."""
@@ -96,9 +97,9 @@ class Revisions:
         return seen if seen <= self._newest else None
 
 
-def member_subject(member_id: str, instance_id: str | None) -> str:
+def member_subject(member: MemberRef) -> str:
     """Return the subject of a member. A static member keeps its subject when its member id changes."""
-    return f"member {member_id}" if instance_id is None else f"static {instance_id}"
+    return f"member {member.member_id}" if member.instance_id is None else f"static {member.instance_id}"
 
 
 def later(known: str, told: str) -> str:

@@ -19,7 +19,7 @@ from typing import TypeVar
 from bearlake.errors import BearlakeError
 from bearlake.metadata.model import CommittedOffset, GroupListing, PartitionKey, ServerRef
 from bearlake.streams.groups.coordinator import Coordinator
-from bearlake.streams.groups.model import Group, Joined, JoinRequest, Synced
+from bearlake.streams.groups.model import Group, Joined, JoinRequest, MemberRef, Synced
 from bearlake.streams.groups.peers import Coordination, Peers
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.settings import GroupSettings
@@ -55,8 +55,8 @@ class Groups:
         """Hand groups over to the servers that should have them, and drop groups that other servers took; runs until cancelled."""
         while True:
             await asyncio.sleep(HAND_OVER_MS / 1000)
-            await self._own.verify()
-            await self._own.hand_over()
+            await self._own.ownership.verify()
+            await self._own.ownership.hand_over()
 
     # -- membership ----------------------------------------------------------------------------------------------
 
@@ -65,41 +65,33 @@ class Groups:
         if request.member_id == "" and request.instance_id is None:
             request = replace(request, requires_known_id=True)
         try:
-            return await self._ask(name, lambda it: it.join(name, request))
+            return await self._ask(name, lambda coordinator: coordinator.join(name, request))
         except GroupRefusal as refusal:
             if refusal.problem is not Problem.MEMBER_ID_REQUIRED:
                 raise
             known = replace(request, member_id=refusal.member_id)
-        return await self._ask(name, lambda it: it.join(name, known))
+        return await self._ask(name, lambda coordinator: coordinator.join(name, known))
 
     async def sync(
         self,
-        name: str,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
+        member: MemberRef,
         protocol: tuple[str | None, str | None],
         assignments: Mapping[str, bytes],
     ) -> Synced:
         """Give or get assignments; waits for the leader. Raises `GroupRefusal`."""
-        return await self._ask(
-            name, lambda it: it.sync(name, member_id, instance_id, generation, protocol, assignments)
-        )
+        return await self._ask(member.group, lambda coordinator: coordinator.sync(member, protocol, assignments))
 
-    async def heartbeat(self, name: str, member_id: str, instance_id: str | None, generation: int) -> None:
+    async def heartbeat(self, member: MemberRef) -> None:
         """Renew a member's session. Raises `GroupRefusal`; a problem in `AWAY` says nothing about the member."""
-        await self._ask(name, lambda it: it.heartbeat(name, member_id, instance_id, generation), BEAT_WAIT_MS)
+        await self._ask(member.group, lambda coordinator: coordinator.heartbeat(member), BEAT_WAIT_MS)
 
-    async def leave(self, name: str, member_id: str, instance_id: str | None) -> str:
+    async def leave(self, member: MemberRef) -> str:
         """Remove a member; returns its id. Raises `GroupRefusal`."""
-        return await self._ask(name, lambda it: it.leave(name, member_id, instance_id), BEAT_WAIT_MS)
+        return await self._ask(member.group, lambda coordinator: coordinator.leave(member), BEAT_WAIT_MS)
 
     async def commit(
         self,
-        name: str,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
+        member: MemberRef,
         offsets: Mapping[PartitionKey, CommittedOffset],
     ) -> None:
         """Commit offsets as a member, or, with generation -1 and no member id, as a client outside the group protocol.
@@ -108,16 +100,16 @@ class Groups:
         """
         is_unsure = False
 
-        async def ask(coordination: Coordination) -> None:
+        async def ask(coordinator: Coordination) -> None:
             nonlocal is_unsure
             try:
-                await coordination.commit(name, member_id, instance_id, generation, offsets)
+                await coordinator.commit(member, offsets)
             except GroupRefusal as refusal:
                 is_unsure = is_unsure or refusal.problem is Problem.COORDINATOR_UNAVAILABLE
                 raise
 
         try:
-            await self._ask(name, ask)
+            await self._ask(member.group, ask)
         except GroupRefusal as refusal:
             if not is_unsure:
                 raise
@@ -129,7 +121,7 @@ class Groups:
 
     async def describe(self, name: str) -> Group:
         """Return the current group; the caller must not change it. Raises `GroupRefusal` (NOT_FOUND: no such group)."""
-        return await self._ask(name, lambda it: it.describe(name))
+        return await self._ask(name, lambda coordinator: coordinator.describe(name))
 
     async def offsets(
         self, name: str, partitions: Collection[PartitionKey] | None = None

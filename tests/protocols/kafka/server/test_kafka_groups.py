@@ -307,7 +307,7 @@ async def test_groups_are_listed_by_all_servers_together_each_once(any_cluster):
     for at in range(20):
         assert await commit(clients[at % 2], 1, group=f"g{at:02}") == 0
     await stable(clients[0], "live")
-    await cluster[1].streams.coordinator.give_up_all()  # ten groups without a coordinator
+    await cluster[1].streams.coordinator.ownership.release_all()  # ten groups without a coordinator
 
     lists = [(await client.ask(m.ListGroupsRequest(), 5)).groups for client in clients]
 

@@ -22,7 +22,7 @@ from bearlake.protocols.kafka.messages import (
     SyncGroupResponse,
 )
 from bearlake.serving import routing
-from bearlake.streams.groups.model import JoinRequest
+from bearlake.streams.groups.model import JoinRequest, MemberRef
 from bearlake.streams.groups.problems import GroupRefusal
 from bearlake.streams.principal import Operation, Resource
 
@@ -162,10 +162,12 @@ async def sync(context: KafkaContext, caller: Caller, request: SyncGroupRequest)
         return answer
     try:
         synced = await context.groups.sync(
-            request.group_id,
-            request.member_id,
-            request.group_instance_id,
-            request.generation_id,
+            MemberRef(
+                group=request.group_id,
+                member_id=request.member_id,
+                instance_id=request.group_instance_id,
+                generation=request.generation_id,
+            ),
             (request.protocol_type, request.protocol_name),
             {item.member_id: item.assignment for item in request.assignments},
         )
@@ -183,7 +185,12 @@ async def heartbeat(context: KafkaContext, caller: Caller, request: HeartbeatReq
         return HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     try:
         await context.groups.heartbeat(
-            request.group_id, request.member_id, request.group_instance_id, request.generation_id
+            MemberRef(
+                group=request.group_id,
+                member_id=request.member_id,
+                instance_id=request.group_instance_id,
+                generation=request.generation_id,
+            )
         )
     except GroupRefusal as refusal:
         return HeartbeatResponse(error_code=code_of(refusal))
@@ -196,7 +203,7 @@ async def leave(context: KafkaContext, caller: Caller, request: LeaveGroupReques
         return LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if caller.version < _MANY_MEMBERS_FROM:
         try:
-            await context.groups.leave(request.group_id, request.member_id, None)
+            await context.groups.leave(MemberRef(group=request.group_id, member_id=request.member_id))
         except GroupRefusal as refusal:
             return LeaveGroupResponse(error_code=code_of(refusal))
         return LeaveGroupResponse()
@@ -205,7 +212,9 @@ async def leave(context: KafkaContext, caller: Caller, request: LeaveGroupReques
         answer = LeaveGroupResponse.Member(member_id=member.member_id, group_instance_id=member.group_instance_id)
         members.append(answer)
         try:
-            await context.groups.leave(request.group_id, member.member_id, member.group_instance_id)
+            await context.groups.leave(
+                MemberRef(group=request.group_id, member_id=member.member_id, instance_id=member.group_instance_id)
+            )
         except GroupRefusal as refusal:
             answer.error_code = code_of(refusal)
             if answer.error_code in (

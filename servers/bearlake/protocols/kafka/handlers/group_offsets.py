@@ -25,7 +25,7 @@ from bearlake.protocols.kafka.messages import (
 from bearlake.records.batch import NO_LEADER_EPOCH
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.groups import subscription
-from bearlake.streams.groups.model import GroupState
+from bearlake.streams.groups.model import GroupState, MemberRef
 from bearlake.streams.groups.problems import GroupRefusal
 
 _TOPIC_IDS_FROM = 10
@@ -75,7 +75,13 @@ async def commit(context: KafkaContext, caller: Caller, request: OffsetCommitReq
     else:
         try:
             await context.groups.commit(
-                group, request.member_id, request.group_instance_id, request.generation_id_or_member_epoch, offsets
+                MemberRef(
+                    group=group,
+                    member_id=request.member_id,
+                    instance_id=request.group_instance_id,
+                    generation=request.generation_id_or_member_epoch,
+                ),
+                offsets,
             )
         except GroupRefusal as refusal:
             code = code_of(refusal)

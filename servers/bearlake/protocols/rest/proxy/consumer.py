@@ -366,8 +366,7 @@ class Consumer:
 
     async def _commit(self, offsets: Mapping[Partition, CommittedOffset], *, is_strict: bool) -> None:
         """Commit in the current generation. For a missing partition, raise `Problem` if `is_strict`, else skip it."""
-        member_id = self._member.id
-        generation = self._member.generation if member_id else -1
+        member = self._member.ref()
         by_key: dict[PartitionKey, CommittedOffset] = {}
         for partition, value in offsets.items():
             key = await self._key(partition)
@@ -375,7 +374,7 @@ class Consumer:
                 by_key[key] = value
             elif is_strict:
                 raise problems.partition_not_found(*partition)
-        await self._streams.groups.commit(self.config.group, member_id, None, generation, by_key)
+        await self._streams.groups.commit(member, by_key)
         self._committed.update({partition: value.offset for partition, value in offsets.items()})
 
     async def committed(self, partitions: Collection[Partition]) -> dict[Partition, CommittedOffset]:

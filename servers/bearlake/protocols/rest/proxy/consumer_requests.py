@@ -15,6 +15,7 @@ from bearlake.protocols.rest.proxy.consumer import ConsumerConfig, Pattern
 from bearlake.protocols.rest.proxy.formats import Format
 from bearlake.protocols.rest.proxy.models import Flag, Number, Position, Reset
 from bearlake.protocols.rest.settings import RestSettings
+from bearlake.serving.http.models import Misfit
 from bearlake.streams.offsets import OffsetSpec
 
 _RESETS: dict[Reset, OffsetSpec | None] = {
@@ -84,20 +85,13 @@ def commits(body: bytes, metadata_bytes_max: int) -> dict[Partition, CommittedOf
 
 def limits(request: web.Request, config: ConsumerConfig, settings: RestSettings) -> tuple[int, int]:
     """Return the longest wait (ms) and the largest size (bytes) of an answer. Raises `Problem` (422)."""
-    wait_ms = _query(request, "timeout", config.wait_ms)
-    bytes_max = _query(request, "max_bytes", settings.fetch_bytes_max)
+    try:
+        asked = models.READ_LIMITS.read(request)
+    except Misfit as error:
+        raise Problem(422, 422, str(error)) from error
+    wait_ms = config.wait_ms if asked.timeout < 0 else asked.timeout
+    bytes_max = settings.fetch_bytes_max if asked.max_bytes < 0 else asked.max_bytes
     return min(wait_ms, settings.request_timeout_ms), max(1, min(bytes_max, settings.fetch_bytes_max))
-
-
-def _query(request: web.Request, name: str, default: int) -> int:
-    text = request.query.get(name)
-    if text is None:
-        return default
-    if text == "-1":
-        return default
-    if not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise Problem(422, 422, f"{name}: expected a number from 0")
-    return int(text)
 
 
 def _number(asked: Number | None, default: int, largest: int) -> int:

@@ -11,7 +11,7 @@ from bearlake.protocols.rest.proxy.assignor import Partition
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.streams.catalog import Catalog
 from bearlake.streams.groups import assignment
-from bearlake.streams.groups.model import Joined, JoinRequest
+from bearlake.streams.groups.model import Joined, JoinRequest, MemberRef
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.shared import Groups
 
@@ -47,7 +47,7 @@ class GroupMember:
                 self._joined_topics = frozenset(topics)
                 assignments = await self._assign(joined) if joined.leader == self.id else {}
                 protocol = joined.protocol_type, joined.protocol_name
-                synced = await self._groups.sync(self._group, self.id, None, self.generation, protocol, assignments)
+                synced = await self._groups.sync(self.ref(), protocol, assignments)
             except GroupRefusal as refusal:
                 if refusal.problem is Problem.UNKNOWN_MEMBER:
                     self.id = ""
@@ -64,7 +64,7 @@ class GroupMember:
             GroupRefusal: the coordinator has moved or does not answer.
         """
         try:
-            await self._groups.heartbeat(self._group, self.id, None, self.generation)
+            await self._groups.heartbeat(self.ref())
         except GroupRefusal as refusal:
             if refusal.problem not in _AGAIN:
                 raise
@@ -77,7 +77,11 @@ class GroupMember:
         """Leave the group; no-op for a non-member. Raises `GroupRefusal`."""
         if self.id:
             member_id, self.id = self.id, ""
-            await self._groups.leave(self._group, member_id, None)
+            await self._groups.leave(MemberRef(group=self._group, member_id=member_id))
+
+    def ref(self) -> MemberRef:
+        """Return the member as the sender of a request; before the first join, a client outside the group protocol."""
+        return MemberRef(group=self._group, member_id=self.id, generation=self.generation if self.id else -1)
 
     def _request(self, topics: Collection[str]) -> JoinRequest:
         metadata = assignor.encode_subscription(topics)

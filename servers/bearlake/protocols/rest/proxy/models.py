@@ -8,6 +8,7 @@ from typing import Annotated, Any, Generic, TypeVar
 
 from bearlake.protocols.rest.proxy.formats import Format
 from bearlake.serving.http.models import Meta, Model, OpenModel, Raw, Reader, field
+from bearlake.serving.http.queries import Query
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -63,6 +64,9 @@ class TextRecord(TextPair):
     """A record of values with schemas, for a partition of the client's choice if it names one."""
 
     partition: Index | None = None
+
+
+Limit = Annotated[int, Meta(ge=-1, le=10**18, description="a number from 0, or -1 for the default")]
 
 
 class Produce(Model, Generic[R]):
@@ -179,6 +183,18 @@ JSON: Reader[Produce[JsonRecord]] = Reader(Produce[JsonRecord])
 JSON_PAIRS: Reader[Produce[JsonPair]] = Reader(Produce[JsonPair])
 TEXTS: Reader[Produce[TextRecord]] = Reader(Produce[TextRecord])
 TEXT_PAIRS: Reader[Produce[TextPair]] = Reader(Produce[TextPair])
+
+
+class ReadLimits(OpenModel):
+    """Query parameters of a read."""
+
+    timeout: Limit = -1
+    """Longest wait (ms)."""
+    max_bytes: Limit = -1
+    """Largest size of the answer (bytes)."""
+
+
+READ_LIMITS = Query(ReadLimits)
 NEW_CONSUMER = Reader[NewConsumer](NewConsumer)
 SUBSCRIPTION = Reader[Subscription](Subscription)
 PLACES = Reader[Places](Places)

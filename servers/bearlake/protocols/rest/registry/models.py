@@ -9,9 +9,12 @@ from enum import Enum
 from typing import Annotated, Any
 
 from bearlake.serving.http.models import UNSET, Meta, Model, OpenModel, Reader, UnsetType
+from bearlake.serving.http.queries import Query
 from bearlake.streams.schemas.model import Level, Mode, SchemaType
 
 INT32_MAX = 2**31 - 1
+_PAGE_MAX = 10**10 - 1
+"""Larger than any list; a number above 2^31 - 1 counts as that."""
 
 
 class _Spelled(Enum):
@@ -103,6 +106,15 @@ class ModeBody(OpenModel):
     mode: Annotated[ModeName, Meta(description=_any_of(ModeName))]
 
 
+class Page(OpenModel):
+    """Query parameters of a list."""
+
+    offset: Annotated[int, Meta(ge=0, le=_PAGE_MAX)] = 0
+    limit: Annotated[int, Meta(ge=-_PAGE_MAX, le=_PAGE_MAX)] = -1
+    """A negative number means no limit."""
+
+
+PAGE = Query(Page, is_empty_absent=True)
 DRAFT = Reader[Draft](Draft)
 CONFIG = Reader[Config](Config)
 MODE = Reader[ModeBody](ModeBody)

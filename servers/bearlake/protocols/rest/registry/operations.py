@@ -8,8 +8,7 @@ from bearlake.protocols.rest.registry.answers import TYPES
 from bearlake.serving.http.models import Model, OpenModel
 from bearlake.serving.http.openapi.model import FLAG, TEXT, Description, Operation, Schema, query
 
-_INT32: Schema = {"type": "integer", "minimum": -(2**31), "maximum": 2**31 - 1}
-_PAGE = (query("offset", _INT32), query("limit", _INT32))
+_PAGE = models.PAGE.parameters()
 _DELETION = (query("deleted", FLAG), query("deletedOnly", FLAG))
 _FORM = query("format", {"enum": ["", "serialized", "resolved"]})
 _NORMAL, _WITH_DELETED, _FOR_GOOD = (query(name, FLAG) for name in ("normalize", "deleted", "permanent"))

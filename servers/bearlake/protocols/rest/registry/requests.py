@@ -69,7 +69,11 @@ def deletion_of(request: web.Request) -> Deletion:
 
 def page_of(request: web.Request) -> tuple[int, int]:
     """Return offset and limit of a list (-1: no limit). Raises `BadRequest`."""
-    return _number(request, "offset", 0), _number(request, "limit", -1)
+    try:
+        page = models.PAGE.read(request)
+    except Misfit as error:
+        raise BadRequest(str(error)) from error
+    return min(page.offset, models.INT32_MAX), min(page.limit, models.INT32_MAX)
 
 
 def paged(request: web.Request, found: Sequence[T]) -> Sequence[T]:
@@ -163,13 +167,3 @@ def _reference(request: web.Request, asked: models.Reference) -> Reference:
 def _positive(number: int | None) -> int | None:
     """Return `number` if it is at least 1, else None: clients send 0 or -1 for an absent number."""
     return None if number is None or number < 1 else number
-
-
-def _number(request: web.Request, name: str, default: int) -> int:
-    text = request.query.get(name, "")
-    if not text:
-        return default
-    digits = text.removeprefix("-") if default < 0 else text
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= 10):
-        raise BadRequest(f"{name}: expected a whole number, not {text[:20]!r}")
-    return min(int(text), models.INT32_MAX)

@@ -26,8 +26,8 @@ NEW_MEMBER_JOIN_MS = 300_000
 """Longest wait (ms) of a new member's first join: the member cannot send heartbeats yet, and its client may be gone. As in Kafka."""
 
 
-class Rounds:
-    """The timers and transitions of a group's protocol; `Rebalancer` adds the members' requests."""
+class RebalanceRounds:
+    """The timers and transitions of a group's rebalances; `Rebalancer` takes the members' requests."""
 
     def __init__(
         self,
@@ -342,3 +342,17 @@ class Rounds:
         refuse_all(member, Problem.UNKNOWN_MEMBER)
         if group.leader == member.member_id:
             group.leader = next(iter(group.members), "")
+
+    def rename(self, member: Member, member_id: str) -> None:
+        """Give a static member a new id."""
+        group = self.group
+        assert member.instance_id is not None
+        old_id = member.member_id
+        del group.members[old_id]
+        self._unsynced.discard(old_id)
+        self._replaced.pop(old_id, None)
+        member.member_id = member_id
+        group.members[member_id] = member
+        group.static[member.instance_id] = member_id
+        if group.leader == old_id:
+            group.leader = member_id
