@@ -16,10 +16,10 @@ from bearlake.client import (
     Unavailable,
 )
 from fixtures.grpc_server import GrpcNode, MakeGrpc
+from fixtures.waiting import WAIT_S
 
 QUICK = ClientSettings(linger_ms=1, retry_pause_ms=5, retry_pause_max_ms=50, delivery_timeout_s=10)
 MANUAL = ConsumerOptions(auto_commit=False)
-WAIT_S = 20.0
 
 
 @pytest.fixture

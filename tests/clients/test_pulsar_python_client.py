@@ -16,6 +16,7 @@ import requests
 from clients.python_clients import ConfluentKafka
 from faults.waiting import until
 from fixtures.server_process import ServerProcess
+from fixtures.waiting import WAIT_S
 
 pulsar = pytest.importorskip("pulsar", reason="PULSAR CLIENT NOT TESTED: pip install pulsar-client")
 
@@ -23,7 +24,7 @@ from pulsar.schema import Integer, JsonSchema, Record, String, StringSchema  # n
 
 pytestmark = pytest.mark.integration
 
-WAIT_MS = 20_000
+WAIT_MS = int(1000 * WAIT_S)
 QUIET_MS = 500
 KEY_COUNT = 30
 

@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 - steps of a worker are taken one by one, without its loop
 """What becomes of a worker's claims while the store does not answer: no task is given back that is being ended."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 - steps of a worker are taken one by one, without its loop
 """What one fault may cost (I11): stores that do not answer for one stream, tables that cannot be read, gaps of numbers."""
 
 import asyncio

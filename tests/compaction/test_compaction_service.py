@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 - steps of a worker are taken one by one, without its loop
 """Planner, worker, commit and sweep on real parts: SQLite metadata, a local object store, Iceberg tables, work in this process."""
 
 import asyncio

@@ -139,4 +139,4 @@ async def test_a_rejected_token_is_unavailable_because_it_may_be_rotating(admin_
 
 async def test_a_rejected_request_raises_the_servers_message(client):
     with pytest.raises(Invalid, match="Too large"):
-        await client._request("POST", "/v1/streams", body={"streams": [{"name": "a"}] * 1001})
+        await client._request("POST", "/v1/streams", body={"streams": [{"name": "a"}] * 1001})  # noqa: SLF001 - the operator itself sends no request that is rejected so

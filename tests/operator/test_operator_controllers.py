@@ -268,7 +268,7 @@ async def test_replicas_that_another_writer_has_set_are_not_handed_over(cluster,
     await operator.tiers()
     cluster.refuse[("PATCH", f"/deployments/{WORKERS}")] = 409
 
-    operator.applier._kube.apply = given = Given(cluster)
+    operator.kube.apply = given = Given(cluster)
     await autoscaled(cluster, operator)
 
     assert [one[2] for one in cluster.asked if one[1].endswith(f"/deployments/{WORKERS}")] == [HANDOVER_MANAGER]
@@ -434,4 +434,4 @@ async def test_full_rate_limit_buckets_are_dropped(monkeypatch):
     now += 2 * rate_limit.REFILL_S
     assert taken.allow("b")
 
-    assert set(taken._buckets) == {"b"}
+    assert set(taken._buckets) == {"b"}  # noqa: SLF001 - memory that nothing else shows

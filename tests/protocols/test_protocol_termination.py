@@ -12,8 +12,9 @@ from confluent_kafka import KafkaError, Producer
 
 from bearlake.client import Client
 from bearlake.client.errors import Refused
-from fixtures.protocol_clients import WAIT_S, Addresses, KafkaReader
+from fixtures.protocol_clients import Addresses, KafkaReader
 from fixtures.server_process import ServerProcess, started
+from fixtures.waiting import WAIT_S
 
 pytestmark = pytest.mark.integration
 

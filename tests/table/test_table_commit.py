@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 - answers of the catalog are lost or held at the last step before the socket
 """Commits to a table: exactly once under races, zombies, lost replies and other writers' commits (I5)."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 - answers of the catalog are lost or held at the last step before the socket
 """Requests to a catalog that are executed late, and other engines that act meanwhile.
 
 Promised to readers of the table: each acknowledged record is a row once, and the table stays readable.

@@ -18,6 +18,7 @@ import pytest
 from bearlake.protocols.pulsar import names
 from bearlake.protocols.pulsar.settings import PulsarSettings
 from fixtures.server_process import ServerProcess, finished, started
+from fixtures.waiting import WAIT_S
 
 pulsar = pytest.importorskip("pulsar", reason="PULSAR CLIENT NOT TESTED: pip install pulsar-client")
 confluent_kafka = pytest.importorskip("confluent_kafka")
@@ -26,8 +27,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "pulsar.md"
-WAIT_MS = 20_000
-WAIT_S = WAIT_MS / 1000
+WAIT_MS = int(1000 * WAIT_S)
 
 
 @pytest.fixture(scope="module")

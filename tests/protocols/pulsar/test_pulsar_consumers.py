@@ -7,8 +7,8 @@ import pytest
 
 from bearlake.protocols.pulsar.proto import commands_pb2 as pb
 from bearlake.protocols.pulsar.settings import PulsarSettings
-from fixtures.kafka_server import until
 from fixtures.pulsar_server import Make, PulsarClient, PulsarNode
+from fixtures.waiting import until
 
 NOTHING = 2**64 - 1
 LATEST = 2**63 - 1

@@ -202,7 +202,7 @@ async def test_records_that_come_while_the_group_is_divided_anew_wait_until_it_i
     client = await Client.create(rest, auto_commit_enable=False)
     await client.subscribe("t")
     await client.poll(100)
-    (consumer,) = rest.server._proxy.consumers._instances.values()
+    (consumer,) = rest.server._proxy.consumers._instances.values()  # noqa: SLF001 - to join when the test says, not its heartbeat
     fetch, is_read = rest.streams.fetch, asyncio.Event()
 
     async def fetch_all(*arguments: Any, **options: Any) -> Any:
@@ -217,16 +217,16 @@ async def test_records_that_come_while_the_group_is_divided_anew_wait_until_it_i
 
     with monkeypatch.context() as during:
         during.setattr(rest.streams, "fetch", fetch_all)
-        during.setattr(consumer._member, "join", join)
+        during.setattr(consumer._member, "join", join)  # noqa: SLF001
         polling = asyncio.create_task(client.poll(5_000))
         while not rest.server.open_count:  # noqa: ASYNC110
             await asyncio.sleep(0)
-        consumer._start_join()  # as its heartbeat does
+        consumer._start_join()  # noqa: SLF001
         await produce(rest, "t", b"a")
         await is_read.wait()
         await consumer.settle()
     is_held = consumer.is_held
-    consumer._start_join()
+    consumer._start_join()  # noqa: SLF001
     read = values(await polling)
 
     assert not is_held, "nothing was answered from a partition that another member has by now"
