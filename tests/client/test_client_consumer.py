@@ -18,7 +18,7 @@ from bearlake.client import (
 from fixtures.grpc_server import GrpcNode, MakeGrpc
 from fixtures.waiting import WAIT_S
 
-QUICK = ClientSettings(linger_ms=1, retry_pause_ms=5, retry_pause_max_ms=50, delivery_timeout_s=10)
+QUICK = ClientSettings(linger_ms=1, retry_pause_ms=5, retry_pause_max_ms=50, delivery_timeout_s=WAIT_S)
 MANUAL = ConsumerOptions(auto_commit=False)
 
 

@@ -209,7 +209,7 @@ def test_an_encrypted_message_is_for_those_who_have_the_key(client: Any, topic: 
     private, public = tmp_path / "private.pem", tmp_path / "public.pem"
     make = ["openssl", "genrsa", "-traditional", "-out", private, "2048"]
     for command in (make, ["openssl", "rsa", "-in", private, "-pubout", "-out", public]):
-        subprocess.run(command, check=True, capture_output=True, timeout=60)
+        subprocess.run(command, check=True, capture_output=True, timeout=WAIT_S)
     keys = pulsar.CryptoKeyReader(str(public), str(private))
     options = {"encryption_key": "key", "crypto_key_reader": keys, "compression_type": pulsar.CompressionType.LZ4}
     for is_batched in (False, True):

@@ -17,6 +17,7 @@ import psutil
 
 from faults.waiting import until
 from fixtures import s3
+from fixtures.ports import free_port
 from fixtures.postgresql import PostgresqlServer
 
 WAIT_S = 60.0
@@ -167,7 +168,7 @@ class Storage:
             (folder / part).mkdir(parents=True)
         self._folder = folder
         self._program = program
-        self.port = s3.free_port()
+        self.port = free_port()
         self.address = f"127.0.0.1:{self.port}"
         self.server = s3.S3Server(kind="versitygw", endpoint=f"http://{self.address}", folder=folder)
         self.bucket = self.server.make_bucket("lake")

@@ -14,7 +14,7 @@ from bearlake.streams.service import StreamsSettings
 from bearlake.streams.writer import WriterSettings
 from fixtures.liveness import lapse
 from fixtures.pulsar_server import Make, PulsarClient, PulsarNode
-from fixtures.waiting import until
+from fixtures.waiting import WAIT_S, until
 
 NOTHING = 2**64 - 1
 
@@ -329,7 +329,7 @@ async def test_a_topic_is_shared_again_when_nobody_is_alone(pulsar_cluster: Make
     await first.produce("t", producer_access_mode=pb.Exclusive)
     first.writer.transport.abort()
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(WAIT_S):
         while isinstance(opened := await second.produce("t"), pb.CommandError):
             assert opened.error == pb.ProducerBusy
 
@@ -338,7 +338,7 @@ async def test_a_topic_is_shared_again_when_nobody_is_alone(pulsar_cluster: Make
 
 async def shared_after_lapse(cluster: list[PulsarNode], client: PulsarClient) -> None:
     """A producer beside others, by a client of the second server, while the first one counts as dead."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(WAIT_S):
         while True:  # a heartbeat of the first server may come in between
             await lapse(cluster[0].streams.metadata, cluster[0].streams.server)
             opened = await client.produce("t")

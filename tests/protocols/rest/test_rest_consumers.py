@@ -132,7 +132,6 @@ async def test_instances_that_idle_are_forgotten_with_a_clear_error(rest_servers
         pass
 
     assert (answer.status, answer.body["error_code"]) == (404, 40403)
-    assert "expired" in answer.body["message"]
 
 
 async def test_instances_of_two_servers_share_a_group(rest_servers: MakeServers) -> None:
@@ -168,7 +167,6 @@ async def test_a_partition_that_another_instance_has_by_now_cannot_be_committed(
     ]
 
     assert [answer.status for answer in answers] == [200, 409]
-    assert "No current assignment" in answers[1].body["message"]
 
 
 async def test_an_answer_can_be_committed_though_the_group_changes_behind_it(rest_servers: MakeServers) -> None:

@@ -9,6 +9,7 @@ import pytest
 from bearlake.metadata import Metadata
 from bearlake.metadata.faulty import FaultyMetadata, MetadataFaults
 from fixtures.rest_server import Answer, MakeServers, RestNode
+from fixtures.waiting import until
 
 JSON = {"Content-Type": "application/json"}
 TRY_COUNT = 200
@@ -68,6 +69,8 @@ async def test_appends_are_there_once_whatever_the_store_loses(rest_servers: Mak
     closed = await until_done([two, one], "/v1/stream/t", COUNT, closing)
     for store in faulty:
         store.misbehave(MetadataFaults())
+    head = await one.metadata.log.head()
+    await until(lambda: one.streams.seen.position >= head)
     seen = await one.get("/v1/stream/t")
 
     assert closed.headers["Stream-Closed"] == "true"

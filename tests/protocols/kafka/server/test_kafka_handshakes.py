@@ -26,7 +26,7 @@ def tls(tmp_path_factory):
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
          "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-out", certificate, "-keyout", key],
-        check=True, capture_output=True, timeout=60,
+        check=True, capture_output=True, timeout=WAIT_S,
     )  # fmt: skip
     listener = ListenerSettings(tls_certificate_file=str(certificate), tls_key_file=str(key))
     return listener, ssl.create_default_context(cafile=str(certificate))
