@@ -190,7 +190,7 @@ async def test_a_server_that_stops_hands_no_record_out_twice(grpc_cluster: MakeG
         await filler.create_stream("one", partition_count=2)
         await fill(filler, 50)
         async with AsyncClient(pair[0].address, pair[1].address, settings=QUICK) as client:
-            options = ConsumerOptions(auto_commit=False, session_timeout_ms=6_000)
+            options = ConsumerOptions(auto_commit=False, session_timeout_ms=60_000)
             async with client.consumer("g", "one", options=options) as consumer:
                 found = await take(consumer, 30)
                 stopping = asyncio.create_task(stop(pair[0], how))

@@ -75,7 +75,6 @@ def test_rest_v3_answers_a_conflict(at: Addresses) -> None:
     answer = at.ask("POST", f"/v3/clusters/{cluster}/topics/{STREAM}/records", record, Content_Type="application/json")
 
     assert answer.json()["error_code"] == 409
-    assert STREAM in answer.json()["message"]
 
 
 def test_v1_stream_is_closed(at: Addresses) -> None:

@@ -87,7 +87,7 @@ def test_an_entry_that_is_large_as_records_is_refused() -> None:
 
     payload = pack(messages)
 
-    with pytest.raises(TooLarge, match=f"{len(payload)} bytes"):
+    with pytest.raises(TooLarge):
         entries.to_batch(metadata(num_messages_in_batch=100), payload, len(payload))
 
 

@@ -61,8 +61,8 @@ def test_versions_from_the_flexible_one_on_are_flexible_even_without_a_schema():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ("", ""),
-        (TEXT.replace("key 2", "2"), ""),
+        ("", "schema"),
+        (TEXT.replace("key 2", "2"), "schema"),
         (TEXT.replace("response", "answer"), "response"),
         (TEXT.replace("int16  ", "int16 ?"), "line 8"),
         (TEXT.replace("[int32]", "[int32"), "line 14"),

@@ -415,7 +415,7 @@ class Reader:
                 "group.id": "g",
                 "auto.offset.reset": "earliest",
                 "auto.commit.interval.ms": 200,
-                "session.timeout.ms": 10_000,
+                "session.timeout.ms": 60_000,
                 "heartbeat.interval.ms": 500,
             }
         )
