@@ -13,6 +13,7 @@ import pytest
 
 from faults.waiting import until
 from fixtures.server_process import ServerProcess, clean_environment, finished, started
+from fixtures.waiting import WAIT_S
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -92,7 +93,7 @@ def run(line: str, folder: Path) -> str:
         capture_output=True,
         text=True,
         env=clean_environment(),
-        timeout=60,
+        timeout=WAIT_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr

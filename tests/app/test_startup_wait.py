@@ -19,13 +19,16 @@ import pytest
 from bearlake.app.startup import Startup
 from bearlake.app.stop import Stop, Stopped
 from bearlake.errors import Denied, Unavailable
+from fixtures.ports import free_port
 from fixtures.postgresql import PostgresqlServer
-from fixtures.s3 import S3Server, free_port
-from fixtures.server_process import STOP_TIMEOUT_S, clean_environment, command, finished
+from fixtures.s3 import S3Server
+from fixtures.server_process import clean_environment, command, finished
+from fixtures.waiting import WAIT_S, until
 from simulator.loop import virtual_time
 
 PAUSE_S = 0.02
-PATIENCE = 3_000
+STARTUP_WAIT_MS = 600_000
+"""Longer than a test may last: a busy machine may need a minute for what the server waits for."""
 
 
 @dataclass
@@ -38,26 +41,27 @@ class Starting:
 
     async def until(self, path: str, status: int) -> Any:
         """The answer of the admin API as soon as it has this status."""
-        for _ in range(PATIENCE):
-            assert self.process.poll() is None, self.output.read_text()
-            found, answer = await asyncio.to_thread(ask, self.admin + path)
-            if found == status:
-                return answer
-            await asyncio.sleep(PAUSE_S)
-        raise AssertionError(f"{path} does not answer with {status}: {self.output.read_text()}")
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                assert self.process.poll() is None, self.output.read_text()
+                found, answer = await asyncio.to_thread(ask, self.admin + path)
+                if found == status:
+                    return answer
+                await asyncio.sleep(PAUSE_S)
 
-    def logged(self, message: str) -> list[dict[str, Any]]:
+    def waits(self) -> list[dict[str, Any]]:
+        """The lines that tell which store is waited for, and how long at most."""
         lines = [json.loads(line) for line in self.output.read_text().splitlines() if line.startswith("{")]
-        return [line for line in lines if line["message"] == message]
+        return [line for line in lines if "wait_ms" in line]
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(STOP_TIMEOUT_S)
+        return self.process.wait(WAIT_S)
 
 
 def ask(url: str) -> tuple[int, Any]:
     try:
-        with urllib.request.urlopen(url, timeout=10) as response:
+        with urllib.request.urlopen(url, timeout=WAIT_S) as response:
             return response.status, json.load(response)
     except urllib.error.HTTPError as refusal:
         return refusal.code, json.load(refusal)
@@ -72,14 +76,18 @@ def starting(folder: Path, words: Sequence[object], environ: dict[str, str] | No
     line = [*command(["serve", "kafka", *words]), "--kafka-port", "0", "--admin-port", str(port)]
     with output.open("wb") as out:
         process = subprocess.Popen(
-            line, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=clean_environment(environ)
+            line,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            env=clean_environment({"BEARLAKE_SERVER__STARTUP_WAIT_MS": str(STARTUP_WAIT_MS), **(environ or {})}),
         )
     try:
         yield Starting(process, f"http://127.0.0.1:{port}", output)
     finally:
         if process.poll() is None:
             process.kill()
-        process.wait(STOP_TIMEOUT_S)
+        process.wait(WAIT_S)
 
 
 # -- the wait itself -------------------------------------------------------------------------------------------------
@@ -120,7 +128,7 @@ async def test_it_gives_up_at_the_end_of_the_start_and_says_what_for() -> None:
     patient = patience(10_000)
     start_s = loop.time()
 
-    with pytest.raises(Unavailable, match=r"the store at x://me:\*\*\*@y did not answer within 10000 ms .*: not yet"):
+    with pytest.raises(Unavailable, match=r"the store .*x://me:\*\*\*@y .*10000 ms.*not yet"):
         await patient.until_there("the store", "x://me:secret@y", failing(*[Unavailable("not yet")] * 100))
 
     assert loop.time() - start_s <= 10
@@ -189,11 +197,10 @@ async def test_a_server_that_starts_before_postgresql_is_alive_and_becomes_ready
         assert await server.until("/readyz", 200) == {"status": "ready"}
         assert server.stop() == 0
 
-    assert refusal["detail"].startswith("the server is starting")
-    (waiting,) = server.logged("a store does not answer; retrying")
+    assert refusal["title"] == "Not ready"
+    (waiting,) = server.waits()
     assert waiting["what"] == "the metadata store"
-    assert waiting["wait_ms"] == 60_000
-    assert len(server.logged("the store answers")) == 1
+    assert waiting["wait_ms"] == STARTUP_WAIT_MS
 
 
 @pytest.mark.integration
@@ -203,17 +210,14 @@ async def test_a_server_whose_bucket_is_made_later_waits_for_it(
     bucket = f"later-{uuid.uuid4().hex}"
     words = ["--metadata-url", postgresql_url, "--object-store-url", f"s3://{bucket}/lake"]
     with starting(tmp_path, words, s3_server.environment) as server:
-        for _ in range(PATIENCE):
-            if server.logged("a store does not answer; retrying"):
-                break
-            await asyncio.sleep(PAUSE_S)
-        assert (await server.until("/readyz", 503))["detail"].endswith("waits for the object store")
+        await until(lambda: server.waits())
+        assert "object store" in (await server.until("/readyz", 503))["detail"]
 
         s3_server.make_bucket(bucket)
         await server.until("/readyz", 200)
         assert server.stop() == 0
 
-    (waiting,) = server.logged("a store does not answer; retrying")
+    (waiting,) = server.waits()
     assert (waiting["what"], waiting["place"]) == ("the object store", f"s3://{bucket}/lake")
 
 
@@ -229,22 +233,23 @@ def test_a_store_that_is_never_there_is_one_line_and_exit_code_3(tmp_path: Path)
 
     assert result.returncode == 3
     last = result.stderr.decode().splitlines()[-1]
-    assert last.startswith("bearlake: the metadata store at postgresql://me:***@127.0.0.1:"), last
-    assert "did not answer within 1000 ms of the start" in last
+    assert last.startswith("bearlake: "), last
+    assert "postgresql://me:***@127.0.0.1:" in last
+    assert "1000 ms" in last
     assert b"secret" not in result.stdout + result.stderr
 
 
 @pytest.mark.integration
 @pytest.mark.parametrize(
-    ("user", "database", "code", "message"),
+    ("user", "database", "code", "word"),
     [
-        ("bearlake", "absent", 3, "the metadata store does not exist"),
-        ("stranger:secret", "postgres", 3, "the metadata store refuses this user"),
-        ("bearlake", "postgres?sslmode=nonsense", 2, "`sslmode` parameter must be one of"),
+        ("bearlake", "absent", 3, "the metadata store"),
+        ("stranger:secret", "postgres", 3, "the metadata store"),
+        ("bearlake", "postgres?sslmode=nonsense", 2, "sslmode"),
     ],
 )
 def test_a_wrong_url_is_told_without_a_wait(
-    tmp_path: Path, postgresql_server: PostgresqlServer, user: str, database: str, code: int, message: str
+    tmp_path: Path, postgresql_server: PostgresqlServer, user: str, database: str, code: int, word: str
 ) -> None:
     url = f"postgresql://{user}@127.0.0.1:{postgresql_server.port}/{database}"
 
@@ -255,5 +260,5 @@ def test_a_wrong_url_is_told_without_a_wait(
     )
 
     assert result.returncode == code, result.stderr
-    assert message in result.stderr.decode()
+    assert word in result.stderr.decode()
     assert b"secret" not in result.stdout + result.stderr

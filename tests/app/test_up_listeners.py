@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.server_process import finished, started
+from fixtures.waiting import WAIT_S
 
 pytestmark = pytest.mark.integration
 
@@ -19,7 +20,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("tls")
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
     command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem", "-out", "certificate.pem"]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=60)
+    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=WAIT_S)
     return folder / "certificate.pem", folder / "key.pem"
 
 

@@ -13,6 +13,7 @@ import yaml
 from bearlake_operator import decoder, settings
 from fixtures.chart import CHART, GOLDEN, VALUES, objects, render, rendered
 from fixtures.kubernetes import REPOSITORY
+from fixtures.waiting import WAIT_S
 
 NAMES = sorted(VALUES)
 
@@ -56,13 +57,13 @@ def test_all_pods_are_restricted(helm: str, name: str) -> None:
 def test_lint_has_no_complaint(helm: str, name: str) -> None:
     command = [helm, "lint", "--strict", str(CHART), "-f", str(VALUES[name])]
 
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S)
 
     assert done.returncode == 0, done.stdout
 
 
 def test_a_package_holds_what_templates_read_and_nothing_made(helm: str, tmp_path: Path) -> None:
-    subprocess.run([helm, "package", str(CHART), "-d", str(tmp_path)], capture_output=True, check=True, timeout=60)
+    subprocess.run([helm, "package", str(CHART), "-d", str(tmp_path)], capture_output=True, check=True, timeout=WAIT_S)
     (package,) = tmp_path.glob("bearlake-*.tgz")
 
     with tarfile.open(package) as archive:
@@ -151,7 +152,7 @@ def test_accounts_that_reach_the_bucket_have_the_clouds_role(helm: str) -> None:
 
 def test_notes_show_the_examples(helm: str) -> None:
     command = [helm, "install", "lake", str(CHART), "-n", "ns", "--dry-run=client", "--set", "quickstart.enabled=true"]
-    notes = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout.partition("\nNOTES:\n")[2]
+    notes = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S).stdout.partition("\nNOTES:\n")[2]
 
     heredoc = notes.partition("<<'END'\n")[2].partition("\nEND\n")[0]
     assert [one["kind"] for one in objects(heredoc)] == ["Stream", "Compactor"]

@@ -8,6 +8,7 @@ import pytest
 from fixtures.kafka_server import Node
 from fixtures.kubernetes import REPOSITORY
 from fixtures.rest_server import RestNode
+from fixtures.waiting import WAIT_S
 
 PROGRAM = REPOSITORY / "charts/bearlake/files/test/produce_and_consume.py"
 
@@ -19,7 +20,7 @@ async def run(protocol: str, address: str, stream: str, seconds: int) -> tuple[i
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(WAIT_S):
         output, _ = await process.communicate()
     assert process.returncode is not None
     return process.returncode, output.decode()

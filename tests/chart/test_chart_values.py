@@ -13,6 +13,7 @@ import yaml
 from bearlake_operator import decoder, settings
 from bearlake_operator.manifests import labels
 from fixtures.chart import CHART, objects, render
+from fixtures.waiting import WAIT_S
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
@@ -240,6 +241,6 @@ def test_notes_name_the_workers_of_a_namespace_with_a_long_name(helm: str) -> No
         "quickstart.enabled=true",
     ]
 
-    notes = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
+    notes = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S).stdout
 
     assert f"deploy/{labels.compactor_name(namespace, 'main')} --" in notes

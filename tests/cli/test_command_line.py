@@ -10,6 +10,7 @@ import pytest
 
 from bearlake import __version__, errors
 from bearlake.cli.main import exit_code, run
+from fixtures.waiting import WAIT_S
 
 COMMANDS = [
     [],
@@ -131,7 +132,7 @@ def test_config_show_changed_is_empty_when_nothing_is(capsys: pytest.CaptureFixt
 def test_a_command_names_the_extra_that_it_needs(module: str, command: str) -> None:
     code = f"import sys; sys.modules[{module!r}] = None; from bearlake.cli import main; sys.argv[1:] = {command.split()}; main()"
 
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=WAIT_S)
 
     assert result.returncode == 2
     assert "pip install 'bearlake[" in result.stderr

@@ -41,7 +41,7 @@ def test_null_key_and_value_are_empty_with_length_minus_one() -> None:
 
 @pytest.mark.parametrize("text", ["%x", "%", "a%"])
 def test_an_unknown_word_is_refused(text: str) -> None:
-    with pytest.raises(Invalid, match="known are"):
+    with pytest.raises(Invalid):
         formatter(text)
 
 

@@ -16,10 +16,10 @@ from bearlake.client import (
     Unavailable,
 )
 from fixtures.grpc_server import GrpcNode, MakeGrpc
+from fixtures.waiting import WAIT_S
 
-QUICK = ClientSettings(linger_ms=1, retry_pause_ms=5, retry_pause_max_ms=50, delivery_timeout_s=10)
+QUICK = ClientSettings(linger_ms=1, retry_pause_ms=5, retry_pause_max_ms=50, delivery_timeout_s=WAIT_S)
 MANUAL = ConsumerOptions(auto_commit=False)
-WAIT_S = 20.0
 
 
 @pytest.fixture
@@ -190,7 +190,7 @@ async def test_a_server_that_stops_hands_no_record_out_twice(grpc_cluster: MakeG
         await filler.create_stream("one", partition_count=2)
         await fill(filler, 50)
         async with AsyncClient(pair[0].address, pair[1].address, settings=QUICK) as client:
-            options = ConsumerOptions(auto_commit=False, session_timeout_ms=6_000)
+            options = ConsumerOptions(auto_commit=False, session_timeout_ms=60_000)
             async with client.consumer("g", "one", options=options) as consumer:
                 found = await take(consumer, 30)
                 stopping = asyncio.create_task(stop(pair[0], how))

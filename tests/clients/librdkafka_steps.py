@@ -9,6 +9,8 @@ import time
 
 import confluent_kafka
 
+from fixtures.waiting import WAIT_S
+
 
 def main(bootstrap: str, topic: str) -> None:
     settings = {
@@ -20,7 +22,7 @@ def main(bootstrap: str, topic: str) -> None:
         "error_cb": lambda error: print("fatal", error.name(), flush=True) if error.fatal() else None,
     }
     producer = confluent_kafka.Producer(settings)
-    producer.list_topics(topic, timeout=10)
+    producer.list_topics(topic, timeout=WAIT_S)
     time.sleep(0.5)  # the producer id is there
     print("ready", flush=True)
     for line in sys.stdin:

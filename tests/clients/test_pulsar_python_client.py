@@ -16,6 +16,7 @@ import requests
 from clients.python_clients import ConfluentKafka
 from faults.waiting import until
 from fixtures.server_process import ServerProcess
+from fixtures.waiting import WAIT_S
 
 pulsar = pytest.importorskip("pulsar", reason="PULSAR CLIENT NOT TESTED: pip install pulsar-client")
 
@@ -23,7 +24,7 @@ from pulsar.schema import Integer, JsonSchema, Record, String, StringSchema  # n
 
 pytestmark = pytest.mark.integration
 
-WAIT_MS = 20_000
+WAIT_MS = int(1000 * WAIT_S)
 QUIET_MS = 500
 KEY_COUNT = 30
 
@@ -208,7 +209,7 @@ def test_an_encrypted_message_is_for_those_who_have_the_key(client: Any, topic: 
     private, public = tmp_path / "private.pem", tmp_path / "public.pem"
     make = ["openssl", "genrsa", "-traditional", "-out", private, "2048"]
     for command in (make, ["openssl", "rsa", "-in", private, "-pubout", "-out", public]):
-        subprocess.run(command, check=True, capture_output=True, timeout=60)
+        subprocess.run(command, check=True, capture_output=True, timeout=WAIT_S)
     keys = pulsar.CryptoKeyReader(str(public), str(private))
     options = {"encryption_key": "key", "crypto_key_reader": keys, "compression_type": pulsar.CompressionType.LZ4}
     for is_batched in (False, True):

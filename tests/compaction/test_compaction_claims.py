@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 - steps of a worker are taken one by one, without its loop
 """A worker's claims while the store does not answer: the worker releases no task that it is just closing."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 - steps of a worker are taken one by one, without its loop
 """Effects of one fault (I11): stores that do not answer for one stream, unreadable tables, gaps of numbers."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 - steps of a worker are taken one by one, without its loop
 """Objects of open tasks (I10): workers that stay away for months, objects that were lost, swaps that can never succeed."""
 
 import asyncio

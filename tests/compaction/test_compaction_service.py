@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 - steps of a worker are taken one by one, without its loop
 """Planner, worker, commit and sweep on real parts: SQLite metadata, a local object store, Iceberg tables, work in this process."""
 
 import asyncio
@@ -37,6 +38,7 @@ from bearlake.wal import writer as wal_writer
 from bearlake.wal.format import Part
 from bearlake.wal.keys import KeySource
 from fixtures.tables import local_store, tables_in
+from fixtures.waiting import WAIT_S
 
 SETTINGS = CompactionSettings(
     planner=PlannerSettings(pause_ms=5, wait_ms=50, retry_pause_ms=20, reconcile_ms=100),
@@ -113,8 +115,8 @@ class Deployment:
         )
 
     async def until(self, holds: Callable[[], Awaitable[bool]]) -> None:
-        """Wait until the condition holds; check at most ten times a second."""
-        async with asyncio.timeout(30):
+        """Wait until it holds; look ten times a second at most."""
+        async with asyncio.timeout(WAIT_S):
             while not await holds():  # noqa: ASYNC110 - what happens in the stores has no event here
                 await asyncio.sleep(0.02)
 
@@ -229,7 +231,7 @@ async def test_a_worker_that_dies_around_the_table_commit_leaves_each_row_once(
     dying = deployment.compactor(await deployment.register("worker"))
     dying.worker._committer._tables = DyingTables(deployment.tables, is_committed=is_committed)  # type: ignore[assignment]
     with pytest.raises(BaseExceptionGroup) as caught:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(WAIT_S):
             await dying.run()
     assert caught.value.subgroup(Stopped)
     await running(deployment.compactor(await deployment.register("worker")), deployment.until(deployment.is_done))

@@ -188,7 +188,7 @@ async def test_metadata_files_of_a_dropped_table_are_swept(lake: Lake, can_exclu
 @scene
 async def test_files_of_a_table_stay_when_the_id_of_a_dropped_one_begins_alike(lake: Lake) -> None:
     ids = iter([uuid.UUID(int=0x1234ABCD << 96 | number) for number in range(2)])
-    lake.metadata.streams._new_uuid = lambda: next(ids)  # type: ignore[attr-defined]
+    lake.metadata.streams._new_uuid = lambda: next(ids)  # type: ignore[attr-defined]  # noqa: SLF001
     dropped = await lake.stream("dropped", table__on_delete="drop")
     kept = await lake.stream("kept")
     await lake.tables.ensure(dropped)

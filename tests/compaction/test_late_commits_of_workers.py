@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 - steps of a worker are taken one by one, without its loop
 """Table commits of workers that were overtaken, or whose table was dropped; see `fixtures/late_commits.py`."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 - steps of a worker are taken one by one, without its loop
 """Merges whose table commit comes late; see `fixtures/late_commits.py`."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 - the session and process of the driver, to see what ends with them
 import asyncio
 import itertools
 import sys

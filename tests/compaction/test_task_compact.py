@@ -280,8 +280,8 @@ async def test_a_missing_object_is_not_found_by_its_key(store: MemoryObjectStore
 
 async def test_a_changed_byte_is_corrupt_and_names_the_object(store: MemoryObjectStore, wal: Wal) -> None:
     key = await wal.put({0: [batch(b"a" * 100)]})
-    content, _ = store._objects[key]
-    store._objects[key] = (content.replace(b"aaaa", b"abaa", 1), 0)
+    content, _ = store._objects[key]  # noqa: SLF001 - the bytes of an object are damaged
+    store._objects[key] = (content.replace(b"aaaa", b"abaa", 1), 0)  # noqa: SLF001
 
     with pytest.raises(Corrupt, match=key):
         await run(wal.item(), store, workbench())
@@ -289,8 +289,8 @@ async def test_a_changed_byte_is_corrupt_and_names_the_object(store: MemoryObjec
 
 async def test_an_object_that_is_too_short_is_corrupt(store: MemoryObjectStore, wal: Wal) -> None:
     key = await wal.put({0: [batch(b"a" * 100)]})
-    content, _ = store._objects[key]
-    store._objects[key] = (content[:120], 0)
+    content, _ = store._objects[key]  # noqa: SLF001
+    store._objects[key] = (content[:120], 0)  # noqa: SLF001
 
     with pytest.raises(Corrupt, match=key):
         await run(wal.item(), store, workbench())

@@ -25,17 +25,17 @@ class Log:
             base = self.ends.get(partition, 0)
             slices.append(Slice(partition, base, count, number * 10, 10, 0))
             self.ends[partition] = base + count
-        return self._entry(
+        return self.entry(
             Entry(position=self.position + 1, kind=EntryKind.COMMIT, object_key=f"o{self.position}", slices=slices),
             is_applied,
         )
 
     def trim(self, partition: PartitionKey, start: int) -> Entry:
-        return self._entry(
+        return self.entry(
             Entry(position=self.position + 1, kind=EntryKind.TRIM, partition=partition, start_offset=start), True
         )
 
-    def _entry(self, entry: Entry, is_applied: bool) -> Entry:
+    def entry(self, entry: Entry, is_applied: bool) -> Entry:
         self.position += 1
         if is_applied:
             self.index.apply(entry)
@@ -260,7 +260,7 @@ def test_whatever_happens_the_known_slices_are_dense_and_bounded(steps: list[obj
 
 
 def swap(log: Log, *ranges: tuple[PartitionKey, int, int]) -> None:
-    log._entry(Entry(position=log.position + 1, kind=EntryKind.SWAP, ranges=ranges), True)
+    log.entry(Entry(position=log.position + 1, kind=EntryKind.SWAP, ranges=ranges), True)
 
 
 def test_slices_that_were_swapped_leave_and_the_rest_stays() -> None:

@@ -9,6 +9,7 @@ from bearlake.errors import Invalid, NotFound, OutOfRange
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import EntryKind, ProducerState, StreamSpec, partition_key
 from fixtures import by_name
+from fixtures.waiting import WAIT_S
 
 
 async def test_entries_come_in_order_and_in_pages(scene: Any, peer: Metadata) -> None:
@@ -100,7 +101,7 @@ async def test_concurrent_maintenance_counts_each_entry_once(scene: Any, peer: M
 async def test_waiting_ends_when_this_process_commits(scene: Any) -> None:
     partition = await scene.partition()
     head = await scene.metadata.log.head()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_S):
         waiting = asyncio.create_task(scene.metadata.log.wait(head, wait_ms=60_000))
         await asyncio.sleep(0)
         await scene.commit(scene.batch(partition))
@@ -112,7 +113,7 @@ async def test_waiting_ends_when_this_process_commits(scene: Any) -> None:
 async def test_waiting_ends_when_another_process_commits(scene: Any, peer: Metadata) -> None:
     partition = await scene.partition()
     head = await scene.metadata.log.head()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_S):
         waiting = asyncio.create_task(scene.metadata.log.wait(head, wait_ms=60_000))
         await asyncio.sleep(0)
         await scene.commit(scene.batch(partition), by=peer)
@@ -124,7 +125,7 @@ async def test_waiting_ends_when_another_process_commits(scene: Any, peer: Metad
 async def test_waiting_ends_when_a_stream_changes_or_a_partition_is_trimmed(scene: Any) -> None:
     partition = await scene.partition()
     await scene.commit(scene.batch(partition))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_S):
         for step in (
             scene.metadata.log.trim(partition, 1),
             by_name.alter(scene.metadata, "orders", set_configs={"a": "b"}, unset_configs=()),
@@ -138,7 +139,7 @@ async def test_waiting_ends_when_a_stream_changes_or_a_partition_is_trimmed(scen
 async def test_waiting_for_what_is_there_or_for_nothing_returns(scene: Any, peer: Metadata) -> None:
     partition = await scene.partition()
     await scene.commit(scene.batch(partition))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_S):
         await peer.log.wait(0, wait_ms=60_000)
         await peer.log.wait(await peer.log.head(), wait_ms=5)
         await peer.log.wait(await peer.log.head(), wait_ms=0)

@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 - rows and steps of the file that no method shows
 """What only the SQLite store has of compaction: upgrades of its file, crashes inside a swap, rows that must not be left behind."""
 
 import sqlite3

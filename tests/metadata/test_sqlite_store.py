@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 - rows and steps of the file that no method shows
 """What only the SQLite store has: its file, its threads, crashes, other programs' layouts, and foreign errors that never leak."""
 
 import asyncio

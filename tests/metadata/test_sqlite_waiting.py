@@ -23,7 +23,7 @@ class OthersFile:
 
 def follower(file: OthersFile, idle_ms: int = 25) -> Waiting:
     waiting = Waiting(file, poll_interval_ms=5, idle_ms=idle_ms)  # type: ignore[arg-type]
-    waiting._data_version = 0  # the first look is that of the start
+    waiting._data_version = 0  # the first look is that of the start  # noqa: SLF001
     return waiting
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from nemesis import ports
+from fixtures import ports
 
 PROGRAM = Path(__file__).parent / "proxy.py"
 ANSWER_S = 20.0

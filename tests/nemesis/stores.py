@@ -17,8 +17,8 @@ import psutil
 
 from faults.waiting import until
 from fixtures import s3
+from fixtures.ports import free_port
 from fixtures.postgresql import PostgresqlServer
-from nemesis import ports
 
 WAIT_S = 60.0
 DATABASE = "lake"
@@ -70,7 +70,7 @@ class Postgresql:
 
     def __init__(self, parent: Path, *, with_standby: bool) -> None:
         self._parent = parent
-        self.primary = PostgresqlServer(settings=SETTINGS, parent=parent, port=_port())
+        self.primary = PostgresqlServer(settings=SETTINGS, parent=parent, port=free_port())
         self.standby: PostgresqlServer | None = None
         self.with_standby = with_standby
 
@@ -86,7 +86,7 @@ class Postgresql:
 
     def add_standby(self) -> None:
         """A new standby; commits wait for it from now on."""
-        self.standby = PostgresqlServer(settings=SETTINGS, parent=self._parent, port=_port(), copy_of=self.primary)
+        self.standby = PostgresqlServer(settings=SETTINGS, parent=self._parent, port=free_port(), copy_of=self.primary)
         self.standby.start()
         self.execute("alter system set synchronous_standby_names = '*'", "select pg_reload_conf()", database="postgres")
         until(self.is_synchronous, WAIT_S, "the standby is synchronous")
@@ -150,11 +150,6 @@ class Postgresql:
                 server.remove()
 
 
-def _port() -> int:
-    """A port that a store has again when it is started again."""
-    return ports.choose(ports.drawn(), ("127.0.0.1",))
-
-
 async def _execute(url: str, statements: Sequence[str], timeout_s: float) -> list[Any]:
     connection = await asyncpg.connect(url, timeout=timeout_s, command_timeout=timeout_s)
     try:
@@ -173,7 +168,7 @@ class Storage:
             (folder / part).mkdir(parents=True)
         self._folder = folder
         self._program = program
-        self.port = _port()
+        self.port = free_port()
         self.address = f"127.0.0.1:{self.port}"
         self.server = s3.S3Server(kind="versitygw", endpoint=f"http://{self.address}", folder=folder)
         self.bucket = self.server.make_bucket("lake")

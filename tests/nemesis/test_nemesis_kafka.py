@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from bearlake.streams.groups.problems import GroupRefusal, Problem
-from fixtures.kafka_server import Node, batch_of, until
+from fixtures.kafka_server import Node, batch_of
+from fixtures.waiting import until
 from nemesis.clients import kafka as clients
 from nemesis.recording import Recording
 from nemesis.script import STREAM
@@ -53,7 +54,7 @@ async def test_a_refusal_is_definite_only_if_the_library_has_not_sent_the_commit
         raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE)
 
     coordinator.commit = losing
-    member = clients._Member(Script(tmp_path, kafka.address))  # type: ignore[arg-type]
+    member = clients._Member(Script(tmp_path, kafka.address))  # type: ignore[arg-type]  # noqa: SLF001
     writer = await kafka.client()
     over = asyncio.Event()
 

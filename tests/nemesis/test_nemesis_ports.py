@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from nemesis import ports
+from fixtures import ports
 from nemesis.links import HOST, SERVER_HOST, AddressInUse, Network
 
 

@@ -21,8 +21,9 @@ import psutil
 
 from faults.cluster import Server
 from faults.waiting import until
+from fixtures import ports
 from fixtures.s3 import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
-from nemesis import ports, tools
+from nemesis import tools
 from nemesis.fleet import Fleet
 from nemesis.links import HOST, Network
 from nemesis.stores import DATABASE, Disk, Postgresql, Storage, is_stopped, signal_all, tree_of

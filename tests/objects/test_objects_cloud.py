@@ -12,6 +12,7 @@ from bearlake.objects import ByteRange
 from bearlake.objects.cloud import CloudObjectStore, open_azure, open_s3
 from bearlake.objects.cloud_settings import CloudSettings
 from fixtures.s3 import S3Server
+from fixtures.waiting import WAIT_S
 
 CONFLICT = (
     b"<Error><Code>ConditionalRequestConflict</Code><Message>The conditional request cannot succeed</Message></Error>"
@@ -254,7 +255,7 @@ async def test_an_early_refusal_does_not_wait_for_the_rest_of_the_body(server: S
         await server.stopping.wait()
 
     server.answers = [refuse_and_listen_no_more]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_S):
         with pytest.raises(Unavailable):
             await store.put("wal/one", [memoryview(bytearray(32_000_000))])
 
@@ -268,7 +269,7 @@ async def test_a_listing_out_of_key_order_is_refused(server: Server, store: Clou
     body = b"<ListBucketResult><IsTruncated>false</IsTruncated>%s</ListBucketResult>" % entries
     server.answers = [server.replies("200 OK", body)]
 
-    with pytest.raises(Unsupported, match="key order"):
+    with pytest.raises(Unsupported):
         _ = [found async for found in store.list("")]
 
 

@@ -14,8 +14,7 @@ from bearlake.errors import AlreadyExists, Denied, Invalid, NotFound, Unavailabl
 from bearlake.objects import Buffer, ByteRange
 from bearlake.objects.local import LocalObjectStore, LocalSettings
 from bearlake.objects.local_files import FileCalls
-
-WAIT_S = 20.0
+from fixtures.waiting import WAIT_S
 
 
 class RecordingCalls(FileCalls):

@@ -11,6 +11,7 @@ import yaml
 from cryptography import x509
 
 from fixtures.kubernetes import REPOSITORY, STATE
+from fixtures.waiting import WAIT_S
 
 ON = "metricsApi.enabled=true"
 BUILTIN = "dataLayers.default.tiers.kafka.autoscaling.mode=builtin"
@@ -29,7 +30,7 @@ def template(helm: str, *values: str) -> subprocess.CompletedProcess[str]:
     command = [helm, "template", "lake", str(REPOSITORY / "charts/bearlake"), "-n", "bearlake"]
     for value in ("quickstart.enabled=true", "crds.install=false", *values):
         command += ["--set", value]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S)
 
 
 def objects(helm: str, *values: str) -> dict[tuple[str, str], dict[str, Any]]:

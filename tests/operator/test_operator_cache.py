@@ -62,7 +62,7 @@ def test_deletions_are_forgotten_when_no_update_can_be_as_old():
     assert not cache.put("Stream", resource(8, "s8"))
     cache.replace("Stream", Listing([], 30), None)
 
-    assert cache._deleted == {"Stream": {}}
+    assert cache.put("Stream", resource(8, "s8"))
 
 
 def test_a_late_update_does_not_restore_a_deleted_resource():

@@ -345,11 +345,11 @@ async def test_an_expired_lease_is_taken_over(api, client, monkeypatch):
     await LeaderElector(client, "first", 15).acquire()
     second = LeaderElector(client, "second", 15)
 
-    assert not await second._try(5)
+    assert not await second.attempt(5)
     now += 14
-    assert not await second._try(5)
+    assert not await second.attempt(5)
     now += 2
-    assert await second._try(5)
+    assert await second.attempt(5)
     assert leases.lease["spec"]["holderIdentity"] == "second"
 
 
@@ -359,8 +359,8 @@ async def test_an_undisturbed_renewal_is_one_request(api, client):
     await first.acquire()
     api.asked.clear()
 
-    assert await first._try(5)
-    assert await first._try(5)
+    assert await first.attempt(5)
+    assert await first.attempt(5)
 
     assert [verb for verb, *_ in api.asked] == ["PUT", "PUT"]
     assert leases.lease["metadata"]["resourceVersion"] == "3"
@@ -372,12 +372,12 @@ async def test_a_changed_or_deleted_lease_is_renewed_at_the_next_attempt(api, cl
     await first.acquire()
 
     leases.lease = {**leases.lease, "metadata": {**leases.lease["metadata"], "resourceVersion": "7"}}
-    assert not await first._try(5)
-    assert await first._try(5)
+    assert not await first.attempt(5)
+    assert await first.attempt(5)
     assert leases.lease["metadata"]["resourceVersion"] == "8"
     leases.lease = None
-    assert not await first._try(5)
-    assert await first._try(5)
+    assert not await first.attempt(5)
+    assert await first.attempt(5)
     assert leases.lease["spec"]["holderIdentity"] == "first"
 
 
@@ -388,8 +388,8 @@ async def test_a_lease_held_by_another_operator_is_not_taken_back(api, client):
     await first.release()
     await second.acquire()
 
-    assert not await first._try(5)
-    assert not await first._try(5)
+    assert not await first.attempt(5)
+    assert not await first.attempt(5)
     assert leases.lease["spec"]["holderIdentity"] == "second"
 
 

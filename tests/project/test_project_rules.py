@@ -8,7 +8,10 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import bearlake
+from fixtures.waiting import WAIT_S
 
 ROOT = Path(__file__).resolve().parents[2]
 SIMULATOR = ROOT / "tests" / "simulator"
@@ -74,13 +77,13 @@ def test_links_of_the_documentation_lead_somewhere() -> None:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
-def test_make_says_what_it_can_do() -> None:
-    shown = subprocess.run(
-        ["make", "-s", "help"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
-    ).stdout
+@pytest.mark.parametrize("target", ["up", "test", "check", "bench", "conformance", "venv", "clean"])
+def test_make_has_the_targets_of_the_documentation(target: str) -> None:
+    known = subprocess.run(
+        ["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=False, timeout=WAIT_S
+    )
 
-    for target in ("up", "test", "check", "bench", "conformance", "venv", "clean"):
-        assert f"make {target}" in shown
+    assert known.returncode == 0, known.stderr
 
 
 def test_make_names_the_pythons_that_it_wants(tmp_path: Path) -> None:
@@ -92,9 +95,9 @@ def test_make_names_the_pythons_that_it_wants(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=WAIT_S,
     )
 
     assert result.returncode == 2
-    assert "needs Python 3.11, 3.12 or 3.13" in result.stderr
+    assert "3.11, 3.12 or 3.13" in result.stderr
     assert not (tmp_path / "venv").exists()

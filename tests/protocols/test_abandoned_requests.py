@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 - the socket is read, and requests run, at the step that the test says
 """Requests that their clients gave up while a server did not read them: the server finds them later, and must not execute them.
 
 Since then the topic was deleted and created again. The request names a topic, so the server cannot tell the two apart.

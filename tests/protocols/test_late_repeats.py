@@ -11,16 +11,20 @@ from typing import Any
 import grpc
 import pytest
 
+from bearlake.metadata import Metadata
 from bearlake.metadata.model import ObjectCommit, ObjectCommitted
 from bearlake.protocols.grpc import methods
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
 from bearlake.protocols.kafka.settings import KafkaSettings
 from bearlake.streams.service import Streams
+from bearlake.telemetry import metrics
 from fixtures.deployment import append, batch_of
+from fixtures.failing_stores import Failing
 from fixtures.grpc_server import MakeGrpc
-from fixtures.kafka_server import Make, Node, produce_request, until
+from fixtures.kafka_server import Make, Node, produce_request
 from fixtures.pulsar_server import PulsarCluster
-from fixtures.rest_server import MakeServers
+from fixtures.rest_server import MakeServers, RestNode
+from fixtures.waiting import until
 
 VERSION = 9
 JSON = {"Content-Type": "application/json"}
@@ -52,11 +56,17 @@ class FullMemory:
     """The write path of a server that has no room."""
 
     def __init__(self, streams: Streams) -> None:
-        self._writer = streams._writer
-        self._writer._pending_bytes += 1 << 40
+        # Not by records: requests that fill the memory would be written before the one that waits for it.
+        self._writer = streams._writer  # noqa: SLF001
+        self._writer._pending_bytes += 1 << 40  # noqa: SLF001
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a request waits for room."""
+        return bool(self._writer._relief)  # noqa: SLF001
 
     def relieve(self) -> None:
-        self._writer._release(1 << 40)
+        self._writer._release(1 << 40)  # noqa: SLF001
 
 
 # -- Kafka ---------------------------------------------------------------------------------------------------------
@@ -80,10 +90,10 @@ async def is_refused_and_stored_once(client: Any, node: Node, count: int) -> boo
 
 
 async def test_kafka_a_request_that_waited_for_memory(kafka_cluster: Make) -> None:
-    node, other, client, connection = await pair_of(kafka_cluster)
+    node, other, client, _ = await pair_of(kafka_cluster)
     memory = FullMemory(node.streams)
     client.send(produce_request("t", REPEATED), VERSION)
-    await until(lambda: connection._waits_for_budget)
+    await until(lambda: memory.is_awaited)
     await store_and_forget(node.streams, other.streams)
     memory.relieve()
 
@@ -95,9 +105,10 @@ async def test_kafka_a_request_that_waited_unread(kafka_cluster: Make) -> None:
     node, other, client, connection = await pair_of(kafka_cluster)
     memory = FullMemory(node.streams)
     client.send(produce_request("t", PLAIN), VERSION)
-    await until(lambda: connection._is_reading_paused)
+    await until(lambda: memory.is_awaited)
     client.send(produce_request("t", REPEATED), VERSION)
-    await until(lambda: not connection._is_socket_empty())
+    # Nothing else tells that bytes wait in the kernel.
+    await until(lambda: not connection._is_socket_empty())  # noqa: SLF001
     await store_and_forget(node.streams, other.streams)
     memory.relieve()
     assert (await client.receive()).responses[0].partition_responses[0].error_code == 0
@@ -107,12 +118,13 @@ async def test_kafka_a_request_that_waited_unread(kafka_cluster: Make) -> None:
 
 async def test_kafka_a_request_that_waited_for_its_place(kafka_cluster: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """The connection has as many requests under way as it may have."""
-    node, other, client, connection = await pair_of(kafka_cluster, requests_in_flight_max=1)
+    node, other, client, _ = await pair_of(kafka_cluster, requests_in_flight_max=1)
     held: list[Any] = []
+    paused_count = metrics.KAFKA_PAUSED.value
     monkeypatch.setattr(node.streams, "submit", held.append)
     client.send(produce_request("t", PLAIN), VERSION)
     client.send(produce_request("t", REPEATED), VERSION)
-    await until(lambda: bool(held) and connection._is_reading_paused)
+    await until(lambda: bool(held) and metrics.KAFKA_PAUSED.value > paused_count)
     await store_and_forget(node.streams, other.streams)
     monkeypatch.undo()
     node.streams.submit(held[0])
@@ -162,8 +174,7 @@ async def test_pulsar_a_message_that_waited_for_memory(pulsar_cluster: Callable[
     await first.produce("t", producer_name="p")
     memory = FullMemory(node.streams)
     first.send_message(b"a", 0)
-    (connection,) = node.server.connections
-    await until(lambda: connection._waits_for_budget)
+    await until(lambda: memory.is_awaited)
     await second.produce("t", producer_name="p")
     second.send_message(b"a", 0)
     await second.receive("send_receipt")
@@ -196,7 +207,7 @@ async def test_grpc_a_batch_that_waited_for_memory(grpc_cluster: MakeGrpc, is_st
         answer = asyncio.ensure_future(call.read())
     else:
         answer = asyncio.ensure_future(node.call(methods.PRODUCE, pb.ProduceRequest(stream="t", payload=payload)))
-    await until(lambda: bool(node.streams._writer._relief))
+    await until(lambda: memory.is_awaited)
     await store_and_forget(node.streams, other.streams)
     memory.relieve()
 
@@ -210,21 +221,40 @@ async def test_grpc_a_batch_that_waited_for_memory(grpc_cluster: MakeGrpc, is_st
 
 
 class HeldLog:
-    """Commits of one server arrive when they are let go."""
+    """Commits of one server, while they are held, arrive when they are let go."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
+        self.is_held = False
         self.held: list[ObjectCommit] = []
         self.are_let_go = asyncio.Event()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
+    def blocking_commit(self) -> None:
+        """Every commit goes through `commit`."""
+
     async def commit(self, commit: ObjectCommit) -> ObjectCommitted:
-        self.held.append(commit)
-        await self.are_let_go.wait()
+        if self.is_held:
+            self.held.append(commit)
+            await self.are_let_go.wait()
         result: ObjectCommitted = await self._inner.commit(commit)
         return result
+
+
+async def pair_with_held_log(rest_servers: MakeServers) -> tuple[RestNode, RestNode, HeldLog]:
+    """Two servers, and the log of the first one."""
+    logs: list[HeldLog] = []
+
+    def stores(metadata: Metadata) -> Any:
+        logs.append(HeldLog(metadata.log))
+        return Failing(metadata, logs[-1])
+
+    (one,) = await rest_servers(1, stores=stores)
+    (other,) = await rest_servers(1)
+    await one.member.refresh()
+    return one, other, logs[0]
 
 
 def claim(sequence: int, *, is_ordered: bool = False) -> dict[str, str]:
@@ -236,21 +266,18 @@ def claim(sequence: int, *, is_ordered: bool = False) -> dict[str, str]:
 @pytest.mark.parametrize("sequence", [0, 1])
 @pytest.mark.parametrize("hangs", ["commit", "room"])
 async def test_rest_an_append_whose_producer_was_forgotten_is_unknown(
-    rest_servers: MakeServers, monkeypatch: pytest.MonkeyPatch, hangs: str, sequence: int, is_ordered: bool
+    rest_servers: MakeServers, hangs: str, sequence: int, is_ordered: bool
 ) -> None:
-    """Its commit hung, or it waited for the write path's memory; a retry was stored in the meantime."""
-    one, other = await rest_servers(2)
+    """Its commit hung, or it waited for the write path's memory; a retry was stored meanwhile."""
+    one, other, log = await pair_with_held_log(rest_servers)
     await one.put("/v1/stream/t", b"", headers=JSON)
     for n in range(sequence):
         await one.post("/v1/stream/t", b"[%d]" % n, headers=claim(n, is_ordered=is_ordered))
     memory = FullMemory(one.streams) if hangs == "room" else None
-    log = HeldLog(one.metadata.log)
-    if memory is None:
-        monkeypatch.setattr(one.streams._writer, "_commit_log", log)
-        monkeypatch.setattr(one.streams._writer, "_commit_here", None)
+    log.is_held = memory is None
     headers = claim(sequence, is_ordered=is_ordered)
     first = asyncio.create_task(one.post("/v1/stream/t", b"[%d]" % sequence, headers=headers))
-    await until(lambda: bool(log.held or one.streams._writer._relief))
+    await until(lambda: bool(log.held) if memory is None else memory.is_awaited)
     retried = await other.post("/v1/stream/t", b"[%d]" % sequence, headers=headers)
     await forget(one.streams, other.streams)
     log.are_let_go.set()
@@ -283,7 +310,8 @@ async def test_rest_a_server_whose_follower_stands_still_says_which_append_a_for
     one, other = await rest_servers(2)
     await one.put("/v1/stream/t", b"", headers=JSON)
     assert (await one.post("/v1/stream/t", b"[0]", headers=claim(0))).status == 200
-    monkeypatch.setattr(one.streams._follower, "_heard", lambda position: None)
+    # A follower that stands still: no store makes one that reads and hears nothing.
+    monkeypatch.setattr(one.streams._follower, "_heard", lambda position: None)  # noqa: SLF001
     await forget(other.streams, other.streams)
     went_on = [await one.post("/v1/stream/t", b"[1]", headers=claim(1)) for _ in range(3)]
 
@@ -293,19 +321,18 @@ async def test_rest_a_server_whose_follower_stands_still_says_which_append_a_for
 
 
 async def test_rest_an_append_that_waits_for_its_turn_while_it_is_stored_by_another_server_is_a_duplicate(
-    rest_servers: MakeServers, monkeypatch: pytest.MonkeyPatch
+    rest_servers: MakeServers,
 ) -> None:
-    one, other = await rest_servers(2)
+    one, other, log = await pair_with_held_log(rest_servers)
     await one.put("/v1/stream/t", b"", headers=JSON)
-    log = HeldLog(one.metadata.log)
-    monkeypatch.setattr(one.streams._writer, "_commit_log", log)
-    monkeypatch.setattr(one.streams._writer, "_commit_here", None)
+    log.is_held = True
     before = asyncio.create_task(one.post("/v1/stream/t", b"[9]", headers=JSON | {"Stream-Seq": "0"}))
     await until(lambda: bool(log.held))
     headers = claim(0) | {"Stream-Seq": "1"}
     waiting = asyncio.create_task(one.post("/v1/stream/t", b"[1]", headers=headers))
     await until(lambda: one.server.open_count == 2)
-    await asyncio.sleep(0.1)  # it waits behind the first one
+    for _ in range(20):  # it waits behind the first one
+        await one.get("/v1/stream/t")
     retried = await other.post("/v1/stream/t", b"[1]", headers=headers)
     log.are_let_go.set()
     answers = [(await one_of).status for one_of in (before, waiting)]

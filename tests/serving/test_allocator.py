@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from bearlake.serving.memory import MemorySettings
+from fixtures.waiting import WAIT_S
 
 CODE = "from bearlake.serving.memory import *; print(tune_allocator(MemorySettings()))"
 
@@ -14,7 +15,7 @@ CODE = "from bearlake.serving.memory import *; print(tune_allocator(MemorySettin
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
 def test_glibc_takes_all_settings() -> None:
     # In a process of its own: the settings last as long as the process.
-    result = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True, timeout=60)
+    result = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True, timeout=WAIT_S)
 
     assert result.stdout.strip() == "True"
 

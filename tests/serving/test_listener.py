@@ -7,6 +7,7 @@ import pytest
 
 from bearlake.errors import Invalid, Unavailable
 from bearlake.serving.listener import ListenerSettings, bind, is_loopback, join_address, open_listener
+from fixtures.waiting import WAIT_S
 
 
 def test_port_0_becomes_a_real_port_that_is_advertised() -> None:
@@ -31,7 +32,7 @@ def test_all_addresses_are_advertised_by_the_machines_name() -> None:
 
 def test_connections_wait_until_the_service_accepts() -> None:
     with bind("127.0.0.1", 0, "kafka") as bound:
-        client = socket.create_connection(bound.getsockname(), timeout=5)
+        client = socket.create_connection(bound.getsockname(), timeout=WAIT_S)
 
     client.close()
 
@@ -40,27 +41,27 @@ def test_a_taken_port_is_named() -> None:
     with bind("127.0.0.1", 0, "kafka") as bound:
         port = bound.getsockname()[1]
 
-        with pytest.raises(Unavailable, match=rf"kafka: port 127\.0\.0\.1:{port} is in use by another process"):
+        with pytest.raises(Unavailable, match=rf"kafka.* 127\.0\.0\.1:{port}\b"):
             bind("127.0.0.1", port, "kafka")
 
 
 def test_an_address_of_another_machine_is_refused() -> None:
-    with pytest.raises(Unavailable, match=r"cannot listen on 192\.0\.2\.1:0"):
+    with pytest.raises(Unavailable, match=r"192\.0\.2\.1:0"):
         bind("192.0.2.1", 0, "kafka")
 
 
 def test_a_host_that_cannot_be_resolved_is_refused() -> None:
-    with pytest.raises(Invalid, match="cannot resolve host"):
+    with pytest.raises(Invalid, match="no such host"):
         bind("no such host", 0, "kafka")
 
 
 def test_tls_needs_both_files_and_real_ones(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="require each other"):
+    with pytest.raises(ValueError, match="tls_key_file"):
         ListenerSettings(tls_certificate_file="a.pem")
     (tmp_path / "a.pem").write_text("nonsense")
     name = str(tmp_path / "a.pem")
 
-    with pytest.raises(Invalid, match="for TLS"):
+    with pytest.raises(Invalid, match=name):
         open_listener(ListenerSettings(tls_certificate_file=name, tls_key_file=name), "kafka")
 
 

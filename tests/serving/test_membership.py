@@ -297,5 +297,5 @@ def test_the_default_name_is_host_and_port() -> None:
 
 
 def test_a_timeout_of_less_than_three_heartbeats_is_refused() -> None:
-    with pytest.raises(ValueError, match="three times"):
+    with pytest.raises(ValueError, match=r"timeout_ms.* heartbeat_ms"):
         ServerSettings(heartbeat_ms=1_000, timeout_ms=2_000)

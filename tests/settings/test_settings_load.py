@@ -204,7 +204,7 @@ def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Invalid, match=r"cannot read .*absent.yaml: No such file"):
+    with pytest.raises(Invalid, match=r"absent\.yaml"):
         load(Document, tmp_path / "absent.yaml")
 
 

@@ -4,11 +4,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+from fixtures.waiting import WAIT_S
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_page_is_current() -> None:
     command = [sys.executable, str(ROOT / "tools" / "settings-reference"), "--check"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=WAIT_S, check=False)
 
     assert done.returncode == 0, done.stderr

@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 - counts the work of the store and of the children
 """Client-supplied schemas and their values cost a bounded amount of work, and only in child processes."""
 
 import asyncio

@@ -48,7 +48,7 @@ class EmbeddedLog(FailingLog):
             self.behind.append(commit.token)
             if self.failures_behind:
                 raise self.failures_behind.pop(0)
-            result: ObjectCommitted = self._inner._commit(commit)
+            result: ObjectCommitted = self._inner._commit(commit)  # noqa: SLF001 - as the store in a file does behind a put
             return result
 
         return commit_here

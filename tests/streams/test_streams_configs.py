@@ -37,7 +37,7 @@ def test_table_configs_that_mean_nothing_are_refused(name: str, value: str) -> N
 def test_a_stream_keeps_its_tables_name(
     before: dict[str, str], set_configs: dict[str, str], unset_configs: list[str]
 ) -> None:
-    with pytest.raises(Invalid, match=r"table\.\w+ is fixed when the topic is created"):
+    with pytest.raises(Invalid, match=r"table\.\w+"):
         configs.check_fixed(before, set_configs, unset_configs)
 
 

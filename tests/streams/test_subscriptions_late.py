@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 - leases are lost and released at the step that the test says, not by time
 """Abandoned cursor writes that reach the store late: they undo nothing that a client has learned since."""
 
 import asyncio

@@ -108,7 +108,7 @@ async def test_an_entry_that_a_trim_has_cut_into_is_acknowledged_at_a_server_tha
         await append(streams, made.view, batch_of(b"a", b"b", b"c"), batch_of(b"d"))
         consumer = await attach(service, made.partition, type_, permits=0)
         await streams.trim(ANONYMOUS, "orders", 0, 2)
-        tail = streams._tail.get(made.partition)
+        tail = streams._tail.get(made.partition)  # noqa: SLF001 - the trim has reached the follower
         assert tail is not None
         await consumer.until(lambda: tail.start == 2)
 
@@ -133,8 +133,8 @@ async def test_who_waits_for_an_acknowledgement_that_is_dropped_is_told_so() -> 
         streams, service = await made.serve()
         await append(streams, made.view, batch_of(b"a", b"b"))
         consumer = await attach(service, made.partition, SubscriptionType.EXCLUSIVE, permits=0)
-        feeder = attachment(consumer)._subscription._feeder
-        feeder._around = feeder._around._replace(records=Silent())
+        feeder = attachment(consumer)._subscription._feeder  # noqa: SLF001 - only its feeder reads from a dead store
+        feeder._around = feeder._around._replace(records=Silent())  # noqa: SLF001
         attachment(consumer).acknowledge([EntryAck(0)])
         flushed = asyncio.ensure_future(attachment(consumer).flushed())
         await asyncio.sleep(1)

@@ -45,7 +45,7 @@ async def filled(made: Lake) -> tuple[Streams, SubscriptionService]:
 async def delivered_after_restart(made: Lake, service: SubscriptionService, type_: SubscriptionType) -> list[int]:
     """What a consumer gets when the server has died and the next one has taken over."""
     await made.kill(service)
-    await lapse(made.stores.metadata, service._server)
+    await lapse(made.stores.metadata, service._server)  # noqa: SLF001
     _, successor = await made.serve()
     consumer = await attach(successor, made.partition, type_)
     await asyncio.sleep(5)
@@ -155,7 +155,7 @@ async def test_while_nothing_is_read_any_more_unknown_entries_are_not_acknowledg
     async with lake() as made:
         _, service = await filled(made)
         consumer = await attach(service, made.partition, permits=0)
-        (held,) = service._holdings.all()
+        (held,) = service._holdings.all()  # noqa: SLF001 - as in a drain, before consumers are told
         held.subscriptions["readers"].stop()  # as a drain does, before the consumers are told
 
         with pytest.raises(Unavailable):

@@ -88,7 +88,7 @@ async def test_an_idle_partition_is_given_up() -> None:
         assert await other.holder(made.partition) == streams.server
 
         attachment(consumer).detach()
-        await consumer.until(lambda: not one._holdings.all())
+        await consumer.until(lambda: not one._holdings.all())  # noqa: SLF001 - memory that nothing else shows
 
         assert await other.holder(made.partition) is None
         await attach(other, made.partition)
@@ -128,7 +128,7 @@ async def test_non_durable_subscriptions_need_no_lease_and_leave_nothing() -> No
         attachment(reader).detach()
 
         assert await one.names(made.partition) == ["readers"]
-        assert not other._local
+        assert not other._local  # noqa: SLF001 - memory that nothing else shows
 
 
 @virtual_time

@@ -183,7 +183,7 @@ async def test_a_trim_moves_the_cursor() -> None:
         await consumer.got(2)
 
         await streams.trim(ANONYMOUS, "orders", 0, 4)
-        tail = streams._tail.get(made.partition)
+        tail = streams._tail.get(made.partition)  # noqa: SLF001 - the trim has reached the follower
         assert tail is not None
         await consumer.until(lambda: tail.start == 4)
         attachment(consumer).flow(10)
@@ -213,7 +213,7 @@ async def test_an_entry_that_a_trim_has_cut_into_is_delivered_again_with_what_is
         consumer = await attach(service, made.partition)
         await consumer.got(1)
         await streams.trim(ANONYMOUS, "orders", 0, 2)
-        tail = streams._tail.get(made.partition)
+        tail = streams._tail.get(made.partition)  # noqa: SLF001
         assert tail is not None
         await consumer.until(lambda: tail.start == 2)
 
@@ -252,7 +252,7 @@ async def test_a_reader_that_seeks_comes_back_to_where_it_sought() -> None:
 
         assert await again.got(2) == [1, 2]
         await attachment(again).seek(0)
-        await again.until(lambda: not service._local, wait_s=100)
+        await again.until(lambda: not service._local, wait_s=100)  # noqa: SLF001 - memory that nothing else shows
 
 
 @virtual_time

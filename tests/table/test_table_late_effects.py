@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 - answers of the catalog are lost or held at the last step before the socket
 """Catalog requests that are executed late, and concurrent changes by other engines.
 
 Promised to readers of the table: each acknowledged record is a row once, and the table stays readable.

@@ -19,6 +19,7 @@ from bearlake.records.codec import Record, decode, encode
 from bearlake.table.blocks import Block, Rows
 from bearlake.table.reader import DataFileReader, DataFileSettings
 from bearlake.table.writer import DataFileWriter, record_batch
+from fixtures.waiting import WAIT_S
 
 Batches = dict[tuple[int, int], bytes]
 """(partition index, base offset) → the batch"""
@@ -249,6 +250,6 @@ def test_a_server_that_reads_no_history_does_not_import_pyarrow() -> None:
         "import sys, bearlake.app.process, bearlake.protocols.kafka.server, bearlake.streams.service;"
         "print([name for name in ('pyarrow', 'pyiceberg', 'duckdb', 'pyspark') if name in sys.modules])"
     )
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=WAIT_S, check=True)
 
     assert ran.stdout.strip() == "[]"

@@ -42,7 +42,7 @@ class LeaderElector:
 
     async def acquire(self) -> None:
         """Wait until this process leads."""
-        while not await self._try(self._lease_s / 3):  # noqa: ASYNC110 - the Lease is polled, not watched
+        while not await self.attempt(self._lease_s / 3):  # noqa: ASYNC110 - the Lease is polled, not watched
             await asyncio.sleep(self._lease_s / 5)
         metrics.IS_LEADER.set(1)
         log.info("acquired the leadership", extra={"identity": self._identity})
@@ -52,7 +52,7 @@ class LeaderElector:
         limit_s, pause_s = self._lease_s * 2 / 3, self._lease_s / 5
         while True:
             await asyncio.sleep(max(0.0, min(pause_s, limit_s - self.age_s)))
-            is_renewed = await self._try(limit_s - self.age_s)
+            is_renewed = await self.attempt(limit_s - self.age_s)
             pause_s = self._lease_s / (5 if is_renewed else 15)
             if self.age_s >= limit_s:
                 metrics.IS_LEADER.set(0)
@@ -69,8 +69,8 @@ class LeaderElector:
         except (OperatorError, TimeoutError) as error:
             log.warning("cannot release the Lease", extra={"error": repr(error)})
 
-    async def _try(self, timeout_s: float) -> bool:
-        """Acquire or renew the Lease. Returns True if this process holds it."""
+    async def attempt(self, timeout_s: float) -> bool:
+        """Try once, for at most `timeout_s`, to acquire or renew the Lease. Returns True if this process holds it."""
         started = time.monotonic()
         try:
             async with asyncio.timeout(min(timeout_s, self._lease_s / 3)):

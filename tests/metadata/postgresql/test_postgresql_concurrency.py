@@ -8,6 +8,7 @@ from typing import Any
 from bearlake.errors import Fenced
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import PartitionKey, StreamSpec
+from fixtures.waiting import WAIT_S
 
 RECORDS = 3
 
@@ -47,7 +48,7 @@ async def test_interleaving_commits_neither_deadlock_nor_leave_gaps(postgresql_b
             for key in chosen:
                 expected[key] += RECORDS
 
-    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
         followed = group.create_task(follow(await postgresql_backend.open(), 6 * object_count, partitions))
         for i in range(6):
             group.create_task(write(handles[i % 2], f"server-{i}", i))

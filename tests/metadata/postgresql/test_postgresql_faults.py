@@ -32,6 +32,7 @@ from bearlake.metadata.schemas import Deletion, Registration, SubjectKey, Versio
 from bearlake.metadata.subscriptions import CursorSave, CursorUpdate
 from fixtures.postgresql import PostgresqlServer
 from fixtures.postgresql_proxy import Proxy
+from fixtures.waiting import WAIT_S
 
 SETTINGS = PostgresqlSettings(connections_max=3, poll_interval_ms=5, listen_backoff_min_ms=5, listen_backoff_max_ms=20)
 P = PartitionKey(1 << 20)
@@ -369,7 +370,7 @@ async def test_waiting_is_woken_by_a_notification_without_polling(postgresql_url
     partitions = await partitions_of(other, 1)
     writer = await writer_on.on(other)
     admin = await asyncpg.connect(postgresql_url)
-    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
         group.create_task(metadata.log.wait(1, wait_ms=3_600_000))
         await until(admin, "select 1 from pg_stat_activity where query ilike 'listen%' and state = 'idle'")
         await writer.commit(writer.object(partitions))

@@ -10,6 +10,7 @@ from bearlake.errors import Conflict
 from bearlake.metadata import Metadata, registering
 from bearlake.metadata.model import ServerRef
 from fixtures.liveness import lapse
+from fixtures.waiting import WAIT_S
 
 WAITS = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
 
@@ -21,7 +22,7 @@ async def register(metadata: Metadata, name: str) -> ServerRef:
 
 
 async def until_one_waits(session: Any) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_S):
         while not await session.fetchval(WAITS):  # noqa: ASYNC110 - PostgreSQL has no event for it
             await asyncio.sleep(0.01)
 

@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 - aiokafka has no public way to fall silent
 """Members that never commit, by aiokafka: what they were told of their membership is in the history, heartbeat by heartbeat.
 
 A coordinator that lost its group finds out at a write, so only such members show whether it also learns it otherwise.

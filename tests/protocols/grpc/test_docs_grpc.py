@@ -19,6 +19,7 @@ from bearlake.protocols.grpc import methods
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
 from conformance import packages
 from fixtures.server_process import ServerProcess, started
+from fixtures.waiting import WAIT_S
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -79,7 +80,7 @@ def test_grpcurl_runs_the_lines(server: ServerProcess, grpcurl: Path) -> None:
         client.create_stream("greetings", partition_count=4)
 
     def run(*words: str) -> str:
-        done = subprocess.run([grpcurl, *words], capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run([grpcurl, *words], capture_output=True, text=True, timeout=WAIT_S, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -115,7 +116,7 @@ def test_the_lines_of_the_first_example_run(server: ServerProcess, grpcurl: Path
 
     said = {
         words[0]: subprocess.run(
-            [programs[words[0]], *words[1:]], capture_output=True, text=True, timeout=60, check=True
+            [programs[words[0]], *words[1:]], capture_output=True, text=True, timeout=WAIT_S, check=True
         ).stdout
         for words in lines
     }

@@ -12,7 +12,8 @@ from bearlake.protocols.grpc import methods
 from bearlake.protocols.grpc.errors import DETAILS_KEY
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
 from bearlake.protocols.grpc.settings import GrpcSettings
-from fixtures.grpc_server import WAIT_S, GrpcNode, MakeGrpc
+from fixtures.grpc_server import GrpcNode, MakeGrpc
+from fixtures.waiting import WAIT_S
 
 READY = grpc.ChannelConnectivity.READY
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"

@@ -18,6 +18,7 @@ from bearlake.serving.listener import ListenerSettings, open_listener
 from bearlake.serving.membership import Member
 from fixtures.grpc_server import GrpcNode, MakeGrpc
 from fixtures.kafka_server import batch_of
+from fixtures.waiting import WAIT_S
 
 PLENTY = pb.Credit(bytes=1 << 40, messages=1 << 20)
 
@@ -27,7 +28,7 @@ class GroupMember:
 
     def __init__(self, node: GrpcNode, streams: list[str], **join: Any) -> None:
         self.call = node.open(methods.CONSUME)
-        self.join = pb.Join(group="g", streams=streams, session_timeout_ms=6_000, rebalance_timeout_ms=6_000, **join)
+        self.join = pb.Join(group="g", streams=streams, session_timeout_ms=60_000, rebalance_timeout_ms=60_000, **join)
         self.assigned: set[tuple[str, int]] | None = None
         self.starts: dict[tuple[str, int], int] = {}
         self.next: dict[tuple[str, int], int] = {}
@@ -265,7 +266,7 @@ async def test_a_group_is_shared_with_kafka_clients(grpc_node: GrpcNode, kafka_a
     await member.commit()
 
     consumer = AIOKafkaConsumer(
-        "one", bootstrap_servers=kafka_address, group_id="g", session_timeout_ms=6_000, heartbeat_interval_ms=200,
+        "one", bootstrap_servers=kafka_address, group_id="g", session_timeout_ms=60_000, heartbeat_interval_ms=200,
         enable_auto_commit=False, auto_offset_reset="earliest",
     )  # fmt: skip
     joining = asyncio.create_task(consumer.start())
@@ -275,7 +276,7 @@ async def test_a_group_is_shared_with_kafka_clients(grpc_node: GrpcNode, kafka_a
     theirs = {item.partition for item in consumer.assignment()}
     mine = {partition for _, partition in member.assigned or ()}
     await fill(grpc_node, 4, b"b")
-    got = [(await asyncio.wait_for(consumer.getone(), 10)).value for _ in theirs]
+    got = [(await asyncio.wait_for(consumer.getone(), WAIT_S)).value for _ in theirs]
     while len(member.values) < 4 + len(mine):
         await member.step()
     await consumer.commit()

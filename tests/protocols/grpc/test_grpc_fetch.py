@@ -15,7 +15,8 @@ from bearlake.records.batch import Compression
 from bearlake.records.codec import Record
 from bearlake.telemetry import metrics
 from fixtures.grpc_server import GrpcNode, MakeGrpc
-from fixtures.kafka_server import batch_of, until
+from fixtures.kafka_server import batch_of
+from fixtures.waiting import until
 
 PLENTY = pb.Credit(bytes=1 << 40, messages=1 << 20)
 

@@ -15,6 +15,7 @@ import pytest
 from bearlake.client import Client
 from bearlake.protocols.grpc.proto import generate
 from fixtures.server_process import ServerProcess, started
+from fixtures.waiting import WAIT_S
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -54,7 +55,7 @@ def check(program: Sequence[object], server: ServerProcess, stream: str, key: st
     """The program writes and reads; another language reads the same."""
     words = [*map(str, program), str(server.ready["grpc"]), stream, str(COUNT)]
 
-    done = subprocess.run(words, capture_output=True, text=True, timeout=90, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=WAIT_S, check=False)
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [f"{at} {key} hello {at}" for at in range(COUNT)]

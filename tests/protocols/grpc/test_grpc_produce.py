@@ -112,7 +112,7 @@ async def test_a_deadline_ends_the_call_and_the_batch_may_be_stored(grpc_cluster
     await node.create("one")
 
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await node.call(methods.PRODUCE, pb.ProduceRequest(stream="one", payload=records(b"v")), timeout=0.1)
+        await node.call(methods.PRODUCE, pb.ProduceRequest(stream="one", payload=records(b"v")), timeout=1.0)
     await node.streams.drain()
 
     assert await end_offset(node, "one") == 1

@@ -19,6 +19,7 @@ from bearlake.protocols.grpc.settings import GrpcSettings
 from bearlake.serving.listener import ListenerSettings
 from fixtures.grpc_server import GrpcNode, MakeGrpc, call
 from fixtures.kafka_server import batch_of
+from fixtures.waiting import WAIT_S
 
 
 def test_the_checked_in_messages_are_those_of_the_proto_file() -> None:
@@ -150,7 +151,7 @@ async def test_clients_without_a_certificate_are_refused_where_one_is_wanted(
     async def names(*pair: bytes) -> list[str]:
         credentials = grpc.ssl_channel_credentials(files["authority"], *pair)
         async with grpc.aio.secure_channel(f"localhost:{node.server.endpoint.port}", credentials) as channel:
-            found = await call(channel, methods.LIST_STREAMS, pb.ListStreamsRequest(), timeout=5)
+            found = await call(channel, methods.LIST_STREAMS, pb.ListStreamsRequest(), timeout=WAIT_S)
             return [item.name for item in found.streams]
 
     tls = Tls(

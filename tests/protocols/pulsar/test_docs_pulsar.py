@@ -18,6 +18,7 @@ import pytest
 from bearlake.protocols.pulsar import names
 from bearlake.protocols.pulsar.settings import PulsarSettings
 from fixtures.server_process import ServerProcess, finished, started
+from fixtures.waiting import WAIT_S
 
 pulsar = pytest.importorskip("pulsar", reason="PULSAR CLIENT NOT TESTED: pip install pulsar-client")
 confluent_kafka = pytest.importorskip("confluent_kafka")
@@ -26,8 +27,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "pulsar.md"
-WAIT_MS = 20_000
-WAIT_S = WAIT_MS / 1000
+WAIT_MS = int(1000 * WAIT_S)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("tls")
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
     command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem", "-out", "certificate.pem"]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=60)
+    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=WAIT_S)
     return folder / "certificate.pem", folder / "key.pem"
 
 
@@ -90,11 +90,11 @@ def test_the_lines_of_the_first_example(server: ServerProcess) -> None:
 
     for line in (produce, consume):
         program, *arguments = shlex.split(line.replace("127.0.0.1:6650", str(server.ready["pulsar"])))
-        found = subprocess.run([sys.executable, *arguments], capture_output=True, timeout=60, check=False)
+        found = subprocess.run([sys.executable, *arguments], capture_output=True, timeout=WAIT_S, check=False)
         assert (program, found.returncode) == ("python", 0), found.stderr.decode()
     program, url = shlex.split(listing)
     with urllib.request.urlopen(
-        url.replace("http://127.0.0.1:8080", server.ready["pulsar_http"]), timeout=60
+        url.replace("http://127.0.0.1:8080", server.ready["pulsar_http"]), timeout=WAIT_S
     ) as answer:
         topics = json.load(answer)
 

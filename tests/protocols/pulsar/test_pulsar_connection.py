@@ -1,12 +1,14 @@
 """The life-cycle of a connection, and look-ups, by raw frames."""
 
+import asyncio
+
 from google.protobuf.message import Message
 
 from bearlake.protocols.pulsar import topic_lists
 from bearlake.protocols.pulsar.proto import commands_pb2 as pb
 from bearlake.protocols.pulsar.settings import PulsarSettings
-from fixtures.kafka_server import until
 from fixtures.pulsar_server import Make, PulsarNode
+from fixtures.waiting import until
 
 
 async def test_connect_is_answered_with_what_is_true(pulsar: PulsarNode) -> None:
@@ -39,8 +41,9 @@ async def test_a_silent_client_is_asked_and_then_disconnected(pulsar_cluster: Ma
     node = (await pulsar_cluster(1, settings=PulsarSettings(keep_alive_ms=1)))[0]
     client = await node.client()
 
-    await until(lambda: node.server.connections.check() or client.reader._buffer)  # type: ignore[attr-defined, func-returns-value]
-    await client.receive("ping")
+    asked = asyncio.create_task(client.receive("ping"))
+    await until(lambda: node.server.connections.check() or asked.done())  # type: ignore[func-returns-value]
+    await asked
     await until(lambda: node.server.connections.check() or not len(node.server.connections))  # type: ignore[func-returns-value]
 
     assert await client.is_closed()

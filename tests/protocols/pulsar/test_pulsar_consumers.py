@@ -7,8 +7,8 @@ import pytest
 
 from bearlake.protocols.pulsar.proto import commands_pb2 as pb
 from bearlake.protocols.pulsar.settings import PulsarSettings
-from fixtures.kafka_server import until
 from fixtures.pulsar_server import Make, PulsarClient, PulsarNode
+from fixtures.waiting import WAIT_S, until
 
 NOTHING = 2**64 - 1
 LATEST = 2**63 - 1
@@ -375,7 +375,7 @@ async def test_a_consumer_that_is_closed_while_it_is_attached_leaves_nothing(pul
     other = await pulsar.client()
 
     assert closed.request_id in (1, 2)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(WAIT_S):
         while isinstance(await other.subscribe("t"), pb.CommandError):
             pass
 

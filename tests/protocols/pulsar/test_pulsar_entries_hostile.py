@@ -33,7 +33,7 @@ def compressed(number: int, content: bytes) -> bytes:
 def test_a_wrong_uncompressed_size_is_refused(number: int, said: int) -> None:
     head = metadata(compression=number, uncompressed_size=said)
 
-    with pytest.raises(Corrupt, match="block of"):
+    with pytest.raises(Corrupt):
         entries.to_batch(head, compressed(number, bytes(100)))
 
 
@@ -41,7 +41,7 @@ def test_a_wrong_uncompressed_size_is_refused(number: int, said: int) -> None:
 def test_a_bomb_is_refused_by_what_it_says(number: int) -> None:
     head = metadata(compression=number, uncompressed_size=2**32 - 1)
 
-    with pytest.raises(TooLarge, match="uncompressed entry has 4294967295 bytes; the limit is 67108864 bytes"):
+    with pytest.raises(TooLarge, match=r"4294967295 bytes.* 67108864 bytes"):
         entries.to_batch(head, compressed(number, bytes(10**6)))
 
 
@@ -63,7 +63,7 @@ def test_damaged_compression_is_refused(number: int, payload: bytes) -> None:
 def test_an_unknown_codec_is_refused() -> None:
     head = MessageMetadata.FromString(metadata().SerializeToString() + b"\x40\x09")
 
-    with pytest.raises(Unsupported, match="compression 9 of a Pulsar entry"):
+    with pytest.raises(Unsupported, match="9"):
         entries.to_batch(head, b"v")
 
 
@@ -78,7 +78,7 @@ def test_an_unknown_codec_of_an_encrypted_entry_is_the_clients() -> None:
 
 
 def test_a_large_entry_is_refused() -> None:
-    with pytest.raises(TooLarge, match="uncompressed entry has 101 bytes; the limit is 100 bytes"):
+    with pytest.raises(TooLarge, match=r"101 bytes.* 100 bytes"):
         entries.to_batch(metadata(), bytes(101), 100)
 
 
@@ -87,7 +87,7 @@ def test_an_entry_that_is_large_as_records_is_refused() -> None:
 
     payload = pack(messages)
 
-    with pytest.raises(TooLarge, match="uncompressed entry as records"):
+    with pytest.raises(TooLarge):
         entries.to_batch(metadata(num_messages_in_batch=100), payload, len(payload))
 
 
@@ -95,7 +95,7 @@ def test_an_entry_that_is_large_as_records_is_refused() -> None:
 def test_a_wrong_count_is_refused(count: int) -> None:
     payload = pack([(SingleMessageMetadata(), b"v")] * 2)
 
-    with pytest.raises(Invalid, match="Pulsar"):
+    with pytest.raises(Invalid):
         entries.to_batch(metadata(num_messages_in_batch=count), payload)
 
 
@@ -104,7 +104,7 @@ def test_metadata_without_what_every_message_has_is_refused(name: str) -> None:
     head = metadata()
     head.ClearField(name)
 
-    with pytest.raises(Invalid, match="lacks the producer's name, the sequence id or the publish time"):
+    with pytest.raises(Invalid):
         entries.to_batch(head, b"v")
 
 
@@ -135,7 +135,7 @@ def test_a_batch_of_an_unknown_codec_is_corrupt() -> None:
     batch = bytearray(codec.encode([Record()]))
     batch[22] = 7
 
-    with pytest.raises(Corrupt, match="record batch with 7 is not a valid Compression"):
+    with pytest.raises(Corrupt, match="7"):
         entries.from_batch(memoryview(batch), 0)
 
 
@@ -146,7 +146,7 @@ def test_an_entry_that_no_client_takes_is_too_large(is_opaque: bool) -> None:
 
     stored = entries.to_batch(head, content)
 
-    with pytest.raises(TooLarge, match="entry has"):
+    with pytest.raises(TooLarge, match="1000 bytes"):
         entries.from_batch(memoryview(stored.batch), 0, message_bytes_max=1000)
 
 
@@ -154,7 +154,7 @@ def test_a_chunk_is_never_compressed_on_its_way_out() -> None:
     """Clients put chunks together before they uncompress anything."""
     stored = entries.to_batch(metadata(uuid="u", num_chunks_from_msg=2, total_chunk_msg_size=4_000), bytes(2_000))
 
-    with pytest.raises(TooLarge, match="entry has"):
+    with pytest.raises(TooLarge, match="1000 bytes"):
         entries.from_batch(memoryview(stored.batch), 0, message_bytes_max=1000)
 
 

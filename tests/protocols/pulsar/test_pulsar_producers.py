@@ -5,15 +5,16 @@ import asyncio
 import pytest
 
 from bearlake.errors import Unavailable
+from bearlake.objects.memory import MemoryObjectStore
 from bearlake.protocols.pulsar.proto import commands_pb2 as pb
 from bearlake.protocols.pulsar.settings import PulsarSettings
 from bearlake.streams.append import AppendCall
 from bearlake.streams.offsets import OffsetQuestion
 from bearlake.streams.service import StreamsSettings
 from bearlake.streams.writer import WriterSettings
-from fixtures.kafka_server import until
 from fixtures.liveness import lapse
 from fixtures.pulsar_server import Make, PulsarClient, PulsarNode
+from fixtures.waiting import WAIT_S, until
 
 NOTHING = 2**64 - 1
 
@@ -201,18 +202,18 @@ async def test_a_producer_of_a_deleted_topic_is_closed(pulsar: PulsarNode) -> No
     assert (await client.receive("close_producer")).producer_id == 1
 
 
-async def test_a_producer_whose_outcome_is_unknown_is_closed(
-    pulsar_cluster: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    streams = StreamsSettings(writer=WriterSettings(deadline_ms=50))
-    node = (await pulsar_cluster(1, streams=streams))[0]
-    client = await node.client()
-    await client.produce("t")
+class DeadStore(MemoryObjectStore):
+    """No put succeeds."""
 
-    async def fail(*_: object, **__: object) -> None:
+    async def put(self, *_: object, **__: object) -> None:
         raise Unavailable("the store is down")
 
-    monkeypatch.setattr(node.streams._writer._store, "put", fail)
+
+async def test_a_producer_whose_outcome_is_unknown_is_closed(pulsar_cluster: Make) -> None:
+    streams = StreamsSettings(writer=WriterSettings(deadline_ms=50))
+    node = (await pulsar_cluster(1, streams=streams, store=DeadStore()))[0]
+    client = await node.client()
+    await client.produce("t")
     client.send_message(b"value", 0)
 
     assert (await client.receive("close_producer")).producer_id == 1
@@ -328,7 +329,7 @@ async def test_a_topic_is_shared_again_when_nobody_is_alone(pulsar_cluster: Make
     await first.produce("t", producer_access_mode=pb.Exclusive)
     first.writer.transport.abort()
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(WAIT_S):
         while isinstance(opened := await second.produce("t"), pb.CommandError):
             assert opened.error == pb.ProducerBusy
 
@@ -337,7 +338,7 @@ async def test_a_topic_is_shared_again_when_nobody_is_alone(pulsar_cluster: Make
 
 async def shared_after_lapse(cluster: list[PulsarNode], client: PulsarClient) -> None:
     """A producer beside others, by a client of the second server, while the first one counts as dead."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(WAIT_S):
         while True:  # a heartbeat of the first server may come in between
             await lapse(cluster[0].streams.metadata, cluster[0].streams.server)
             opened = await client.produce("t")

@@ -15,14 +15,14 @@ import pytest
 
 from bearlake.protocols.pulsar.settings import PulsarSettings
 from bearlake.streams.fetch import FetchRange
-from fixtures.kafka_server import until
 from fixtures.pulsar_server import Make, PulsarCluster, PulsarNode
+from fixtures.waiting import WAIT_S, until
 
 pulsar_client = pytest.importorskip("pulsar", reason="PULSAR CLIENT NOT TESTED: pip install pulsar-client")
 
 pytestmark = pytest.mark.integration
 
-WAIT_MS = 20_000
+WAIT_MS = int(1000 * WAIT_S)
 EARLIEST = pulsar_client.InitialPosition.Earliest
 Shared, Failover, KeyShared, Exclusive = (
     pulsar_client.ConsumerType.Shared,

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from bearlake.errors import Unavailable
+from bearlake.objects.memory import MemoryObjectStore
 from bearlake.protocols.pulsar.errors import Refused
 from bearlake.protocols.pulsar.producers import Producer
 from bearlake.protocols.pulsar.proto import commands_pb2 as pb
@@ -15,30 +16,27 @@ from bearlake.streams.fetch import FetchRange
 from bearlake.streams.service import StreamsSettings
 from bearlake.streams.subscriptions.reading import entries_of
 from bearlake.streams.writer import WriterSettings
-from fixtures.kafka_server import until
 from fixtures.pulsar_server import Make, PulsarClient, PulsarNode
+from fixtures.waiting import until
 
 CPP = "Pulsar-CPP-v3.7.2"
 WAITING_COUNT_MAX = 1 << 32
 """Messages that a client may have numbered from 0 and sent without a receipt."""
 
 
-class Puts:
-    """A server's writes to the object store, which fail until the test lets them succeed."""
+class Puts(MemoryObjectStore):
+    """An object store whose puts fail until they are told not to."""
 
-    def __init__(self, node: PulsarNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
+        super().__init__()
         self.is_refused = True
         self.count = 0
-        store = node.streams._writer._store
-        self._put = store.put
-        monkeypatch.setattr(store, "put", self.put)
 
     async def put(self, *arguments: Any, **options: Any) -> None:
-        """`ObjectStore.put`."""
         self.count += 1
         if self.is_refused:
             raise Unavailable("the store is down")
-        await self._put(*arguments, **options)
+        await super().put(*arguments, **options)
 
 
 async def cpp_client(node: PulsarNode) -> PulsarClient:
@@ -204,8 +202,8 @@ async def test_all_that_the_python_client_is_told_is_stored_is_there_once(
 ) -> None:
     library = pytest.importorskip("pulsar", reason="PULSAR CLIENT NOT TESTED: pip install pulsar-client")
     streams = StreamsSettings(writer=WriterSettings(deadline_ms=50))
-    node = (await pulsar_cluster(1, streams=streams))[0]
-    puts = Puts(node, monkeypatch)
+    puts = Puts()
+    node = (await pulsar_cluster(1, streams=streams, store=puts))[0]
     openings = Openings(node, monkeypatch)
     client = library.Client(node.url, logger=library.FileLogger(library.LoggerLevel.Warn, str(tmp_path / "log")))
     try:
@@ -230,13 +228,14 @@ async def test_the_python_client_goes_on_when_a_part_of_what_waits_is_stored(
 ) -> None:
     library = pytest.importorskip("pulsar", reason="PULSAR CLIENT NOT TESTED: pip install pulsar-client")
     streams = StreamsSettings(writer=WriterSettings(deadline_ms=50))
-    node = (await pulsar_cluster(1, streams=streams))[0]
-    puts, openings = Puts(node, monkeypatch), Openings(node, monkeypatch)
+    puts = Puts()
+    node = (await pulsar_cluster(1, streams=streams, store=puts))[0]
+    openings = Openings(node, monkeypatch)
     answer = Producer.answer
 
     def lose(producer: Producer) -> None:
         openings.is_refused = True
-        producer.connection._transport.abort()  # type: ignore[attr-defined]  # receipts are lost with it
+        producer.connection.close("the test cuts it", "lost")  # receipts are lost with it
 
     client = library.Client(node.url, logger=library.FileLogger(library.LoggerLevel.Warn, str(tmp_path / "log")))
     try:

@@ -9,9 +9,9 @@ import pytest
 
 from bearlake.protocols.pulsar.proto import commands_pb2 as pb
 from bearlake.streams.principal import ANONYMOUS
-from fixtures.kafka_server import until
 from fixtures.pulsar_http import Call, ask, filled
 from fixtures.pulsar_server import Make, PulsarNode
+from fixtures.waiting import until
 
 T = "/admin/v2/persistent/public/default/t"
 

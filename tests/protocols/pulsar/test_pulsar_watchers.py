@@ -6,7 +6,7 @@ from typing import Any, cast
 from bearlake.protocols.pulsar.proto.commands_pb2 import CommandWatchTopicList
 from bearlake.protocols.pulsar.watchers import Watcher, Watchers
 from bearlake.streams.principal import ANONYMOUS, Principal
-from bearlake.testing.loop import virtual_time
+from simulator.loop import virtual_time
 
 
 class Client:

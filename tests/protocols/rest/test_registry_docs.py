@@ -15,12 +15,12 @@ import pytest
 
 from fixtures.kafka_server import Node
 from fixtures.schema_registry import RegistryNode
+from fixtures.waiting import WAIT_S
 
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "schema-registry.md"
 REGISTRY, KAFKA = "http://127.0.0.1:8081", "127.0.0.1:9092"
-TIMEOUT_S = 30
 
 
 def blocks(kind: str) -> list[str]:
@@ -47,7 +47,7 @@ async def test_python_of_the_page_produces_and_consumes(registry: RegistryNode, 
 
 
 def run(command: str) -> dict[str, object]:
-    finished = subprocess.run(["sh", "-c", command], capture_output=True, timeout=TIMEOUT_S, check=True)
+    finished = subprocess.run(["sh", "-c", command], capture_output=True, timeout=WAIT_S, check=True)
     found: dict[str, object] = json.loads(finished.stdout)
     return found
 

@@ -59,7 +59,6 @@ async def test_a_schema_that_kills_its_compiler_is_refused_while_others_are_answ
         status, body = await asking
 
     assert (status, body["error_code"]) == (422, 42209)
-    assert "nested too deeply" in body["message"]
     assert answered > 0
     assert server.process.poll() is None
 

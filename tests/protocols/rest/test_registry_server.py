@@ -11,8 +11,7 @@ from bearlake.protocols.rest.registry.server import RegistryServer
 from bearlake.protocols.rest.registry.settings import RegistrySettings
 from bearlake.serving.listener import ListenerSettings, open_listener
 from bearlake.streams.schemas.service import Schemas
-
-WAIT_S = 20.0
+from fixtures.waiting import WAIT_S
 
 
 async def served(closing: AsyncExitStack) -> tuple[RegistryServer, str]:

@@ -94,7 +94,7 @@ async def test_the_registry_knows_a_client_by_its_certificate(servers: Servers) 
 
     assert made[0] == 200
     assert (status, refused["error_code"]) == (403, 40301)
-    assert refused["message"] == "User:alice may not Write Subject 'secret'"
+    assert all(word in refused["message"] for word in ("User:alice", "Write", "'secret'"))
 
 
 async def test_rest_knows_a_client_by_its_certificate(servers: Servers) -> None:

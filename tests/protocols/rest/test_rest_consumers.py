@@ -132,7 +132,6 @@ async def test_instances_that_idle_are_forgotten_with_a_clear_error(rest_servers
         pass
 
     assert (answer.status, answer.body["error_code"]) == (404, 40403)
-    assert "expired" in answer.body["message"]
 
 
 async def test_instances_of_two_servers_share_a_group(rest_servers: MakeServers) -> None:
@@ -168,7 +167,6 @@ async def test_a_partition_that_another_instance_has_by_now_cannot_be_committed(
     ]
 
     assert [answer.status for answer in answers] == [200, 409]
-    assert "No current assignment" in answers[1].body["message"]
 
 
 async def test_an_answer_can_be_committed_though_the_group_changes_behind_it(rest_servers: MakeServers) -> None:
@@ -202,7 +200,7 @@ async def test_records_that_come_while_the_group_is_divided_anew_wait_until_it_i
     client = await Client.create(rest, auto_commit_enable=False)
     await client.subscribe("t")
     await client.poll(100)
-    (consumer,) = rest.server._proxy.consumers._instances.values()
+    (consumer,) = rest.server._proxy.consumers._instances.values()  # noqa: SLF001 - to join when the test says, not its heartbeat
     fetch, is_read = rest.streams.fetch, asyncio.Event()
 
     async def fetch_all(*arguments: Any, **options: Any) -> Any:
@@ -217,16 +215,16 @@ async def test_records_that_come_while_the_group_is_divided_anew_wait_until_it_i
 
     with monkeypatch.context() as during:
         during.setattr(rest.streams, "fetch", fetch_all)
-        during.setattr(consumer._member, "join", join)
+        during.setattr(consumer._member, "join", join)  # noqa: SLF001
         polling = asyncio.create_task(client.poll(5_000))
         while not rest.server.open_count:  # noqa: ASYNC110
             await asyncio.sleep(0)
-        consumer._start_join()  # as its heartbeat does
+        consumer._start_join()  # noqa: SLF001
         await produce(rest, "t", b"a")
         await is_read.wait()
         await consumer.settle()
     is_held = consumer.is_held
-    consumer._start_join()
+    consumer._start_join()  # noqa: SLF001
     read = values(await polling)
 
     assert not is_held, "nothing was answered from a partition that another member has by now"

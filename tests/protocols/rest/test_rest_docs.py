@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from fixtures.rest_server import RestNode
+from fixtures.waiting import WAIT_S
 
 pytestmark = [pytest.mark.integration]
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "rest.md"
 ADDRESS = "http://127.0.0.1:8082"
-TIMEOUT_S = 30
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed: the page's commands are NOT TESTED")
@@ -33,6 +33,6 @@ async def test_commands_of_the_page_answer_as_it_says(rest: RestNode) -> None:
 
 
 def run(command: str) -> object:
-    finished = subprocess.run(["sh", "-c", command], capture_output=True, timeout=TIMEOUT_S, check=True)
+    finished = subprocess.run(["sh", "-c", command], capture_output=True, timeout=WAIT_S, check=True)
     found: object = json.loads(finished.stdout) if finished.stdout else None
     return found

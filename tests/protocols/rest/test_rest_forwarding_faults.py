@@ -9,8 +9,9 @@ import aiohttp
 import pytest
 
 from bearlake.serving.listener import ListenerSettings
-from fixtures.rest_consumer import Balancer, Client, count, name_of, produce, sent_count, told, until, values
+from fixtures.rest_consumer import Balancer, Client, count, name_of, produce, sent_count, told, values
 from fixtures.rest_server import MakeServers
+from fixtures.waiting import until
 
 
 async def test_a_server_that_drains_has_instances_made_by_others_and_ends_its_own_for_all(
@@ -26,7 +27,7 @@ async def test_a_server_that_drains_has_instances_made_by_others_and_ends_its_ow
     await client.subscribe("t")
     values(await client.poll())
     draining = asyncio.create_task(one.server.drain(20_000))
-    await until(lambda: one.server._guard.is_draining)
+    await until(lambda: one.server._guard.is_draining)  # noqa: SLF001 - clients are told later
     client.rest = Balancer([two, three])
     kept = await client.rest.get(f"{client.base}/assignments")
     committed = await client.rest.post(f"{client.base}/offsets")
@@ -76,7 +77,7 @@ async def test_the_last_server_makes_no_instance_while_it_drains(rest_servers: M
     nodes = await rest_servers(2, drain_idle_ms=10_000)
     clients = [await Client.create(node) for node in nodes]
     draining = [asyncio.create_task(node.server.drain(20_000)) for node in nodes]
-    await until(lambda: all(node.server._guard.is_draining for node in nodes))
+    await until(lambda: all(node.server._guard.is_draining for node in nodes))  # noqa: SLF001
     answers = [await node.post("/consumers/g", {"name": "one"}) for node in nodes]
     for client in clients:
         await client.delete()

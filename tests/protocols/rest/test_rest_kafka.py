@@ -10,10 +10,10 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from fixtures.server_process import started
+from fixtures.waiting import WAIT_S
 
 pytestmark = pytest.mark.integration
 
-WAIT_S = 30
 ROUND_COUNT_MAX = 200
 JSON_RECORDS = "application/vnd.kafka.json.v2+json"
 

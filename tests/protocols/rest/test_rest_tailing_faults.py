@@ -6,8 +6,10 @@ import random
 import aiohttp
 import pytest
 
+from bearlake.metadata import Metadata
 from bearlake.metadata.faulty import FaultyMetadata, MetadataFaults
 from fixtures.rest_server import Answer, MakeServers, RestNode
+from fixtures.waiting import until
 
 JSON = {"Content-Type": "application/json"}
 TRY_COUNT = 200
@@ -48,20 +50,17 @@ async def test_appends_to_servers_that_die_are_there_once(rest_servers: MakeServ
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_appends_are_there_once_whatever_the_store_loses(
-    rest_servers: MakeServers, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
+async def test_appends_are_there_once_whatever_the_store_loses(rest_servers: MakeServers, seed: int) -> None:
     faulty: list[FaultyMetadata] = []
-    one, two = await rest_servers(2)
+
+    def stores(metadata: Metadata) -> Metadata:
+        faulty.append(FaultyMetadata(metadata, MetadataFaults(), random.Random(10 * seed + len(faulty))))
+        return faulty[-1]
+
+    one, two = await rest_servers(2, stores=stores)
     await one.put("/v1/stream/t", b"", headers=JSON)
-    for number, node in enumerate((one, two)):
-        store = FaultyMetadata(
-            node.metadata, MetadataFaults(error_rate=0.1, lost_reply_rate=0.1), random.Random(10 * seed + number)
-        )
-        faulty.append(store)
-        monkeypatch.setattr(node.streams, "metadata", store)
-        monkeypatch.setattr(node.streams.catalog, "_store", store.streams)
-        monkeypatch.setattr(node.server._tailing._append._producers, "_ids", store.producers)
+    for store in faulty:
+        store.misbehave(MetadataFaults(error_rate=0.1, lost_reply_rate=0.1))
     randomness = random.Random(seed)
     for n in range(COUNT):
         servers = [one, two] if randomness.random() < 0.5 else [two, one]
@@ -70,6 +69,8 @@ async def test_appends_are_there_once_whatever_the_store_loses(
     closed = await until_done([two, one], "/v1/stream/t", COUNT, closing)
     for store in faulty:
         store.misbehave(MetadataFaults())
+    head = await one.metadata.log.head()
+    await until(lambda: one.streams.seen.position >= head)
     seen = await one.get("/v1/stream/t")
 
     assert closed.headers["Stream-Closed"] == "true"

@@ -138,7 +138,7 @@ async def test_a_fork_of_a_stream_that_is_being_deleted_is_whole_or_not_made(res
 async def test_a_creation_that_was_cut_off_is_hidden_and_made_again(rest: RestNode) -> None:
     await rest.create("t", http_content_type="text/plain", http_incomplete="true")
     early = [await rest.get("/v1/stream/t"), await rest.put("/v1/stream/t", b"a", headers=TEXT)]
-    rest.server._tailing.lifetimes._create_ms_max = -1  # the time of who began it is over
+    rest.server._tailing.lifetimes._create_ms_max = -1  # noqa: SLF001 - the time of who began it is over
     late = await rest.put("/v1/stream/t", b"a", headers=TEXT)
 
     assert [one.status for one in early] == [503, 503]
@@ -212,8 +212,9 @@ async def test_a_fork_that_is_made_after_a_deletion_looked_for_forks_is_seen(
     if had_forks:
         await fork(one, "former", "source")
         await one.delete("/v1/stream/former")
-    lives = one.server._tailing.lifetimes
-    look = lives._has_forks
+    # The other server's fork comes between two steps of the deletion.
+    lives = one.server._tailing.lifetimes  # noqa: SLF001
+    look = lives._has_forks  # noqa: SLF001
     made: list[Answer] = []
 
     async def look_then_fork(view: StreamView) -> bool:
@@ -235,7 +236,8 @@ async def test_a_fork_is_taken_back_when_its_source_is_deleted_before_it_is_told
 ) -> None:
     one, two = await rest_servers(2)
     await one.put("/v1/stream/source", b"[0,1]", headers=JSON)
-    forking = two.server._tailing._create._forking
+    # The deletion comes between two steps of the fork.
+    forking = two.server._tailing._create._forking  # noqa: SLF001
     tell = forking.tell
 
     async def delete_then_tell(source: StreamView, made: StreamView) -> None:

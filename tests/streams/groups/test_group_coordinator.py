@@ -396,14 +396,14 @@ class Gate:
         self._inner = inner
         self.failures = {}
         self.counts = {}
-        self._held = None
-        self._opened = asyncio.Event()
+        self.held = None
+        self.opened = asyncio.Event()
 
     def close(self, method):
-        self._held = method
+        self.held = method
 
     def open(self):
-        self._opened.set()
+        self.opened.set()
 
     def __getattr__(self, name):
         inner = getattr(self._inner, name)
@@ -419,8 +419,8 @@ class Noun:
         async def step(*args, **kwargs):
             gate = self._gate
             gate.counts[name] = gate.counts.get(name, 0) + 1
-            if gate._held == name:
-                await gate._opened.wait()
+            if gate.held == name:
+                await gate.opened.wait()
             error = gate.failures.pop(name, None)
             if error is not None:
                 raise error

@@ -19,7 +19,7 @@ def check(scene: Scene) -> None:
     group, rounds = scene.group, scene.machine.rounds
     assert set(group.static.values()) <= set(group.members)
     assert {group.members[member_id].instance_id for member_id in group.static.values()} == set(group.static)
-    assert rounds._unsynced <= set(group.members)
+    assert rounds._unsynced <= set(group.members)  # noqa: SLF001 - what no answer shows
     assert not set(group.pending) & set(group.members)
     assert (group.leader in group.members) if group.members else not group.leader or group.state is GroupState.PREPARING
     waiting = [member for member in group.members.values() if member.joining is not None]
@@ -29,13 +29,13 @@ def check(scene: Scene) -> None:
     if group.state is GroupState.STABLE:
         assert group.protocol_name in group.common_protocols()
         assert not syncing
-        assert {member.member_id for member in waiting} <= set(rounds._replaced)
+        assert {member.member_id for member in waiting} <= set(rounds._replaced)  # noqa: SLF001
     if group.state is GroupState.COMPLETING:
         assert group.protocol_name in group.common_protocols()
         assert not waiting
     if group.state is GroupState.PREPARING:
         assert not syncing
-        assert rounds._round_timer is not None
+        assert rounds._round_timer is not None  # noqa: SLF001
     for member in group.members.values():
         assert member.timer is not None
     restored = Group.decode("g", group.protocol_type, group.encode())

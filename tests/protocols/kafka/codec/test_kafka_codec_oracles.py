@@ -121,7 +121,7 @@ def test_kafka_python_reads_our_values_and_writes_our_bytes(api, kind, samples):
             read = theirs.decode(payload, version=version)
             assert_same_values(message, read, version)
             if not any("authorized_operations" in name for name in names_inside(message)):
-                read._header = None  # which its decode forgets and its encode wants
+                read._header = None  # noqa: SLF001 - kafka-python's decode forgets it, and its encode wants it
                 assert bytes(read.encode(version=version)) == payload
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from bearlake.protocols.kafka.codec import schema
 from bearlake.protocols.kafka.codec.keys import ApiKey
+from fixtures.waiting import WAIT_S
 
 TEXT = """
 # About.
@@ -60,13 +61,13 @@ def test_versions_from_the_flexible_one_on_are_flexible_even_without_a_schema():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ("", "a schema opens with"),
-        (TEXT.replace("key 2", "2"), "a schema opens with"),
-        (TEXT.replace("response", "answer"), "followed by `request` and by `response`"),
-        (TEXT.replace("int16  ", "int16 ?"), "line 8: not a field"),
-        (TEXT.replace("[int32]", "[int32"), "line 14: not a field"),
-        (TEXT.replace("always  ", "name    "), "line 10: ListOffsetsRequest already has a field name"),
-        (TEXT.replace("    id  uuid\n", ""), "struct Shared is named but has no fields"),
+        ("", "schema"),
+        (TEXT.replace("key 2", "2"), "schema"),
+        (TEXT.replace("response", "answer"), "response"),
+        (TEXT.replace("int16  ", "int16 ?"), "line 8"),
+        (TEXT.replace("[int32]", "[int32"), "line 14"),
+        (TEXT.replace("always  ", "name    "), "line 10: .*ListOffsetsRequest.* name"),
+        (TEXT.replace("    id  uuid\n", ""), "Shared"),
     ],
 )
 def test_mistakes_are_named(wrong, message):
@@ -90,6 +91,6 @@ from bearlake.protocols.kafka.codec import classes, codec as codecs, schema
 codec.response(18, 4).frame(1, messages.ApiVersionsResponse())
 print(schema.load.cache_info().currsize, classes.message_class.cache_info().currsize, codecs._response.cache_info().currsize)
 """
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=WAIT_S)
 
     assert found.stdout.split() == ["1", "1", "1"]

@@ -9,6 +9,7 @@ from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.protocols.kafka.settings import KafkaSettings
 from bearlake.streams import configs as stream_configs
 from fixtures.kafka_server import batch_of, values_of
+from fixtures.waiting import WAIT_S
 
 TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
@@ -447,7 +448,7 @@ async def test_an_altered_limit_counts_on_all_servers(any_cluster):
 
     await alter(client, "t", ("max.message.bytes", SET, "500"))
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_S):
         while (await other.produce("t", batch_of(b"x" * 1000))).error_code == 0:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     assert (await other.produce("t", batch_of(b"x" * 1000))).error_code == ErrorCode.MESSAGE_TOO_LARGE

@@ -9,7 +9,9 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from bearlake.protocols.kafka import messages as m
 from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.protocols.kafka.settings import KafkaSettings
-from fixtures.kafka_server import WAIT_S, batch_of, fetch_request, produce_request, until, values_of
+from bearlake.telemetry import metrics
+from fixtures.kafka_server import batch_of, fetch_request, produce_request, values_of
+from fixtures.waiting import WAIT_S, until
 
 
 async def brokers(client):
@@ -27,13 +29,15 @@ async def test_alone_it_answers_what_it_has_and_closes_though_fetches_wait(kafka
     await kafka.create("t")
     client, waiting, idle = await kafka.client(), await kafka.client(), await kafka.client()
     await idle.ask(m.MetadataRequest(topics=[]), 12)
-    waiting.send(fetch_request([("t", 0, 0)], wait_ms=60_000, bytes_min=1_000_000), 12)
+    fetched_count = metrics.KAFKA_REQUESTS.labels("FETCH").value
+    waiting.send(fetch_request([("t", 0, 0)], wait_ms=60_000_000, bytes_min=1_000_000), 12)
     for _ in range(50):
         client.send(produce_request("t", batch_of(b"v")), 9)
-    await until(lambda: any(len(connection._slots) for connection in kafka.server.connections))
+    await until(lambda: metrics.KAFKA_REQUESTS.labels("FETCH").value > fetched_count)
     answers = [await client.receive()]
 
-    await asyncio.wait_for(kafka.server.drain(10_000), 5)
+    async with asyncio.timeout(WAIT_S):  # long before the deadline
+        await kafka.server.drain(60_000_000)
 
     try:
         while client.sent:
@@ -57,12 +61,11 @@ async def test_drain_ends_by_its_deadline_though_a_client_does_not_take_its_answ
     for _ in range(5):
         glutton.send(fetch_request([("t", 0, 0)]), 12)
     await until(lambda: kafka.server.context.unsent_bytes > 0)
-    loop = asyncio.get_running_loop()
-    started = loop.time()
 
-    await kafka.server.drain(400)
+    async with asyncio.timeout(WAIT_S):
+        await kafka.server.drain(400)
 
-    assert loop.time() - started < 2
+    assert len(kafka.server.connections) > 0  # it waited for the glutton no longer
 
 
 async def test_beside_others_it_leaves_metadata_then_sends_clients_away_then_closes(any_cluster):
@@ -72,7 +75,7 @@ async def test_beside_others_it_leaves_metadata_then_sends_clients_away_then_clo
     first, second = (node.member.node_id for node in cluster.nodes)
     assert await brokers(clients[0]) == await brokers(clients[1]) == [first, second]
 
-    draining = await begin_drain(cluster, 0, 10_000)
+    draining = await begin_drain(cluster, 0, 120_000)
 
     assert await brokers(clients[0]) == await brokers(clients[1]) == [second]
     found = await clients[0].ask(m.MetadataRequest(topics=[m.MetadataRequest.Topic(name="t")]), 12)
@@ -89,7 +92,7 @@ async def test_beside_others_it_leaves_metadata_then_sends_clients_away_then_clo
     except (asyncio.IncompleteReadError, ConnectionError):
         pass
     assert await clients[0].is_closed()
-    await asyncio.wait_for(draining, 5)
+    await asyncio.wait_for(draining, WAIT_S)
     assert values_of((await clients[1].fetch("t", 0)).records) == [(0, b"served")]
 
 
@@ -125,7 +128,7 @@ async def test_groups_go_to_the_other_server_with_their_generation(any_cluster):
     owner = cluster[0].member.node_id
     assert [(await client.ask(find, 4)).coordinators[0].node_id for client in clients] == [owner, owner]
 
-    draining = await begin_drain(cluster, 0, 20_000)
+    draining = await begin_drain(cluster, 0, 120_000)
     await until(lambda: not cluster[0].streams.coordinator.owned())
 
     assert (await clients[0].ask(beat, 4)).error_code == ErrorCode.NOT_COORDINATOR
@@ -215,10 +218,10 @@ async def test_librdkafka_clients_see_no_failed_request_while_a_server_drains(an
         owner = await cluster[0].streams.coordinator.holder("g")
         leaving = next(index for index, node in enumerate(cluster.nodes) if node.member.server == owner)
 
-        draining = await begin_drain(cluster, leaving, 15_000)
+        draining = await begin_drain(cluster, leaving, 120_000)
         await draining
         was_left = not len(cluster[leaving].server.connections)
-        await asyncio.wait_for(asyncio.gather(*work), 60)
+        await asyncio.wait_for(asyncio.gather(*work), WAIT_S)
     finally:
         traffic.stop.set()
 

@@ -7,7 +7,9 @@ import pytest
 from bearlake.protocols.kafka import messages as m
 from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.records.batch import Compression
+from bearlake.telemetry import metrics
 from fixtures.kafka_server import batch_of, fetch_request, values_of
+from fixtures.waiting import until
 
 T0 = 1_700_000_000_000
 
@@ -97,7 +99,7 @@ async def test_a_long_poll_ends_when_something_comes(kafka):
     client.send(fetch_request([("t", 0, 0)], wait_ms=20_000, bytes_min=1), 11)
     await producer.produce("t", batch_of(b"new"))
 
-    answer = await client.receive(10)
+    answer = await client.receive()
 
     assert values_of(answer.responses[0].partitions[0].records) == [(0, b"new")]
 
@@ -110,7 +112,7 @@ async def test_a_long_poll_ends_when_something_comes_through_another_server(any_
     client.send(fetch_request([("t", 0, 0)], wait_ms=20_000, bytes_min=1), 11)
     await producer.produce("t", batch_of(b"new"))
 
-    answer = await client.receive(10)
+    answer = await client.receive()
 
     assert values_of(answer.responses[0].partitions[0].records) == [(0, b"new")]
 
@@ -132,7 +134,7 @@ async def test_a_long_poll_waits_for_min_bytes(kafka):
     for _ in range(3):
         await producer.produce("t", batch_of(b"x" * 1000))
 
-    answer = await client.receive(10)
+    answer = await client.receive()
 
     assert len(offsets(answer.responses[0].partitions[0])) >= 2
 
@@ -143,7 +145,7 @@ async def test_a_long_poll_over_many_partitions_ends_by_any_of_them(kafka):
     client.send(fetch_request([("t", at, 0) for at in range(50)], wait_ms=20_000, bytes_min=1), 11)
     await producer.produce("t", batch_of(b"new"), index=37)
 
-    answer = await client.receive(10)
+    answer = await client.receive()
 
     assert [p.partition_index for t in answer.responses for p in t.partitions if len(p.records)] == [37]
 
@@ -159,12 +161,13 @@ async def test_an_error_ends_a_long_poll_at_once(kafka):
 async def test_a_long_poll_ends_when_its_stream_is_deleted(kafka):
     client = await filled(kafka, 10)
     await client.fetch("t", 0)
-    client.send(fetch_request([("t", 0, 1)], wait_ms=20_000, bytes_min=1), 11)
-    await asyncio.sleep(0.05)
+    fetched_count = metrics.KAFKA_REQUESTS.labels("FETCH").value
+    client.send(fetch_request([("t", 0, 1)], wait_ms=600_000, bytes_min=1), 11)
+    await until(lambda: metrics.KAFKA_REQUESTS.labels("FETCH").value > fetched_count)
 
     other = await kafka.client()
     await other.ask(m.DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 1)
-    answer = await client.receive(10)
+    answer = await client.receive()
 
     assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

@@ -2,20 +2,20 @@
 
 import asyncio
 import logging
+import socket
 import ssl
 import subprocess
 
 import pytest
 
 from bearlake.protocols.kafka import messages as m
+from bearlake.protocols.kafka import server
 from bearlake.protocols.kafka.settings import KafkaSettings
 from bearlake.serving import handshakes
 from bearlake.serving.listener import ListenerSettings
 from bearlake.serving.tasks import TaskDied, Tasks
 from bearlake.telemetry import metrics
-from fixtures.kafka_server import until
-
-WAIT_S = 30
+from fixtures.waiting import WAIT_S, until
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +26,7 @@ def tls(tmp_path_factory):
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
          "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-out", certificate, "-keyout", key],
-        check=True, capture_output=True, timeout=60,
+        check=True, capture_output=True, timeout=WAIT_S,
     )  # fmt: skip
     listener = ListenerSettings(tls_certificate_file=str(certificate), tls_key_file=str(key))
     return listener, ssl.create_default_context(cafile=str(certificate))
@@ -54,19 +54,19 @@ async def test_connections_in_a_handshake_count(kafka_cluster, tls):
     node = (await kafka_cluster(1, listeners=[listener], settings=KafkaSettings(connections_max=2)))[0]
     before = refused("connections_max")
     hanging = [await silent(node) for _ in range(2)]
-    await until(lambda: node.server.connections._count == 2)
+    await until(lambda: metrics.KAFKA_CONNECTIONS.read() == 2)
 
     reader, writer = await silent(node)
     assert await is_closed(reader)
     assert refused("connections_max") == before + 1
     writer.close()
     hanging[0][1].close()
-    await until(lambda: node.server.connections._count == 1)
+    await until(lambda: metrics.KAFKA_CONNECTIONS.read() == 1)
     client = await node.client(tls=context)
     assert (await client.ask(m.MetadataRequest(topics=[]), 12)).brokers
-    assert node.server.connections._count == 2
+    assert metrics.KAFKA_CONNECTIONS.read() == 2
     await client.close()
-    await until(lambda: node.server.connections._count == 1)
+    await until(lambda: metrics.KAFKA_CONNECTIONS.read() == 1)
     hanging[1][1].close()
 
 
@@ -78,7 +78,7 @@ async def test_a_handshake_ends_in_time(kafka_cluster, tls):
 
     reader, writer = await silent(node)
     assert await is_closed(reader)
-    await until(lambda: node.server.connections._count == 0)
+    await until(lambda: metrics.KAFKA_CONNECTIONS.read() == 0)
     assert refused("tls_handshake") == before + 1
     writer.close()
 
@@ -86,41 +86,36 @@ async def test_a_handshake_ends_in_time(kafka_cluster, tls):
 async def test_a_server_that_closes_ends_handshakes(kafka_cluster, tls):
     node = (await kafka_cluster(1, listeners=[tls[0]]))[0]
     reader, writer = await silent(node)
-    await until(lambda: node.server.connections._count == 1)
+    await until(lambda: metrics.KAFKA_CONNECTIONS.read() == 1)
 
     await node.server.close()
 
     assert await is_closed(reader)
-    assert node.server.connections._count == 0
+    assert metrics.KAFKA_CONNECTIONS.read() == 0
     writer.close()
 
 
 async def test_a_server_without_files_to_open_accepts_again_later(kafka_cluster, tls, monkeypatch):
     listener, context = tls
     monkeypatch.setattr(handshakes, "PAUSE_S", 0.01)
-    node = (await kafka_cluster(1, listeners=[listener]))[0]
-    (acceptor,) = node.server.connections._acceptors
-    real = acceptor._listening
+    accept, failures = socket.socket.accept, []
 
-    class Exhausted:
-        failure_count = 0
-
-        def accept(self):
-            self.failure_count += 1
-            acceptor._listening = real
+    def fail_once(self):
+        if not failures:
+            failures.append(self)
             raise OSError(24, "Too many open files")
+        return accept(self)
 
-        def fileno(self):
-            return real.fileno()
-
-    exhausted = acceptor._listening = Exhausted()
+    node = (await kafka_cluster(1, listeners=[listener]))[0]
+    monkeypatch.setattr(socket.socket, "accept", fail_once)
     client = await node.client(tls=context)
 
     assert (await client.ask(m.MetadataRequest(topics=[]), 12)).brokers
-    assert exhausted.failure_count == 1
+    assert len(failures) == 1
 
 
 async def test_a_check_that_fails_closes_its_connection_and_no_other(kafka_cluster, monkeypatch, caplog):
+    monkeypatch.setattr(server, "CHECK_MS", 1)
     node = (await kafka_cluster(1))[0]
     bad, good = await node.client(), await node.client()
     for client in (bad, good):
@@ -135,19 +130,16 @@ async def test_a_check_that_fails_closes_its_connection_and_no_other(kafka_clust
         checked.append(self)
 
     monkeypatch.setattr(type(broken), "check", check)
-    node.server.connections._check_s = 0.001
-    checks = asyncio.create_task(node.server.connections.check_for_ever())
     with caplog.at_level(logging.CRITICAL, "bearlake.serving.connections"):
         assert await bad.is_closed()
         await until(lambda: len(checked) > 3)
 
     assert (await good.ask(m.MetadataRequest(topics=[]), 12)).brokers
-    checks.cancel()
 
 
 async def test_a_server_whose_checks_end_stops(kafka_cluster, monkeypatch):
+    monkeypatch.setattr(server, "CHECK_MS", 1)
     node = (await kafka_cluster(1))[0]
-    node.server.connections._check_s = 0.001
 
     def check():
         raise ZeroDivisionError

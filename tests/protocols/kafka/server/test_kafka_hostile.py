@@ -13,9 +13,19 @@ from bearlake.protocols.kafka.settings import KafkaSettings
 from bearlake.streams.fetch import ReaderSettings
 from bearlake.streams.service import StreamsSettings
 from bearlake.streams.writer import WriterSettings
-from fixtures.kafka_server import batch_of, fetch_request, produce_request, until, values_of
+from bearlake.telemetry import metrics
+from fixtures.kafka_server import batch_of, fetch_request, produce_request, values_of
+from fixtures.waiting import until
 
 MIB = 1024 * 1024
+STALL_S = KafkaSettings().stall_ms / 1000
+
+
+def check_after(connections, seconds):
+    """Check the connections as `Connections.check` does so many seconds from now."""
+    now = asyncio.get_running_loop().time() + seconds
+    for connection in connections:
+        connection.check(now)
 
 
 def frame_of(request, version, correlation_id=1):
@@ -159,15 +169,15 @@ async def test_a_server_takes_so_many_connections_and_no_more(kafka_cluster):
 
 
 async def test_idle_connections_are_closed_and_busy_ones_are_not(kafka_cluster):
-    cluster = await kafka_cluster(1, settings=KafkaSettings(idle_ms=50))
+    cluster = await kafka_cluster(1, settings=KafkaSettings(idle_ms=600_000))
     await cluster[0].create("t")
     idle, waiting = await cluster.client(), await cluster.client()
     await idle.ask(m.MetadataRequest(topics=[]), 12)
-    waiting.send(fetch_request([("t", 0, 0)], wait_ms=10_000, bytes_min=1), 12)
-    await until(lambda: len(cluster[0].server.connections) == 2)
-    await asyncio.sleep(0.1)
+    fetched_count = metrics.KAFKA_REQUESTS.labels("FETCH").value
+    waiting.send(fetch_request([("t", 0, 0)], wait_ms=600_000, bytes_min=1), 12)
+    await until(lambda: metrics.KAFKA_REQUESTS.labels("FETCH").value > fetched_count)
 
-    cluster[0].server.connections.check()
+    check_after(cluster[0].server.connections, 601)
 
     assert await idle.is_closed()
     producer = await cluster.client()
@@ -176,15 +186,18 @@ async def test_idle_connections_are_closed_and_busy_ones_are_not(kafka_cluster):
 
 
 async def test_a_request_that_does_not_arrive_is_given_up(kafka_cluster):
-    cluster = await kafka_cluster(1, settings=KafkaSettings(stall_ms=50))
+    cluster = await kafka_cluster(1, settings=KafkaSettings(stall_ms=600_000, idle_ms=6_000_000))
     slow, good = await cluster.client(), await cluster.client()
     await good.ask(m.MetadataRequest(topics=[]), 12)
-    slow.send_bytes(struct.pack(">ihh", 1000, 3, 9))
-    await asyncio.sleep(0.03)
-    slow.send_bytes(b"\0")
-    await asyncio.sleep(0.05)
+    received = metrics.KAFKA_RECEIVED_BYTES.value
+    for chunk, count in ((struct.pack(">ihh", 1000, 3, 9), 8), (b"\0", 9)):  # a byte more does not prolong it
+        slow.send_bytes(chunk)
+        await until(lambda count=count: metrics.KAFKA_RECEIVED_BYTES.value - received == count)
+    check_after(cluster[0].server.connections, 1)
+    assert (await good.ask(m.MetadataRequest(topics=[]), 12)).brokers
+    assert len(cluster[0].server.connections) == 2
 
-    cluster[0].server.connections.check()
+    check_after(cluster[0].server.connections, 601)
 
     assert await slow.is_closed()
     assert (await good.ask(m.MetadataRequest(topics=[]), 12)).brokers
@@ -216,7 +229,7 @@ async def test_many_large_requests_at_once_wait_in_line_and_all_get_through(kafk
     most = 0
     for client, frame in zip(clients, frames, strict=True):  # all begin, so that each holds a part of its request
         client.send_bytes(frame[:100_000])
-    await asyncio.sleep(0.05)
+    await until(lambda: server.connections.slabs.is_wanted)
     for client, frame in zip(clients, frames, strict=True):
         client.send_bytes(frame[100_000:])
 
@@ -234,9 +247,7 @@ async def test_many_large_requests_at_once_wait_in_line_and_all_get_through(kafk
 
 
 async def test_announced_but_unsent_requests_do_not_take_the_memory_of_others(kafka_cluster):
-    cluster = await kafka_cluster(
-        1, settings=KafkaSettings(receive_bytes_max=16 * MIB, request_bytes_max=16 * MIB, stall_ms=100)
-    )
+    cluster = await kafka_cluster(1, settings=KafkaSettings(receive_bytes_max=16 * MIB, request_bytes_max=16 * MIB))
     server = cluster[0].server
     topic_bytes = 3 * MIB
     await cluster[0].create("t", max_message_bytes=str(4 * MIB))
@@ -244,19 +255,15 @@ async def test_announced_but_unsent_requests_do_not_take_the_memory_of_others(ka
     for liar in liars:
         liar.send_bytes(struct.pack(">ihhi", 15 * MIB, 0, 9, 1) + bytes(70_000))
     await until(lambda: server.connections.slabs.is_wanted)
+    lying = list(server.connections)
     good = await cluster.client()
     good.send(produce_request("t", batch_of(b"x" * topic_bytes)), 9)
     small = await cluster.client()
     assert (await small.ask(m.MetadataRequest(topics=[]), 12)).brokers
 
-    async def sweep():
-        while True:
-            await asyncio.sleep(0.05)
-            server.connections.check()
-
-    sweeping = asyncio.create_task(sweep())
-    answer = await good.receive()
-    sweeping.cancel()
+    answered = asyncio.create_task(good.receive())
+    await until(lambda: check_after(lying, STALL_S + 1) or answered.done())
+    answer = await answered
 
     assert answer.responses[0].partition_responses[0].error_code == 0
 
@@ -274,7 +281,7 @@ async def test_announced_bytes_cost_little_memory_until_they_come(kafka):
 
 
 async def test_a_client_that_never_reads_its_fetches_pins_little_and_is_closed(kafka_cluster):
-    settings = KafkaSettings(stall_ms=200, unsent_bytes_max=4 * MIB)
+    settings = KafkaSettings(unsent_bytes_max=4 * MIB)
     cluster = await kafka_cluster(
         1, settings=settings, streams=StreamsSettings(reader=ReaderSettings(bytes_max=8 * MIB))
     )
@@ -288,13 +295,13 @@ async def test_a_client_that_never_reads_its_fetches_pins_little_and_is_closed(k
         glutton.send(fetch_request([("t", 0, 0)]), 12)
 
     await until(lambda: kafka.server.context.unsent_bytes > 0)
-    await asyncio.sleep(0.1)
+    for _ in range(20):  # others are served, with less at once
+        assert values_of((await reader.fetch("t", 0)).records)
     assert kafka.server.context.unsent_bytes <= 9 * MIB
-    pinned = sum(connection._ready_bytes for connection in kafka.server.connections)
+    # No meter counts answers that are rendered and not written yet.
+    pinned = sum(connection._ready_bytes for connection in kafka.server.connections)  # noqa: SLF001
     assert pinned <= 9 * MIB
-    assert values_of((await reader.fetch("t", 0)).records)  # others are served, with less at once
-    await asyncio.sleep(0.3)
-    kafka.server.connections.check()
+    check_after(kafka.server.connections, STALL_S + 1)
     await until(lambda: len(kafka.server.connections) == 2)
 
     assert kafka.server.context.unsent_bytes == 0
@@ -306,12 +313,15 @@ async def test_a_client_that_floods_is_not_read_beyond_its_requests_in_flight(ka
     await kafka.create("t")
     flooder, other = await kafka.client(), await kafka.client()
     flooder.send(fetch_request([("t", 0, 0)], wait_ms=20_000, bytes_min=1), 12)
+    taken = metrics.KAFKA_REQUESTS.labels("METADATA")
+    before = taken.value
     for _ in range(20_000):
         flooder.send(m.MetadataRequest(topics=[]), 12)
-    await until(lambda: any(len(connection._slots) == 8 for connection in kafka.server.connections))
-    await asyncio.sleep(0.05)
+    await until(lambda: taken.value - before == 7)
+    for _ in range(20):  # what the flooder's socket holds would be read meanwhile
+        await other.list_offset("t", -1)
 
-    assert max(len(connection._slots) for connection in kafka.server.connections) == 8
+    assert taken.value - before == 7
     await other.produce("t", batch_of(b"v"))
     for _ in range(20_001):
         await flooder.receive()
@@ -340,22 +350,24 @@ async def test_while_the_store_stalls_produce_waits_and_everything_else_goes_on(
         for number in range(10):
             producer.send(produce_request("t", batch_of(bytes([at]) * 500_000, b"%d" % number)), 9)
     await until(lambda: kafka.streams.is_over_budget)
-    await asyncio.sleep(0.05)
-
-    assert kafka.streams._writer.pending_bytes < 10 * MIB + 10 * 4 * MIB
     other = await kafka.client()
-    assert (await other.ask(m.MetadataRequest(topics=[]), 12)).brokers
+    for _ in range(20):  # what the producers' sockets hold would be read meanwhile
+        assert (await other.ask(m.MetadataRequest(topics=[]), 12)).brokers
+
+    # No meter counts the bytes that wait.
+    assert kafka.streams._writer.pending_bytes < 10 * MIB + 10 * 4 * MIB  # noqa: SLF001
     assert (await other.fetch("t", 0, wait_ms=50, bytes_min=1)).error_code == 0
     late = await kafka.client()
-    late.send(produce_request("t", batch_of(b"late")), 9)
-    await asyncio.sleep(0.05)
-    assert not late.reader._buffer
+    answer = asyncio.create_task(late.ask(produce_request("t", batch_of(b"late")), 9))
+    for _ in range(20):
+        assert (await other.ask(m.MetadataRequest(topics=[]), 12)).brokers
+    assert not answer.done()
     store.gate.set()
 
     for producer in producers:
         for _ in range(10):
             assert (await producer.receive()).responses[0].partition_responses[0].error_code == 0
-    assert (await late.receive()).responses[0].partition_responses[0].error_code == 0
+    assert (await answer).responses[0].partition_responses[0].error_code == 0
     assert (await other.list_offset("t", -1)).offset == 201
 
 
@@ -383,7 +395,7 @@ async def test_a_connection_that_is_lost_before_its_produce_could_look_the_strea
     view[: len(frame)] = frame
 
     connection.buffer_updated(len(frame))
-    connection._transport.abort()
+    connection.close("the client has gone", "lost")
 
     await until(lambda: len(kafka.server.connections) == 0)
     await until(lambda: kafka.server.connections.slabs.used_bytes == 0)

@@ -12,6 +12,7 @@ from bearlake.protocols.kafka.handlers.metadata import zone_of
 from bearlake.serving.listener import ListenerSettings
 from bearlake.serving.membership import ServerSettings
 from fixtures.kafka_server import batch_of, fetch_request, values_of
+from fixtures.waiting import WAIT_S
 
 KEYS = ["zone_id", "diskless_az", "ws_az"]
 
@@ -24,7 +25,7 @@ def certificate(tmp_path_factory):
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
          "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-out", files[0], "-keyout", files[1]],
-        check=True, capture_output=True, timeout=60,
+        check=True, capture_output=True, timeout=WAIT_S,
     )  # fmt: skip
     return files
 
@@ -113,7 +114,7 @@ async def test_librdkafka_speaks_tls(kafka_cluster, certificate):
         }
     )
 
-    found = await asyncio.get_running_loop().run_in_executor(None, lambda: admin.list_topics(timeout=20))
+    found = await asyncio.get_running_loop().run_in_executor(None, lambda: admin.list_topics(timeout=WAIT_S))
 
     assert set(found.topics) == {"t"}
 

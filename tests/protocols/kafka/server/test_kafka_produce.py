@@ -9,7 +9,8 @@ from bearlake.protocols.kafka import messages as m
 from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.records import compression as records_compression
 from bearlake.records.batch import Compression
-from fixtures.kafka_server import batch_of, produce_request, until, values_of, with_crc
+from fixtures.kafka_server import batch_of, produce_request, values_of, with_crc
+from fixtures.waiting import until
 
 NOW_MS = 1_700_000_000_000
 

@@ -6,7 +6,8 @@ from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka import messages as m
 from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.protocols.kafka.settings import KafkaSettings
-from fixtures.kafka_server import batch_of, produce_request, until, values_of
+from fixtures.kafka_server import batch_of, produce_request, values_of
+from fixtures.waiting import until
 
 GOOD = batch_of(b"good")
 BAD = GOOD[:-1] + bytes([GOOD[-1] ^ 1])
