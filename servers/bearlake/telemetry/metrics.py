@@ -147,7 +147,7 @@ REGISTRY_COMPILE_SECONDS = latency(
 )
 REGISTRY_COMPILE_FAILURES = counters(
     "bearlake_registry_compile_failures_total",
-    "Requests to child processes that ended early, by reason: time, memory, size, fault (the schema); queue, wait, helper, other (the server).",
+    "Requests to child processes that failed, by reason: time, memory, size, fault (the schema); queue, wait, helper, other (the server).",
     "reason",
 )
 
