@@ -61,7 +61,7 @@ class Database:
         self.reader: sqlite3.Connection
 
     async def open(self, prepare: Callable[[sqlite3.Connection], None]) -> None:
-        """Connect, and run `prepare` (migrations) on the writing connection."""
+        """Connect, and run `prepare` (`migrate.py`) on the writing connection."""
         if not self._is_inline:
             self._executors = [
                 ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
