@@ -10,13 +10,10 @@ import pytest
 
 from bearlake.clock import ManualClock
 from bearlake.errors import Unavailable
-from bearlake.metadata.compaction import OffsetRange
-from bearlake.metadata.model import BatchCommit, ObjectCommit, ObjectKind, StreamSpec
-from bearlake.metadata.sqlite import migrate as migrate_module
-from bearlake.metadata.sqlite.migrate import available
+from bearlake.metadata.model import BatchCommit, ObjectCommit, StreamSpec
 from bearlake.metadata.sqlite.settings import SqliteSettings
 from bearlake.metadata.sqlite.store import SqliteMetadata, open_sqlite
-from fixtures.compaction_scene import OLD_RESULT, Compaction
+from fixtures.compaction_scene import Compaction
 
 
 @pytest.fixture
@@ -54,40 +51,6 @@ def rows(path: Any, query: str) -> list[tuple[Any, ...]]:
         return raw.execute(query).fetchall()
     finally:
         raw.close()
-
-
-async def test_a_store_of_the_first_layout_is_upgraded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "metadata.db"
-    raw = sqlite3.connect(path, isolation_level=None)
-    with monkeypatch.context() as patch:
-        patch.setattr(migrate_module, "available", lambda: available()[:1])
-        migrate_module.migrate(raw, 0)
-    raw.execute("INSERT INTO store VALUES (1, 'cluster', 3, 3, 0, 0, 1)")
-    raw.execute("INSERT INTO streams VALUES (1, zeroblob(16), 'orders', 1, '{}', 0, 0, 1)")
-    raw.execute("INSERT INTO servers VALUES (0, 'a', 1, NULL, '{}', '1', 1000, 0, 0, 0)")
-    key = 1 << 20
-    page = b"\1" + b"".join(
-        number.to_bytes(8, "little", signed=True) for number in (0, 5, 0, 50, 7, 2, 5, 5, 0, 60, 8, 3)
-    )
-    raw.execute("INSERT INTO partitions VALUES (?, 0, 10, 110, 0, 110)", (key,))
-    raw.execute("INSERT INTO index_pages VALUES (1, ?, 0, 10, 8, 2, 0, ?)", (key, page))
-    raw.execute(
-        "INSERT INTO objects VALUES (1, 'wal/old', 9, 0, 5, NULL), (2, 'wal/1', 50, 1, 6, NULL), (3, 'wal/2', 60, 1, 7, NULL)"
-    )
-    raw.close()
-    clock = ManualClock(1_000)
-    store = await open_sqlite(path, SqliteSettings(), clock=clock)
-
-    assert [one.object.key for one in await store.objects.unused(ObjectKind.WAL, unused_ms=0)] == ["wal/old"]
-    located = await store.log.slices([OffsetRange(store_key(key), 0, 10)])
-    assert [(one.object_key, one.kind, one.slice.base_offset) for one in located] == [
-        ("wal/1", ObjectKind.WAL, 0),
-        ("wal/2", ObjectKind.WAL, 5),
-    ]
-    assert [tuple(one) for one in await store.tasks.uncompacted(after=store_key(0), limit=5)] == [
-        (key, 0, 10, 110, 994)
-    ]
-    await store.close()
 
 
 def store_key(key: int) -> Any:
@@ -172,25 +135,3 @@ async def test_commits_in_one_process_and_swaps_in_another_take_turns(small: Com
     assert [one.slice.end_offset for one in (await other.log.locate(key, 0, limit=100)).slices] == [
         20, 40, 60, 80, 90, 100, 110, 120,
     ]  # fmt: skip
-
-
-async def test_what_older_programs_prepared_and_forbade_is_carried_forward(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "metadata.db"
-    older = [migration for migration in available() if migration[0] < 10]
-    monkeypatch.setattr(migrate_module, "available", lambda: older)
-    raw = sqlite3.connect(path, isolation_level=None)
-    migrate_module.migrate(raw, 0)
-    raw.executemany("INSERT INTO task_results VALUES (?, 1, ?)", [(7, OLD_RESULT), (8, b"not JSON")])
-    raw.executemany(
-        "INSERT INTO forbidden_tokens (token, forbidden_ms) VALUES (?, 0)", [("kept/forbidden",), ("wal/1",)]
-    )
-    raw.close()
-    monkeypatch.undo()
-    store = await open_sqlite(path, SqliteSettings(), clock=ManualClock())
-    keys = ["data/file", "kept/there", "kept/forbidden", "kept/nobodys"]
-
-    assert await store.objects.forbid(keys) == {"kept/forbidden", "kept/nobodys"}
-    assert await store.log.forbid(["wal/1"]) == {"wal/1"}
-    await store.close()

@@ -26,7 +26,7 @@ from bearlake.metadata.model import (
 )
 from bearlake.metadata.sqlite import commit as commit_module
 from bearlake.metadata.sqlite import log as log_module
-from bearlake.metadata.sqlite.migrate import available, statements
+from bearlake.metadata.sqlite.migrate import statements
 from bearlake.metadata.sqlite.settings import SqliteSettings
 from bearlake.metadata.sqlite.store import SqliteMetadata, new_cluster_id, open_sqlite
 from bearlake.metadata.subscriptions import CursorSave, CursorUpdate
@@ -263,15 +263,6 @@ async def test_a_newer_layout_is_refused_and_left_alone(opened: Opened) -> None:
         await open_sqlite(opened.path, SqliteSettings(), clock=ManualClock())
     assert raw.execute("SELECT * FROM migrations").fetchall() == before
     raw.close()
-
-
-async def test_migrations_are_numbered_in_order_and_applied_once(opened: Opened) -> None:
-    await opened.open()
-    raw = sqlite3.connect(opened.path)
-    applied = [version for (version,) in raw.execute("SELECT version FROM migrations ORDER BY version")]
-    raw.close()
-
-    assert applied == [version for version, _, _ in available()] == sorted(set(applied))
 
 
 async def test_stores_opened_at_the_same_time_share_one_layout(tmp_path: Path) -> None:

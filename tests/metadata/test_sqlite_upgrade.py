@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,15 +18,20 @@ from bearlake.clock import ManualClock
 from bearlake.errors import Unavailable, Unsupported
 from bearlake.metadata.model import PartitionKey, partition_key
 from bearlake.metadata.sqlite import migrate as migrate_module
-from bearlake.metadata.sqlite.migrate import available
+from bearlake.metadata.sqlite import upgrade as upgrade_module
+from bearlake.metadata.sqlite.migrate import VERSION, available
 from bearlake.metadata.sqlite.settings import SqliteSettings
 from bearlake.metadata.sqlite.store import SqliteMetadata, open_sqlite
 from bearlake.metadata.sqlite.upgrade import layout
 
-OLDER = 14
-"""The layout before `named_floor` and cursors' generations."""
+MIGRATION = (
+    "ALTER TABLE producer_names ADD COLUMN more INTEGER NOT NULL DEFAULT 0;\n"
+    "ALTER TABLE cursors ADD COLUMN more INTEGER NOT NULL DEFAULT 0;\n"
+)
+NEWER = replace(available(), version=VERSION + 1, migrations=[*available().migrations, (VERSION + 1, MIGRATION)])
+"""The layout of the newer program; the older program has this repository's."""
 PARTITION = partition_key(1, 0)
-REGISTER_NAME = "INSERT INTO producer_names VALUES (?, 'writer', 7, 0)"
+REGISTER_NAME = "INSERT INTO producer_names (partition, name, producer_id, asked_ms) VALUES (?, 'writer', 7, 0)"
 SAVE_CURSOR = (
     "INSERT INTO cursors (partition, name, mark_delete, acknowledged, properties, created_ms, revision)"
     " VALUES (?, 'reader', 3, x'', '{}', 0, 0)"
@@ -37,12 +43,12 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file of the older layout, with one stream."""
     path = tmp_path / "metadata.db"
     with closing(opened_by_older_program(path)) as older:
-        with monkeypatch.context() as patch:
-            patch.setattr(migrate_module, "available", lambda: available()[:OLDER])
-            migrate_module.migrate(older, 0)
+        migrate_module.migrate(older, 0, available())
         insert(older, "store", id=1, cluster_id="cluster", next_producer_id=8)
         insert(older, "streams", number=1, id=bytes(16), name="orders", partition_count=1, configs="{}")
         insert(older, "partitions", partition=PARTITION)
+    for module in (migrate_module, upgrade_module):
+        monkeypatch.setattr(module, "available", lambda: NEWER)
     return path
 
 
@@ -65,13 +71,13 @@ async def open_now(path: Path, busy_timeout_ms: int = 0) -> SqliteMetadata:
 
 async def test_a_file_that_an_older_program_has_open_is_not_upgraded(path: Path) -> None:
     with closing(opened_by_older_program(path)) as older:
-        assert layout(older) == OLDER  # it has read its layout, and goes on with it
+        assert layout(older) == VERSION  # it has read its layout, and goes on with it
         with pytest.raises(Unavailable, match="older layout"):
             await open_now(path)
 
         older.execute(REGISTER_NAME, (PARTITION,))
         older.execute(SAVE_CURSOR, (PARTITION,))
-        assert layout(older) == OLDER
+        assert layout(older) == VERSION
     store = await open_now(path)
     named = await store.producers.named(PartitionKey(PARTITION), "writer")
     (cursor,) = await store.cursors.load(PartitionKey(PARTITION))
@@ -101,17 +107,14 @@ async def test_a_file_that_another_process_has_open_is_upgraded_once_the_process
     await store.close()
 
     with closing(sqlite3.connect(path)) as raw:
-        assert layout(raw) == available()[-1][0]
+        assert layout(raw) == NEWER.version
 
 
-async def test_an_older_program_that_opens_an_upgraded_file_is_refused(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_older_program_that_opens_an_upgraded_file_is_refused(path: Path) -> None:
     store = await open_now(path)
     await store.close()
-    monkeypatch.setattr(migrate_module, "available", lambda: available()[:OLDER])
     with closing(opened_by_older_program(path)) as older, pytest.raises(Unsupported, match="newer version"):
-        migrate_module.migrate(older, 0)
+        migrate_module.migrate(older, 0, available())
 
 
 @pytest.mark.parametrize("statement", [REGISTER_NAME, SAVE_CURSOR])

@@ -1,52 +1,90 @@
-"""Versioned layout: `migrations/NNNN_name.sql`, applied in order, each once, all under the write lock when the store is opened."""
+"""The layout: `schema/*.sql` makes the tables of an empty store, by noun; `migrations/NNNN_name.sql` changes the tables of older stores.
+
+All changes are made in one transaction, under the write lock, when the store is opened. Each change of `schema/` gives the layout the next
+number (`VERSION`) and comes with a migration of that number.
+"""
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from importlib import resources
+from importlib.resources.abc import Traversable
 
 from bearlake.errors import Unsupported
 
+VERSION = 16
+"""The layout that `schema/` makes."""
 
-def available() -> list[tuple[int, str, str]]:
-    """Return version, name and statements of every migration that this program knows, oldest first."""
-    files = sorted(
-        (
-            file
-            for file in resources.files("bearlake.metadata.sqlite").joinpath("migrations").iterdir()
-            if file.name.endswith(".sql")
-        ),
-        key=lambda file: file.name,
-    )
-    return [(int(file.name[:4]), file.name[:-4], file.read_text("utf-8")) for file in files]
+OLDEST = 16
+"""The oldest layout that a store may have to be upgraded."""
 
 
-def migrate(connection: sqlite3.Connection, now_ms: int) -> None:
-    """Bring the layout up to date: all missing migrations in one transaction.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """What a program knows of the layout."""
+
+    version: int
+    oldest: int
+    tables: Sequence[str]
+    """Scripts that make the tables of an empty store."""
+    migrations: Sequence[tuple[int, str]] = ()
+    """Version and script of each change of an older store's tables, oldest first."""
+
+
+def available() -> Layout:
+    """Return the layout of this program."""
+    folder = resources.files("bearlake.metadata.sqlite")
+    tables = [script for _, script in _scripts(folder.joinpath("schema"))]
+    migrations = [(int(name[:4]), script) for name, script in _scripts(folder.joinpath("migrations"))]
+    return Layout(version=VERSION, oldest=OLDEST, tables=tables, migrations=migrations)
+
+
+def _scripts(folder: Traversable) -> list[tuple[str, str]]:
+    """Return name and text of the files of a folder that may be absent, by name."""
+    if not folder.is_dir():
+        return []
+    files = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
+    return [(file.name, file.read_text("utf-8")) for file in files]
+
+
+def migrate(connection: sqlite3.Connection, now_ms: int, layout: Layout | None = None) -> None:
+    """Bring the store to `layout` (that of this program), in one transaction.
 
     Raises:
-        Unsupported: a newer program has used this store; nothing was changed.
+        Unsupported: a newer program has used this store, or it is too old to be upgraded; nothing was changed.
     """
-    known = available()
+    layout = layout or available()
     connection.execute("BEGIN IMMEDIATE")
     try:
         connection.execute(
             "CREATE TABLE IF NOT EXISTS migrations (version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_ms INTEGER NOT NULL) STRICT"
         )
         (present,) = connection.execute("SELECT coalesce(max(version), 0) FROM migrations").fetchone()
-        if present > known[-1][0]:
-            raise Unsupported(
-                f"the metadata store has layout {present}, this program knows layouts up to {known[-1][0]}: use a newer version of Bearlake"
-            )
-        for version, name, script in known:
-            if version > present:
+        _check(present, layout)
+        if present != layout.version:
+            scripts = [script for version, script in layout.migrations if version > present]
+            for script in scripts if present else layout.tables:
                 for statement in statements(script):
                     connection.execute(statement)
-                connection.execute("INSERT INTO migrations VALUES (?, ?, ?)", (version, name, now_ms))
+            connection.execute("INSERT INTO migrations VALUES (?, 'layout', ?)", (layout.version, now_ms))
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+def _check(present: int, layout: Layout) -> None:
+    """Raises `Unsupported` if this program cannot use a store of layout `present`; 0: it is empty."""
+    if present > layout.version:
+        raise Unsupported(
+            f"the metadata store has layout {present}, this program knows layouts up to {layout.version}: use a newer version of Bearlake"
+        )
+    if 0 < present < layout.oldest:
+        raise Unsupported(
+            f"the metadata store has layout {present}, this program upgrades layouts from {layout.oldest} on:"
+            f" open the store once with the version of Bearlake that has layout {layout.oldest}, then with this one"
+        )
 
 
 def statements(script: str) -> Iterator[str]:

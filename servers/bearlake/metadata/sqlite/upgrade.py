@@ -1,7 +1,6 @@
 """Upgrades the layout of an existing file while no other process has the file open.
 
-An older program reads and writes a newer layout wrongly: it omits columns whose defaults then decide (a cursor's generation, a name's
-floor), and nothing in the file can stop it. SQLite can: the change from write-ahead logging to a rollback journal needs the file's
+An older program reads and writes a newer layout wrongly: it omits columns whose defaults then decide, and nothing in the file can stop it. SQLite can: the change from write-ahead logging to a rollback journal needs the file's
 exclusive lock, which no process gets while another one has the file open. In exclusive locking mode the lock is then held until the new
 layout is committed. An older program that opens the file afterwards reads the layout first, and ends with `Unsupported`.
 
@@ -45,8 +44,9 @@ def _is_done(path: str, now_ms: int) -> bool:
     """Upgrade if needed; return False if another process has the file open. Leaves no connection open."""
     with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as connection:
         try:
-            if not 0 < layout(connection) < available()[-1][0]:
-                return True
+            known = available()
+            if not known.oldest <= layout(connection) < known.version:
+                return True  # a new file, this program's layout, or one that `migrate` refuses
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             (mode,) = connection.execute("PRAGMA journal_mode = DELETE").fetchone()
             if mode != "delete":

@@ -1,4 +1,4 @@
--- Cursors of durable subscriptions. See metadata/subscriptions.py.
+-- Cursors of durable subscriptions. See metadata/subscriptions.py and metadata/cursor_rules.py.
 
 CREATE TABLE cursors (
     partition    INTEGER NOT NULL,
@@ -8,5 +8,6 @@ CREATE TABLE cursors (
     properties   TEXT    NOT NULL, -- JSON object of strings
     created_ms   INTEGER NOT NULL,
     revision     INTEGER NOT NULL,
+    generation   INTEGER NOT NULL DEFAULT 0, -- the partition's count of deletions when the cursor was made
     PRIMARY KEY (partition, name)
 ) STRICT;

@@ -2,13 +2,13 @@
 
 CREATE TABLE schema_contexts (
     context TEXT    PRIMARY KEY,
-    last_id INTEGER NOT NULL -- ids up to here were given
+    last_id INTEGER NOT NULL -- the largest id given out
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE schemas (
     context     TEXT    NOT NULL,
     id          INTEGER NOT NULL,
-    fingerprint BLOB    NOT NULL, -- of all it says
+    fingerprint BLOB    NOT NULL, -- of the whole content
     body        BLOB    NOT NULL, -- of type, text and references
     content     TEXT    NOT NULL, -- JSON
     PRIMARY KEY (context, id)
@@ -19,7 +19,7 @@ CREATE INDEX schemas_by_fingerprint ON schemas (fingerprint);
 CREATE TABLE schema_subjects (
     context  TEXT    NOT NULL,
     subject  TEXT    NOT NULL,
-    revision INTEGER NOT NULL, -- grows with every change; the row stays for ever
+    revision INTEGER NOT NULL, -- grows with every change; the row is never deleted
     config   TEXT,
     mode     TEXT,
     PRIMARY KEY (context, subject)

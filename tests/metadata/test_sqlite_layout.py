@@ -1,0 +1,93 @@
+"""The layout of a SQLite store: made once, carried forward by migrations, refused when it is too old; a change gets a number."""
+
+import hashlib
+import re
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bearlake.clock import ManualClock
+from bearlake.errors import Unsupported
+from bearlake.metadata.model import StreamSpec
+from bearlake.metadata.sqlite.migrate import OLDEST, VERSION, available, migrate
+from bearlake.metadata.sqlite.settings import SqliteSettings
+from bearlake.metadata.sqlite.store import open_sqlite
+
+NEXT = replace(
+    available(),
+    version=VERSION + 1,
+    tables=[*available().tables, "ALTER TABLE streams ADD COLUMN extra TEXT NOT NULL DEFAULT 'x';"],
+    migrations=[
+        *available().migrations,
+        (VERSION + 1, "ALTER TABLE streams ADD COLUMN extra TEXT NOT NULL DEFAULT 'x';"),
+    ],
+)
+DIGESTS = {16: "a665654f0745f02b3e1ce8befe8adcc024a40062006e05fc84b534fc22089891"}
+"""Digest of the files of each layout. A line of a released layout never changes."""
+
+
+@pytest.fixture
+def raw(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(tmp_path / "metadata.db", isolation_level=None)
+    yield connection
+    connection.close()
+
+
+def tables(connection: sqlite3.Connection) -> list[tuple[str, ...]]:
+    return connection.execute(
+        'SELECT t.name, c.cid, c.name, c.type, c."notnull", c.dflt_value, c.pk'
+        " FROM pragma_table_list t, pragma_table_xinfo(t.name) c WHERE t.name NOT LIKE 'sqlite%' ORDER BY 1, 2"
+    ).fetchall()
+
+
+async def test_a_new_store_has_one_layout_and_keeps_it(tmp_path: Path, raw: sqlite3.Connection) -> None:
+    for _ in range(2):
+        store = await open_sqlite(tmp_path / "metadata.db", SqliteSettings(), clock=ManualClock())
+        await store.close()
+
+    assert raw.execute("SELECT version FROM migrations").fetchall() == [(VERSION,)]
+
+
+async def test_an_older_store_is_carried_forward_with_its_contents(tmp_path: Path, raw: sqlite3.Connection) -> None:
+    store = await open_sqlite(tmp_path / "metadata.db", SqliteSettings(), clock=ManualClock())
+    await store.streams.create(StreamSpec(name="orders", partition_count=1))
+    await store.close()
+    migrate(raw, 0, NEXT)
+    new = sqlite3.connect(":memory:", isolation_level=None)
+    migrate(new, 0, NEXT)
+
+    assert raw.execute("SELECT name, extra FROM streams").fetchall() == [("orders", "x")]
+    assert tables(raw) == tables(new)
+    new.close()
+
+
+async def test_a_layout_that_is_too_old_is_refused_with_what_to_do(tmp_path: Path, raw: sqlite3.Connection) -> None:
+    await (await open_sqlite(tmp_path / "metadata.db", SqliteSettings(), clock=ManualClock())).close()
+    raw.execute("UPDATE migrations SET version = ?", (OLDEST - 1,))
+
+    with pytest.raises(Unsupported, match=f"open the store once with the version of Bearlake that has layout {OLDEST}"):
+        await open_sqlite(tmp_path / "metadata.db", SqliteSettings(), clock=ManualClock())
+    assert raw.execute("SELECT version FROM migrations").fetchall() == [(OLDEST - 1,)]
+
+
+def test_a_migration_that_fails_leaves_nothing_behind(raw: sqlite3.Connection) -> None:
+    migrate(raw, 0)
+    broken = replace(NEXT, migrations=[(VERSION + 1, "CREATE TABLE half (x);\nSELECT 1 FROM absent;\n")])
+    before = tables(raw)
+
+    with pytest.raises(sqlite3.OperationalError):
+        migrate(raw, 0, broken)
+    assert tables(raw) == before
+
+
+def test_a_changed_file_gives_the_layout_the_next_number() -> None:
+    """If this fails: add one to `VERSION`, a migration, and a line to `DIGESTS`. Comments do not count."""
+    layout = available()
+    code = [" ".join(re.sub(r"--.*", "", script).split()) for script in layout.tables]
+
+    assert DIGESTS[VERSION] == hashlib.sha256("\0".join(code).encode()).hexdigest()
+    assert max(DIGESTS) == VERSION
+    assert [version for version, _ in layout.migrations] == list(range(OLDEST + 1, VERSION + 1))
