@@ -15,40 +15,40 @@ def test_a_stock_client_takes_a_lost_record_for_delivered_if_an_unknown_producer
 
     assert "a commit of attempt 0" not in trace
     assert "the client hears of attempt 1: stored" in trace
-    assert promise == "the client was told that batch 0 is delivered, and it is not in the log"
+    assert promise == "the client was told that batch 0 is stored, but the log does not have it"
 
 
 def test_the_orphan_sweep_takes_the_kept_object_of_a_prepared_task_if_keys_do_not_belong_to_the_store() -> None:
     trace, promise = way("compaction", "registered_kept_not_forbidden")
 
     assert "the orphan sweep forbids and deletes the kept object of epoch 1" in trace
-    assert promise == "the index names the objects of epoch 1, whose bytes do not all exist"
+    assert promise == "the index names an object of epoch 1 that does not exist"
 
 
 def test_a_refused_swap_is_tried_for_ever_if_it_is_nobodys_failure() -> None:
     _, promise = way("compaction", "refused_prepare_is_blamed")
 
-    assert promise == "no work of those who are alive can end what was begun"
+    assert promise == "the live processes can no longer finish an open task"
 
 
 def test_an_acknowledged_offset_falls_back_if_a_write_that_was_given_up_may_happen_later() -> None:
     trace, promise = way("offsets", "session_revoked_before_retry")
 
     assert "writes it again" in trace
-    assert promise == "a committed offset that was overwritten came back"
+    assert promise == "an overwritten committed offset came back"
 
 
 def test_a_late_delete_removes_the_stream_that_was_created_again_if_it_names_no_incarnation() -> None:
     _, promise = way("catalog", "delete_names_incarnation")
 
-    assert promise == "a stream was deleted by a call for one that was deleted before it was created"
+    assert promise == "a delete meant for an earlier stream of the same name deleted a new stream"
 
 
 def test_a_coordinator_confirms_after_it_lost_its_lease_if_it_does_not_look() -> None:
     trace, promise = way("leases", "confirm_before_answer")
 
     assert "takes it: yes" in trace
-    assert promise == "A confirmed what it was asked after another one had taken the lease"
+    assert promise == "A confirmed a request after another server had taken the lease"
 
 
 def test_a_commit_that_comes_after_its_ban_was_forgotten_names_bytes_that_are_gone_if_there_is_no_floor() -> None:
@@ -56,7 +56,7 @@ def test_a_commit_that_comes_after_its_ban_was_forgotten_names_bytes_that_are_go
 
     assert "the sweep forbids the token of attempt 0" in trace
     assert "forgets the token of attempt 0" in trace
-    assert promise == "offset 1 can be read, and the bytes of its object do not exist"
+    assert promise == "offset 1 is readable, but its object does not exist"
 
 
 def test_an_acknowledged_offset_falls_back_if_a_commit_that_came_without_a_detour_outdates_none_that_took_one() -> None:

@@ -71,15 +71,15 @@ def faults_seen(
     figures += f"; not possible here: {', '.join(sorted(impossible))}" if impossible else ""
     is_failed = any(tries[kind] >= TRIES_MIN for kind in missing) or (missing and load_s >= COMPLETE_S)
     is_passed = False if is_failed else None if missing else True
-    return Gate(name="every kind of fault was seen at work", is_passed=is_passed, figures=figures)
+    return Gate(name="every kind of fault took effect", is_passed=is_passed, figures=figures)
 
 
 def leftovers(last: Left | None, peak: int, *, has_workers: bool, waited_s: float) -> list[Gate]:
     """What nothing needs goes away; what a table names is there. `last` None: the stores could not be asked."""
     shrink, names, quarantined = (
-        "what nothing needs is deleted",
-        "tables name no missing file",
-        "no task is quarantined in the end",
+        "unused objects and files are deleted",
+        "every file that a table names exists",
+        "no task is quarantined at the end",
     )
     if not has_workers:
         return [Gate(name=shrink, is_passed=None, figures="no worker in this size")]
@@ -106,7 +106,7 @@ def leftovers(last: Left | None, peak: int, *, has_workers: bool, waited_s: floa
 
 def attempts(sample_count: int, attempts_max: int, claims_max: int, *, has_workers: bool) -> Gate:
     """Failures and claims per task are bounded, as far as the samples show. Without a sample there is no bound to speak of."""
-    name = "attempts per task are bounded"
+    name = "failures and claims per task are bounded"
     if not has_workers:
         return Gate(name=name, is_passed=None, figures="no worker in this size")
     figures = f"at most {attempts_max} failures and {claims_max} claims of one task, in {sample_count} samples"
@@ -128,7 +128,7 @@ def memory(lives: Mapping[tuple[str, int], Sequence[int]], load_s: float) -> Gat
     has_grown = any(after > max(before, WARM_MB) * GROWTH_MAX + GROWTH_MB for before, after in worst.values())
     is_long = load_s >= COMPLETE_S
     is_passed = False if has_grown or (is_long and not worst) else None if not worst else True
-    return Gate(name="memory does not grow", is_passed=is_passed, figures=told)
+    return Gate(name="memory of servers does not grow", is_passed=is_passed, figures=told)
 
 
 def growth_mb(sizes: Sequence[int]) -> tuple[float, float] | None:
@@ -144,27 +144,25 @@ def rest(shares: Mapping[str, float]) -> Gate:
     told = ", ".join(f"{name} {share:.1%}" for name, share in shares.items())
     is_passed = bool(shares) and max(shares.values()) < CPU_AT_REST_MAX
     return Gate(
-        name="no process spins at rest", is_passed=is_passed, figures=f"of one core: {told or 'nothing measured'}"
+        name="idle processes use little CPU", is_passed=is_passed, figures=f"of one core: {told or 'nothing measured'}"
     )
 
 
 def promises(violations: int | None, text: str) -> Gate:
     """No violation; a history that could not be judged kept no promise."""
-    return Gate(name="every promise was kept", is_passed=violations == 0, figures=text.replace("|", "/"))
+    return Gate(name="every promise holds", is_passed=violations == 0, figures=text.replace("|", "/"))
 
 
 def clients_did_something(kinds: Collection[str], answered: Mapping[str, int]) -> Gate:
     """Each kind of client got answers: histories in which nothing happens break no promise."""
     idle = sorted(kind for kind in set(kinds) if not answered.get(kind))
     figures = f"no answer to: {', '.join(idle)}" if idle else f"the least: {_least(answered)}"
-    return Gate(name="every kind of client was answered", is_passed=not idle, figures=figures)
+    return Gate(name="every kind of client got answers", is_passed=not idle, figures=figures)
 
 
 def clients_ended(failures: Sequence[str]) -> Gate:
     """A client that fails by itself is a mistake of the run, and takes what it saw with it."""
-    return Gate(
-        name="clients end only when they shall", is_passed=not failures, figures="; ".join(failures[:5]) or "all did"
-    )
+    return Gate(name="no client failed", is_passed=not failures, figures="; ".join(failures[:5]) or "all did")
 
 
 def _least(answered: Mapping[str, int]) -> str:

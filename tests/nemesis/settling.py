@@ -169,7 +169,7 @@ def _readable(world: World) -> Gate:
     finally:
         consumer.close()
     figures = f"{count:,} records read" + (f"; {problems[:3]}" if problems else "")
-    return Gate(name="everything is readable after healing", is_passed=not problems, figures=figures)
+    return Gate(name="every record is readable after healing", is_passed=not problems, figures=figures)
 
 
 def _read_all(consumer: Any, history: Recording, name: tuple[str, int], problems: list[str]) -> int:

@@ -79,7 +79,10 @@ def stale_files(stored: Collection[str], named: Named, indexed: Collection[str])
 
 
 def stale_metadata(stored: Collection[str], named: Named) -> list[str]:
-    """Metadata files in the folders of existing tables that these do not name. What a dropped table left is not counted here."""
+    """Metadata files in the folders of existing tables that these do not name, and first files of creations that were lost.
+
+    The catalog of a run is a SQL catalog, which fences creations, so nothing excuses such a file. What a dropped table left is not counted.
+    """
     inside = {key for key in stored if METADATA in key and key.partition(METADATA)[0] in named.folders}
     return sorted(inside - named.metadata)
 

@@ -101,13 +101,16 @@ def test_files_of_tables_are_held_against_what_tables_and_index_name() -> None:
         folders=frozenset({table}),
     )
     stored = [f"{table}/data/{name}.parquet" for name in ("live", "indexed", "orphan")] + [
-        f"{table}/metadata/{name}" for name in ("1.metadata.json", "old.avro")
+        f"{table}/metadata/{name}" for name in ("1.metadata.json", "old.avro", "00000-lost.metadata.json")
     ]
 
     assert tables_named.stale_files(stored, named, [f"{table}/data/indexed.parquet"]) == [
         f"{table}/data/orphan.parquet"
     ]
-    assert tables_named.stale_metadata(stored, named) == [f"{table}/metadata/old.avro"]
+    assert tables_named.stale_metadata(stored, named) == [
+        f"{table}/metadata/00000-lost.metadata.json",
+        f"{table}/metadata/old.avro",
+    ]
     assert tables_named.missing(stored, named) == [f"{table}/data/gone.parquet"]
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bearlake.compaction.commit import Committer
 from bearlake.compaction.sweeper import Sweeper
 from bearlake.metadata.model import Stream
 from bearlake.table import unchecked
@@ -20,6 +21,9 @@ LATE_CATALOGS = (2, 9)
 """Seeds in which a catalog executes requests late."""
 LATE_MERGES = (0, 1)
 """Seeds in which merges are dropped while a request to commit them is still under way."""
+
+DROPPED_MERGES = (0, 1)
+"""Seeds in which such a request meets the version that its worker has loaded."""
 
 
 def assert_holds(report: Report) -> None:
@@ -122,6 +126,20 @@ def with_late_workers(seed: int) -> ScenarioSettings:
     return with_late_merges(seed, still_rate=0.3)
 
 
+def with_quiet_tables(seed: int) -> ScenarioSettings:
+    """As with late merges; but seconds pass between two commits to a table, so a late merge often meets the version that its worker loaded.
+
+    Only the fence keeps out a merge that was dropped for a trim and whose commit arrives then.
+    """
+    return replace(
+        with_late_merges(seed),
+        streams_of={f"stream-{number}": (1, {"table.freshness_ms": "100"}) for number in range(6)},
+        duration_s=12.0,
+        produce_pause_s=1.0,
+        admin_pause_s=0.15,
+    )
+
+
 @pytest.mark.parametrize("seed", LATE_CATALOGS, ids=lambda seed: f"seed_{seed}")
 def test_a_late_catalog_breaks_nothing(seed: int) -> None:
     report = run_seed(seed, with_a_late_catalog(seed))
@@ -137,6 +155,14 @@ def test_merges_that_are_committed_late_break_nothing(seed: int) -> None:
     assert_holds(report)
     assert report.faults["late table commit"]
     assert report.faults["worker stands still before it loads a table"]
+
+
+@pytest.mark.parametrize("seed", DROPPED_MERGES, ids=lambda seed: f"seed_{seed}")
+def test_merges_that_are_committed_after_they_were_dropped_break_nothing(seed: int) -> None:
+    report = run_seed(seed, with_quiet_tables(seed))
+
+    assert_holds(report)
+    assert report.faults["late table commit"]
 
 
 # -- bugs that must be found
@@ -169,6 +195,10 @@ def sweep_orphans_without_a_fence(patch: pytest.MonkeyPatch) -> None:
     _give_unfenced_tables(patch, Sweeper)
 
 
+def drop_merges_without_a_fence(patch: pytest.MonkeyPatch) -> None:
+    _give_unfenced_tables(patch, Committer)
+
+
 def commit_to_a_table_without_asking_for_the_claim(patch: pytest.MonkeyPatch) -> None:
     commit_to = tables.commit_to
 
@@ -180,6 +210,7 @@ def commit_to_a_table_without_asking_for_the_claim(patch: pytest.MonkeyPatch) ->
 
 LATE_MUTATIONS: dict[Callable[[pytest.MonkeyPatch], None], tuple[Callable[[int], ScenarioSettings], Sequence[int]]] = {
     commit_to_a_table_without_asking_for_the_claim: (with_late_workers, range(20)),
+    drop_merges_without_a_fence: (with_quiet_tables, range(20)),
     sweep_orphans_without_a_fence: (with_a_late_catalog, (14, 16, 19, *range(40))),
 }
 """Each mutation that lets a late table commit through (decision 79), the scenario that shows it, and the seeds that are tried."""

@@ -78,12 +78,12 @@ class State(NamedTuple):
 
 PROMISES: Final = (
     "",
-    "a deleted stream came back: a create from before the delete was executed after it",
-    "a stream was deleted by a call for one that was deleted before it was created",
-    "a stream was changed by a call for one that was deleted before it was created",
-    "an acknowledged change was undone by a call that had not seen it",
-    "a process that was registered last was replaced by one that began before it",
-    "a call took effect again after it was answered",
+    "a deleted stream came back: a create sent before the delete was executed after it",
+    "a delete meant for an earlier stream of the same name deleted a new stream",
+    "a change meant for an earlier stream of the same name changed a new stream",
+    "a call that had not seen an acknowledged change undid it",
+    "an older process replaced the newest registered process",
+    "a call took effect a second time after its answer",
 )
 
 

@@ -97,18 +97,18 @@ class CompactionPart:
         """The broken promise to readers of the stream and of its table, or ""."""
         if state.task != DROPPED:
             if state.home == 0 and not state.is_wal_there:
-                return "the index names the WAL object, whose bytes do not exist"
+                return "the index names a WAL object that does not exist"
             if state.home:
                 claim = state.claims[state.home - 1]
                 if not (claim.data.is_there and claim.kept.is_there):
-                    return f"the index names the objects of epoch {state.home}, whose bytes do not all exist"
+                    return f"the index names an object of epoch {state.home} that does not exist"
                 if state.files != 1 << state.home:
-                    return "the index names a data file that is not the one in the table"
+                    return "the index and the table name different data files"
         if state.is_twice or state.files & state.files - 1:
-            return "the rows are in the table twice"
+            return "the table has the rows twice"
         for epoch, claim in enumerate(state.claims, 1):
             if state.files >> epoch & 1 and not claim.data.is_there:
-                return f"a live snapshot names the data file of epoch {epoch}, whose bytes do not exist"
+                return f"a live snapshot names the data file of epoch {epoch}, which does not exist"
         return ""
 
     def steps(self, state: State) -> Sequence[Step[State]]:

@@ -31,7 +31,7 @@ class CompactionGuards:
         "a worker sends its table commit only if its claim is the newest after it loaded the version that the commit replaces"
     )
     fenced_before_cancelled: bool = guard(
-        "a merge of which a result was prepared is dropped only after the table was fenced and does not have it"
+        "a merge with a prepared result is dropped only after a fence, and only if the fenced table does not have the result"
     )
     fenced_before_swept: bool = guard(
         "the sweep deletes a forbidden data file only if no snapshot names it after the table was fenced"

@@ -111,11 +111,11 @@ class State(NamedTuple):
 
 PROMISES: Final = (
     "",
-    "a cursor that somebody was told of was removed by a delete that had ended before",
-    "a save for a deleted cursor moved the one that was made after it",
-    "an acknowledgement got a receipt, and the store does not have it",
-    "an acknowledgement with a receipt was undone by an earlier save",
-    "a deleted cursor came back: a create that had ended before the delete was executed after it",
+    "a delete that had ended removed a subscription that a client was told exists",
+    "a save for a deleted subscription moved a new subscription of the same name",
+    "an acknowledgement got a receipt, but the store does not have the acknowledgement",
+    "an earlier save undid an acknowledgement that had a receipt",
+    "a deleted subscription came back: a create that ended before the delete took effect after it",
 )
 
 

@@ -79,9 +79,9 @@ class State(NamedTuple):
 
 PROMISES: Final = (
     "",
-    "an append of an exclusive producer was stored after another producer was opened",
-    "an append was stored of a producer that was opened before the exclusive one",
-    "an exclusive producer was overtaken although its server was live",
+    "an append of an exclusive producer was stored after another producer had been opened",
+    "an append of a producer opened before the exclusive producer was stored",
+    "an exclusive producer was replaced although its server was live",
 )
 
 

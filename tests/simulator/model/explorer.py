@@ -21,7 +21,7 @@ from simulator.model.part import Part, Step, render
 
 S = TypeVar("S", bound=Hashable)
 
-NEVER_SETTLES = "no work of those who are alive can end what was begun"
+NEVER_SETTLES = "the live processes can no longer finish an open task"
 _ROOT = 0xFFFF_FFFF
 
 

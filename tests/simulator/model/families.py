@@ -113,13 +113,13 @@ FAMILIES: Final[dict[str, Family]] = {
 }
 
 REDUNDANT: Final[dict[str, str]] = {
-    "superseded_server_refused": "a commit is judged by its token and its producers; the check only ends a replaced process sooner",
-    "claim_epoch_in_prepare": "whoever prepares late asks for its claim before its table commit, and a swap asks again",
-    "claim_epoch_in_swap": "the table's mark names the winner, and the first swap closes the task, so whoever swaps swaps the same",
-    "swap_only_own_registered_keys": "a worker swaps only what the table has, after its prepare; the sweep forbids nothing of that",
-    "ends_checked_in_table_commit": "a claim is asked for behind the load, and the mark stays for as long as its task is open",
-    "live_server_takes": "a lease that a lapsed server takes is doubted at the first question",
-    "count_noted_before_look": "a heartbeat comes before the look-up, and its count is the one that is used",
+    "superseded_server_refused": "the token and the producers decide a commit; this check only ends a replaced process sooner",
+    "claim_epoch_in_prepare": "a worker that prepares late checks its claim before its table commit, and the swap checks it again",
+    "claim_epoch_in_swap": "the table's mark names the winning epoch, and the first swap closes the task: every swap names the same files",
+    "swap_only_own_registered_keys": "a worker swaps only prepared files that the table has, and the sweep forbids none of them",
+    "ends_checked_in_table_commit": "a worker checks its claim after the load, and the mark stays while its task is open",
+    "live_server_takes": "a lease that a lapsed server takes is verified at the first request",
+    "count_noted_before_look": "a heartbeat precedes the look-up, and its lapse count is used",
 }
 """Rules that no promise needs within the bounds, and why: they are a second line of defence."""
 

@@ -114,7 +114,7 @@ class State(NamedTuple):
     lied: int
     """The process, plus 1, that confirmed a question asked after it had lost the lease."""
     robbed: int
-    """The process, plus 1, whose lease was taken although it was live."""
+    """The process, plus 1, whose lease was taken although its holder was live."""
 
     def with_process(self, at: int, process: Process) -> "State":
         """Return the state with this process replaced."""
@@ -144,14 +144,14 @@ class LeasePart:
     def violation(self, state: State) -> str:
         """The broken promise to members and consumers, or ""."""
         if state.lied:
-            return f"{PROCESSES[state.lied - 1]} confirmed what it was asked after another one had taken the lease"
+            return f"{PROCESSES[state.lied - 1]} confirmed a request after another server had taken the lease"
         if state.robbed:
-            return f"the lease of {PROCESSES[state.robbed - 1]} was taken although it was live"
+            return f"the lease of {PROCESSES[state.robbed - 1]} was taken although its holder was live"
         epochs = [one.lease or one.granted for one in state.processes if one.lease or one.granted]
         if len(epochs) > len(set(epochs)):
-            return "two processes were given the lease in the same epoch"
+            return "two processes got the lease in the same epoch"
         if state.wronged:
-            return f"{PROCESSES[state.wronged - 1]} was declared lapsed although its heartbeats came"
+            return f"{PROCESSES[state.wronged - 1]} was declared lapsed although its heartbeats arrived"
         return ""
 
     def steps(self, state: State) -> Sequence[Step[State]]:

@@ -171,18 +171,18 @@ class OffsetPart:
     def violation(self, state: State) -> str:
         """The broken promise to members, or ""."""
         if state.is_wrong == 1:
-            return "a committed offset that was overwritten came back"
+            return "an overwritten committed offset came back"
         if state.is_wrong == 2:
             return "a member of an older generation overwrote an acknowledged offset"
         if state.is_wrong == 3:
             return "an acknowledged offset was overwritten by an earlier commit of the same member"
         if state.is_wrong == 4:
-            return "two rounds of the group got the same generation"
+            return "two rebalances of a group got the same generation"
         if state.is_wrong == 5:
-            return "an offset that was read after a failed commit changed through that commit"
+            return "a failed commit took effect after the offset was read"
         for at, status in enumerate(state.commits):
             if status == ACKNOWLEDGED and at not in state.history:
-                return "an offset was acknowledged and never written"
+                return "a commit was acknowledged but never written"
         return ""
 
     def steps(self, state: State) -> Sequence[Step[State]]:

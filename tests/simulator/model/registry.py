@@ -77,8 +77,8 @@ class State(NamedTuple):
 
 PROMISES: Final = (
     "",
-    "a schema was registered that the rules in force refuse",
-    "an acknowledged rule was changed by a call that had not seen it",
+    "a schema was registered although the compatibility rules in force refuse it",
+    "a call that had not seen an acknowledged rule changed it",
 )
 
 

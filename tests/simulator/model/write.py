@@ -92,8 +92,8 @@ class WriteGuards:
     commits_in_seal_order: bool = guard("a server sends a commit only after the commits before it are decided")
     acknowledge_third: bool = guard("a server answers 'stored' only after the metadata store did")
     token_decided_once: bool = guard("a token that has a row gets the row's answer")
-    refused_leaves_trace: bool = guard("a commit of which nothing is accepted leaves a row too")
-    floor_checked_in_commit: bool = guard("below the token floor nothing new is decided")
+    refused_leaves_trace: bool = guard("a commit that is refused entirely leaves a row too")
+    floor_checked_in_commit: bool = guard("a commit below the token floor decides nothing new")
     below_floor_is_unsure: bool = guard("'below the floor' is not taken for 'not stored'")
     forget_only_below_floor: bool = guard("a row is forgotten only below the token floor")
     ban_before_delete: bool = guard("an orphan is deleted only after its token is forbidden")
@@ -120,10 +120,10 @@ class WriteGuards:
         "(assumed) no client sends a batch again after its producer's state has expired"
     )
     server_changed_when_idle: bool = guard(
-        "(assumed) an idempotent client changes the server only when it waits for nothing"
+        "(assumed) an idempotent client moves to another server only when no request is pending"
     )
     bump_only_when_accounted: bool = guard(
-        "(assumed) librdkafka takes a new epoch only if no attempt at an earlier batch hangs in another server"
+        "(assumed) librdkafka starts a new epoch only if no attempt of an earlier batch is pending in another server"
     )
 
 

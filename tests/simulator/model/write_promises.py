@@ -27,38 +27,38 @@ def broken(client: Client, state: State) -> str:
     attempts, log = state.attempts, state.log
     for number in log[state.start :]:
         if number != OLD and not attempts[number - 1].is_there:
-            return f"offset {log.index(number)} can be read, and the bytes of its object do not exist"
+            return f"offset {log.index(number)} is readable, but its object does not exist"
     batches = [attempts[number - 1].batch for number in log if number != OLD]
     for batch, status in enumerate(state.batches):
         if status == DELIVERED and batch not in batches:
-            return f"the client was told that batch {batch} is delivered, and it is not in the log"
+            return f"the client was told that batch {batch} is stored, but the log does not have it"
     for at, one in enumerate(attempts):
         if one.stage == HEARD and one.answer in NOTHING_STORED and at + 1 in log:
             kind = "put failed" if one.answer == UNAVAILABLE else "refused"
-            return f"the client was told that attempt {at} is not stored ({kind}), and it is in the log"
+            return f"the client was told that attempt {at} is not stored ({kind}), but the log has it"
         if one.stage >= ANSWERED and one.answer == STORED and one.result == STORED:
             number = log[one.offset]
             if number == OLD or attempts[number - 1].batch != one.batch:
-                return f"attempt {at} is answered with offset {one.offset}, where another batch is"
+                return f"attempt {at} is acknowledged at offset {one.offset}, which holds another batch"
     if client in IDEMPOTENT:
         return _idempotent(client, state, batches)
     if client is Client.CONDITIONAL and any(
         number != OLD and attempts[number - 1].batch + 1 != offset for offset, number in enumerate(log)
     ):
-        return "a batch is at another offset than the expected one"
+        return "a batch is not at the offset that its producer expected"
     if client is Client.PLAIN and all(one.is_first and not one.server for one in attempts):
         known = [batch for batch in batches if state.batches[batch] == DELIVERED]
         if known != sorted(known):
-            return "batches that were sent once each, over one connection, are in another order"
+            return "batches sent once each over one connection are not in the order of sending"
     return ""
 
 
 def _idempotent(client: Client, state: State, batches: list[int]) -> str:
     if not (client is Client.JAVA and state.is_blind):
         if len(batches) > len(set(batches)):
-            return "a batch of an idempotent producer is in the log twice"
+            return "the log has a batch of an idempotent producer twice"
         if batches != sorted(batches):
-            return "batches of an idempotent producer are in another order than they were sent"
+            return "batches of an idempotent producer are not in the order of sending"
     if client is Client.LIBRDKAFKA and state.is_over and not state.may_have_expired:
-        return "a stock client stopped with a fatal error, though nothing of it was forgotten"
+        return "librdkafka stopped with a fatal error although its producer's state had not expired"
     return ""
