@@ -257,7 +257,7 @@ async def test_a_schema_with_references_is_used_by_its_id(scene: Scene) -> None:
         ("jsonschema", {"value_schema_id": 1, "records": [{"value": 1}]}, (422, 42205), "AVRO"),
         ("jsonschema", {"key_schema": JSON, "records": [{"key": {"id": "x"}}]}, (422, 42203), "records[0].key: id: "),
         ("protobuf", {"key_schema": PROTOBUF, "records": [{"key": {"id": "x"}}]}, (422, 42203), "id"),
-        ("protobuf", {"key_schema": PROTOBUF, "records": [{"key": 1}]}, (422, 42203), "expected an object"),
+        ("protobuf", {"key_schema": PROTOBUF, "records": [{"key": 1}]}, (422, 42203), "expected a JSON object"),
         ("protobuf", {"key_schema": "message", "records": [{"key": {}}]}, (422, 42205), "PROTOBUF"),
         (
             "protobuf",
