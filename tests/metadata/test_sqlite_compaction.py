@@ -1,4 +1,4 @@
-"""What only the SQLite store has of compaction: upgrades of its file, crashes inside a swap, rows that must not be left behind."""
+"""Compaction in the SQLite store: upgrades of its file, crashes inside a swap, and no leftover rows."""
 
 import sqlite3
 from collections.abc import AsyncIterator
