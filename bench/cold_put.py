@@ -65,7 +65,7 @@ MODES = (
 )  # fmt: skip
 PARTITION_COUNTS = (1, 100)
 RECORD_COUNT = 1000
-"""Records of 1 KiB in one request."""
+"""Number of records of 1 KiB in one request."""
 HEADS = ("mode", "partitions", "MB/s", "p50 ms", "p99 ms", "PUT/s", "MB/object", "commits/s", "result")
 
 
@@ -98,7 +98,7 @@ def nested(dotted: Mapping[str, object]) -> dict[str, object]:
 
 
 def measure_mode(mode: Mode, options: argparse.Namespace) -> list[tuple[int, Run]]:
-    """The producer's runs under one mode, one for each partition count, on a server of their own."""
+    """Run the producer in one mode, once per partition count, each run on its own server."""
     effort = Effort(seconds=options.seconds, warmup_s=2)
     found = []
     with workspace(MEMORY_ROOT) as directory:

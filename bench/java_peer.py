@@ -1,6 +1,6 @@
-"""What the peers have in common: published jars, one process in Java on loopback, its data wiped at the end.
+"""Common parts of the peers: published jars, one process in Java on loopback, its data wiped at the end.
 
-Jars come through Maven as ordinary dependencies into `.cache/bench/`. Each peer also runs alone, for trying things out (`run_by_hand`).
+Jars come through Maven as ordinary dependencies into `.cache/bench/`. Each peer can also be run by hand (`run_by_hand`).
 """
 
 import argparse
@@ -61,7 +61,7 @@ class JavaPeer:
 
     @property
     def where(self) -> str:
-        """Where clients find it."""
+        """Address for clients."""
         return self.address
 
     def start(self) -> None:
@@ -77,7 +77,7 @@ class JavaPeer:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def settle(self) -> None:
-        """Wait until what belonged to deleted topics is gone, so that its removal is not part of the next run."""
+        """Wait until the data of deleted topics is removed, so that the removal is not part of the next run."""
         end = time.monotonic() + self.settle_timeout_s
         while processes.directory_bytes(self.directory) > self.settled_bytes:
             if time.monotonic() > end:

@@ -1,4 +1,4 @@
-"""Putting load on a server and measuring it: our C load generators, or the Java client's own ProducerPerformance.
+"""Loads a server and measures it, with our C load generators or the Java client's own ProducerPerformance.
 
 The server's CPU time is read when the loader says that its window begins and ends, so the loader's own start and the
 warm-up are not in it. The Java tool has no such marks: its server CPU covers the whole run, and so does the payload that it
@@ -29,7 +29,7 @@ from bench import processes
 SOURCES = Path(__file__).resolve().parent / "loader"
 COMPILE = ("gcc", "-O2", "-std=gnu11", "-Wall", "-Wextra", "-pthread")
 SPARE_S = 60
-"""How much longer than its window a loader may take before it is killed."""
+"""Time beyond its window after which a loader is killed."""
 JAVA_TIMEOUT_S = 600
 MIB = 1 << 20
 JAVA_LINE = re.compile(
@@ -40,19 +40,19 @@ JAVA_LINE = re.compile(
 
 
 class Server(Protocol):
-    """A server under measurement; the peer and Bearlake look alike."""
+    """A server under measurement: the peer or Bearlake."""
 
     @property
     def name(self) -> str:
-        """Column of the result."""
+        """Name of its column in the result."""
 
     @property
     def address(self) -> str:
-        """Of the listener that is loaded, host:port."""
+        """`host:port` of the loaded listener."""
 
     @property
     def pid(self) -> int:
-        """Root of its process tree."""
+        """Process id of the root of its process tree."""
 
     def start(self) -> None:
         """Start and wait until it serves."""
@@ -61,15 +61,15 @@ class Server(Protocol):
         """Stop and wipe."""
 
     def settle(self) -> None:
-        """Called between runs: bring its disk use back into bounds."""
+        """Called between runs: reduce its disk usage."""
 
     def counters(self) -> Counters | None:
-        """Objects and commits so far; None when it has none."""
+        """Objects and commits so far; None if the server has no such counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What a load generator is asked to do; see loader/options.h."""
+    """Options of a load generator; see loader/options.h."""
 
     templates: Path
     connections: int
@@ -230,6 +230,6 @@ def _rates(before: Counters | None, after: Counters | None, seconds: float) -> C
 
 
 def _children_cpu_s() -> float:
-    """CPU seconds of our children that have ended."""
+    """CPU seconds of our finished child processes."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime

@@ -58,7 +58,7 @@ class Effort:
     discarded: int = 1
     """Runs of each case and server before the first that counts."""
     backlog_share: float = 1
-    """Of a case's backlog, for consumers."""
+    """Bytes of a case's backlog for consumers."""
     peer_warmup_s: float = 20
     """Of produce load; what is consumed comes on top."""
 
@@ -77,7 +77,7 @@ QUICK = Effort(
 
 
 class PulsarServer(loading.Server, Protocol):
-    """A server under measurement; the peer and Bearlake look alike."""
+    """A server under measurement: the peer or Bearlake."""
 
     @property
     def http(self) -> str:
@@ -85,7 +85,7 @@ class PulsarServer(loading.Server, Protocol):
 
 
 def main() -> None:
-    """Command line: see the head of the file. Exit code 1 when a case failed, 2 when nothing could be measured."""
+    """Command line: see the head of the file. Exit code 1 if a case failed, 2 if nothing could be measured."""
     options = _parser().parse_args()
     if options.list:
         for case in (*CASES, *EXTRA):
@@ -170,7 +170,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _move_once(side: Movable, result: MoveResult, directory: Path) -> None:
-    """One move, added to `result`; a failure is noted there and the suite goes on."""
+    """Run one move and add it to `result`, with any failure; the suite continues."""
     if side.name in result.failures:
         return
     try:
@@ -185,7 +185,7 @@ def _move_once(side: Movable, result: MoveResult, directory: Path) -> None:
 
 
 def measure(server: PulsarServer, case: PulsarCase, effort: Effort, directory: Path) -> Run:
-    """One run of `case` on a topic of its own, which is deleted afterwards. Template files go to `directory`."""
+    """Run `case` once on its own topic, which is deleted afterwards. Template files go to `directory`."""
     server.settle()
     topic = f"bench-{case.name}-{next(_NUMBERS)}"
     pulsar_topics.create(server.http, topic)
@@ -205,7 +205,7 @@ def measure(server: PulsarServer, case: PulsarCase, effort: Effort, directory: P
 
 
 def _producing(case: PulsarCase, effort: Effort, topic: str, directory: Path) -> Load:
-    """Write the producer's template and say how to send it."""
+    """Write the producer's template; returns the load options."""
     templates.write_templates(directory, [pulsar_frames.producer(topic, case.entry)])
     return Load(
         program="pulsar", templates=directory, connections=1, depth=case.depth, seconds=effort.seconds,
@@ -215,7 +215,7 @@ def _producing(case: PulsarCase, effort: Effort, topic: str, directory: Path) ->
 
 
 def _consuming(case: PulsarCase, effort: Effort, topic: str, entry_count: int, directory: Path) -> Load:
-    """Write the consumers' templates and say how to drive them: the window ends when the backlog is consumed."""
+    """Write the consumers' templates; returns the load options. The window ends when the backlog is consumed."""
     consumers = [pulsar_frames.consumer(topic, number, case.subscription) for number in range(case.consumer_count)]
     templates.write_templates(directory, consumers)
     return Load(
@@ -226,7 +226,7 @@ def _consuming(case: PulsarCase, effort: Effort, topic: str, entry_count: int, d
 
 
 def _warm(peer: PulsarPeer, effort: Effort, directory: Path) -> None:
-    """Mixed load for the peer's just-in-time compiler; its figures are thrown away."""
+    """Mixed load to warm the peer's just-in-time compiler; its figures are discarded."""
     print(f"warming {peer.name} for {effort.peer_warmup_s:g} s of produce load, and consumers", flush=True)
     produced = [name for name in WARMUP_NAMES if BY_NAME[name].kind == "produce"]
     each = replace(effort, warmup_s=0, seconds=effort.peer_warmup_s / len(produced))

@@ -40,7 +40,7 @@ _NUMBERS = itertools.count(1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """One move as a program saw it."""
+    """One move as observed by a client program."""
 
     sent: int
     failures: list[str]
@@ -56,7 +56,7 @@ class Move:
 
 @dataclass(slots=True, kw_only=True)
 class MoveResult:
-    """Moves of one client by server, and what went wrong on each server instead."""
+    """Moves of one client by server, and the failures of each server."""
 
     name: str
     client: str
@@ -199,7 +199,7 @@ def text(results: Sequence[MoveResult], *, is_judged: bool = True) -> str:
 
 
 def line(server: str, move: Move) -> str:
-    """One move in one line, for following along."""
+    """One move in one line, to show progress."""
     return (
         f"  {server:8} no receipt for {move.receipt_gap_ms:.1f} ms, no message for {move.message_gap_ms:.1f} ms"
         f"  lost {move.lost}, twice {move.duplicates} of {move.sent}"

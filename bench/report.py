@@ -34,7 +34,7 @@ class Case(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Result:
-    """Runs of one case by server, and what went wrong on each server instead."""
+    """Runs of one case by server, and the failures of each server."""
 
     case: Case
     runs: dict[str, list[Run]] = field(default_factory=dict)
@@ -78,7 +78,7 @@ def as_json(
 
 
 def line(server: str, run: Run) -> str:
-    """One run in one line, for following along."""
+    """One run in one line, to show progress."""
     return (
         f"  {server:8} {run.mb_per_s:8.1f} MB/s {run.requests_per_s:9.0f}/s  p50 {short(run.p50_ms):>7} p99 {short(run.p99_ms):>7} ms"
         f"  {run.cpu_s_per_gb:6.2f} CPU-s/GB  others {run.other_cores:.1f} cores"
@@ -86,7 +86,7 @@ def line(server: str, run: Run) -> str:
 
 
 def short(value: float | None) -> str:
-    """Three significant digits, at least none behind the point; empty for None."""
+    """Three significant digits, or a whole number; empty for None."""
     if value is None:
         return ""
     digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2

@@ -78,7 +78,7 @@ QUICK = Effort(
 
 
 def main() -> None:
-    """Command line: see the head of the file. Exit code 1 when a case failed, 2 when nothing could be measured."""
+    """Command line: see the head of the file. Exit code 1 if a case failed, 2 if nothing could be measured."""
     options = _parser().parse_args()
     if options.list:
         for case in (*CASES, *EXTRA):
@@ -161,7 +161,7 @@ def _start(directory: Path, options: argparse.Namespace, running: contextlib.Exi
 
 
 def note_run(result: Result, server: str, run_once: Callable[[], Run], *, counts: bool) -> None:
-    """One run of `server`, added to `result` if it counts; a failure is noted there and the suite goes on."""
+    """Run `server` once and add the run to `result` if it counts, with any failure; the suite continues."""
     if server in result.failures:
         return
     try:
@@ -177,7 +177,7 @@ def note_run(result: Result, server: str, run_once: Callable[[], Run], *, counts
 
 
 def measure(server: Server, case: Case, effort: Effort, directory: Path) -> Run:
-    """One run of `case` on a topic of its own, which is deleted afterwards. Template files go to `directory`."""
+    """Run `case` once on its own topic, which is deleted afterwards. Template files go to `directory`."""
     server.settle()
     topic = f"bench-{case.name}-{next(_NUMBERS)}"
     config = case.peer_config if server.name == PEER else {}
@@ -198,7 +198,7 @@ def measure(server: Server, case: Case, effort: Effort, directory: Path) -> Run:
 
 
 def _load(case: Case, effort: Effort, topic: str, directory: Path) -> Load:
-    """Write the templates of a case and say how to send them."""
+    """Write the templates of a case; returns the load options."""
     owned = [templates.partitions_of(c, case.partitions_per_request) for c in range(case.connections)]
     if case.kind == "fetch":
         frames = [
@@ -226,7 +226,7 @@ def _fill(server: Server, case: Case, topic: str, directory: Path) -> None:
 
 
 def _warm(server: Server, effort: Effort, directory: Path) -> None:
-    """Mixed load for the peer's just-in-time compiler; its figures are thrown away."""
+    """Mixed load to warm the peer's just-in-time compiler; its figures are discarded."""
     print(f"warming {server.name} for {effort.peer_warmup_s:g} s", flush=True)
     each = replace(effort, warmup_s=0, seconds=effort.peer_warmup_s / (WARMUP_ROUNDS * len(WARMUP_NAMES)))
     for name in WARMUP_NAMES * WARMUP_ROUNDS:
@@ -235,7 +235,7 @@ def _warm(server: Server, effort: Effort, directory: Path) -> None:
 
 @contextlib.contextmanager
 def workspace(root: Path) -> Iterator[Path]:
-    """A new directory below `root` that is wiped at the end; what a killed run left behind is wiped at the start."""
+    """a new directory below `root`, wiped at the end; leftovers of a killed run are wiped at the start."""
     root.mkdir(parents=True, exist_ok=True)
     for old in root.glob(f"{PREFIX}*"):
         owner = old.name.removeprefix(PREFIX).split("-")[0]

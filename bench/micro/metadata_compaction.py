@@ -36,7 +36,7 @@ PLANNER = "compaction/planner"
 
 
 class Bench:
-    """A store with a server that is planner and worker, and a note of how long each step took."""
+    """A store with a server that is planner and worker; records the duration of each step."""
 
     def __init__(self, store: SqliteMetadata) -> None:
         self.store = store
@@ -62,7 +62,7 @@ class Bench:
         self.lease = await self.store.leases.acquire(PLANNER, self.server)
 
     async def fill(self, name: str, partition_count: int, slice_count: int) -> list[PartitionKey]:
-        """A stream whose partitions have so many slices of ten records each, all rolled up."""
+        """Create a stream whose partitions have this many slices of ten records each, all rolled up."""
         stream = await self.store.streams.create(StreamSpec(name=name, partition_count=partition_count))
         keys = [stream.partition(index) for index in range(partition_count)]
         for number in range(slice_count):

@@ -1,4 +1,4 @@
-"""The segment index: what the store has told of older offsets, as long as it is true."""
+"""The segment index: locations of older offsets from the store, while they are valid."""
 
 import pytest
 from hypothesis import given
@@ -20,7 +20,7 @@ ONE, OTHER = PartitionKey(1), PartitionKey(2)
 
 
 def located(partition: PartitionKey, start: int, end: int, *, step: int = 10, position: int = 100) -> Located:
-    """What the store tells: pieces of `step` offsets in `[start, end)`, as of log position `position`."""
+    """An answer of the store: pieces of `step` offsets in `[start, end)`, as of log position `position`."""
     pieces = [
         LocatedSlice(Slice(partition, base, step, 0, 100, 0), f"o{base}-{position}", 100, ObjectKind.PARQUET)
         for base in range(start, end, step)

@@ -1,4 +1,4 @@
-"""The tail index: dense slices per partition, bounded, honest about what it does not know."""
+"""The tail index: dense slices per partition, bounded, and no answer for unknown offsets."""
 
 import pytest
 from hypothesis import given

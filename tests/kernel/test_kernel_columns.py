@@ -1,4 +1,4 @@
-"""Batches to columns: what is kept, what stops it, and that a batch gets all its rows or none."""
+"""Batches to columns: content, errors, and that a batch gets all its rows or none."""
 
 from types import ModuleType
 from typing import Any

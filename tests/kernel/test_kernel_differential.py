@@ -1,4 +1,4 @@
-"""The native kernel and the Python one agree on every input, hostile ones included: same results, same errors, same words."""
+"""The native kernel and the Python one agree on every input, hostile ones included: same results, same errors, same messages."""
 
 from collections.abc import Callable
 from struct import Struct

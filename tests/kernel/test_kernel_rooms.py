@@ -1,4 +1,4 @@
-"""The kernel's rooms: C includes follow the layers of `.importlinter`, twins lie side by side, and both sides agree about the shapes."""
+"""Kernel folders: C includes follow the layers of `.importlinter`, each C file has its Python twin, and both agree on data shapes."""
 
 import configparser
 import importlib.util
@@ -34,7 +34,7 @@ def room(name: str) -> str:
 
 
 def may_use() -> dict[str, set[str]]:
-    """For each room, itself and those below it."""
+    """For each folder, the folder itself and those below it."""
     contracts = configparser.ConfigParser()
     contracts.read(CONTRACTS)
     layers = contracts["importlinter:contract:kernel-rooms"]["layers"].split("\n")

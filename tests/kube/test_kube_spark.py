@@ -72,7 +72,7 @@ class Node:
         return {pod["metadata"]["name"]: pod for pod in listed["items"]}
 
     def fail(self, name: str) -> None:
-        """The pod's program dies, as in a pod that has no memory left."""
+        """Kill the pod's program, as in a pod that is out of memory."""
         self._programs[name].kill()
         self._patch(name, {"phase": "Failed"})
 
@@ -126,7 +126,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 
 def accounts(plane: ControlPlane) -> str:
-    """What the chart makes for Spark."""
+    """The objects that the chart renders for Spark."""
     values = ("--set", "sparkOnKubernetes.enabled=true", "--set", "quickstart.enabled=true")
     return plane.helm(
         *("template", "lake", str(REPOSITORY / "charts/bearlake"), "-n", NAMESPACE),

@@ -123,7 +123,7 @@ class SqliteBackend:
 class TurnsBackend(SqliteBackend):
     """Each call goes to the other of two handles on one file: what one wrote, the other must have seen.
 
-    And every bound is tiny, so that work is done in many rounds and little stays in memory.
+    Every limit is tiny, so that work takes many rounds and little stays in memory.
     """
 
     def __init__(self, folder: Path, clock: ManualClock | None = None) -> None:
@@ -144,7 +144,7 @@ class TurnsBackend(SqliteBackend):
 
 
 class FaultyBackend(MemoryBackend):
-    """A store that fails before its effect; its callers repeat what was `Unavailable`."""
+    """A store that fails before its effect; its callers retry after `Unavailable`."""
 
     async def open(self) -> Metadata:
         if self.handle is None:
@@ -160,7 +160,7 @@ class FaultyBackend(MemoryBackend):
 
 
 class Persistent:
-    """Repeats every call of the store inside until it is answered."""
+    """Retries every call of the inner store until it is answered."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -318,7 +318,7 @@ class Scene:
 
     @staticmethod
     def seeing(commit: ObjectCommit, position: int) -> ObjectCommit:
-        """The same of a server that knew of this log position before the batches came."""
+        """The same, by a server that had seen this log position before the batches arrived."""
         return replace(commit, seen=position)
 
     async def commit(self, *batches: BatchCommit, token: str = "", by: Metadata | None = None) -> ObjectCommitted:

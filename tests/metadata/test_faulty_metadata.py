@@ -1,4 +1,4 @@
-"""The fault-injecting wrapper of the metadata store, and what its faults mean for commits."""
+"""The fault-injecting wrapper of the metadata store, and the effect of its faults on commits."""
 
 import asyncio
 import contextlib

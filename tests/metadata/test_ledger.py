@@ -23,7 +23,7 @@ KEY = partition_key(1, 0)
 
 
 class EmptyCheckpoint:
-    """Streams 1 and 2 with ten partitions each, where nothing was ever written."""
+    """Streams 1 and 2 with ten empty partitions each."""
 
     def __init__(self) -> None:
         self.streams = {1: StreamState(10), 2: StreamState(10)}

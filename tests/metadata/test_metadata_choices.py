@@ -1,4 +1,4 @@
-"""Workers that take only some streams' tasks, and some first; and when streams were compacted last. On every backend."""
+"""Workers that take only the tasks of some streams, by priority; and the times of last compactions. On every backend."""
 
 import pytest
 
@@ -77,7 +77,7 @@ async def test_the_first_pattern_that_fits_counts(four: Compaction) -> None:
 
 
 async def test_what_waits_longer_than_the_head_start_is_the_next_however_much_comes_first(four: Compaction) -> None:
-    """A priority is a head start in time, so that nothing starves: `bills` keeps its place against ever new tasks of `orders`."""
+    """A priority is a head start in time, so no task starves: `bills` keeps its place against new tasks of `orders`."""
     choice = TaskChoice(head_starts=[("orders", 500)])
     orders = await four.metadata.streams.get("orders")
     taken: list[str] = []

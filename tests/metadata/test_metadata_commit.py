@@ -322,7 +322,7 @@ async def test_commits_of_a_former_epoch_are_fenced_and_change_nothing(scene: An
 
 @pytest.mark.parametrize("how", ["replaced", "left"])
 async def test_a_repeat_after_the_server_was_fenced_gets_the_first_result(scene: Any, peer: Metadata, how: str) -> None:
-    """Else the server would tell its clients that nothing was stored."""
+    """Otherwise the server would report to its clients that nothing was stored."""
     partition = await scene.partition()
     first = await scene.commit(scene.batch(partition, 3), token="wal/x")
     if how == "replaced":

@@ -1,4 +1,4 @@
-"""I8 in every store: a commit token is decided once, however late it comes again, and whatever the store has forgotten by then."""
+"""I8 in every store: a commit token is decided once, however late a repeat arrives and whatever the store has forgotten."""
 
 from dataclasses import replace
 from typing import Any
@@ -149,7 +149,7 @@ async def test_a_token_from_the_future_stays_forbidden_until_its_time_has_passed
 
 
 async def test_a_store_whose_clock_jumped_ahead_refuses_no_new_object(scene: Any) -> None:
-    """The floor is the token of something forgotten, not a time: servers with the right clock go on."""
+    """The floor is a forgotten token, not a time: servers with a correct clock continue."""
     partition = await scene.partition()
     await scene.metadata.log.forbid([token(0)])
     await scene.backend.advance(1000 * DAY_MS)

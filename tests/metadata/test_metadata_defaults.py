@@ -1,4 +1,4 @@
-"""Behaviour of every metadata store: configs that streams of a group have unless they say otherwise."""
+"""Behaviour of every metadata store: default configs of the streams of a group."""
 
 import asyncio
 

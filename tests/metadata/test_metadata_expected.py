@@ -1,4 +1,4 @@
-"""Behaviour of every metadata store: batches that are only accepted where they expect to be."""
+"""Behaviour of every metadata store: batches that are accepted only at their expected offset."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""Behaviour of every metadata store: what hung until its producer was forgotten, or was meant for another stream, is not stored again."""
+"""Behaviour of every metadata store: a batch that hung until its producer expired, or of another stream, is not stored twice."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def kinds(committed: Any) -> list[OutcomeKind]:
 
 
 async def expire(scene: Any, limit: int = 100) -> None:
-    """A clock jumps, and everybody is forgotten."""
+    """A clock jumps, and all producers expire."""
     await scene.settle()
     await scene.backend.advance(30 * DAY_MS)
     while await scene.metadata.producers.expire(idle_ms=DAY_MS, limit=limit):
@@ -37,7 +37,7 @@ async def end(scene: Any, key: Any) -> int:
 async def test_a_batch_whose_commit_hung_until_its_producer_expired_is_not_stored_again(
     scene: Any, key: Any, peer: Metadata, came: str, has_others: bool
 ) -> None:
-    """The batch came to two servers; one commit hung, while the other one was acknowledged."""
+    """Two servers get the batch; one commit hangs, the other is acknowledged."""
     (producer,) = await scene.metadata.producers.allocate(1)
     late = scene.object(scene.batch(key, 3, producer=producer))
     if came == "before it was stored":
@@ -76,7 +76,7 @@ async def test_followers_hear_of_an_expiry(scene: Any, key: Any, peer: Metadata)
 
 
 async def test_only_first_batches_of_producers_that_may_have_expired_are_unsure(scene: Any, key: Any) -> None:
-    """A server that lags behind stores everything else, in the same object too."""
+    """A lagging server stores everything else, even in the same object."""
     idle, busy = await scene.metadata.producers.allocate(2)
     named = (await scene.metadata.producers.named(key, "name")).producer_id
     await scene.commit(scene.batch(key, producer=idle))
@@ -108,7 +108,7 @@ async def test_a_token_that_was_decided_is_answered_as_before(scene: Any, key: A
 
 
 async def test_all_producers_may_expire_at_once(scene: Any, key: Any) -> None:
-    """In many steps, as many as there are producers: what any of them sent before stays away."""
+    """In as many steps as there are producers: no earlier batch of any of them is stored again."""
     producers = await scene.metadata.producers.allocate(7)
     late = []
     for producer in producers:
@@ -144,7 +144,7 @@ async def test_what_may_be_stored_stays_unsure_when_the_stream_is_terminated(sce
 async def test_a_name_that_was_forgotten_begins_under_a_new_id(
     scene: Any, key: Any, peer: Metadata, flags: int, has_written: bool
 ) -> None:
-    """A session that opened a name and rested for days sends its first message, loses the receipt, and opens the name again."""
+    """A session that opened a name and was idle for days sends its first message, loses the receipt, and opens the name again."""
     rested = await scene.metadata.producers.named(key, "name")
     if has_written:
         await scene.commit(scene.batch(key, producer=rested.producer_id, flags=flags))
@@ -172,7 +172,7 @@ async def test_a_name_that_was_forgotten_begins_under_a_new_id(
 async def test_a_name_that_is_registered_anew_stores_nothing_that_came_before_it_was_forgotten(
     scene: Any, key: Any, peer: Metadata, flags: int, is_terminated: bool
 ) -> None:
-    """A message came to two servers. One stored it; the other one looks the name up when it has been forgotten."""
+    """Two servers get a message. One server stores it; the other server looks up the name after it has expired."""
     first = await scene.metadata.producers.named(key, "name")
     came = await peer.log.head()
     message = scene.batch(key, 3, producer=first.producer_id, flags=flags)
@@ -214,7 +214,7 @@ async def test_a_message_that_comes_after_its_name_was_forgotten_is_stored(scene
 async def test_names_that_were_registered_before_another_was_forgotten_go_on(
     scene: Any, key: Any, peer: Metadata, flags: int
 ) -> None:
-    """A server that lags behind stores their first messages."""
+    """A lagging server stores their first messages."""
     gone = await scene.metadata.producers.named(key, "gone")
     await scene.commit(scene.batch(key, producer=gone.producer_id, flags=flags))
     await scene.settle()
@@ -266,7 +266,7 @@ async def test_a_producer_that_is_older_than_its_stream_is_unknown_there(scene: 
 
 
 async def test_a_producer_that_is_older_than_a_new_stream_misses_a_batch(scene: Any) -> None:
-    """There never was a stream of that name, so its producers have lost nothing."""
+    """The stream is the first of its name, so its producers have lost nothing."""
     (running,) = await scene.metadata.producers.allocate(1)
     key = await scene.partition()
 

@@ -1,4 +1,4 @@
-"""The register of objects in every store: what no index row names, since when, and what is remembered of deleted ones."""
+"""The register of objects in every store: unreferenced objects, since when, and the keys of deleted objects."""
 
 import contextlib
 from typing import Any

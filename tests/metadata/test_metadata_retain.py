@@ -1,4 +1,4 @@
-"""Retention in every store: whole slices and segments leave from the front, by age, by size, or both."""
+"""Retention in every store deletes whole slices and segments from the start, by age, by size, or both."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Objects of compaction tasks in every store (I10): a key is the task's that prepared it, or the sweep's; whichever came first."""
+"""Objects of compaction tasks in every store (I10): a key belongs to the task that prepared it or to the sweep, whichever came first."""
 
 import random
 from typing import Any

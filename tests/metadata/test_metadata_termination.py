@@ -45,7 +45,7 @@ async def test_batches_for_other_streams_in_the_object_are_taken(scene: Any, str
 
 
 async def test_what_was_stored_before_stays_a_duplicate(scene: Any, stream: Stream) -> None:
-    """Its producer did not hear of it; it may not be told that it is not stored."""
+    """Its producer lost the answer, so the answer must not be that the batch is not stored."""
     key = stream.partition(0)
     (producer,) = await scene.metadata.producers.allocate(1)
     named = await scene.metadata.producers.named(key, "p")
@@ -86,7 +86,7 @@ async def test_a_token_of_before_gets_its_first_result(scene: Any, stream: Strea
 
 
 async def test_commits_and_a_termination_at_once_agree_on_the_end(scene: Any, stream: Stream, peer: Metadata) -> None:
-    """I1, I2: what was accepted lies below the end that the termination found; nothing comes behind it."""
+    """I1, I2: every accepted batch lies below the end that the termination found; nothing follows the end."""
     key = stream.partition(0)
     await scene.commit(scene.batch(key, 1))
 

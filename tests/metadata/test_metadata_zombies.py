@@ -1,4 +1,4 @@
-"""Requests of zombies in every store: servers, workers and clients were replaced while their requests were under way, which arrive now.
+"""Requests of zombies in every store: requests of servers, workers and clients arrive after their senders were replaced.
 
 Promised (I8, I10, I12 to I14): none of them changes anything that anybody can see, in whatever order they arrive and however often. Each
 is refused, or answered as it was before.
@@ -33,7 +33,7 @@ Late = tuple[Request, tuple[type[BearlakeError], ...]]
 
 
 class Zombies:
-    """Who was replaced, and what is still under way of theirs."""
+    """The replaced processes, and their delayed requests."""
 
     def __init__(self, compaction: Compaction, peer: Metadata) -> None:
         self.compaction = compaction
@@ -130,7 +130,7 @@ class Zombies:
         assert [one.kind for one in (await to.log.commit(commit)).outcomes] == [OutcomeKind.FENCED]
 
     async def replace(self) -> None:
-        """Others take over, and do the work."""
+        """Successors take over and do the work."""
         peer, scene, key = self.peer, self.scene, self.key
         assert await lapse(peer, self.compaction.worker)
         worker = await scene.register(peer, "worker-1")
@@ -155,7 +155,7 @@ class Zombies:
         await by_name.create(peer, StreamSpec(name="bills", partition_count=2))
 
     async def visible(self) -> list[Any]:
-        """Whatever anybody can see."""
+        """The complete visible state."""
         peer, key = self.peer, self.key
         return [
             await peer.log.head(),

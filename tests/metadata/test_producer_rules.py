@@ -128,7 +128,7 @@ def test_what_becomes_of_a_named_batch_that_may_skip(
 def test_a_named_batch_is_not_stored_without_the_one_that_was_sent_before(
     known: Producer | None, sequence: int, after: int, expected: tuple[OutcomeKind, int]
 ) -> None:
-    """Otherwise the one before, sent again, would pass for a duplicate."""
+    """Otherwise a retry of the previous batch would count as a duplicate."""
     assert judge_named(known, 4, 4, sequence, after, is_in_step=False) == expected
 
 

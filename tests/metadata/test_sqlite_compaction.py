@@ -1,5 +1,5 @@
 # ruff: noqa: SLF001 - rows and steps of the file that no method shows
-"""What only the SQLite store has of compaction: upgrades of its file, crashes inside a swap, rows that must not be left behind."""
+"""Compaction in the SQLite store: upgrades of its file, crashes inside a swap, and no leftover rows."""
 
 import sqlite3
 from collections.abc import AsyncIterator

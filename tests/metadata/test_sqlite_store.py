@@ -1,5 +1,5 @@
 # ruff: noqa: SLF001 - rows and steps of the file that no method shows
-"""What only the SQLite store has: its file, its threads, crashes, other programs' layouts, and foreign errors that never leak."""
+"""The SQLite store: its file, its threads, crashes, layouts of other versions, and translation of all errors."""
 
 import asyncio
 import sqlite3
@@ -75,7 +75,7 @@ async def end_of(store: SqliteMetadata, opened: Opened) -> int:
 
 
 class Crash(BaseException):
-    """The process died here."""
+    """The process crashes here."""
 
 
 @pytest.mark.parametrize("step", ["write_commit", "check_server"])

@@ -1,4 +1,4 @@
-"""How often a follower looks at the file for commits of other processes."""
+"""How often a follower polls the file for commits of other processes."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The cloud store against a scripted HTTP server: what it sends, and what it makes of strange answers."""
+"""The cloud store against a scripted HTTP server: its requests, and its handling of unusual answers."""
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ Answer = Callable[[str, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[N
 
 
 class Server:
-    """Answers each request head with the next of `answers`, or the last one again; notes what arrived."""
+    """Answers each request head with the next of `answers`, or the last one again; records the requests."""
 
     def __init__(self) -> None:
         self.answers: list[Answer] = []

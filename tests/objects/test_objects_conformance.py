@@ -1,4 +1,4 @@
-"""What every object store does: one suite for all of them, bare and behind faults with retries."""
+"""The behaviour of every object store: one suite for all stores, bare and behind faults with retries."""
 
 import asyncio
 import contextlib

@@ -18,7 +18,7 @@ KEYS = "[default]\naws_access_key_id = {0}-id\naws_secret_access_key = {0}-secre
 
 
 class Recorder:
-    """An HTTP server that knows no object, and remembers who asked."""
+    """An HTTP server without objects that records the caller of each request."""
 
     def __init__(self) -> None:
         self.heads: list[str] = []

@@ -24,7 +24,7 @@ RunVirtual = Callable[[Any], Any]
 
 
 class CountingStore(MemoryObjectStore):
-    """Notes when puts were tried, in seconds of the event loop."""
+    """Records the times of put attempts, in seconds of the event loop."""
 
     def __init__(self) -> None:
         super().__init__(ManualClock())

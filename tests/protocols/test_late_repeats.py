@@ -1,4 +1,4 @@
-"""Requests that came to a server before their producer was forgotten, and were carried out afterwards: never stored a second time.
+"""Requests that arrived at a server before their producer expired and are executed afterwards are never stored twice.
 
 Each time one server has the request, and does not get on with it; a second server stores the client's next try, and the producer is
 forgotten. Then the first server goes on. It has heard of all that by then.
@@ -32,7 +32,7 @@ PLAIN, REPEATED = batch_of(b"plain"), batch_of(b"a", producer=1)
 
 
 async def forget(streams: Streams, other: Streams) -> None:
-    """All producers are forgotten, and the server has heard of it."""
+    """Expire all producers; the server has followed the expiry."""
     while await other.metadata.producers.expire(idle_ms=-1, limit=100):
         pass
     head = await other.metadata.log.head()
@@ -45,7 +45,7 @@ async def end(streams: Streams, name: str) -> int:
 
 
 async def store_and_forget(streams: Streams, other: Streams) -> None:
-    """The client's next try is stored by the other server."""
+    """Store the client's retry through the other server."""
     view = await other.catalog.find("t")
     ((verdict, _, _),) = await append(other, view, REPEATED)
     assert verdict == 0
@@ -53,7 +53,7 @@ async def store_and_forget(streams: Streams, other: Streams) -> None:
 
 
 class FullMemory:
-    """The write path of a server that has no room."""
+    """The write path of a server whose memory is used up."""
 
     def __init__(self, streams: Streams) -> None:
         # Not by records: requests that fill the memory would be written before the one that waits for it.
@@ -117,7 +117,7 @@ async def test_kafka_a_request_that_waited_unread(kafka_cluster: Make) -> None:
 
 
 async def test_kafka_a_request_that_waited_for_its_place(kafka_cluster: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The connection has as many requests under way as it may have."""
+    """The connection has its maximum of requests in progress."""
     node, other, client, _ = await pair_of(kafka_cluster, requests_in_flight_max=1)
     held: list[Any] = []
     paused_count = metrics.KAFKA_PAUSED.value
@@ -221,7 +221,7 @@ async def test_grpc_a_batch_that_waited_for_memory(grpc_cluster: MakeGrpc, is_st
 
 
 class HeldLog:
-    """Commits of one server, while they are held, arrive when they are let go."""
+    """Commits of one server, held back until the test releases them."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner

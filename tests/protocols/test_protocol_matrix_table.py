@@ -40,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def written(folder: Path) -> Mapping[str, list[Item]]:
-    """What each writer's stream `by-NAME` holds, all of which is in its table."""
+    """The records of each writer's stream `by-NAME`, all of which are in its table."""
     words = ("up", "--compaction", "--data-dir", folder / "data", "--no-tour")
     with started(*words, ready_file=folder / "writing.json") as server:
         freshness = {"table.freshness_ms": "1000"}

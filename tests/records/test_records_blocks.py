@@ -1,4 +1,4 @@
-"""Bare compressed blocks: what other libraries write is read and the reverse, and sizes are believed in neither direction."""
+"""Bare compressed blocks: interoperability with other libraries in both directions, and no trust in announced sizes."""
 
 import os
 import zlib

@@ -1,4 +1,4 @@
-"""The allocator's settings are taken where the C library has them, and nowhere break anything."""
+"""The allocator's settings apply where the C library supports them, and do no harm elsewhere."""
 
 import platform
 import subprocess

@@ -1,4 +1,4 @@
-"""Listeners: real ports before anything starts, clear words when an address cannot be had."""
+"""Listeners: ports are bound before anything starts, and an unusable address gives a clear error."""
 
 import socket
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Membership on the memory store, driven one heartbeat at a time: who is live, what fencing does, what failing stores do."""
+"""Membership on the memory store, driven one heartbeat at a time: liveness, fencing, and failing stores."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence

@@ -1,4 +1,4 @@
-"""Groups over the admin API: what one server asks another one, what it refuses, and which servers coordinate."""
+"""Groups over the admin API: requests between servers, refusals, and which servers coordinate."""
 
 import asyncio
 from collections.abc import AsyncIterator

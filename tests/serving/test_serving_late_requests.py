@@ -1,4 +1,4 @@
-"""Requests about groups that their server gave up, and that arrive after later ones, whichever way those came."""
+"""Abandoned requests about groups that arrive after later requests, by whichever route those came."""
 
 import asyncio
 import json
@@ -187,7 +187,7 @@ class Longest(random.Random):
 
 
 class Outpaced(GroupClient):
-    """Its requests always come after others."""
+    """Its requests always arrive after other requests."""
 
     sent_count = 0
 

@@ -1,4 +1,4 @@
-"""The pool of receive buffers: reuse, the bound on larger ones, and the line of those who wait."""
+"""The pool of receive buffers: reuse, the limit of larger buffers, and the queue of waiters."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Who may do what in the schema registry: every call asks, and lists hold what the caller may know of."""
+"""Access control in the schema registry: every call is checked, and lists contain only what the caller may see."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 

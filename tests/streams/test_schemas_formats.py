@@ -1,4 +1,4 @@
-"""Schemas as texts: what is a schema, one spelling for what is the same, and comparing as a property."""
+"""Schema texts: validity, canonical form, and comparison as a property."""
 # ruff: noqa: E501 - texts of schemas
 
 import json

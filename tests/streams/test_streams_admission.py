@@ -1,4 +1,4 @@
-"""What may enter a stream: sizes, timestamps, whole records, keys."""
+"""Admission of batches: sizes, timestamps, complete records, keys."""
 
 import pytest
 

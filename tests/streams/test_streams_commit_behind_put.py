@@ -1,4 +1,4 @@
-"""The commit on the put's thread: order, and what is true when one of the two fails or is late."""
+"""The commit on the put's thread: order, and the outcome if the put or the commit fails or is late."""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Stream configs: what is checked, and how the table's are read."""
+"""Stream configs: validation, and the table's configs."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A cgroup of its own for each node: kubelets remove the cgroups of pods that they do not know.
+"""One cgroup for each node: kubelets remove the cgroups of pods that they do not know.
 
 Version 1 ("cgroup": a directory per controller), version 2 ("cgroup2"), and machines that mount both.
 """

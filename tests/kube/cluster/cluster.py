@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A real Kubernetes cluster for tests, without Docker, systemd or an image registry.
 
-    cluster.py check               say what this machine lacks for a cluster, if anything
+    cluster.py check               list what this machine lacks for a cluster
     cluster.py build               install what Debian has (as root), compile the programs (needs Go) and pack the add-on images
     cluster.py up [--nodes N]      start; returns when every node is Ready and the add-ons are available
     cluster.py images              build the product's images, and those that stand in for others', and put them into every node

@@ -1,4 +1,4 @@
-"""Running programs and waiting for what they do; every failure ends the script with what was said."""
+"""Runs programs and waits for their effects; every failure ends the script with the program's output."""
 
 import collections.abc
 import json
@@ -14,7 +14,7 @@ RUN_S = 3600.0
 
 
 def run(*command: str, cwd: Path | None = None, env: dict[str, str] | None = None, seconds: float = RUN_S) -> None:
-    """Run a command; show what it said only when it fails."""
+    """Run a command; show its output only if it fails."""
     try:
         done = subprocess.run(
             command,
@@ -47,7 +47,7 @@ def kubectl(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[
 
 
 def wait(what: str, is_true: collections.abc.Callable[[], object], seconds: float = 180) -> None:
-    """Wait until it is so."""
+    """Wait until the condition holds."""
     deadline = time.monotonic() + seconds
     while not is_true():
         if time.monotonic() > deadline:

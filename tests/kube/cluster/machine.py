@@ -1,4 +1,4 @@
-"""What a machine must have and allow for the cluster, and how Debian provides it."""
+"""What the cluster needs from a machine, and the Debian packages that provide it."""
 
 import os
 import re
@@ -39,7 +39,7 @@ def install() -> None:
 
 
 def check() -> None:
-    """Exit, saying everything that stands in the way of a cluster here; nothing is changed."""
+    """Exit with a list of everything that prevents a cluster on this machine; changes nothing."""
     obstacles = _obstacles()
     if missing := _missing():
         obstacles.append(f"Debian's packages {' '.join(missing)} are missing")

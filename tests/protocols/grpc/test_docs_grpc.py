@@ -1,4 +1,4 @@
-"""The examples of docs/grpc.md do what they say, against a `bearlake up`; its tables name what there is."""
+"""The examples of docs/grpc.md do what they say, against a `bearlake up`; its tables are complete."""
 
 import contextlib
 import io
@@ -100,7 +100,7 @@ def test_grpcurl_runs_the_lines(server: ServerProcess, grpcurl: Path) -> None:
 
 
 def test_the_lines_of_the_first_example_run(server: ServerProcess, grpcurl: Path) -> None:
-    """curl, grpcurl, Python: what the first writes, the last reads."""
+    """curl and grpcurl write records, and Python reads them."""
     curl = shutil.which("curl")
     if curl is None:
         pytest.skip("curl is not installed")

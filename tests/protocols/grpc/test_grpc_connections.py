@@ -1,4 +1,4 @@
-"""Connections and calls that are silent, idle or old: what the server does with them, and that calls do not fail for it."""
+"""Connections and calls that are silent, idle or old: how the server handles them without failing calls."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""The .proto file explains everything that it has: every service, method, message, field, enum and value has a comment."""
+"""The .proto file documents everything: every service, method, message, field, enum and value has a comment."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +27,7 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> FileDescriptorProto:
 
 
 def places(file: FileDescriptorProto) -> Iterator[tuple[tuple[int, ...], str]]:
-    """(path, name) of all that needs a comment. Synthetic oneofs, those of optional fields, are not in the text."""
+    """(path, name) of every element that needs a comment. Synthetic oneofs, those of optional fields, are not in the text."""
     for at, message in enumerate(file.message_type):
         assert not message.nested_type or all(item.options.map_entry for item in message.nested_type)
         yield (MESSAGE, at), message.name

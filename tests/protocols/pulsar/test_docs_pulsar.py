@@ -1,4 +1,4 @@
-"""The lines of docs/pulsar.md do what they say; with Kafka's client, each reads what the other wrote."""
+"""The commands of docs/pulsar.md work as described; Kafka's and Pulsar's clients read each other's records."""
 
 import contextlib
 import io

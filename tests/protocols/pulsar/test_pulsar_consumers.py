@@ -1,4 +1,4 @@
-"""Consumers by raw frames: what the commands say. What subscriptions do is tested where they are (`tests/streams`)."""
+"""Consumers through raw frames: the commands. `tests/streams` tests the behaviour of subscriptions."""
 
 import asyncio
 from typing import Any

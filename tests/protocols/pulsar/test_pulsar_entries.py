@@ -1,4 +1,4 @@
-"""Pulsar entries through the stored form: nothing of a message is lost, and other protocols see what they would expect."""
+"""Pulsar entries in their stored form: a message loses nothing, and other protocols see the expected records."""
 
 from dataclasses import replace
 

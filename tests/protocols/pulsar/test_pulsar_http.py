@@ -1,4 +1,4 @@
-"""Pulsar's HTTP API: what clients and `pulsar-admin` ask, and in which words it is refused."""
+"""Pulsar's HTTP API: the requests of clients and `pulsar-admin`, and the text of refusals."""
 
 import asyncio
 import io

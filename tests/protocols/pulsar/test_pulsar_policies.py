@@ -1,4 +1,4 @@
-"""Policies by the admin API: those of topics are the stream's own; namespaces show what holds by default; the rest says why not."""
+"""Policies in the admin API: those of topics are stream configs, those of namespaces are defaults, others are refused with a reason."""
 
 import json
 

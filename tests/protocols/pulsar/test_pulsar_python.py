@@ -91,7 +91,7 @@ def values_of(count: int, start: int = 0) -> list[bytes]:
 
 
 def has_no_more(consumer: Any) -> bool:
-    """Whether nothing comes: what was to come would have been sent already."""
+    """Whether no message arrives; a pending message would have been sent by now."""
     try:
         consumer.receive(200)
     except pulsar_client.Timeout:

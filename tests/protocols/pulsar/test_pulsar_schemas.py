@@ -1,4 +1,4 @@
-"""Schemas of topics, by the unmodified Python client and by frames; what both leave in the registry."""
+"""Schemas of topics through the unmodified Python client and raw frames, and their versions in the registry."""
 
 import asyncio
 import json
@@ -189,7 +189,7 @@ async def test_a_key_value_schema_that_is_broken_is_refused(pulsar: PulsarNode, 
 
 
 async def test_the_root_message_of_a_native_protobuf_schema_stays(pulsar: PulsarNode) -> None:
-    """Pulsar compares nothing else of them: `ProtobufNativeSchemaCompatibilityCheck`."""
+    """Pulsar compares only this: `ProtobufNativeSchemaCompatibilityCheck`."""
     client = await pulsar.client()
     described = [
         json.dumps({"rootMessageTypeName": root, "fileDescriptorSet": descriptor}).encode()

@@ -1,4 +1,4 @@
-"""Terminated topics: what producers and consumers hear, and the admin API's routes."""
+"""Terminated topics: notifications to producers and consumers, and the admin API's routes."""
 
 import asyncio
 from collections.abc import Callable
@@ -63,7 +63,7 @@ async def test_routes_of_termination_need_their_kind_of_topic(call: Call) -> Non
 async def test_a_producer_that_sends_is_closed_and_not_opened_again_by_any_server(
     pulsar_cluster: Make, session: aiohttp.ClientSession
 ) -> None:
-    """As Pulsar does. An error instead of a receipt makes clients cut the connection, with everybody on it."""
+    """As Pulsar does. An error instead of a receipt makes clients cut the connection with all its producers and consumers."""
     cluster = await pulsar_cluster(2)
     await cluster[0].create("t")
     client = await filled(cluster[0], "t", 2)

@@ -38,7 +38,7 @@ async def posted(session: aiohttp.ClientSession, url: str, text: str) -> tuple[i
 
 
 async def answers_until(session: aiohttp.ClientSession, url: str, asking: "asyncio.Task[Any]") -> int:
-    """How many requests of others were answered while that one was."""
+    """Number of other clients' requests answered during this request."""
     count = 0
     while not asking.done():
         async with session.get(url, timeout=TIMEOUT) as answer:

@@ -31,7 +31,7 @@ class Java:
         self._command = ["java", "-cp", f"{jars}/*", str(SOURCES / "RegistryClient.java"), url]
 
     async def run(self, *arguments: str) -> dict[str, str]:
-        """What it prints, by name."""
+        """Its output, by name."""
         done = await asyncio.to_thread(
             subprocess.run, [*self._command, *arguments], capture_output=True, timeout=RUN_TIMEOUT_S, check=False
         )

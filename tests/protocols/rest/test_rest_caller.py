@@ -1,4 +1,4 @@
-"""Who calls: the name in a client's certificate, which the registry and REST ask the authorizer about."""
+"""The caller: the name in a client's certificate, which the registry and REST pass to the authorizer."""
 
 import asyncio
 import ssl

@@ -1,4 +1,4 @@
-"""Consumer instances of the v2 API: groups of their own and with others, positions, commits, and their end."""
+"""Consumer instances of the v2 API: groups of their own and shared groups, positions, commits, and expiry."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""Servers that drain, die, have too much to do or cannot be verified, beside a consumer instance that clients reach through others."""
+"""Servers that drain, crash, are overloaded or cannot be verified, while clients reach a consumer instance through other servers."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Producing by the v2 API, and what it says of topics; what is written is read back at the waist."""
+"""Producing and topics in the v2 API; the test reads written records without a protocol."""
 
 import base64
 import gzip

@@ -1,4 +1,4 @@
-"""/v1/stream: what the conformance suite does not ask for. Other protocols' records, partitions, Last-Event-ID, many servers."""
+"""/v1/stream beyond the conformance suite: other protocols' records, partitions, Last-Event-ID, several servers."""
 
 import asyncio
 import json

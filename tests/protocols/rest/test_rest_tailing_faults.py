@@ -1,4 +1,4 @@
-"""Exactly once at /v1/stream: servers die, the metadata store fails and loses replies, and what was answered is there once, in order."""
+"""Exactly once at /v1/stream: servers crash, the metadata store fails or loses replies, and each acknowledged record is stored once."""
 
 import asyncio
 import random
@@ -17,7 +17,7 @@ COUNT = 30
 
 
 async def until_done(servers: list[RestNode], path: str, value: int, headers: dict[str, str]) -> Answer:
-    """Post to one server after the other until one says that it is done."""
+    """Post to one server after the other until one succeeds."""
     for turn in range(TRY_COUNT):
         try:
             answer = await servers[turn % len(servers)].post(path, b"[%d]" % value, headers=JSON | headers)

@@ -1,4 +1,4 @@
-"""Forks over /v1/stream: what the conformance suite does not ask for. Other protocols, many servers, trimmed and deleted sources."""
+"""Forks over /v1/stream beyond the conformance suite: other protocols, several servers, trimmed and deleted sources."""
 
 import asyncio
 from typing import Any

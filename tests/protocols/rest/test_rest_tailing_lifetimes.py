@@ -1,4 +1,4 @@
-"""Stream-TTL and Stream-Expires-At: what ends a stream, what renews it, by the store's time."""
+"""Stream-TTL and Stream-Expires-At: when a stream expires and what renews it, by the store's clock."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -22,7 +22,7 @@ TEXT = {"Content-Type": "text/plain"}
 
 
 class Server:
-    """A server's waist, and the ends of its streams."""
+    """A server's streams and their lifetimes."""
 
     def __init__(self, streams: Streams) -> None:
         self.streams = streams
@@ -32,7 +32,7 @@ class Server:
         return await self.streams.catalog.create(name, 1, {key.replace("_", "."): one for key, one in configs.items()})
 
     async def status(self, name: str) -> int:
-        """What a request would be answered with now."""
+        """The current answer to a request."""
         try:
             await self.lives.check(await self.streams.catalog.find(name))
         except Problem as problem:
@@ -40,13 +40,13 @@ class Server:
         return 200
 
     async def use(self, name: str) -> str:
-        """A read or write; the time that the config then says."""
+        """Read or write; returns the time of the last use in the config."""
         await self.lives.use(await self.streams.catalog.find(name))
         return (await self.streams.metadata.streams.get(name)).configs.get("http.used.at", "")
 
 
 class Scene:
-    """Servers on one store whose time is moved by hand, each with a clock that is wrong by another hour."""
+    """Servers on one store whose clock the test advances; each server's own clock is wrong by a different number of hours."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()

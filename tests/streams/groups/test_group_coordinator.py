@@ -1,4 +1,4 @@
-"""Coordination through leases: who owns a group, what survives its owner, what a fenced owner may not do."""
+"""Coordination through leases: ownership, recovery after the owner's crash, and limits of a fenced owner."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Malformed input raises Corrupt, with the field and the position, and nothing else; it allocates next to nothing."""
+"""Malformed input raises Corrupt, with the field and the position, and nothing else; it allocates almost nothing."""
 
 import random
 import tracemalloc
@@ -174,7 +174,7 @@ def mutated(valid, rng):
 
 
 def decode_or_corrupt(one, frame):
-    """A frame either is refused or stands for a message, which then survives a round trip."""
+    """A frame either is refused or decodes to a message that survives a round trip."""
     try:
         message = one.decode(memoryview(frame))
     except Corrupt:

@@ -1,4 +1,4 @@
-"""The notation: what it says, and that its mistakes are found."""
+"""The schema notation: its meaning, and detection of mistakes."""
 
 import subprocess
 import sys

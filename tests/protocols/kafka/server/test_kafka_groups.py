@@ -1,4 +1,4 @@
-"""Consumer groups over the wire: membership, offsets, administration, and the death of their coordinator."""
+"""Consumer groups over the wire: membership, offsets, administration, and a crash of their coordinator."""
 
 import asyncio
 import struct

@@ -38,7 +38,7 @@ def header(key, version, size=8):
 
 
 async def is_well(kafka):
-    """A client that behaves is served."""
+    """A well-behaved client is served."""
     client = await kafka.client()
     answer = await client.ask(m.MetadataRequest(topics=[]), 12)
     return bool(answer.brokers)
@@ -328,7 +328,7 @@ async def test_a_client_that_floods_is_not_read_beyond_its_requests_in_flight(ka
 
 
 class StalledStore(MemoryObjectStore):
-    """Puts wait until they are let go."""
+    """Puts wait until the test releases them."""
 
     def __init__(self):
         super().__init__()

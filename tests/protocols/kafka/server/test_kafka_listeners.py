@@ -1,4 +1,4 @@
-"""Where clients are sent: listeners with addresses of their own, TLS, zones. KIP-103 (listeners), KIP-516."""
+"""Which addresses clients get: listeners with their own addresses, TLS, zones. KIP-103 (listeners), KIP-516."""
 
 import asyncio
 import ssl

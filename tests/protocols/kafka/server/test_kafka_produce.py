@@ -1,4 +1,4 @@
-"""Produce: what is refused and how, acks, timestamps, idempotence across servers. KIP-98, KIP-467, KIP-516."""
+"""Produce: refusals, acks, timestamps, idempotence across servers. KIP-98, KIP-467, KIP-516."""
 
 import struct
 

@@ -1,4 +1,4 @@
-"""Produce requests that arrive in one piece: answered in order, each as if it had come alone."""
+"""Produce requests that arrive in one piece: each is answered in order, as if it had arrived alone."""
 
 import pytest
 
