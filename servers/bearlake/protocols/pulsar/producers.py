@@ -26,11 +26,7 @@ from bearlake.protocols.pulsar import commands, entries, framing
 from bearlake.protocols.pulsar.entries import Buffer, StoredEntry
 from bearlake.protocols.pulsar.errors import Refused
 from bearlake.protocols.pulsar.framing import BadChecksum
-from bearlake.protocols.pulsar.proto.commands_pb2 import (
-    CommandProducer,
-    CommandSend,
-    ServerError,
-)
+from bearlake.protocols.pulsar.proto.commands_pb2 import CommandProducer, CommandSend, ServerError
 from bearlake.protocols.pulsar.sends import Sends
 from bearlake.protocols.pulsar.settings import PulsarSettings
 from bearlake.protocols.pulsar.topics import Topic
@@ -128,6 +124,9 @@ class Client(Protocol):
 
     def start(self, work: Coroutine[None, None, None]) -> Any:  # Any: the result is not used
         """Run a request's coroutine; it is cancelled when the client disconnects."""
+
+    def failed(self, error: Exception) -> None:
+        """Close the connection because of a bug."""
 
 
 class Producer:

@@ -71,4 +71,8 @@ class Endings:
         for one in waiting:
             if one.partition in bounds:
                 end_at = partial(one.ends_at, bounds[one.partition].end)
-                contained(log, "end a subscription", end_at, lambda _, one=one: one.close(Closed.FAILED))
+                contained(log, "end a subscription", end_at, partial(_give_up, one))
+
+
+def _give_up(subscription: Subscription, _: Exception) -> None:
+    subscription.close(Closed.FAILED)
