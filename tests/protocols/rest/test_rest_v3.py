@@ -203,3 +203,25 @@ async def test_groups_and_their_lag_are_told(rest: RestNode) -> None:
     assert [one["consumer_id"] for one in own] == [one["consumer_id"] for one in members]
     assert own[0]["lag"] == 0
     assert (await rest.get(f"{groups}/none")).status == 404
+
+
+class CountingDecoder(json.JSONDecoder):
+    """A decoder that counts its calls."""
+
+    count = 0
+
+    def raw_decode(self, s: str, idx: int = 0) -> tuple[Any, int]:
+        self.count += 1
+        return super().raw_decode(s, idx)
+
+
+def test_an_object_in_many_pieces_is_parsed_once() -> None:
+    objects, decoder = Objects(1_000_000), CountingDecoder()
+    objects._decoder = decoder
+    value = {"a": [{"b": f'}}"{at}\\'} for at in range(500)]}
+    body = json.dumps(value).encode()
+    found = [one for at in range(0, len(body), 7) for one in objects.feed(body[at : at + 7])]
+    objects.end()
+
+    assert found == [value]
+    assert decoder.count == 1

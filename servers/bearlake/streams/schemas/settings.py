@@ -38,7 +38,7 @@ class SchemasSettings:
 
     A megabyte of Protobuf takes three seconds."""
     compile_memory_bytes_max: int = 256 * 1024 * 1024
-    """Memory that a schema may need to be compiled or compared, beside the helper's; one that needs more is invalid."""
+    """Memory that a schema or the values of a request may need in a child process, beside the helper's; what needs more is refused."""
     request_time_ms_max: int = 30_000
     """Processor time that one request may need in all for its schemas, its values and the comparisons with earlier versions.
 

@@ -8,6 +8,7 @@ Keys and values: see `parts.py`. Source: Confluent, "REST Proxy API Reference v3
 
 import codecs
 import json
+import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -20,6 +21,10 @@ from bearlake.serving.http.models import Misfit
 _SPACE = " \t\r\n"
 _CUT_LENGTH_MAX = 12
 """Largest distance to the end of the input at which a decoder error may just mean truncation (a number, a word, an escape)."""
+
+
+_MARK = re.compile(r'\\.|["{}\[\]]', re.DOTALL)
+"""An escape, a quotation mark or a bracket."""
 
 
 class Wanted(NamedTuple):
@@ -40,14 +45,16 @@ class Objects:
         self._utf8 = codecs.getincrementaldecoder("utf-8")()
         self._decoder = json.JSONDecoder(parse_constant=_refuse)
         self._text = ""
+        self._brackets = _Brackets()
 
     def feed(self, piece: bytes) -> Iterator[Any]:
         """Yield the values completed by this piece (Any: JSON). Raises `Problem` (400), `TooLarge`."""
         try:
-            self._text += self._utf8.decode(piece)
+            text = self._utf8.decode(piece)
         except UnicodeDecodeError as error:
             raise Problem(400, 400, f"Malformed JSON: {error}") from error
-        if b"}" in piece:
+        self._text += text
+        if self._brackets.close(text):
             yield from self._whole()
         if len(self._text) > self._bytes_max:
             raise TooLarge("record", len(self._text), self._bytes_max)
@@ -76,6 +83,33 @@ class Objects:
                 yield value
         finally:
             self._text = text[at:]
+
+
+class _Brackets:
+    """Says when an object may be complete, so that a long object is not parsed again with each piece."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._is_text = False
+        self._rest = ""
+
+    def close(self, piece: str) -> bool:
+        """Whether a bracket of this piece closes an outermost object or list, or one that was not open."""
+        text = self._rest + piece
+        is_closed, end = False, 0
+        for found in _MARK.finditer(text):
+            mark, end = found[0], found.end()
+            if mark == '"':
+                self._is_text = not self._is_text
+            elif self._is_text:
+                continue
+            elif mark in "{[":
+                self._depth += 1
+            elif mark in "}]":
+                self._depth = max(0, self._depth - 1)
+                is_closed = is_closed or self._depth == 0
+        self._rest = "\\" if text.endswith("\\") and end < len(text) else ""
+        return is_closed
 
 
 def wanted(item: Any, now_ms: int) -> Wanted:
