@@ -2,9 +2,15 @@
 
 import signal
 
+from hypothesis import HealthCheck, settings
+
 # A shell starts what runs in its background with interrupts ignored, and children inherit that: tests of Ctrl-C would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Hypothesis would fail a test whose example takes 200 ms of wall-clock time, as it may on a busy machine.
+settings.register_profile("any speed", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any speed")
 
 pytest_plugins = [
     "fixtures.certificates",

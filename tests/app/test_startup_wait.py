@@ -136,6 +136,16 @@ async def test_it_gives_up_at_the_end_of_the_start_and_says_what_for() -> None:
 
 
 @virtual_time
+async def test_a_first_attempt_that_takes_all_the_time_says_what_for_too() -> None:
+    async def slow() -> None:
+        await asyncio.sleep(2)
+        raise Unavailable("not yet")
+
+    with pytest.raises(Unavailable, match=r"the store .*x://me:\*\*\*@y .*1000 ms.*not yet"):
+        await patience(1_000).until_there("the store", "x://me:secret@y", slow)
+
+
+@virtual_time
 async def test_two_stores_share_the_time_of_one_start() -> None:
     loop = asyncio.get_running_loop()
     patient = patience(8_000)

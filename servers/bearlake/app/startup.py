@@ -62,7 +62,8 @@ class Startup:
                 pause_s = self._pause_s(attempt)
                 is_over = asyncio.get_running_loop().time() + pause_s > self._end_s
                 if is_over or isinstance(error.__cause__, ssl.SSLCertVerificationError):
-                    raise _given_up(what, shown, attempt, self._wait_ms, error) from error
+                    has_waited = attempt > 0 or (is_over and self._wait_ms > 0)
+                    raise _given_up(what, shown, has_waited, self._wait_ms, error) from error
                 level = logging.DEBUG if self.waiting_for == what else logging.WARNING
                 extra = {"what": what, "place": shown, "wait_ms": self._wait_ms, "error": str(error)}
                 log.log(level, "a store does not answer; retrying", extra=extra)
@@ -93,8 +94,8 @@ class Startup:
             await asyncio.gather(working, stopped, return_exceptions=True)
 
 
-def _given_up(what: str, place: str, attempt: int, wait_ms: int, error: Unavailable) -> Unavailable:
-    if not attempt:
+def _given_up(what: str, place: str, has_waited: bool, wait_ms: int, error: Unavailable) -> Unavailable:
+    if not has_waited:
         return error
     return Unavailable(f"{what} at {place} did not answer within {wait_ms} ms of the start: {error}")
 

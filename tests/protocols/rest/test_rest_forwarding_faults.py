@@ -26,7 +26,7 @@ async def test_a_server_that_drains_has_instances_made_by_others_and_ends_its_ow
     name = client.base.rpartition("/")[2]
     await client.subscribe("t")
     values(await client.poll())
-    draining = asyncio.create_task(one.server.drain(20_000))
+    draining = asyncio.create_task(one.server.drain(600_000))
     await until(lambda: one.server._guard.is_draining)  # noqa: SLF001 - clients are told later
     client.rest = Balancer([two, three])
     kept = await client.rest.get(f"{client.base}/assignments")
@@ -54,7 +54,7 @@ async def test_a_server_that_has_drained_has_no_instance_any_more(rest_servers: 
     client = await Client.create(one)
     await one.member.drain()
     await two.member.refresh()
-    await one.server.drain(20_000)
+    await one.server.drain(600_000)
     await one.server.close()
 
     assert told(await two.get(f"{client.base.replace(one.url, two.url)}/records")) == (404, 40403)
@@ -76,7 +76,7 @@ async def test_a_server_with_too_much_to_do_is_not_taken_for_one_without_the_ins
 async def test_the_last_server_makes_no_instance_while_it_drains(rest_servers: MakeServers) -> None:
     nodes = await rest_servers(2, drain_idle_ms=10_000)
     clients = [await Client.create(node) for node in nodes]
-    draining = [asyncio.create_task(node.server.drain(20_000)) for node in nodes]
+    draining = [asyncio.create_task(node.server.drain(600_000)) for node in nodes]
     await until(lambda: all(node.server._guard.is_draining for node in nodes))  # noqa: SLF001
     answers = [await node.post("/consumers/g", {"name": "one"}) for node in nodes]
     for client in clients:

@@ -381,7 +381,7 @@ async def test_v3_names_subjects_by_strategy(scene: Scene) -> None:
         ({"type": "BINARY", "schema": "x", "data": "YQ=="}, 400, "value.schema"),
         ({"type": "XML", "data": 1}, 422, "AVRO"),
         ({"schema": '"int"', "data": 1}, 400, "value.type"),
-        ({"type": "AVRO", "schema": '"int"', "schema_id": 1, "data": 1}, 400, "subject_name_strategy"),
+        ({"type": "AVRO", "schema": '"int"', "schema_id": 1, "data": 1}, 400, "schema_id"),
         ({"type": "AVRO", "schema": 7, "data": 1}, 400, "value.schema"),
         ({"schema_id": 0, "data": 1}, 400, "schema_id"),
         ({"schema_version": "first", "data": 1}, 400, "schema_version"),
