@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _LIST_PAGE_COUNT = 1000  # the most that one S3 request returns
 _DELETE_COUNT_MAX = 1000  # the most that one S3 request accepts
-_BUFFERS_PATIENCE_S = 0.05  # the attempt is decided, so a late read of the buffers by the client is harmless
+_BUFFERS_WAIT_S = 0.05  # the attempt is decided, so a late read of the buffers by the client is harmless
 _GRACE_MS = 1000  # the HTTP client's own deadline comes first; ours also covers lookups of credentials
 _NO_RETRIES: "RetryConfig" = {"max_retries": 0, "retry_timeout": timedelta(seconds=60)}
 
@@ -69,7 +69,7 @@ class CloudObjectStore(ObjectStore):
             is_decided = has_answer(error)
             raise translate(error, key, absent_is_unavailable=True) from error
         finally:
-            await body.returned(patience_s=_BUFFERS_PATIENCE_S if is_decided else math.inf)
+            await body.returned(wait_s=_BUFFERS_WAIT_S if is_decided else math.inf)
 
     @override
     async def read(self, key: str, ranges: Sequence[ByteRange]) -> Sequence[memoryview]:

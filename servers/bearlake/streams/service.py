@@ -1,4 +1,4 @@
-"""The waist: the only interface between protocol servers and storage. Protocol servers call nothing below it.
+"""The stream service: the only interface between protocol servers and storage. Protocol servers call nothing below it.
 
 Each server process has one `Streams`. Calls that name a stream carry the caller's `Principal`; all authorization checks go through here.
 
@@ -55,7 +55,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamsSettings:
-    """Settings of the waist and of what it is made of."""
+    """Settings of the stream service and of what it is made of."""
 
     writer: WriterSettings = field(default_factory=WriterSettings)
     """When records are flushed, and how much may wait."""
@@ -80,7 +80,7 @@ class StreamsSettings:
 
 
 class Streams:
-    """The waist of one server process. Use it from the event loop's thread only."""
+    """The stream service of one server process. Use it from the event loop's thread only."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Streams:
         on_unknown: Callable[[], None] | None = None,
         tenure: Tenure | None = None,
     ) -> None:
-        """Wire up the parts of the waist; `start` loads them.
+        """Wire up the parts of the stream service; `start` loads them.
 
         `server`: the registration that fences this process's writes. `on_fenced` runs once when the server loses its registration.
         `on_unknown` (default: `on_fenced`) runs instead when the outcome of a write stays unknown: the process must stop and re-register.

@@ -1,4 +1,4 @@
-"""Producing by the v2 API, and what it says of topics; what is written is read back at the waist."""
+"""Producing by the v2 API, and what it says of topics; what is written is read back from the stream service."""
 
 import base64
 import gzip

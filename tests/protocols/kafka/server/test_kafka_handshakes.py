@@ -136,7 +136,7 @@ async def test_a_check_that_fails_closes_its_connection_and_no_other(kafka_clust
 
     monkeypatch.setattr(type(broken), "check", check)
     node.server.connections._check_s = 0.001
-    checks = asyncio.create_task(node.server.connections.check_for_ever())
+    checks = asyncio.create_task(node.server.connections.check_periodically())
     with caplog.at_level(logging.CRITICAL, "bearlake.serving.connections"):
         assert await bad.is_closed()
         await until(lambda: len(checked) > 3)

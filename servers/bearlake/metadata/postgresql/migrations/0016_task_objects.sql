@@ -1,4 +1,4 @@
--- Keys of objects that tasks wrote: registered to an open task, or forbidden by the orphan sweep. Rules: metadata/task_rules.py.
+-- Keys of objects that tasks wrote: registered to an open task, or forbidden by the orphan sweep. Rules: metadata/task_object_rules.py.
 -- One row per key, so that the primary key decides between `prepare` and `forbid`: each inserts its rows by key, and whoever meets a row
 -- of a transaction that is under way waits for its end. Rows of a task change only while its row in bearlake.task is locked.
 

@@ -1,4 +1,4 @@
--- Keys of objects that tasks wrote: registered to an open task, or forbidden by the orphan sweep. See metadata/task_rules.py.
+-- Keys of objects that tasks wrote: registered to an open task, or forbidden by the orphan sweep. See metadata/task_object_rules.py.
 
 -- Claims are numbered in the order in which they are given.
 ALTER TABLE store ADD COLUMN last_claim_number INTEGER NOT NULL DEFAULT 0;

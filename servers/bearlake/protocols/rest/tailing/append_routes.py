@@ -93,7 +93,7 @@ class AppendRoutes:
             raise Problem(400, 400, "the body is empty")
         if body and "Content-Type" not in request.headers:
             raise Problem(400, 400, "Content-Type: expected that of the stream")
-        return await self._appending.undisturbed(self._append(request, view, index, body, claim, seen))
+        return await self._appending.shielded(self._append(request, view, index, body, claim, seen))
 
     # -- internal ------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from bearlake.protocols.rest import problems
 from bearlake.protocols.rest.embedded import Embedded
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.v3.parts import TYPE_NAMES, Part
-from bearlake.protocols.rest.v3.record_stream import Wanted
+from bearlake.protocols.rest.v3.record_stream import ProduceItem
 from bearlake.records.codec import Record
 from bearlake.streams.principal import Principal
 from bearlake.streams.schemas.payloads import Choice, Writer
@@ -30,7 +30,7 @@ class Composer:
         self._topic = topic
         self._writers: dict[tuple[str, Choice], Writer | Problem] = {}
 
-    async def composed(self, wanted: Wanted, size_bytes: int) -> Composed:
+    async def composed(self, wanted: ProduceItem, size_bytes: int) -> Composed:
         """Build a record; `size_bytes` is the approximate size of everything that arrived together. Raises `Problem`."""
         key, key_shown = await self._part(wanted.key, "key", size_bytes)
         value, value_shown = await self._part(wanted.value, "value", size_bytes)

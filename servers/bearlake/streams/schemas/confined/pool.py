@@ -59,8 +59,8 @@ class Pool:
         )
         self._threads = ThreadPoolExecutor(settings.compile_count_max, thread_name_prefix="schema-helper")
         self._requests: set[Future[tuple[int, bytes]]] = set()
-        self._helpers: set[_Helper] = set()
-        self._idle: list[_Helper] = []
+        self._helpers: set[_ParserProcess] = set()
+        self._idle: list[_ParserProcess] = []
         self._is_closed = False
         metrics.REGISTRY_COMPILES.set_function(lambda: len(self._requests))
         metrics.REGISTRY_COMPILES_MAX.set(self._request_count_max)
@@ -182,9 +182,9 @@ class Pool:
         metrics.REGISTRY_COMPILE_FAILURES.labels("helper").inc()
         raise Unavailable("the process that compiles schemas ended early") from failure
 
-    def _started(self) -> "_Helper":
+    def _started(self) -> "_ParserProcess":
         try:
-            one = _Helper(self._limits)
+            one = _ParserProcess(self._limits)
         except OSError as error:
             metrics.REGISTRY_COMPILE_FAILURES.labels("helper").inc()
             raise Unavailable(f"the process that compiles schemas cannot be started: {error.strerror}") from error
@@ -193,7 +193,7 @@ class Pool:
             one.kill()
         return one
 
-    def _end(self, one: "_Helper") -> None:
+    def _end(self, one: "_ParserProcess") -> None:
         self._helpers.discard(one)
         one.close()
 
@@ -202,7 +202,7 @@ def _written(answer: Any) -> bytes | Unfit | None:  # Any: JSON, see `work`
     return Unfit(*answer) if isinstance(answer, list) else None if answer is None else base64.b64decode(answer)
 
 
-class _Helper:
+class _ParserProcess:
     """A helper process."""
 
     def __init__(self, limits: Limits) -> None:
