@@ -28,7 +28,7 @@ from typing_extensions import override
 from bearlake.errors import AlreadyExists, NotFound, Unavailable, Unsupported
 from bearlake.objects import Buffer, ByteRange, ObjectInfo, ObjectStore, cloud_credentials
 from bearlake.objects.cloud_bodies import lend
-from bearlake.objects.cloud_errors import has_answer, is_beyond_end, is_settled_conflict, translate
+from bearlake.objects.cloud_errors import has_answer, is_beyond_end, is_final_conflict, translate
 from bearlake.objects.cloud_settings import CloudSettings
 from bearlake.objects.keys import check_key, check_prefix
 from bearlake.objects.ranges import Span, check_within, coalesce, scatter
@@ -130,7 +130,7 @@ class CloudObjectStore(ObjectStore):
         S3 answers 409 if another request for the key was in progress, and then possibly neither was stored; obstore reports it like 412.
         Source: Amazon S3 API, PutObject, ConditionalRequestConflict.
         """
-        if is_settled_conflict(conflict):
+        if is_final_conflict(conflict):
             return
         try:
             await self.size(key)

@@ -117,7 +117,9 @@ class Streams:
         segments = SegmentIndex(settings.history.piece_count_max)
         self.seen = Seen(metadata.log)
         """The newest log position that this server knows. Protocol servers record it when a request arrives, for `AppendCall.seen`."""
-        self._follower = Follower(metadata.log, self._tail, segments, self.catalog, settings.follower, self.seen.heard)
+        self._follower = Follower(
+            metadata.log, self._tail, segments, self.catalog, settings.follower, self.seen.advance
+        )
         self._writer = Writer(
             store,
             metadata.log,

@@ -204,7 +204,7 @@ class LeasePart:
         """Heartbeats, and an acquire: executed by the store, then heard."""
         standing = self._standing(state, at)
         if self._is_newest(state, at):
-            beaten = liveness.beaten(standing)
+            beaten = liveness.with_heartbeat(standing)
             count = beaten.lapse_count
             if standing.heartbeat_count < self._bounds.heartbeat_count + standing.lapse_count:
                 after = state._replace(standings=_put(state.standings, NAME_OF[at], _tuple(beaten)))

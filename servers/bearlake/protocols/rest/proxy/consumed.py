@@ -18,7 +18,7 @@ from bearlake.streams.principal import Principal
 from bearlake.streams.schemas.values.model import Unfit
 
 
-class Shown(NamedTuple):
+class Rendered(NamedTuple):
     """Content of an answer. If a record could not be represented, `problem` and the position to continue from are set."""
 
     records: list[dict[str, Any]]
@@ -26,7 +26,7 @@ class Shown(NamedTuple):
     positions: dict[Partition, int]
 
 
-async def shown(embedded: Embedded, who: Principal, form: Format, found: Sequence[Consumed]) -> Shown:
+async def render(embedded: Embedded, who: Principal, form: Format, found: Sequence[Consumed]) -> Rendered:
     """Convert records to a format."""
     records: list[dict[str, Any]] = []
     for at, one in enumerate(found):
@@ -41,8 +41,8 @@ async def shown(embedded: Embedded, who: Principal, form: Format, found: Sequenc
                 }
             )
         except (Unfit, Denied) as error:
-            return Shown(records, _problem(one, form, error), _first_offsets(found[at:]))
-    return Shown(records, None, {})
+            return Rendered(records, _problem(one, form, error), _first_offsets(found[at:]))
+    return Rendered(records, None, {})
 
 
 async def _value(embedded: Embedded, who: Principal, form: Format, octets: bytes | None) -> Any:

@@ -199,7 +199,7 @@ class AppendRoutes:
         """Raise `Unavailable` if the producer was forgotten since the request arrived: a retry may have stored the append before that."""
         if last.epoch < 0 and order.seen < last.floor:
             # Otherwise the next request is as stale, if this server's follower is stuck.
-            self._writing.heard(last.floor)
+            self._writing.advance(last.floor)
             raise Unavailable("the producer was forgotten meanwhile; the records may or may not be stored")
 
     async def _answer_closed(

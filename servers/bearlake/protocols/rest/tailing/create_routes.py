@@ -138,7 +138,7 @@ class CreateRoutes:
         if wanted.closes:
             view = await self._appending.close(view, "")
         if origin is not None:
-            await self._forking.tell(origin.source, view)
+            await self._forking.register_fork(origin.source, view)
         if is_shown_later:
             view = await self._streams.change(INTERNAL, view.stream, lambda _: ({}, [lifetimes.INCOMPLETE]))
         return view

@@ -108,7 +108,7 @@ class Forking:
             raise Problem(400, 400, f"Stream-Fork-Sub-Offset: there is less than {part} behind the offset")
         return Origin(source, Fork(source.stream.number, index, offset, part, base), first)
 
-    async def tell(self, source: StreamView, fork: StreamView) -> None:
+    async def register_fork(self, source: StreamView, fork: StreamView) -> None:
         """Note at the source that a fork exists. The note changes the source's version, so that a concurrent deletion checks again.
 
         Raises:

@@ -18,7 +18,7 @@ from bearlake.protocols.rest.problems import JSON_TYPE, Problem
 from bearlake.protocols.rest.produce import Writing, Written
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.protocols.rest.v3.composing import Composed, Composer
-from bearlake.protocols.rest.v3.record_stream import Objects, wanted
+from bearlake.protocols.rest.v3.record_stream import Objects, parse_item
 from bearlake.protocols.rest.v3.resources import CLUSTER, Site, find
 from bearlake.records.batch import Compression
 from bearlake.records.codec import Record
@@ -105,7 +105,7 @@ class RecordRoutes:
         asked: list[Composed] = []
         for item in items:
             try:
-                one = wanted(item, now_ms)
+                one = parse_item(item, now_ms)
                 composed = await composer.composed(one, size_bytes)
                 placed.append((self._place(view, one.partition, composed.record), composed.record))
             except Problem as problem:

@@ -83,7 +83,7 @@ class Objects:
             self._text = text[at:]
 
 
-def wanted(item: Any, now_ms: int) -> ProduceItem:
+def parse_item(item: Any, now_ms: int) -> ProduceItem:
     """Parse the record that an object describes (Any: JSON). Raises `Problem` (400, 422)."""
     try:
         asked = models.RECORD.convert(item)
