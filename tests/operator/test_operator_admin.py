@@ -4,7 +4,7 @@ import pytest
 
 from bearlake.metadata.open import open_metadata
 from bearlake.objects.open import open_store
-from bearlake.serving.admin.access import AdminSettings
+from bearlake.serving.admin.auth import AdminSettings
 from bearlake.serving.admin.compaction import CompactionRoutes
 from bearlake.serving.admin.server import AdminServer
 from bearlake.serving.admin.streams import StreamRoutes

@@ -17,7 +17,7 @@ from bearlake.metadata.model import BatchCommit, ObjectCommit, ObjectKind, Objec
 from bearlake.metadata.open import open_metadata
 from bearlake.objects.open import open_store
 from bearlake.serving.admin import operations
-from bearlake.serving.admin.access import AdminSettings, is_own_name, read_token
+from bearlake.serving.admin.auth import AdminSettings, is_own_name, read_token
 from bearlake.serving.admin.compaction import CompactionRoutes
 from bearlake.serving.admin.server import AdminServer
 from bearlake.serving.admin.streams import StreamRoutes

@@ -25,7 +25,7 @@ from bearlake.app.stop import Stop
 from bearlake.errors import BearlakeError, Fenced, Unavailable
 from bearlake.metadata import Metadata
 from bearlake.objects import ObjectStore
-from bearlake.serving.admin.access import AdminSettings, read_token
+from bearlake.serving.admin.auth import AdminSettings, read_token
 from bearlake.serving.admin.compaction import CompactionRoutes
 from bearlake.serving.admin.server import AdminServer, Routes
 from bearlake.serving.admin.starting import StartingServer
