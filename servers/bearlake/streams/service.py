@@ -117,9 +117,8 @@ class Streams:
         segments = SegmentIndex(settings.history.piece_count_max)
         self.seen = Seen(metadata.log)
         """The newest log position that this server knows. Protocol servers record it when a request arrives, for `AppendCall.seen`."""
-        self._follower = Follower(
-            metadata.log, self._tail, segments, self.catalog, settings.follower, self.seen.advance
-        )
+        seen = self.seen
+        self._follower = Follower(metadata.log, self._tail, segments, self.catalog, settings.follower, seen.advance)
         self._writer = Writer(
             store,
             metadata.log,
@@ -145,9 +144,8 @@ class Streams:
         peers = peers or Alone(server)
         self._owns_tenure = tenure is None
         tenure = self.tenure = tenure or Tenure(metadata.servers, server)
-        self.coordinator = Coordinator(
-            metadata, Ownership(metadata, server, settings.groups, peers.may_coordinate, tenure)
-        )
+        ownership = Ownership(metadata, server, settings.groups, peers.may_coordinate, tenure)
+        self.coordinator = Coordinator(metadata, ownership)
         """Consumer groups that this server coordinates: for clients that find the coordinator themselves."""
         self.groups = Groups(self.coordinator, server, peers)
         """All consumer groups: for members that run inside this server."""
