@@ -32,7 +32,7 @@ def serve(port: int) -> None:
     from bearlake.protocols.rest.server import RestServer
     from bearlake.protocols.rest.settings import RestSettings
     from bearlake.serving.listener import ListenerSettings, open_listener
-    from bearlake.serving.membership import Member, ServerSettings
+    from bearlake.serving.membership import RegisteredServer, ServerSettings
     from bearlake.streams.schemas.service import Schemas
     from bearlake.streams.service import Streams
 
@@ -41,7 +41,9 @@ def serve(port: int) -> None:
         gc.set_threshold(20_000, 20, 50)  # as the process of `bearlake serve` does
         metadata, store = await open_metadata("memory:///"), open_store("memory:///")
         listener = open_listener(ListenerSettings(port=port), "rest")
-        member = await Member.join(metadata.servers, ServerSettings(name="bench"), dict([listener.endpoint("rest")]))
+        member = await RegisteredServer.join(
+            metadata.servers, ServerSettings(name="bench"), dict([listener.endpoint("rest")])
+        )
         streams = Streams(metadata, store, member.server)
         await streams.start()
         server = RestServer(

@@ -25,7 +25,7 @@ COMMANDS = [
     ["config", "show"],
     ["tour"],
 ]
-NOBODY = ["--admin", "http://127.0.0.1:1"]
+UNREACHABLE = ["--admin", "http://127.0.0.1:1"]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -47,7 +47,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         ["up", "--no-tour", "--exit-after-tour"],
         ["stream", "create"],
         ["stream", "create", "a", "--partitions", "0"],
-        ["stream", "create", "a", "--set", "novalue", *NOBODY],
+        ["stream", "create", "a", "--set", "novalue", *UNREACHABLE],
         ["stream", "list", "--admin", "127.0.0.1:9644"],
         ["produce", "s", "--header", "novalue"],
         ["produce", "s", "--format", "json", "--key-separator", ":"],
@@ -68,9 +68,9 @@ def test_wrong_usage_is_exit_code_2_and_says_why(command: list[str], capsys: pyt
 @pytest.mark.parametrize(
     "command",
     [
-        ["stream", "list", *NOBODY],
-        ["stream", "create", "a", *NOBODY],
-        ["server", "list", *NOBODY],
+        ["stream", "list", *UNREACHABLE],
+        ["stream", "create", "a", *UNREACHABLE],
+        ["server", "list", *UNREACHABLE],
         ["consume", "s", "--bootstrap", "127.0.0.1:1"],
         ["produce", "s", "--bootstrap", "127.0.0.1:1", "--timeout-ms", "1000"],
     ],

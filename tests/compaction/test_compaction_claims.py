@@ -27,7 +27,7 @@ async def claimed(lake: Lake) -> tuple[Worker, Task, TaskClaim]:
     worker = (await lake.compactor()).worker
     tasks = await lake.metadata.tasks.claim(worker._server, limit=1, bytes_max=1 << 30)
     claims = worker._claims.take(tasks)
-    worker._claims.doubt()
+    worker._claims.note_unanswered()
     return worker, tasks[0], claims[tasks[0].id]
 
 
@@ -54,7 +54,7 @@ def test_a_task_whose_failure_is_being_counted_is_not_given_back() -> None:
         ending = asyncio.create_task(worker._let_go(claim, fail_when(lake, claim, go)))
         await asyncio.sleep(0)
 
-        await worker._claims.settle()
+        await worker._claims.release_due()
         assert await lake.metadata.tasks.claim(lake.server, limit=1, bytes_max=1 << 30) == []
         go.set()
         assert await ending
@@ -78,7 +78,7 @@ def test_a_failure_that_is_answered_during_the_look_keeps_its_wait() -> None:
             return page
 
         worker._claims._tasks.list = slow
-        await worker._claims.settle()
+        await worker._claims.release_due()
         worker._claims._tasks.list = inner
 
         assert await lake.metadata.tasks.claim(lake.server, limit=1, bytes_max=1 << 30) == []
@@ -91,9 +91,9 @@ def test_a_failure_that_is_answered_during_the_look_keeps_its_wait() -> None:
 def test_a_task_that_waits_to_be_given_back_keeps_its_wait() -> None:
     async def body(lake: Lake) -> None:
         worker, _, claim = await claimed(lake)
-        worker._claims.owe([claim], wait_ms=60_000)
+        worker._claims.release_later([claim], wait_ms=60_000)
 
-        await worker._claims.settle()
+        await worker._claims.release_due()
 
         assert await lake.metadata.tasks.claim(lake.server, limit=1, bytes_max=1 << 30) == []
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from bearlake.compaction.claims import Claims
+from bearlake.compaction.leased_jobs import run_with_lease
 from bearlake.compaction.model import ItemResult, WorkItem
 from bearlake.compaction.retention import Retention
 from bearlake.compaction.runner import InProcess
 from bearlake.compaction.sweeper import Sweeper
-from bearlake.compaction.turns import take_turns
 from bearlake.compaction.upkeep import TableUpkeep
 from bearlake.errors import BearlakeError, Conflict, Corrupt, Denied, Fenced, Unavailable
 from bearlake.metadata.compaction import OffsetRange, TaskKind, TaskOffer, TaskState
@@ -223,7 +223,7 @@ def test_a_jobs_own_conflict_is_not_taken_for_anothers_turn(caplog: pytest.LogCa
         async def job() -> None:
             raise Conflict("of the job itself")
 
-        turns = take_turns("job", lake.metadata.leases, lake.server, job, pause_ms=1_000, retry_pause_ms=100)
+        turns = run_with_lease("job", lake.metadata.leases, lake.server, job, pause_ms=1_000, retry_pause_ms=100)
         running = asyncio.ensure_future(turns)
         await asyncio.sleep(5)
         running.cancel()
@@ -349,15 +349,15 @@ def test_a_task_that_a_claim_without_an_answer_took_is_given_back_however_long_t
         claims = Claims(faulty.tasks, compactor.worker._server)
         with pytest.raises(Unavailable):
             await faulty.tasks.claim(compactor.worker._server, limit=1, bytes_max=1 << 30)
-        claims.doubt()
+        claims.note_unanswered()
         faulty.misbehave(MetadataFaults(error_rate=1.0))
         for _ in range(3):
             await asyncio.sleep(600)
             with pytest.raises(Unavailable):
-                await claims.settle()
+                await claims.release_due()
         assert not claims.is_empty
         faulty.misbehave(MetadataFaults())
-        await claims.settle()
+        await claims.release_due()
 
         assert claims.is_empty
         assert len(await lake.metadata.tasks.claim(other.worker._server, limit=1, bytes_max=1 << 30)) == 1

@@ -107,7 +107,7 @@ async def test_a_merge_whose_fence_was_not_answered_is_not_dropped(lake: Lake, i
 
     assert len(await lake.metadata.tasks.list()) == 1
     assert await lake.listed("table/") == before
-    await other.worker._settle_debts()
+    await other.worker._release_due_claims()
     lake.clock.advance(DAY_MS)
     await does(lake)
     assert not await lake.metadata.tasks.list()
@@ -135,7 +135,7 @@ async def test_what_was_written_for_a_merge_stays_until_its_end_is_known(lake: L
     await takes(other)
 
     assert await lake.listed("table/") == before
-    await other.worker._settle_debts()
+    await other.worker._release_due_claims()
     await former.wakes_up()
     lake.clock.advance(DAY_MS)
     if not is_done:

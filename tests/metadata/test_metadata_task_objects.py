@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from bearlake.errors import Conflict, Fenced
-from bearlake.metadata import Metadata, task_rules
+from bearlake.metadata import Metadata, task_object_rules
 from bearlake.metadata.compaction import OffsetRange, TaskClaim
 from bearlake.metadata.model import ObjectKind
-from bearlake.metadata.task_rules import UNKNOWN, KeyState
+from bearlake.metadata.task_object_rules import UNKNOWN, KeyState
 from fixtures import by_name
 from fixtures.compaction_scene import Compaction
 from fixtures.liveness import lapse
@@ -182,7 +182,7 @@ async def test_a_released_task_can_be_kept_waiting(three: Compaction) -> None:
 
 
 class Keys:
-    """The rules (`metadata/task_rules.py`) as a store of their own."""
+    """The rules (`metadata/task_object_rules.py`) as a store of their own."""
 
     def __init__(self) -> None:
         self.states: dict[str, KeyState] = {}
@@ -198,7 +198,7 @@ class Keys:
         self.held[task_id] = self.claim_count
 
     def prepare(self, task_id: int, keys: list[str]) -> bool:
-        if not all(task_rules.may_prepare(self.state(key), task_id) for key in keys):
+        if not all(task_object_rules.may_prepare(self.state(key), task_id) for key in keys):
             return False
         for key in keys:
             self.states[key] = self.state(key)._replace(task_id=task_id)
@@ -206,14 +206,14 @@ class Keys:
 
     def forbid(self, keys: list[str]) -> set[str]:
         self.forget()
-        found = {key for key in keys if task_rules.may_forbid(self.state(key))}
+        found = {key for key in keys if task_object_rules.may_forbid(self.state(key))}
         for key in found:
             if self.state(key) == UNKNOWN:
                 self.states[key] = KeyState(forbidden_at=self.claim_count)
         return found
 
     def swap(self, task_id: int, key: str) -> bool:
-        if not task_rules.may_swap_in(self.state(key), task_id):
+        if not task_object_rules.may_swap_in(self.state(key), task_id):
             return False
         self.states[key] = KeyState(is_indexed=True)
         self.close(task_id)
@@ -227,7 +227,7 @@ class Keys:
 
     def forget(self) -> None:
         for key, state in list(self.states.items()):
-            if state.forbidden_at >= 0 and task_rules.may_forget_ban(state.forbidden_at, self.held.values()):
+            if state.forbidden_at >= 0 and task_object_rules.may_forget_ban(state.forbidden_at, self.held.values()):
                 del self.states[key]
 
 

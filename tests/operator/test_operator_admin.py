@@ -4,13 +4,13 @@ import pytest
 
 from bearlake.metadata.open import open_metadata
 from bearlake.objects.open import open_store
-from bearlake.serving.admin.access import AdminSettings
+from bearlake.serving.admin.auth import AdminSettings
 from bearlake.serving.admin.compaction import CompactionRoutes
 from bearlake.serving.admin.server import AdminServer
 from bearlake.serving.admin.streams import StreamRoutes
 from bearlake.serving.admin.token import AdminToken
 from bearlake.serving.listener import ListenerSettings, open_listener
-from bearlake.serving.membership import Member, ServerSettings
+from bearlake.serving.membership import RegisteredServer, ServerSettings
 from bearlake.streams.service import Streams
 from bearlake_operator.admin import PATTERN_COUNT, AdminClient, Backlog, Commits, StreamChange
 from bearlake_operator.errors import Invalid, Unavailable
@@ -21,7 +21,7 @@ TOKEN = "sixteen-characters"
 @pytest.fixture
 async def admin_url():
     metadata, store = await open_metadata("memory:///"), open_store("memory:///")
-    member = await Member.join(metadata.servers, ServerSettings(name="one"), {"kafka": "127.0.0.1:9092"})
+    member = await RegisteredServer.join(metadata.servers, ServerSettings(name="one"), {"kafka": "127.0.0.1:9092"})
     streams = Streams(metadata, store, member.server)
     await streams.start()
     server = AdminServer(

@@ -17,14 +17,14 @@ from bearlake.metadata.model import BatchCommit, ObjectCommit, ObjectKind, Objec
 from bearlake.metadata.open import open_metadata
 from bearlake.objects.open import open_store
 from bearlake.serving.admin import operations
-from bearlake.serving.admin.access import AdminSettings, is_own_name, read_token
+from bearlake.serving.admin.auth import AdminSettings, is_own_name, read_token
 from bearlake.serving.admin.compaction import CompactionRoutes
 from bearlake.serving.admin.server import AdminServer
 from bearlake.serving.admin.streams import StreamRoutes
 from bearlake.serving.admin.token import AdminToken, has_token
 from bearlake.serving.groups.routes import GroupRoutes
 from bearlake.serving.listener import ListenerSettings, open_listener
-from bearlake.serving.membership import Member, ServerSettings
+from bearlake.serving.membership import RegisteredServer, ServerSettings
 from bearlake.streams.service import Streams
 from fixtures import by_name
 
@@ -38,7 +38,7 @@ class Api:
     server: AdminServer
     http: aiohttp.ClientSession
     metadata: Metadata
-    member: Member
+    member: RegisteredServer
 
     async def call(self, method: str, path: str, body: object = None, **options: Any) -> tuple[int, Any]:
         async with self.http.request(method, path, json=body, **options) as response:
@@ -48,7 +48,7 @@ class Api:
 async def serve(settings: AdminSettings, token: AdminToken | None) -> AsyncIterator[Api]:
     metadata = await open_metadata("memory:///")
     store = open_store("memory:///")
-    member = await Member.join(metadata.servers, ServerSettings(name="one"), {"kafka": "127.0.0.1:9092"})
+    member = await RegisteredServer.join(metadata.servers, ServerSettings(name="one"), {"kafka": "127.0.0.1:9092"})
     streams = Streams(metadata, store, member.server)
     await streams.start()
     listener = open_listener(ListenerSettings(), "admin")

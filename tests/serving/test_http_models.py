@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import pytest
 
 from bearlake.serving.http import models
-from bearlake.serving.http.models import UNSET, Malformed, Meta, Misfit, Reader, UnsetType, field
+from bearlake.serving.http.models import UNSET, Malformed, Meta, Mismatch, Reader, UnsetType, field
 
 
 class Item(models.Model):
@@ -72,7 +72,7 @@ def test_a_body_that_fits_is_its_model() -> None:
     ],
 )
 def test_a_misfit_names_the_field_what_is_expected_and_what_was_found(body: bytes, words: list[str]) -> None:
-    with pytest.raises(Misfit) as refused:
+    with pytest.raises(Mismatch) as refused:
         READER.read(body)
 
     assert [word for word in words if word not in str(refused.value)] == []
@@ -87,7 +87,7 @@ def test_bytes_that_are_not_json_are_malformed(body: bytes) -> None:
 
 
 def test_what_was_found_is_cut_short() -> None:
-    with pytest.raises(Misfit) as refused:
+    with pytest.raises(Mismatch) as refused:
         READER.read(b'{"items": [{"partition": "' + b"x" * 10_000 + b'"}]}')
 
     assert len(str(refused.value)) < 200
@@ -98,7 +98,7 @@ def test_an_open_model_ignores_fields_that_it_does_not_have() -> None:
 
 
 def test_a_parsed_value_is_checked_as_its_text_is() -> None:
-    with pytest.raises(Misfit, match=r"items\[0\]\.partition\b.* 0 to 9.* 10"):
+    with pytest.raises(Mismatch, match=r"items\[0\]\.partition\b.* 0 to 9.* 10"):
         READER.convert({"items": [{"partition": 10}]})
 
 
@@ -125,7 +125,7 @@ def test_schemas_say_what_is_checked() -> None:
 )
 def test_a_name_or_value_that_looks_like_a_place_is_refused_in_a_short_message(name: str) -> None:
     for body in ({name: 1}, {"items": [{name: 1}]}, {"items": [{}], "level": name}):
-        with pytest.raises(Misfit) as refused:
+        with pytest.raises(Mismatch) as refused:
             READER.read(json.dumps(body).encode())
 
         assert len(str(refused.value)) < 500
@@ -136,5 +136,5 @@ def test_a_name_or_value_that_looks_like_a_place_is_refused_in_a_short_message(n
     [{"\ud800": 1}, {"items": [{"octets": "\ud800"}]}, {"items": [{}], "kind": "\ud800"}, {"items": [{"\ud800": 1}]}],
 )
 def test_a_parsed_value_with_half_a_surrogate_pair_is_a_misfit(value: object) -> None:
-    with pytest.raises(Misfit, match="UTF-8"):
+    with pytest.raises(Mismatch, match="UTF-8"):
         READER.convert(value)

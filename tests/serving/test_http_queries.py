@@ -6,7 +6,7 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 
 from bearlake.serving.admin.operations import OPERATIONS
-from bearlake.serving.http.models import Meta, Misfit, OpenModel, field
+from bearlake.serving.http.models import Meta, Mismatch, OpenModel, field
 from bearlake.serving.http.queries import Query
 
 
@@ -40,7 +40,7 @@ def test_unknown_parameters_are_ignored() -> None:
     ],
 )
 def test_a_refusal_names_the_parameter_and_what_is_expected(text: str, message: str) -> None:
-    with pytest.raises(Misfit) as caught:
+    with pytest.raises(Mismatch) as caught:
         read(text)
 
     assert str(caught.value) == message

@@ -11,7 +11,7 @@ from bearlake.errors import Fenced, Overloaded, Unavailable
 from bearlake.metadata import Membership, Metadata
 from bearlake.metadata.model import Server, ServerRef
 from bearlake.metadata.open import open_metadata
-from bearlake.serving.membership import Member, ServerSettings, default_name
+from bearlake.serving.membership import RegisteredServer, ServerSettings, default_name
 from simulator.loop import virtual_time
 
 ENDPOINTS = {"kafka": "127.0.0.1:9092", "admin": "127.0.0.1:9644"}
@@ -54,8 +54,10 @@ def names(servers: Sequence[Server]) -> list[str]:
     return [server.name for server in servers]
 
 
-async def join(store: Membership, settings: ServerSettings, on_fenced: Callable[[], None] = lambda: None) -> Member:
-    return await Member.join(store, settings, ENDPOINTS, on_fenced)
+async def join(
+    store: Membership, settings: ServerSettings, on_fenced: Callable[[], None] = lambda: None
+) -> RegisteredServer:
+    return await RegisteredServer.join(store, settings, ENDPOINTS, on_fenced)
 
 
 async def test_a_member_sees_itself_and_then_the_others(metadata: Metadata) -> None:

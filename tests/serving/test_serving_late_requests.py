@@ -202,7 +202,7 @@ async def test_a_request_that_is_outdated_again_pauses_and_gives_up_in_the_end()
     with pytest.raises(GroupRefusal) as caught:
         await outpaced.ask_in_line("http://h", "commit", {"group": "g"}, "m")
 
-    pauses_ms = [min(4 * 2**at, client.RESEND_PAUSE_MAX_MS) for at in range(client.RESEND_COUNT_MAX - 1)]
+    pauses_ms = [min(4 * 2**at, client.RESEND_PAUSE_BOUND_MAX_MS) for at in range(client.RESEND_COUNT_MAX - 1)]
     assert caught.value.problem is Problem.COORDINATOR_UNAVAILABLE
     assert outpaced.sent_count == 1 + client.RESEND_COUNT_MAX
     assert asyncio.get_running_loop().time() == pytest.approx(sum(pauses_ms) / 1000, abs=0.001)

@@ -9,7 +9,7 @@ import pytest
 
 from bearlake.compaction.commit import Committer, Work
 from bearlake.compaction.sweeper import Sweeper
-from bearlake.metadata import task_rules
+from bearlake.metadata import task_object_rules
 from bearlake.metadata.model import Stream
 from bearlake.metadata.sqlite import task_objects
 from bearlake.metadata.sqlite import tasks as sqlite_tasks
@@ -144,7 +144,7 @@ def delete_what_the_table_has(patch: pytest.MonkeyPatch) -> None:
 
 
 def forbid_what_is_prepared(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(task_rules, "may_forbid", lambda key: not key.is_indexed)
+    patch.setattr(task_object_rules, "may_forbid", lambda key: not key.is_indexed)
 
 
 def know_tasks_objects_by_their_names_only(patch: pytest.MonkeyPatch) -> None:
@@ -160,12 +160,12 @@ def know_tasks_objects_by_their_names_only(patch: pytest.MonkeyPatch) -> None:
     forbid = task_objects.forbid
     patch.setattr(Committer, "_take_over", nothing)
     patch.setattr(sqlite_tasks, "register", lambda connection, task_id, keys: None)
-    patch.setattr(task_rules, "may_swap_in", lambda key, task_id: key.forbidden_at < 0 and not key.is_indexed)
+    patch.setattr(task_object_rules, "may_swap_in", lambda key, task_id: key.forbidden_at < 0 and not key.is_indexed)
     patch.setattr(task_objects, "forbid", forbid_unless_named)
 
 
 def forget_every_ban(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(task_rules, "may_forget_ban", lambda forbidden_at, held: True)
+    patch.setattr(task_object_rules, "may_forget_ban", lambda forbidden_at, held: True)
 
 
 def let_one_fault_end_the_round(patch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from bearlake.streams.groups.coordinator import Coordinator
+from bearlake.streams.groups.ownership import Ownership
 from simulator import simulate
 from simulator.group_scenario import draw_group_settings
 from simulator.history.promises import Promise
@@ -49,7 +49,7 @@ def test_a_coordinator_that_does_not_confirm_that_it_has_the_group_is_found(monk
     async def trust(*_: object) -> None:
         """Believe that the group is still this server's."""
 
-    monkeypatch.setattr(Coordinator, "_confirm", trust)
+    monkeypatch.setattr(Ownership, "confirm", trust)
 
     report = run_seed(15, draw_group_settings(15))
 

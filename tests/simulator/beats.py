@@ -5,7 +5,7 @@ import asyncio
 from bearlake import __version__
 from bearlake.metadata import Membership
 from bearlake.metadata.model import Registration, Server
-from bearlake.serving.membership import Member, ServerSettings
+from bearlake.serving.membership import RegisteredServer, ServerSettings
 from bearlake.streams.tenure import Tenure
 
 
@@ -27,7 +27,7 @@ class Beats:
         settings = ServerSettings(heartbeat_ms=interval_ms, timeout_ms=timeout_ms)
         registration = Registration(server=tenure.server, cluster_id="")
         self._interval_ms = interval_ms
-        self._member = Member(servers, registration, settings, own, lambda: None, tenure)
+        self._member = RegisteredServer(servers, registration, settings, own, lambda: None, tenure)
 
     async def run(self) -> None:
         """Send one heartbeat and check the other processes once per interval. Raises `Fenced`; a process then logs an error and stops."""

@@ -75,7 +75,7 @@ class Batches:
         self.is_undecodable = False
         """Whether the records of the last batch are garbage."""
 
-    def make(self, producer: record_codec.Producer = record_codec.NOBODY) -> tuple[bytes, int]:
+    def make(self, producer: record_codec.Producer = record_codec.NON_IDEMPOTENT) -> tuple[bytes, int]:
         """Return a new batch and its record count."""
         draw = self._random.random
         self._count += 1

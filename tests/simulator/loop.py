@@ -214,11 +214,11 @@ class SimulationLoop(asyncio.BaseEventLoop):
             return
         self._is_closing = True
         self.step_count = 0
-        self.run(self._bury(), time_max_s=float("inf"))
+        self.run(self._cancel_all_tasks(), time_max_s=float("inf"))
         self._tell_unseen_errors()
         super().close()
 
-    async def _bury(self) -> None:
+    async def _cancel_all_tasks(self) -> None:
         this = asyncio.current_task()
         for _ in range(100):
             for process in self._processes:

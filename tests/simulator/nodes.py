@@ -1,7 +1,7 @@
 """Servers of a simulated deployment, and their client connections.
 
-A node runs the real waist in its own process. A node can crash (its code stops, but calls in flight may still take effect), freeze and
-resume later (perhaps with an outdated epoch), or stop gracefully. A connection delivers requests in order and stops reading while the
+A node runs the real stream service in its own process. A node can crash (its code stops, but calls in flight may still take effect), freeze
+and resume later (perhaps with an outdated epoch), or stop gracefully. A connection delivers requests in order and stops reading while the
 server is over its budget, as a protocol server does with its sockets.
 """
 
@@ -37,7 +37,7 @@ class Node:
         self.name = name
         self.process = world.loop.process(f"{name}.{incarnation}")
         self.streams: Streams | None = None
-        """The waist; None before it is started and after it has stopped."""
+        """The stream service; None before it is started and after it has stopped."""
         self.server: ServerRef | None = None
         self.is_gone = False
         self.connections: list[Connection] = []
@@ -89,7 +89,7 @@ class Node:
         self.cut_connections()
 
     async def stop(self, *, is_graceful: bool = True) -> None:
-        """Stop the waist, gracefully or not (runs in this node's process)."""
+        """Stop the stream service, gracefully or not (runs in this node's process)."""
         if self.is_gone:
             return
         self.is_gone = True

@@ -26,7 +26,7 @@ LIVE_MS = 10_000
 
 
 class BeatingStreams(Streams):
-    """A waist that keeps its registration alive and watches the others, as a server's process does."""
+    """A stream service that keeps its registration alive and watches the others, as a server's process does."""
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ from bearlake.metadata.registering import register
 from bearlake.streams.append import AppendCall, Verdict
 from bearlake.streams.groups.coordinator import Coordinator
 from bearlake.streams.groups.model import JoinRequest
+from bearlake.streams.groups.ownership import Ownership
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.settings import GroupSettings
 from bearlake.streams.principal import ANONYMOUS
@@ -19,7 +20,7 @@ from bearlake.streams.subscriptions.model import Closed, EntryTraits
 from bearlake.telemetry import metrics
 from fixtures.deployment import append, append_of, batch_of, create, deployment, submit, verdicts_of
 from fixtures.failing_stores import SlowStore, settings
-from fixtures.groups import RANGE
+from fixtures.groups import RANGE, ref
 from fixtures.subscriptions import Consumer, KeyReader, attach, lake
 from simulator.loop import virtual_time
 
@@ -164,9 +165,9 @@ def test_members_are_answered_when_the_save_of_their_group_ends_in_an_unknown_er
         metadata = await open_metadata("memory:///")
         store: Any = BrokenGroups(metadata, error)
         found = await register(metadata.servers, "1", zone=None, endpoints={}, version="", timeout_ms=6_000)
-        coordinator = Coordinator(store, found.server, GroupSettings(initial_rebalance_delay_ms=0))
+        coordinator = Coordinator(store, Ownership(store, found.server, GroupSettings(initial_rebalance_delay_ms=0)))
         joined = await coordinator.join("g", JOIN)
-        sync = ("g", joined.member_id, None, joined.generation, (None, None), {joined.member_id: b"all"})
+        sync = (ref("g", joined.member_id, None, joined.generation), (None, None), {joined.member_id: b"all"})
 
         with pytest.raises(GroupRefusal) as refused:
             async with asyncio.timeout(600):
@@ -176,7 +177,7 @@ def test_members_are_answered_when_the_save_of_their_group_ends_in_an_unknown_er
 
         assert refused.value.problem is Problem.COORDINATOR_UNAVAILABLE
         assert synced.assignment == b"all"
-        await coordinator.close()
+        await coordinator.ownership.close()
         await metadata.close()
 
     body()

@@ -12,7 +12,7 @@ import pytest
 
 from bearlake.metadata.open import open_metadata
 from bearlake.objects.memory import MemoryObjectStore
-from bearlake.serving.membership import Member, ServerSettings
+from bearlake.serving.membership import RegisteredServer, ServerSettings
 from bearlake.streams.service import Streams
 from bearlake.streams.subscriptions.model import EARLIEST, ConsumerSpec, EntryAck, NotHolder, SubscriptionType
 from fixtures.deployment import append, batch_of, create
@@ -33,7 +33,7 @@ async def seconds_until_delivered_again(heartbeat_ms: int, timeout_ms: int, kill
     servers: list[tuple[Streams, list[asyncio.Task[None]]]] = []
     for name in ("one", "other"):
         settings = ServerSettings(name=name, heartbeat_ms=heartbeat_ms, timeout_ms=timeout_ms)
-        member = await Member.join(metadata.servers, settings, {"pulsar": f"{name}:6650"})
+        member = await RegisteredServer.join(metadata.servers, settings, {"pulsar": f"{name}:6650"})
         streams = Streams(
             metadata, objects, member.server, clock=clock, random_source=random.Random(1), tenure=member.tenure
         )

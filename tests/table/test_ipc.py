@@ -12,14 +12,14 @@ from bearlake import kernel
 from bearlake.errors import Corrupt, Invalid
 from bearlake.records import codec as record_codec
 from bearlake.records.batch import Compression
-from bearlake.records.codec import NOBODY, Producer, Record
+from bearlake.records.codec import NON_IDEMPOTENT, Producer, Record
 from bearlake.table import ipc_decode, ipc_encode
 
 NOW_MS = 1_700_000_000_000
 MANY = 1 << 30
 
 
-def encode(rows: pa.RecordBatch, producer: Producer = NOBODY) -> bytearray:
+def encode(rows: pa.RecordBatch, producer: Producer = NON_IDEMPOTENT) -> bytearray:
     schema = ipc_decode.read_schema(rows.schema.serialize())
     return ipc_decode.encode(schema, rows.serialize(), producer, NOW_MS)
 
@@ -147,7 +147,7 @@ def test_compressed_bodies_are_refused() -> None:
     _, message = pa.ipc.MessageReader.open_stream(sink.getvalue())
 
     with pytest.raises(Invalid, match="compressed"):
-        ipc_decode.encode(rows.schema, message.serialize(), NOBODY, NOW_MS)
+        ipc_decode.encode(rows.schema, message.serialize(), NON_IDEMPOTENT, NOW_MS)
 
 
 @pytest.mark.parametrize("message", [b"", b"nonsense", b"\xff\xff\xff\xff\xff\xff\xff\x7f", bytes(64)])
@@ -157,7 +157,7 @@ def test_what_is_no_message_is_refused(message: bytes) -> None:
     with pytest.raises(Invalid):
         ipc_decode.read_schema(message)
     with pytest.raises(Invalid):
-        ipc_decode.encode(rows.schema, message, NOBODY, NOW_MS)
+        ipc_decode.encode(rows.schema, message, NON_IDEMPOTENT, NOW_MS)
 
 
 @given(st.randoms(use_true_random=False))
@@ -174,7 +174,7 @@ def test_damaged_messages_are_refused_or_become_whole_batches(source: random.Ran
         message[source.randrange(len(message))] = source.randrange(256)
 
     try:
-        batch = ipc_decode.encode(rows.schema, bytes(message), NOBODY, NOW_MS)
+        batch = ipc_decode.encode(rows.schema, bytes(message), NON_IDEMPOTENT, NOW_MS)
     except Invalid:
         return
     assert not isinstance(kernel.inspect(batch, 0, len(batch)), int)

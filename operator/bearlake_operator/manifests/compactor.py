@@ -7,7 +7,8 @@ from typing import Any
 
 from bearlake_operator.api import CompactorSpec
 from bearlake_operator.manifests import Manifest, labels, pods, scaling, server_settings, spark
-from bearlake_operator.manifests.tier import deployment, network_policy
+from bearlake_operator.manifests.deployment import deployment
+from bearlake_operator.manifests.tier import network_policy
 from bearlake_operator.settings import COMPACTOR, Settings
 
 PATTERN_COUNT_MAX = 28

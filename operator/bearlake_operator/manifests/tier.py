@@ -5,12 +5,10 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from bearlake_operator.manifests import Manifest, labels, pods, scaling, server_settings
+from bearlake_operator.manifests.deployment import deployment
 from bearlake_operator.settings import ListenerType, Settings, Tier, TierListener
 
-SURGE = "25%"
 NO_LOAD_BALANCERS: Mapping[str, str] = MappingProxyType({})
-MIN_READY_SECONDS = 5
-"""Time for which a new pod must be ready before an old one is deleted."""
 
 _SERVICE_TYPES = {
     ListenerType.INTERNAL: "ClusterIP",
@@ -60,26 +58,6 @@ def objects(
         ports = [*server_settings.ports(protocol, tier).values(), *own_ports]
         found.append(network_policy(name, selector_labels, ports))
     return found
-
-
-def deployment(name: str, selector_labels: Mapping[str, str], template: Manifest, *, replicas: int | None) -> Manifest:
-    """A Deployment that starts new pods before it deletes old ones. `replicas` None: an autoscaler sets the number of pods."""
-    spec: Manifest = {
-        "selector": {"matchLabels": dict(selector_labels)},
-        "minReadySeconds": MIN_READY_SECONDS,
-        "revisionHistoryLimit": 3,
-        "progressDeadlineSeconds": 600,
-        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": SURGE}},
-        "template": template,
-    }
-    if replicas is not None:
-        spec["replicas"] = replicas
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name, "labels": labels.managed(selector_labels)},
-        "spec": spec,
-    }
 
 
 def _service(name: str, selector_labels: Mapping[str, str], ports: Mapping[str, int], protocol: str) -> Manifest:

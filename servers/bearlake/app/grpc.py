@@ -6,7 +6,7 @@ from typing_extensions import override
 
 from bearlake.app.process import OpenListener, Parts, Role
 from bearlake.protocols.grpc.server import GrpcServer
-from bearlake.serving.membership import Member
+from bearlake.serving.membership import RegisteredServer
 from bearlake.serving.tasks import Tasks
 from bearlake.settings.document import Settings
 from bearlake.streams.service import Streams
@@ -18,7 +18,7 @@ class GrpcRole(Role):
     def __init__(self) -> None:
         self._server: GrpcServer
         self._streams: Streams
-        self._member: Member
+        self._member: RegisteredServer
 
     @override
     def bind(self, settings: Settings, open_listener: OpenListener) -> Mapping[str, str]:

@@ -6,7 +6,7 @@ While the process waits for the stores, `/livez` answers and `/readyz` says no (
 
 A process also runs its `Role`s: `app/kafka.py`, `app/compactor.py`.
 
-Stopping: `/readyz` says no → marked as draining, so that clients are sent to other servers → services and the waist (`streams/`) finish
+Stopping: `/readyz` says no → marked as draining, so that clients are sent to other servers → services and stream API (`streams/`) finish
 the work that they accepted, within a bound → background tasks end → services close → the registration ends → the stores close.
 """
 
@@ -25,7 +25,7 @@ from bearlake.app.stop import Stop
 from bearlake.errors import BearlakeError, Fenced, Unavailable
 from bearlake.metadata import Metadata
 from bearlake.objects import ObjectStore
-from bearlake.serving.admin.access import AdminSettings, read_token
+from bearlake.serving.admin.auth import AdminSettings, read_token
 from bearlake.serving.admin.compaction import CompactionRoutes
 from bearlake.serving.admin.server import AdminServer, Routes
 from bearlake.serving.admin.starting import StartingServer
@@ -35,7 +35,7 @@ from bearlake.serving.certificates import Certificates
 from bearlake.serving.groups.peers import GroupPeers
 from bearlake.serving.groups.routes import GroupRoutes
 from bearlake.serving.listener import Listener, ListenerSettings, open_listener
-from bearlake.serving.membership import Member
+from bearlake.serving.membership import RegisteredServer
 from bearlake.serving.tasks import Tasks
 from bearlake.settings.document import Settings
 from bearlake.settings.load import Loaded
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOP_PROBE_MS = 500
-ROLE_DRAIN_SHARE = 0.8  # of the remaining time; the rest is for the waist to flush
+ROLE_DRAIN_SHARE = 0.8  # of the remaining time; the rest is for the stream service to flush
 GC_THRESHOLDS = (20_000, 20, 50)  # requests create thousands of containers; the default 700 would collect all the time
 
 
@@ -73,7 +73,7 @@ class Parts:
     plan: Plan
     metadata: Metadata
     store: ObjectStore
-    member: Member
+    member: RegisteredServer
     closing: AsyncExitStack
     """Resources to close at the end, last opened first."""
     on_fenced: Callable[[], None]
@@ -81,7 +81,7 @@ class Parts:
     certificates: Certificates
     token: AdminToken | None = None
     """The admin API's token, shared by all servers of the deployment."""
-    waist: Streams | None = None
+    stream_service: Streams | None = None
     registry: "Schemas | None" = None
 
     @property
@@ -90,11 +90,11 @@ class Parts:
         return self.plan.settings
 
     def streams(self) -> Streams:
-        """The process's waist, shared by all its roles and created on first use. The process starts, runs and drains it."""
-        if self.waist is None:
+        """The process's stream service, shared by all its roles and created on first use. The process starts, runs and drains it."""
+        if self.stream_service is None:
             peers = GroupPeers(self.member, self.settings.streams.groups, self.token)
             self.closing.push_async_callback(peers.close)
-            self.waist = Streams(
+            self.stream_service = Streams(
                 self.metadata,
                 self.store,
                 self.member.server,
@@ -104,8 +104,8 @@ class Parts:
                 on_unknown=self.on_unknown,
                 tenure=self.member.tenure,
             )
-            self.closing.push_async_callback(self.waist.close)
-        return self.waist
+            self.closing.push_async_callback(self.stream_service.close)
+        return self.stream_service
 
     def schemas(self) -> "Schemas":
         """The process's schema registry, shared by all its roles, created on first use, and closed at the end."""
@@ -165,7 +165,7 @@ async def run_process(
         def on_unknown() -> None:
             stop.request("the outcome of a commit is unknown", Exit.FAILED, is_graceful=False)
 
-        member = await Member.join(metadata.servers, settings.server, endpoints, on_fenced)
+        member = await RegisteredServer.join(metadata.servers, settings.server, endpoints, on_fenced)
         closing.push_async_callback(_leave, member)
         parts = Parts(
             plan=plan,
@@ -181,8 +181,8 @@ async def run_process(
         for role in roles:
             role.build(parts)
         routes: list[Routes] = [CompactionRoutes(metadata)]
-        if parts.waist is not None:
-            routes += [StreamRoutes(parts.waist), GroupRoutes(parts.waist.coordinator)]
+        if parts.stream_service is not None:
+            routes += [StreamRoutes(parts.stream_service), GroupRoutes(parts.stream_service.coordinator)]
         admin = AdminServer(
             admin_listener,
             metadata.log,
@@ -209,9 +209,9 @@ async def _run(
         tasks.own("loop probe", _probe_loop())
         tasks.own("certificates", parts.certificates.run())
         await admin.start()
-        if parts.waist is not None:
-            await parts.waist.start()
-            tasks.own("streams", parts.waist.run())
+        if parts.stream_service is not None:
+            await parts.stream_service.start()
+            tasks.own("streams", parts.stream_service.run())
         addresses: dict[str, str] = {}
         for role in roles:
             addresses |= await role.start(tasks)
@@ -264,7 +264,7 @@ async def _probe_loop() -> None:
 
 
 async def _drain(parts: Parts, admin: AdminServer, roles: Sequence[Role]) -> None:
-    """Finish requests in progress, in at most `server.drain_ms`: first the roles in parallel, then their work in the waist."""
+    """Finish requests in progress, in at most `server.drain_ms`: first the roles in parallel, then their work in the stream service."""
     loop, settings = asyncio.get_running_loop(), parts.settings
     end = loop.time() + settings.server.drain_ms / 1000
     try:
@@ -273,8 +273,8 @@ async def _drain(parts: Parts, admin: AdminServer, roles: Sequence[Role]) -> Non
             await admin.drain(0)
             left_ms = max(0, int((end - loop.time()) * 1000 * ROLE_DRAIN_SHARE))
             await asyncio.gather(*(role.drain(left_ms) for role in roles))
-            if parts.waist is not None:
-                await parts.waist.drain()
+            if parts.stream_service is not None:
+                await parts.stream_service.drain()
     except TimeoutError:
         log.warning(
             "draining exceeded its deadline; closing all connections", extra={"drain_ms": settings.server.drain_ms}
@@ -283,7 +283,7 @@ async def _drain(parts: Parts, admin: AdminServer, roles: Sequence[Role]) -> Non
         log.warning("draining failed; closing all connections", extra={"error": error})
 
 
-async def _announce_drain(settings: Settings, member: Member) -> None:
+async def _announce_drain(settings: Settings, member: RegisteredServer) -> None:
     try:
         await member.drain()
     except (Fenced, Unavailable) as error:
@@ -293,7 +293,7 @@ async def _announce_drain(settings: Settings, member: Member) -> None:
         await asyncio.sleep(settings.server.drain_notice_ms / 1000)
 
 
-async def _leave(member: Member) -> None:
+async def _leave(member: RegisteredServer) -> None:
     try:
         async with asyncio.timeout(5):
             await member.leave()

@@ -63,11 +63,13 @@ class Backlog:
 
     # -- updates -------------------------------------------------------------------------------------------------
 
-    def load(self, told: PartitionBacklog, now_s: float) -> None:
+    def load(self, reported: PartitionBacklog, now_s: float) -> None:
         """Add a partition's backlog from the store."""
-        records = told.end - told.compacted
-        waiting = Waiting(told.compacted, told.end, told.size_bytes, records, now_s - told.age_ms / 1000)
-        self._put(told.partition, waiting)
+        records = reported.end - reported.compacted
+        waiting = Waiting(
+            reported.compacted, reported.end, reported.size_bytes, records, now_s - reported.age_ms / 1000
+        )
+        self._put(reported.partition, waiting)
 
     def committed(self, piece: Slice, now_s: float) -> bool:
         """Add a committed slice. Returns False if the slice does not follow the known records; the caller must then ask the store."""

@@ -21,8 +21,8 @@ class Claims:
         self._tasks = tasks
         self._server = server
         self._held: dict[int, TaskClaim] = {}
-        self._owed: dict[int, tuple[TaskClaim, int]] = {}
-        self._is_in_doubt = False
+        self._due: dict[int, tuple[TaskClaim, int]] = {}
+        self._has_unanswered = False
 
     @property
     def held_count(self) -> int:
@@ -31,8 +31,8 @@ class Claims:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no claim is held, owed or in doubt."""
-        return not (self._held or self._owed or self._is_in_doubt)
+        """Whether no claim is held, due for release or unanswered."""
+        return not (self._held or self._due or self._has_unanswered)
 
     def take(self, tasks: Iterable[Task]) -> dict[int, TaskClaim]:
         """Add claimed tasks; return the claims by task id."""
@@ -45,48 +45,48 @@ class Claims:
         if self._held.get(claim.task_id) == claim:  # keep a newer claim of the same task
             del self._held[claim.task_id]
 
-    def owe(self, claims: Iterable[TaskClaim], wait_ms: int = 0) -> None:
+    def release_later(self, claims: Iterable[TaskClaim], wait_ms: int = 0) -> None:
         """Give these back as soon as the store answers; the store offers them again after `wait_ms`. No effect on tasks that another
         worker holds by then."""
         for claim in claims:
             self.done(claim)
-            self._owed[claim.task_id] = claim, wait_ms
+            self._due[claim.task_id] = claim, wait_ms
 
-    def doubt(self) -> None:
+    def note_unanswered(self) -> None:
         """Note that a claim had no answer."""
-        self._is_in_doubt = True
+        self._has_unanswered = True
 
     def drop(self) -> list[TaskClaim]:
-        """Forget all claims; return those held or owed."""
-        claims = [*self._held.values(), *(claim for claim, _ in self._owed.values())]
+        """Forget all claims; return those held or due for release."""
+        claims = [*self._held.values(), *(claim for claim, _ in self._due.values())]
         self._held.clear()
-        self._owed.clear()
-        self._is_in_doubt = False
+        self._due.clear()
+        self._has_unanswered = False
         return claims
 
-    async def settle(self) -> None:
-        """Give back the owed claims. Raises `Unavailable`, `Overloaded`; the claims then stay owed."""
-        if self._is_in_doubt:
-            await self._tasks.release([])  # a write: from now on, the claim in doubt can take no more tasks
-            await self._find_unheard()
-            self._is_in_doubt = False
-        owed = list(self._owed.values())
-        for wait_ms in sorted({wait_ms for _, wait_ms in owed}):
-            claims = [claim for claim, waits_ms in owed if waits_ms == wait_ms]
+    async def release_due(self) -> None:
+        """Release the claims that are due. Raises `Unavailable`, `Overloaded`; the claims then stay due."""
+        if self._has_unanswered:
+            await self._tasks.release([])  # a write: from now on, the unanswered claim can take no more tasks
+            await self._find_unanswered()
+            self._has_unanswered = False
+        due = list(self._due.values())
+        for wait_ms in sorted({wait_ms for _, wait_ms in due}):
+            claims = [claim for claim, waits_ms in due if waits_ms == wait_ms]
             await self._tasks.release(claims, wait_ms=wait_ms)
             for claim in claims:
-                if self._owed.get(claim.task_id) == (claim, wait_ms):
-                    del self._owed[claim.task_id]
+                if self._due.get(claim.task_id) == (claim, wait_ms):
+                    del self._due[claim.task_id]
 
-    async def _find_unheard(self) -> None:
-        heard = {
+    async def _find_unanswered(self) -> None:
+        known = {
             *self._held.values(),
-            *(claim for claim, _ in self._owed.values()),
+            *(claim for claim, _ in self._due.values()),
         }  # read before the look-up, so that tasks ending in the meantime count as known
         after = 0
         while page := await self._tasks.list(after=after):
             after = page[-1].id
             for task in page:
                 claim = TaskClaim(task_id=task.id, epoch=task.epoch, worker=self._server)
-                if task.holder == self._server and claim not in heard:
-                    self._owed[task.id] = claim, 0
+                if task.holder == self._server and claim not in known:
+                    self._due[task.id] = claim, 0

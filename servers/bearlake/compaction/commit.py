@@ -24,10 +24,10 @@ from bearlake.compaction import encoding
 from bearlake.compaction.ensuring import ensure_table
 from bearlake.compaction.mending import written_anew
 from bearlake.compaction.model import TaskResult
-from bearlake.compaction.patience import Patience
+from bearlake.compaction.retries import Retries
 from bearlake.compaction.settings import WorkerSettings
 from bearlake.errors import BearlakeError, Conflict, Corrupt, Fenced, NotFound
-from bearlake.metadata import Metadata, task_rules
+from bearlake.metadata import Metadata, task_object_rules
 from bearlake.metadata.compaction import Swap, SwapObject, Task, TaskClaim, TaskKind
 from bearlake.metadata.model import LocatedSlice, ObjectRef, PartitionKey, Slice, Stream, partition_index
 from bearlake.objects import ObjectStore
@@ -86,7 +86,7 @@ class Committer:
         store: ObjectStore,
         tables: Tables,
         settings: WorkerSettings,
-        patience: Patience,
+        retries: Retries,
         next_key: Callable[[], str],
     ) -> None:
         """`next_key` generates keys for kept objects."""
@@ -95,7 +95,7 @@ class Committer:
         self._store = store
         self._tables = tables
         self._settings = settings
-        self._patience = patience
+        self._retries = retries
         self._states: OrderedDict[int, TableState] = OrderedDict()
         self._calls = asyncio.Semaphore(settings.store_calls_max)
 
@@ -136,7 +136,7 @@ class Committer:
 
         Raises as `recover` does.
         """
-        if work.winner < 0 and task_rules.may_list(work.task.results, is_prepared=work.is_prepared):
+        if work.winner < 0 and task_object_rules.may_list(work.task.results, is_prepared=work.is_prepared):
             state = await self._ask(lambda: self._tables.fence(work.stream))
             await self._find_winner(work, state)
 
@@ -342,7 +342,7 @@ class Committer:
 
     async def _ask(self, call: Callable[[], Awaitable[T]]) -> T:
         until_s = asyncio.get_running_loop().time() + self._settings.deadline_ms / 1000
-        return await self._patience.ask(call, until_s=until_s)
+        return await self._retries.call(call, until_s=until_s)
 
 
 def keys_of(results: Iterable[TaskResult]) -> set[str]:

@@ -13,11 +13,11 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import bearlake.table.rows as table_rows
+from bearlake.compaction.concurrency import run_all
 from bearlake.compaction.model import ItemResult, WorkItem, WrittenFile
 from bearlake.compaction.moving import Moving
 from bearlake.compaction.output import Output, Upload, put_all
 from bearlake.compaction.segments import check_cover
-from bearlake.compaction.together import together
 from bearlake.compaction.workbench import Workbench
 from bearlake.errors import Corrupt, OutOfRange
 from bearlake.metadata.model import ObjectRef
@@ -63,7 +63,7 @@ class _Pass:
 async def merge(item: WorkItem, store: ObjectStore, workbench: Workbench) -> ItemResult:
     """Merge the task's data files into larger ones, with the contract of `compaction.task.run`."""
     reader = DataFileReader(store, DataFileSettings(thread_count=0))
-    footers = await together([reader.footer(reference) for reference in item.inputs])
+    footers = await run_all([reader.footer(reference) for reference in item.inputs])
     groups = [
         _Group(reference, footer, number)
         for reference, footer in zip(item.inputs, footers, strict=True)
@@ -113,7 +113,7 @@ async def _read_pass(one: _Pass, store: ObjectStore, workbench: Workbench) -> li
     pieces: list[tuple[Key, Rows]] = []
     for start in range(0, len(one.groups), workbench.limits.read_concurrent_count):
         groups = one.groups[start : start + workbench.limits.read_concurrent_count]
-        files = await together([_load(group, [group.range], store) for group in groups])
+        files = await run_all([_load(group, [group.range], store) for group in groups])
         for group, file in zip(groups, files, strict=True):
             pieces += await workbench.compute(partial(_cut, file, group, one.low, one.high))
     return pieces

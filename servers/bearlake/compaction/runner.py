@@ -6,9 +6,9 @@ from typing import Protocol
 
 from typing_extensions import override
 
+from bearlake.compaction.concurrency import run_all
 from bearlake.compaction.model import ItemResult, WorkItem
 from bearlake.compaction.task import run
-from bearlake.compaction.together import together
 from bearlake.compaction.workbench import Workbench
 from bearlake.objects import ObjectStore
 
@@ -46,7 +46,7 @@ class InProcess(Runner):
             async with self._slots:
                 return await run(item, self._store, self._workbench)
 
-        return await together([run_one(item) for item in items])
+        return await run_all([run_one(item) for item in items])
 
     @override
     async def close(self) -> None:

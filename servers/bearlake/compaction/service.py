@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bearlake.clock import Clock, SystemClock
+from bearlake.compaction.leased_jobs import run_with_lease
 from bearlake.compaction.planner import Planner
 from bearlake.compaction.retention import Retention
 from bearlake.compaction.runner import Runner
 from bearlake.compaction.settings import CompactionSettings
 from bearlake.compaction.sweeper import Sweeper
-from bearlake.compaction.turns import take_turns
 from bearlake.compaction.upkeep import QuarantineUpkeep, TableUpkeep
 from bearlake.compaction.worker import Worker
 from bearlake.metadata import Metadata
@@ -104,7 +104,7 @@ class Compactor:
             group.create_task(self.planner.run(), name="plan compaction")
             group.create_task(self.worker.run(), name="work on tasks")
             for name, job, pause_ms in jobs:
-                turns = take_turns(
+                turns = run_with_lease(
                     name.replace(" ", "-"),
                     self._metadata.leases,
                     self._server,

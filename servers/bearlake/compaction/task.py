@@ -8,11 +8,11 @@ import asyncio
 from collections.abc import Iterator, Sequence
 
 from bearlake.compaction.compactor import Compactor, Loaded
+from bearlake.compaction.concurrency import run_all, run_both
 from bearlake.compaction.kept import Kept
 from bearlake.compaction.merge import merge
 from bearlake.compaction.model import ItemResult, WorkItem
 from bearlake.compaction.output import Output, put_all
-from bearlake.compaction.together import both, together
 from bearlake.compaction.workbench import Workbench
 from bearlake.errors import Corrupt, OutOfRange
 from bearlake.metadata.compaction import TaskKind
@@ -50,7 +50,7 @@ async def _compact(item: WorkItem, store: ObjectStore, workbench: Workbench) -> 
     loaded = await read_window(next(rest, ()), store, limits.read_concurrent_count)
     while loaded:
         reading = read_window(next(rest, ()), store, limits.read_concurrent_count)
-        loaded, _ = await both(reading, put_all(compactor.feed(loaded), store, workbench))
+        loaded, _ = await run_both(reading, put_all(compactor.feed(loaded), store, workbench))
     await put_all(compactor.finish(), store, workbench)
     return compactor.result()
 
@@ -87,5 +87,5 @@ async def read_window(window: Sequence[LocatedSlice], store: ObjectStore, concur
     members_of: dict[str, list[int]] = {}
     for at, located in enumerate(window):
         members_of.setdefault(located.object_key, []).append(at)
-    await together([read_object(key, members) for key, members in members_of.items()])
+    await run_all([read_object(key, members) for key, members in members_of.items()])
     return [entry for entry in loaded if entry is not None]

@@ -82,7 +82,7 @@ class TableUpkeep:
     async def _keep_up_deleted(self, stream: Stream, *, is_dropped: bool) -> None:
         """Drop or maintain a deleted stream's table. Runs more than once, because requests of a slow worker may execute late."""
         quiet_count = self._quiet_counts.get(stream.number, 0)
-        if quiet_count >= LOOK_COUNT and not self._has_turn(stream.number):
+        if quiet_count >= LOOK_COUNT and not self._has_lease(stream.number):
             return
         is_quiet = await self._drop(stream) if is_dropped else await self._expire(stream) == 0
         self._quiet_counts[stream.number] = quiet_count + 1 if is_quiet else 0
@@ -93,7 +93,7 @@ class TableUpkeep:
         await self._tables.drop(stream)  # even then: excludes late creations
         return is_gone
 
-    def _has_turn(self, number: int) -> bool:
+    def _has_lease(self, number: int) -> bool:
         """Return whether it is this deleted stream's turn; streams come in order of number."""
         if number <= self._looked_at or self._turns_left == 0:
             return False

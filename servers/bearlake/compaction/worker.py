@@ -22,9 +22,9 @@ from bearlake.compaction.commit import Committer, Work
 from bearlake.compaction.ensuring import StreamDeleted
 from bearlake.compaction.items import cut, deal_out
 from bearlake.compaction.model import WorkItem
-from bearlake.compaction.patience import Patience
 from bearlake.compaction.quarantine import KEPT_PREFIX, move_to_quarantine
 from bearlake.compaction.report import Outcome, Reporter
+from bearlake.compaction.retries import Retries
 from bearlake.compaction.runner import Runner
 from bearlake.compaction.settings import CompactionSettings
 from bearlake.errors import BearlakeError, Conflict, Fenced, Invalid, NotFound, Overloaded, Unavailable
@@ -70,13 +70,13 @@ class Worker:
         self._file_bytes = settings.merge.file_bytes
         self._quarantine_retry_ms = settings.sweep.quarantine_retry_ms
         self._on_fenced = on_fenced
-        self._patience = Patience(
+        self._retries = Retries(
             random_source,
             pause_ms=settings.worker.unavailable_pause_ms,
             pause_max_ms=settings.worker.retry_max_ms,
         )
         self._keys = KeySource(clock, random_source.getrandbits, KEPT_PREFIX)
-        self._committer = Committer(metadata, store, tables, settings.worker, self._patience, self._keys.next)
+        self._committer = Committer(metadata, store, tables, settings.worker, self._retries, self._keys.next)
         self._claims = Claims(metadata.tasks, server)
         self._hint = asyncio.Event()
         self._idle = asyncio.Event()
@@ -101,7 +101,7 @@ class Worker:
         slots = asyncio.Semaphore(self._settings.commits_under_way_max)
         async with asyncio.TaskGroup() as group:
             while True:
-                await self._settle_debts()
+                await self._release_due_claims()
                 works = [] if self._is_draining else await self._claim()
                 if works:
                     self._idle.clear()
@@ -137,7 +137,7 @@ class Worker:
         """Wait until there may be work."""
         pause_s = self._settings.claim_pause_ms / 1000
         if self._trouble.failure_count:
-            await asyncio.sleep(self._patience.pause_s(self._trouble.failure_count))
+            await asyncio.sleep(self._retries.pause_s(self._trouble.failure_count))
             return
         self._hint.clear()
         try:
@@ -163,7 +163,7 @@ class Worker:
             self._on_fenced()
             await asyncio.Event().wait()
         except BearlakeError as error:
-            self._claims.doubt()
+            self._claims.note_unanswered()
             self._trouble.failed(error, step="claim")
             return []
         started_s = asyncio.get_running_loop().time()
@@ -309,9 +309,9 @@ class Worker:
             await self._drop_merge(work)
         elif isinstance(error, Unavailable | Overloaded):
             self._trouble.failed(error, step="run a task", stream=work.stream.name)
-            self._let_others_pass(work)
+            self._postpone(work)
         else:
-            await self._blame(work, error)
+            await self._count_failure(work, error)
 
     async def _drop_merge(self, work: Work) -> None:
         """Drop an impossible merge and its files, unless an earlier epoch has completed it after all."""
@@ -325,21 +325,21 @@ class Worker:
         elif await self._cancel(work):
             await self._committer.delete_files(work)
 
-    def _let_others_pass(self, work: Work) -> None:
+    def _postpone(self, work: Work) -> None:
         """Give back a task whose stores do not answer; it waits, longer each time, up to `retry_max_ms`."""
         count = self._wait_counts.pop(work.task.id, 0)
         self._wait_counts[work.task.id] = count + 1
         while len(self._wait_counts) > WAITS_REMEMBERED_MAX:
             self._wait_counts.popitem(last=False)
-        self._release([work.claim], round(1000 * self._patience.pause_s(count, self._settings.retry_first_ms)))
+        self._release([work.claim], round(1000 * self._retries.pause_s(count, self._settings.retry_first_ms)))
 
-    async def _blame(self, work: Work, error: BaseException) -> None:
+    async def _count_failure(self, work: Work, error: BaseException) -> None:
         """Count an attempt, or quarantine the task after the last attempt. No effect if the claim was fenced."""
         task, settings = work.task, self._settings
         details = {"task": task.id, "stream": work.stream.name, "attempt": task.attempt_count + 1, "error": repr(error)}
         is_last = task.attempt_count + 1 >= settings.attempts_max
         is_quarantined = is_last and await self._is_moved_to_quarantine(work, details)
-        pause_s = self._patience.pause_s(task.attempt_count, settings.retry_first_ms)
+        pause_s = self._retries.pause_s(task.attempt_count, settings.retry_first_ms)
         if is_quarantined:
             pause_s = self._quarantine_retry_ms / 1000
         text, wait_ms = repr(error)[:ERROR_LENGTH_MAX], round(pause_s * 1000)
@@ -372,7 +372,7 @@ class Worker:
         return await self._let_go(work.claim, self._metadata.tasks.cancel(work.claim))
 
     def _release(self, claims: Collection[TaskClaim], wait_ms: int = 0) -> None:
-        self._claims.owe(claims, wait_ms)
+        self._claims.release_later(claims, wait_ms)
         metrics.COMPACTION_TASKS.labels("any", Outcome.RELEASED).inc(len(claims))
 
     async def _let_go(self, claim: TaskClaim, step: Coroutine[Any, Any, None]) -> bool:
@@ -389,9 +389,9 @@ class Worker:
         self._claims.done(claim)
         return True
 
-    async def _settle_debts(self) -> None:
+    async def _release_due_claims(self) -> None:
         try:
-            await self._claims.settle()
+            await self._claims.release_due()
         except BearlakeError as error:
             self._trouble.failed(error, step="give tasks back")
 

@@ -288,7 +288,7 @@ class ObjectRegister(Protocol):
         """Forbid keys of objects that a crash left behind; returns the keys that are now forbidden, whose bytes may then be deleted.
 
         Never forbids a key that an open task has registered (`TaskQueue.prepare`) or that the index names. `prepare` refuses forbidden
-        keys for as long as the claim that wrote the object may call it, however late that is. Rules: `metadata/task_rules.py`.
+        keys for as long as the claim that wrote the object may call it, however late that is. Rules: `metadata/task_object_rules.py`.
         """
 
     async def data_files(self, stream_number: int, *, after: int = 0, limit: int = 1000) -> Sequence[DataFileEntry]:

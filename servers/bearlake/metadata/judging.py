@@ -38,7 +38,7 @@ class Unknowns(NamedTuple):
     floor_of: Callable[[PartitionKey, int], int | None]
 
 
-def judged(
+def judge_batch(
     batch: BatchCommit, state: PartitionState, known: Producer | None, end: int, now_ms: int, unknowns: Unknowns
 ) -> tuple[OutcomeKind, int, Producer | None]:
     """Decide a batch by all the rules; returns its kind, the base offset of its outcome, and the producer's state after it.
@@ -86,5 +86,5 @@ def refused(
     """
     if state.stream.is_deleted:
         return Outcome(NOT_FOUND, -1, -1)
-    kind, base, _ = judged(batch, state, known, end, now_ms, unknowns)
+    kind, base, _ = judge_batch(batch, state, known, end, now_ms, unknowns)
     return Outcome(kind, base, state.start) if kind in (DUPLICATE, UNSURE) else Outcome(TERMINATED, -1, state.start)

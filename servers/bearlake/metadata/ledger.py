@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from bearlake import kernel
-from bearlake.metadata.judging import Unknowns, judged, refused
+from bearlake.metadata.judging import Unknowns, judge_batch, refused
 from bearlake.metadata.model import (
     BATCH_CONTROL,
     BATCH_IN_STEP,
@@ -176,7 +176,7 @@ class Ledger:
                     or expected >= 0
                     or flags & NOT_BY_RECORDS
                 ):
-                    kind, base, made = judged(given[at], state, known, end, now_ms, unknowns)
+                    kind, base, made = judge_batch(given[at], state, known, end, now_ms, unknowns)
                     if kind is not ACCEPTED:
                         outcomes.append(Outcome(kind, base, state.start))
                         at += 1

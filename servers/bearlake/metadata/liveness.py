@@ -40,7 +40,7 @@ def is_live(standing: Standing | None, epoch: int) -> bool:
     return standing is not None and is_newest(standing, epoch) and not standing.has_lapsed
 
 
-def beaten(standing: Standing) -> Standing:
+def with_heartbeat(standing: Standing) -> Standing:
     """Return the state after a heartbeat of its newest epoch."""
     return replace(standing, heartbeat_count=standing.heartbeat_count + 1, has_lapsed=False)
 

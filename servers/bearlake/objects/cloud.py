@@ -28,7 +28,7 @@ from typing_extensions import override
 from bearlake.errors import AlreadyExists, NotFound, Unavailable, Unsupported
 from bearlake.objects import Buffer, ByteRange, ObjectInfo, ObjectStore, cloud_credentials
 from bearlake.objects.cloud_bodies import lend
-from bearlake.objects.cloud_errors import has_answer, is_beyond_end, is_settled_conflict, translate
+from bearlake.objects.cloud_errors import has_answer, is_beyond_end, is_final_conflict, translate
 from bearlake.objects.cloud_settings import CloudSettings
 from bearlake.objects.keys import check_key, check_prefix
 from bearlake.objects.ranges import Span, check_within, coalesce, scatter
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _LIST_PAGE_COUNT = 1000  # the most that one S3 request returns
 _DELETE_COUNT_MAX = 1000  # the most that one S3 request accepts
-_BUFFERS_PATIENCE_S = 0.05  # the attempt is decided, so a late read of the buffers by the client is harmless
+_BUFFERS_WAIT_S = 0.05  # the attempt is decided, so a late read of the buffers by the client is harmless
 _GRACE_MS = 1000  # the HTTP client's own deadline comes first; ours also covers lookups of credentials
 _NO_RETRIES: "RetryConfig" = {"max_retries": 0, "retry_timeout": timedelta(seconds=60)}
 
@@ -69,7 +69,7 @@ class CloudObjectStore(ObjectStore):
             is_decided = has_answer(error)
             raise translate(error, key, absent_is_unavailable=True) from error
         finally:
-            await body.returned(patience_s=_BUFFERS_PATIENCE_S if is_decided else math.inf)
+            await body.returned(wait_s=_BUFFERS_WAIT_S if is_decided else math.inf)
 
     @override
     async def read(self, key: str, ranges: Sequence[ByteRange]) -> Sequence[memoryview]:
@@ -130,7 +130,7 @@ class CloudObjectStore(ObjectStore):
         S3 answers 409 if another request for the key was in progress, and then possibly neither was stored; obstore reports it like 412.
         Source: Amazon S3 API, PutObject, ConditionalRequestConflict.
         """
-        if is_settled_conflict(conflict):
+        if is_final_conflict(conflict):
             return
         try:
             await self.size(key)

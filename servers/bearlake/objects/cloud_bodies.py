@@ -31,15 +31,15 @@ class Body:
     content: bytes | list[memoryview]
     lent: Sequence[memoryview]
 
-    async def returned(self, patience_s: float) -> None:
-        """Return when the client has released the buffers, or after `patience_s`; a cancellation takes effect only then.
+    async def returned(self, wait_s: float) -> None:
+        """Return when the client has released the buffers, or after `wait_s`; a cancellation takes effect only then.
 
-        For an undecided attempt the patience must be infinite: an early return would risk wrong bytes under the key. The client
+        For an undecided attempt the wait must be infinite: an early return would risk wrong bytes under the key. The client
         drops an attempt that was cancelled or timed out, together with its connection, within a millisecond.
         """
         cancellation: asyncio.CancelledError | None = None
         waited_s, pause_s, warn_s = 0.0, _PAUSE_FIRST_S, _WARN_AFTER_S
-        while waited_s < patience_s and not all(_is_released(view) for view in self.lent):
+        while waited_s < wait_s and not all(_is_released(view) for view in self.lent):
             try:
                 await asyncio.sleep(pause_s)
             except asyncio.CancelledError as error:

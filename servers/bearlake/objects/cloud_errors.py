@@ -45,7 +45,7 @@ def has_answer(error: Exception) -> bool:
     return "Server returned" in str(error)
 
 
-def is_settled_conflict(error: AlreadyExistsError) -> bool:
+def is_final_conflict(error: AlreadyExistsError) -> bool:
     """Return whether the store reported a failed precondition, so that the object exists; a 409 of S3 does not say that."""
     return "412 Precondition Failed" in str(error) or "304 Not Modified" in str(error)
 

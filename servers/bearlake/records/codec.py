@@ -66,7 +66,7 @@ class Producer:
     is_transactional: bool = False
 
 
-NOBODY = Producer()
+NON_IDEMPOTENT = Producer()
 """A producer without idempotence."""
 
 
@@ -97,7 +97,7 @@ def encode(
     records: Sequence[Record],
     *,
     codec: Compression = Compression.NONE,
-    producer: Producer = NOBODY,
+    producer: Producer = NON_IDEMPOTENT,
 ) -> bytes:
     """Encode `records` (at least one) as a record batch v2, with base offset 0 and create timestamps.
 

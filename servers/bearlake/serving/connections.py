@@ -85,7 +85,7 @@ class Connections(Generic[C]):
             else:
                 self._acceptors.append(TlsAcceptor(listener.socket, partial(self._accepted, listener.tls, accept)))
 
-    async def check_for_ever(self) -> None:
+    async def check_periodically(self) -> None:
         """Check all connections every `check_ms`; ends only by cancellation. The task's owner notices its death (`serving/tasks.py`)."""
         while True:
             await asyncio.sleep(self._check_s)

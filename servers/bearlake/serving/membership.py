@@ -1,6 +1,6 @@
 """This server's membership: registration, heartbeats, and its view of the live servers.
 
-`Member.join` registers and gets the epoch that fences everything this process writes. `run` sends a heartbeat per interval and
+`RegisteredServer.join` registers and gets the epoch that fences everything this process writes. `run` sends a heartbeat per interval and
 reads which servers are live. A failed heartbeat is retried a few times at once, then at the next interval, without a limit: a
 server that its peers consider dead may still serve, since every write is checked by its epoch. If a newer epoch of the
 same name appears, this process is `Fenced` and must stop.
@@ -59,7 +59,7 @@ class ServerSettings:
             raise ValueError("timeout_ms must be at least three times heartbeat_ms")
 
 
-class Member:
+class RegisteredServer:
     """This process's membership, and its view of the live servers, as of the last read from the store."""
 
     def __init__(
@@ -98,7 +98,7 @@ class Member:
         endpoints: Mapping[str, str],
         on_fenced: Callable[[], None] = lambda: None,
         boot_time_s: Callable[[], float] = clock.boot_time_s,
-    ) -> "Member":
+    ) -> "RegisteredServer":
         """Register under the settings' name with these endpoints, and read which servers are live. Raises `Unavailable`.
 
         `boot_time_s` is a clock that includes the time in which the machine is suspended.

@@ -1,1 +1,1 @@
-"""The waist: the stream API that every protocol server uses. `streams/service.py` is its interface."""
+"""The stream API that every protocol server uses. `streams/service.py` is its interface."""

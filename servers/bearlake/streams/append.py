@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class Verdict(IntEnum):
-    """The outcome of a batch, as the waist reports it. The first nine members have the numbers of `metadata.model.OutcomeKind`."""
+    """The outcome of a batch, as the stream service reports it. The first nine members have the numbers of `metadata.model.OutcomeKind`."""
 
     ACCEPTED = 0
     DUPLICATE = 1

@@ -37,7 +37,7 @@ class Seen:
         self.position = 0
         """A log position that the store has reached."""
 
-    def heard(self, position: int) -> None:
+    def advance(self, position: int) -> None:
         """Record that the log has reached `position`."""
         if position > self.position:
             self.position = position
@@ -45,6 +45,6 @@ class Seen:
     async def look(self) -> None:
         """Read the log's head, so that later batches are not UNSURE because of lag. If the store fails, the next UNSURE outcome retries."""
         try:
-            self.heard(await self._log.head())
+            self.advance(await self._log.head())
         except BearlakeError as error:
             log.warning("cannot read the head of the log", extra={"error": repr(error)})

@@ -1,6 +1,6 @@
 """Principals and authorization.
 
-Protocol servers authenticate the caller and pass a `Principal` (or `ANONYMOUS`). The waist asks its `Authorizer` once per call and
+Protocol servers authenticate the caller and pass a `Principal` (or `ANONYMOUS`). The stream service asks its `Authorizer` once per call and
 resource. `AllowAll` is the only authorizer so far; access control lists do not exist yet.
 
 Source: the operation names are those of Kafka's ACLs (KIP-11).

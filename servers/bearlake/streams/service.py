@@ -1,4 +1,4 @@
-"""The waist: the only interface between protocol servers and storage. Protocol servers call nothing below it.
+"""The stream service: the only interface between protocol servers and storage. Protocol servers call nothing below it.
 
 Each server process has one `Streams`. Calls that name a stream carry the caller's `Principal`; all authorization checks go through here.
 
@@ -80,7 +80,7 @@ class StreamsSettings:
 
 
 class Streams:
-    """The waist of one server process. Use it from the event loop's thread only."""
+    """The stream service of one server process. Use it from the event loop's thread only."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Streams:
         on_unknown: Callable[[], None] | None = None,
         tenure: Tenure | None = None,
     ) -> None:
-        """Wire up the parts of the waist; `start` loads them.
+        """Wire up the parts of the stream service; `start` loads them.
 
         `server`: the registration that fences this process's writes. `on_fenced` runs once when the server loses its registration.
         `on_unknown` (default: `on_fenced`) runs instead when the outcome of a write stays unknown: the process must stop and re-register.
@@ -117,7 +117,8 @@ class Streams:
         segments = SegmentIndex(settings.history.piece_count_max)
         self.seen = Seen(metadata.log)
         """The newest log position that this server knows. Protocol servers record it when a request arrives, for `AppendCall.seen`."""
-        self._follower = Follower(metadata.log, self._tail, segments, self.catalog, settings.follower, self.seen.heard)
+        seen = self.seen
+        self._follower = Follower(metadata.log, self._tail, segments, self.catalog, settings.follower, seen.advance)
         self._writer = Writer(
             store,
             metadata.log,
@@ -143,9 +144,8 @@ class Streams:
         peers = peers or Alone(server)
         self._owns_tenure = tenure is None
         tenure = self.tenure = tenure or Tenure(metadata.servers, server)
-        self.coordinator = Coordinator(
-            metadata, Ownership(metadata, server, settings.groups, peers.may_coordinate, tenure)
-        )
+        ownership = Ownership(metadata, server, settings.groups, peers.may_coordinate, tenure)
+        self.coordinator = Coordinator(metadata, ownership)
         """Consumer groups that this server coordinates: for clients that find the coordinator themselves."""
         self.groups = Groups(self.coordinator, server, peers)
         """All consumer groups: for members that run inside this server."""

@@ -32,8 +32,8 @@ from bearlake.streams import outcomes
 from bearlake.streams.append import SERVER_FENCED, UNAVAILABLE, AppendCall, Result, may_begin, resolve
 from bearlake.streams.attempt import Attempt
 from bearlake.streams.buffer import Entry, Sealed, WriteBuffer, seal
-from bearlake.streams.missing import Missing
 from bearlake.streams.putting import Putting
+from bearlake.streams.unstored_batches import UnstoredBatches
 from bearlake.telemetry import metrics
 from bearlake.telemetry.containment import contained
 from bearlake.wal import keys as wal_keys
@@ -113,7 +113,7 @@ class Writer:
         self._calls: dict[AppendCall, None] = {}
         self._pending_bytes = 0
         self._relief: list[Callable[[], None]] = []
-        self._missing = Missing(commit_log)
+        self._unstored = UnstoredBatches(commit_log)
         self._flush_count = 0  # objects sealed so far, which is the newest object's number
         self._is_fenced = False
         self._is_kicked = False
@@ -278,9 +278,9 @@ class Writer:
                 if attempt is None or attempt.claim():
                     if before is not None:
                         await before
-                    judged = await self._missing.judged(commit)
+                    judged = await self._unstored.judge(commit)
                     last = self._flush_count + len(self._full) + 1  # the open buffer's
-                    self._resolve(entries, self._missing.failed(number, batches, judged, last))
+                    self._resolve(entries, self._unstored.answers_not_stored(number, batches, judged, last))
                     return
             if before is not None:
                 await before
@@ -303,8 +303,8 @@ class Writer:
                 self._on_committed(ObjectRef(key, len(buffer)), buffer, result)
             if OutcomeKind.UNSURE in others:
                 await self._seen.look()
-                self._missing.unsure(batches, result.outcomes, self._flush_count + len(self._full) + 1)
-            self._resolve(entries, self._missing.answers(number, batches, result.outcomes))
+                self._unstored.note_unsure(batches, result.outcomes, self._flush_count + len(self._full) + 1)
+            self._resolve(entries, self._unstored.answers_committed(number, batches, result.outcomes))
         finally:
             if not done.done():
                 done.set_result(None)

@@ -15,7 +15,7 @@ from bearlake.protocols.grpc.proto import stream_pb2 as pb
 from bearlake.protocols.kafka.server import KafkaServer
 from bearlake.protocols.kafka.settings import KafkaSettings
 from bearlake.serving.listener import ListenerSettings, open_listener
-from bearlake.serving.membership import Member
+from bearlake.serving.membership import RegisteredServer
 from fixtures.grpc_server import GrpcNode, MakeGrpc
 from fixtures.kafka_server import batch_of
 from fixtures.waiting import WAIT_S
@@ -235,7 +235,7 @@ class WithKafka:
 
     version = 0
 
-    def __init__(self, member: Member, address: str) -> None:
+    def __init__(self, member: RegisteredServer, address: str) -> None:
         self._member = member
         self._address = address
         self.cluster_id = member.cluster_id
@@ -248,7 +248,7 @@ class WithKafka:
 
 @pytest.fixture
 async def kafka_address(grpc_node: GrpcNode) -> AsyncIterator[str]:
-    """A Kafka server on the same waist, as in `bearlake up`."""
+    """A Kafka server on the same stream service, as in `bearlake up`."""
     listener = open_listener(ListenerSettings(), "kafka")
     members = WithKafka(grpc_node.member, listener.address)
     server = KafkaServer(grpc_node.streams, members, KafkaSettings(), [listener])

@@ -17,7 +17,7 @@ from bearlake.protocols.rest.registry.settings import RegistrySettings
 from bearlake.protocols.rest.server import RestServer
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.serving.listener import Listener, ListenerSettings, open_listener
-from bearlake.serving.membership import Member, ServerSettings
+from bearlake.serving.membership import RegisteredServer, ServerSettings
 from bearlake.streams.principal import Operation, Principal, Resource
 from bearlake.streams.schemas.service import Schemas
 from bearlake.streams.service import Streams
@@ -67,7 +67,7 @@ async def servers(certificates: dict[str, Path]) -> AsyncIterator[Servers]:
         store = open_store("memory:///")
         closing.push_async_callback(store.close)
         rest_listener, registry_listener = listener("rest"), listener("registry")
-        member = await Member.join(
+        member = await RegisteredServer.join(
             metadata.servers, ServerSettings(name="server"), dict([rest_listener.endpoint("rest")])
         )
         streams = Streams(metadata, store, member.server, authorizer=OnlyAlice())

@@ -222,7 +222,7 @@ async def test_records_that_come_while_the_group_is_divided_anew_wait_until_it_i
         consumer._start_join()  # noqa: SLF001
         await produce(rest, "t", b"a")
         await is_read.wait()
-        await consumer.settle()
+        await consumer.await_join()
     is_held = consumer.is_held
     consumer._start_join()  # noqa: SLF001
     read = values(await polling)

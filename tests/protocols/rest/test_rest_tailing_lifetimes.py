@@ -12,7 +12,7 @@ from bearlake.metadata.sqlite.store import open_sqlite
 from bearlake.objects.open import open_store
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.tailing.lifetimes import Lifetimes, parse_time
-from bearlake.serving.membership import Member, ServerSettings
+from bearlake.serving.membership import RegisteredServer, ServerSettings
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.principal import INTERNAL
 from bearlake.streams.service import Streams
@@ -67,7 +67,7 @@ async def scene() -> AsyncIterator[Scene]:
         store = open_store("memory:///")
         for number in range(2):
             settings = ServerSettings(name=f"server-{number}", heartbeat_ms=50, timeout_ms=5_000_000)
-            member = await Member.join(metadata.servers, settings, {})
+            member = await RegisteredServer.join(metadata.servers, settings, {})
             own = ManualClock()
             own.advance((number + 1) * 3_600_000)
             scene.own_clocks.append(own)

@@ -1,8 +1,8 @@
 """Compaction: claim, write, prepare, load, ask, table compare-and-swap, swap; merges that are dropped; sweeps; a stream that is deleted.
 
-The task is a compaction or a merge. The rules for claims and keys are `metadata/task_rules.py`, the table's decision is `table/marks.py`,
-both unchanged. In SQL only: the claim's check (`hold_task`), the replacement of WAL rows by a swap (`replace_rows`), and the closing of
-the task by a final swap (`remove_task`).
+The task is a compaction or a merge. The rules for claims and keys are `metadata/task_object_rules.py`, and the table's decision is
+`table/marks.py`, both unchanged. In SQL only: the claim's check (`hold_task`), the replacement of WAL rows by a swap (`replace_rows`),
+and the closing of the task by a final swap (`remove_task`).
 
 This part assumes of the write path that the WAL object's bytes exist until nothing names the object. It promises the write path that a
 swap keeps each offset readable and that nothing named by the index or a live snapshot is deleted. It assumes nothing of membership: any
@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from bearlake.errors import Conflict
-from bearlake.metadata import task_rules
-from bearlake.metadata.task_rules import ClaimState, KeyState
+from bearlake.metadata import task_object_rules
+from bearlake.metadata.task_object_rules import ClaimState, KeyState
 from bearlake.table import marks
 from bearlake.table.model import TableChange, TaskMark
 from simulator.model.compaction_guards import CompactionBounds, CompactionGuards
@@ -178,7 +178,7 @@ class CompactionPart:
     def _may_prepare(self, key: KeyState) -> bool:
         if not self._guards.forbidden_keys_not_prepared:
             key = key._replace(forbidden_at=-1)
-        return task_rules.may_prepare(key, TASK)
+        return task_object_rules.may_prepare(key, TASK)
 
     def _load(self, state: State, epoch: int, claim: Claim) -> Iterator[Step[State]]:
         """The worker loads the table and finds the task in it, or sends its commit for the version that it sees."""
@@ -218,7 +218,9 @@ class CompactionPart:
             return
         if claim.stage in (CLAIMED, PREPARED) and self._is_current(state, epoch):
             prepared = [other for other in range(1, epoch) if claim.results >> other & 1]
-            if self._guards.fenced_before_cancelled and task_rules.may_list(prepared, is_prepared=claim.is_prepared):
+            if self._guards.fenced_before_cancelled and task_object_rules.may_list(
+                prepared, is_prepared=claim.is_prepared
+            ):
                 winner = state.mark
                 if winner and state.claims[winner - 1].is_prepared:
                     after = claim._replace(stage=LISTED, winner=winner, has_looked=False)
@@ -279,7 +281,7 @@ class CompactionPart:
         elif state.task == DROPPED or (guards.claim_epoch_in_swap and not self._is_current(state, epoch)):
             yield Step(OVERTAKEN, (epoch, "swap"), state.with_claim(epoch, claim._replace(stage=ENDED)))
         elif guards.swap_only_own_registered_keys and not all(
-            task_rules.may_swap_in(one.key(), TASK) for one in (chosen.data, chosen.kept)
+            task_object_rules.may_swap_in(one.key(), TASK) for one in (chosen.data, chosen.kept)
         ):
             yield self._refused(state, epoch, claim, "a key is not the task's")
         else:
@@ -312,7 +314,7 @@ class CompactionPart:
 
     def _is_current(self, state: State, epoch: int) -> bool:
         newest = ClaimState(len(state.claims), 0 if state.is_held else None, 0 if state.is_held else None)
-        return task_rules.is_current(newest if state.task == OPEN else None, epoch, 0, 0)
+        return task_object_rules.is_current(newest if state.task == OPEN else None, epoch, 0, 0)
 
     def _closed(self, state: State, task: int) -> State:
         """Close the task and end its registrations."""
@@ -334,7 +336,9 @@ class CompactionPart:
                 ban = one.ban or len(state.claims) + 1
                 gone = one._replace(is_there=False, ban=ban if self._guards.object_ban_before_delete else one.ban)
                 yield Step(SWEEP, (name, epoch), state.with_claim(epoch, _with_object(claim, name, gone)))
-            if one.ban and (not self._guards.ban_outlives_claims or task_rules.may_forget_ban(one.ban - 1, held)):
+            if one.ban and (
+                not self._guards.ban_outlives_claims or task_object_rules.may_forget_ban(one.ban - 1, held)
+            ):
                 yield Step(
                     FORGET, (name, epoch), state.with_claim(epoch, _with_object(claim, name, one._replace(ban=0)))
                 )
@@ -364,7 +368,7 @@ class CompactionPart:
             return False
         if state.task == DROPPED and one.is_indexed:
             return True
-        return task_rules.may_forbid(key)
+        return task_object_rules.may_forbid(key)
 
 
 def _with_object(claim: Claim, name: str, one: Object) -> Claim:

@@ -7,7 +7,7 @@ Messages are as in `write_state.py`: a sent request may be executed at any time,
 
 from typing import Final, NamedTuple
 
-from bearlake.metadata.task_rules import KeyState
+from bearlake.metadata.task_object_rules import KeyState
 
 WORKERS: Final = ("X", "Y")
 TASK: Final = 1
@@ -42,7 +42,7 @@ class Object(NamedTuple):
     """Whether the sweep has fenced the table since it forbade the key."""
 
     def key(self) -> KeyState:
-        """The key's state as `metadata/task_rules.py` expects it."""
+        """The key's state as `metadata/task_object_rules.py` expects it."""
         return KeyState(self.task, self.ban - 1, self.is_indexed)
 
 

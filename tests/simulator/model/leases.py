@@ -204,10 +204,10 @@ class LeasePart:
         """Heartbeats, and an acquire: executed by the store, then heard."""
         standing = self._standing(state, at)
         if self._is_newest(state, at):
-            beaten = liveness.beaten(standing)
-            count = beaten.lapse_count
+            renewed = liveness.with_heartbeat(standing)
+            count = renewed.lapse_count
             if standing.heartbeat_count < self._bounds.heartbeat_count + standing.lapse_count:
-                after = state._replace(standings=_put(state.standings, NAME_OF[at], _tuple(beaten)))
+                after = state._replace(standings=_put(state.standings, NAME_OF[at], _tuple(renewed)))
                 heard = process._replace(
                     lapse_count=count, read=count + 1 if process.is_asked else 0, is_revived=process.is_asked
                 )

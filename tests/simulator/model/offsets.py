@@ -355,7 +355,7 @@ def _revisions(term: str, history: tuple[int, ...]) -> Revisions:
     revisions = Revisions(REVISION_COUNT_MAX, term or "any")
     for one in history:
         if one == TOLD:
-            revisions.tell()
+            revisions.newest()
         else:
             revisions.take(_subjects(one), None)
     return revisions
@@ -367,7 +367,7 @@ def _subjects(member: int) -> tuple[Subject, ...]:
 
 @cache
 def _newest(term: str, history: tuple[int, ...]) -> str:
-    return _revisions(term, history).tell()
+    return _revisions(term, history).newest()
 
 
 @cache

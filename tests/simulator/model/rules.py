@@ -22,7 +22,7 @@ FENCED, UNKNOWN_PRODUCER = int(OutcomeKind.FENCED), int(OutcomeKind.UNKNOWN_PROD
 UNSURE = int(OutcomeKind.UNSURE)
 
 NEVER = 1 << 62
-"""An expected offset that no partition reaches (`streams/missing.py`)."""
+"""An expected offset that no partition reaches (`streams/unstored_batches.py`)."""
 
 Judged = tuple[int, int, Producer]
 """Kind of outcome, original base offset of a duplicate (else 0), and the producer's state afterwards (empty: unknown)."""

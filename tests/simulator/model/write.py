@@ -268,7 +268,7 @@ class WritePart:
                 found.append(Step(TAKE_EARLY, (server, at, SPANS[is_recent]), state.with_attempt(at, sent)))
 
     def _judged(self, state: State, one: Attempt) -> Attempt:
-        """Return the answer after a commit that can accept nothing (`streams/missing.py`): duplicate, unknown or fenced producer."""
+        """Return the answer of a commit that accepts nothing (`streams/unstored_batches.py`): duplicate, unknown or fenced producer."""
         if not self._is_idempotent:
             return one
         known, end = state.producer, len(state.log)

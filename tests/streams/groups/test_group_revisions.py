@@ -20,12 +20,12 @@ def test_a_request_that_was_given_up_is_refused_after_the_next_one():
     first = outdated(revisions, "m", "")
     revisions.take(["m"], first)
 
-    assert outdated(revisions, "m", first) == revisions.tell() != first
+    assert outdated(revisions, "m", first) == revisions.newest() != first
 
 
 def test_a_request_that_was_given_up_is_refused_after_one_of_this_servers_own_clients():
     revisions = Revisions(10)
-    named = revisions.tell()
+    named = revisions.newest()
     revisions.take(["m"], None)
 
     outdated(revisions, "m", named)
@@ -33,7 +33,7 @@ def test_a_request_that_was_given_up_is_refused_after_one_of_this_servers_own_cl
 
 def test_members_do_not_make_each_other_outdated():
     revisions = Revisions(10)
-    named = revisions.tell()
+    named = revisions.newest()
     revisions.take(["other"], named)
 
     revisions.take(["m"], named)
@@ -41,7 +41,7 @@ def test_members_do_not_make_each_other_outdated():
 
 def test_a_request_about_several_subjects_is_outdated_by_a_later_one_about_any_of_them():
     revisions = Revisions(10)
-    named = revisions.tell()
+    named = revisions.newest()
     revisions.take([PartitionKey(2)], None)
 
     with pytest.raises(Outdated):
@@ -51,7 +51,7 @@ def test_a_request_about_several_subjects_is_outdated_by_a_later_one_about_any_o
 
 def test_a_request_that_is_checked_makes_no_other_outdated():
     revisions = Revisions(10)
-    named = revisions.tell()
+    named = revisions.newest()
     revisions.check(["m"], named)
     revisions.take(["m"], named)
 
@@ -62,7 +62,7 @@ def test_a_request_that_is_checked_makes_no_other_outdated():
 def test_a_revision_of_another_term_is_refused():
     before, after = Revisions(10), Revisions(10)
 
-    outdated(after, "m", before.tell())
+    outdated(after, "m", before.newest())
 
 
 @pytest.mark.parametrize("text", ["", "/", "term", "term/", "term/-1", "term/1", "term/x", "term/1e3", "x/0", "term/²"])
@@ -77,7 +77,7 @@ def test_a_group_whose_revision_nobody_knows_remembers_nothing():
     revisions = Revisions(10)
     revisions.take(["m"], None)
     before = len(revisions)
-    revisions.tell()
+    revisions.newest()
     revisions.take(["m"], None)
 
     assert (before, len(revisions)) == (0, 1)
@@ -108,7 +108,7 @@ def test_no_request_is_taken_after_a_later_one_though_subjects_are_forgotten(
     told: list[str] = []
     late: set[tuple[str, str]] = set()
     for subjects, is_forwarded in requests:
-        told.append(revisions.tell())
+        told.append(revisions.newest())
         revisions.take(subjects, told[-1] if is_forwarded else None)
         late |= {(subject, named) for subject in subjects for named in told}
         for subject, named in late:

@@ -3,7 +3,7 @@
 import sqlite3
 
 from bearlake.errors import Fenced
-from bearlake.metadata import task_rules
+from bearlake.metadata import task_object_rules
 from bearlake.metadata.compaction import TaskClaim, TaskState
 from bearlake.metadata.sqlite.commit import check_server
 
@@ -24,8 +24,8 @@ def check_newest(connection: sqlite3.Connection, claim: TaskClaim) -> None:
     """Raise `Fenced` unless the claim is the task's newest, and not given back."""
     find = "SELECT epoch, node_id, server_epoch FROM tasks WHERE id = ?"
     row = connection.execute(find, (claim.task_id,)).fetchone()
-    newest = None if row is None else task_rules.ClaimState._make(row)
-    if not task_rules.is_current(newest, claim.epoch, claim.worker.node_id, claim.worker.epoch):
+    newest = None if row is None else task_object_rules.ClaimState._make(row)
+    if not task_object_rules.is_current(newest, claim.epoch, claim.worker.node_id, claim.worker.epoch):
         raise Fenced(f"task {claim.task_id} is no longer held by worker {claim.worker.node_id} in epoch {claim.epoch}")
 
 

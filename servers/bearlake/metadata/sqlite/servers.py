@@ -101,8 +101,8 @@ class SqliteServers(Membership):
             check_server(connection, server)
             standing = standing_of(connection, server.node_id)
             assert standing is not None
-            _stand(connection, server, beaten := liveness.beaten(standing))
-            return beaten.lapse_count
+            _stand(connection, server, renewed := liveness.with_heartbeat(standing))
+            return renewed.lapse_count
 
     def _lapse_count(self, server: ServerRef) -> int:
         with self._database.reading() as connection:

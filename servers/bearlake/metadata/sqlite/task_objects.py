@@ -1,11 +1,11 @@
-"""Keys of tasks' objects in SQLite: a row per key that an open task registered, or that is forbidden. Rules: `metadata/task_rules.py`."""
+"""Keys of tasks' objects in SQLite: a row per registered or forbidden key. Rules: `metadata/task_object_rules.py`."""
 
 import sqlite3
 from collections.abc import Collection, Iterable
 
 from bearlake.errors import Conflict
-from bearlake.metadata import task_rules
-from bearlake.metadata.task_rules import KeyState
+from bearlake.metadata import task_object_rules
+from bearlake.metadata.task_object_rules import KeyState
 
 STATE = (
     "SELECT coalesce((SELECT task_id FROM task_objects WHERE key = ?1), 0),"
@@ -26,7 +26,7 @@ def key_state(connection: sqlite3.Connection, key: str) -> KeyState:
 def register(connection: sqlite3.Connection, task_id: int, keys: Collection[str]) -> None:
     """Register the keys to the task, whose claim was checked. Raises `Conflict` if a key is forbidden or in use."""
     for key in keys:
-        if not task_rules.may_prepare(key_state(connection, key), task_id):
+        if not task_object_rules.may_prepare(key_state(connection, key), task_id):
             raise Conflict(f"the object {key} was forbidden or is in use: write it again under a new key")
     connection.executemany(
         "INSERT OR IGNORE INTO task_objects (key, task_id) VALUES (?, ?)", [(key, task_id) for key in keys]
@@ -36,7 +36,7 @@ def register(connection: sqlite3.Connection, task_id: int, keys: Collection[str]
 def check_swap(connection: sqlite3.Connection, task_id: int, keys: Iterable[str]) -> None:
     """Raise `Conflict` unless the task registered all keys and the index names none of them."""
     for key in keys:
-        if not task_rules.may_swap_in(key_state(connection, key), task_id):
+        if not task_object_rules.may_swap_in(key_state(connection, key), task_id):
             raise Conflict(f"the object {key} was not prepared by task {task_id}, or is already in the index")
 
 
@@ -44,7 +44,7 @@ def forbid(connection: sqlite3.Connection, keys: Collection[str]) -> set[str]:
     """Forbid the keys that may be forbidden; returns the keys that are now forbidden. Deletes bans that are no longer needed."""
     _forget_bans(connection)
     (newest,) = connection.execute("SELECT last_claim_number FROM store").fetchone()
-    forbidden = {key for key in keys if task_rules.may_forbid(key_state(connection, key))}
+    forbidden = {key for key in keys if task_object_rules.may_forbid(key_state(connection, key))}
     connection.executemany(
         "INSERT OR IGNORE INTO task_objects (key, forbidden_at) VALUES (?, ?)", [(key, newest) for key in forbidden]
     )
@@ -59,5 +59,5 @@ def _forget_bans(connection: sqlite3.Connection) -> None:
     ).fetchall()
     connection.executemany(
         "DELETE FROM task_objects WHERE key = ?",
-        [(key,) for key, forbidden_at in bans if task_rules.may_forget_ban(forbidden_at, held)],
+        [(key,) for key, forbidden_at in bans if task_object_rules.may_forget_ban(forbidden_at, held)],
     )

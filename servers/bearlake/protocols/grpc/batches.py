@@ -16,7 +16,7 @@ from bearlake.protocols.grpc import arrow
 from bearlake.protocols.grpc.errors import BadField
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
 from bearlake.records import codec as record_codec
-from bearlake.records.codec import NOBODY, Producer, Record
+from bearlake.records.codec import NON_IDEMPOTENT, Producer, Record
 from bearlake.streams.admission import NO_TIMESTAMP, Header
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class PayloadReader:
 
     async def batch(self, payload: pb.Payload, sequence: pb.ProducerSequence | None, now_ms: int) -> Batch:
         """Return a payload as a record batch. Raises `BadField`, `Unsupported`."""
-        producer = NOBODY if sequence is None else _producer(sequence)
+        producer = NON_IDEMPOTENT if sequence is None else _producer(sequence)
         match payload.WhichOneof("form"):
             case "record_batches":
                 return check_batch(payload.record_batches)

@@ -82,7 +82,7 @@ class _GroupFeed(Feed):
             if self.has(message.stream, message.partition) or message.HasField("error"):
                 await self._group_context.write(pb.ConsumeResponse(records=message))
 
-    async def tell(self, news: pb.ConsumeResponse) -> None:
+    async def send_control(self, news: pb.ConsumeResponse) -> None:
         """Send one message after the previous message has left."""
         async with self._lock:
             await self._group_context.write(news)
@@ -148,7 +148,7 @@ class _Member:
     async def announce_drain(self) -> None:
         """Tell the client to leave when the server drains or the call reaches its age. Raises the `Failure` that ends the call."""
         left_ms = await self._node.drain_notice()
-        await self.feed.tell(pb.ConsumeResponse(drain=pb.Drain(deadline_ms=left_ms)))
+        await self.feed.send_control(pb.ConsumeResponse(drain=pb.Drain(deadline_ms=left_ms)))
         await asyncio.sleep(left_ms / 1000)
         raise draining()
 
@@ -166,7 +166,7 @@ class _Member:
                     answer.error.CopyFrom(failure_of_refusal(refusal).status())
                 except BearlakeError as error:
                     answer.error.CopyFrom(failure_of(error).status())
-                await self.feed.tell(pb.ConsumeResponse(committed=answer))
+                await self.feed.send_control(pb.ConsumeResponse(committed=answer))
             if request.released:
                 self._released.set()
             for position in request.seek:
@@ -255,7 +255,7 @@ class _Member:
         ]
         news = pb.Assigned(member_id=self._member_id, generation=self._generation, positions=offsets)
         self._owned = frozenset(item.key for item in positions)
-        await self.feed.tell(pb.ConsumeResponse(assigned=news))
+        await self.feed.send_control(pb.ConsumeResponse(assigned=news))
         for item in positions:
             self.feed.assign(item)
 
@@ -278,7 +278,7 @@ class _Member:
         self.feed.clear()
         self._released.clear()
         wait_ms = min(self._rebalance_ms, self._session_ms) // 2
-        await self.feed.tell(pb.ConsumeResponse(revoked=pb.Revoked(deadline_ms=wait_ms)))
+        await self.feed.send_control(pb.ConsumeResponse(revoked=pb.Revoked(deadline_ms=wait_ms)))
         try:
             async with asyncio.timeout(wait_ms / 1000):
                 await self._released.wait()

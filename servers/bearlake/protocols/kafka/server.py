@@ -73,7 +73,7 @@ class KafkaServer:
 
     async def run(self) -> None:
         """Check connections until cancelled. The process runs this as one of its tasks."""
-        await self.connections.check_for_ever()
+        await self.connections.check_periodically()
 
     async def drain(self, deadline_ms: int) -> None:
         """Drain as described in the module docstring; returns within `deadline_ms`."""

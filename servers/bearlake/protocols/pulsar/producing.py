@@ -90,7 +90,7 @@ async def _open(connection: Connection, producer: Producer, shared_epoch: int | 
     if is_deduplicated or topic_epoch is not None:
         name = producer.stored_name if is_deduplicated else producer.fenced_name
         stored = await context.streams.metadata.producers.named(producer.partition, name)
-        context.streams.seen.heard(stored.floor)
+        context.streams.seen.advance(stored.floor)
     if request.initial_subscription_name:
         cursors = context.streams.metadata.cursors
         await create_cursor(cursors, producer.partition, request.initial_subscription_name, EARLIEST, {})
@@ -149,7 +149,7 @@ def _opened(producer: Producer, request: CommandProducer) -> bytes:
     client_version = producer.connection.client_version
     last_sequence_id, topic_epoch = producer.last_sequence_id, producer.topic_epoch
     if producer.is_deduplicated:
-        last_sequence_id = renumbering.told_sequence_id(client_version, request, last_sequence_id)
+        last_sequence_id = renumbering.returned_sequence_id(client_version, request, last_sequence_id)
         if topic_epoch is None and renumbering.renumbers(client_version):
             topic_epoch = renumbering.OPENED
     body = CommandProducerSuccess(

@@ -39,7 +39,7 @@ def is_reopened(request: CommandProducer) -> bool:
     return request.HasField("topic_epoch") or bool(request.producer_name and not request.user_provided_producer_name)
 
 
-def told_sequence_id(client_version: str, request: CommandProducer, last_sequence_id: int) -> int:
+def returned_sequence_id(client_version: str, request: CommandProducer, last_sequence_id: int) -> int:
     """The sequence id to return; `last_sequence_id` is the id of the last message stored under the producer's name (-1: none)."""
     if not renumbers(client_version) or not is_reopened(request):
         return last_sequence_id

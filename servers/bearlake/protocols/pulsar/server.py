@@ -82,7 +82,7 @@ class PulsarServer:
     async def run(self) -> None:
         """Check connections and the leases of exclusive producers until cancelled. The process runs this as one of its tasks."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.connections.check_for_ever(), name="check Pulsar connections")
+            group.create_task(self.connections.check_periodically(), name="check Pulsar connections")
             group.create_task(self._verify_for_ever(), name="verify exclusive producers")
 
     async def _verify_for_ever(self) -> None:

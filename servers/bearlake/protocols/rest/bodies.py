@@ -11,7 +11,7 @@ from bearlake.errors import Corrupt, TooLarge
 from bearlake.protocols.rest.problems import Problem
 from bearlake.records import compression
 from bearlake.records.batch import Compression
-from bearlake.serving.http.models import Malformed, Misfit, Reader
+from bearlake.serving.http.models import Malformed, Mismatch, Reader
 
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ def parse(reader: Reader[T], body: bytes, *, status: int = 422, code: int = 422,
         return reader.read(body)
     except Malformed as error:
         raise Problem(400, 400, str(error)) from error
-    except Misfit as error:
+    except Mismatch as error:
         raise Problem(status, code, f"{words}{error}") from error
 
 

@@ -65,9 +65,9 @@ class Writing:
         """The newest log position known to this server. Read it before the first await of a request."""
         return self._streams.seen.position
 
-    def heard(self, position: int) -> None:
+    def advance(self, position: int) -> None:
         """Note that the log has reached `position`; requests from now on have at least that position."""
-        self._streams.seen.heard(position)
+        self._streams.seen.advance(position)
 
     def now_ms(self) -> int:
         """Return the timestamp for records without one."""

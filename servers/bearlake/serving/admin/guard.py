@@ -5,7 +5,7 @@ from typing_extensions import override
 
 from bearlake.errors import BearlakeError
 from bearlake.serving.admin import problems
-from bearlake.serving.admin.access import OPEN_PATHS, AdminSettings, is_own_name
+from bearlake.serving.admin.auth import OPEN_PATHS, AdminSettings, is_own_name
 from bearlake.serving.admin.token import AdminToken
 from bearlake.serving.http.guard import HttpGuard, HttpMeters, InternalError, TimedOut, TooManyRequests
 from bearlake.telemetry import metrics

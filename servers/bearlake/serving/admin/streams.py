@@ -148,7 +148,7 @@ class StreamRoutes:
 
 
 async def _items(request: web.Request) -> list[Raw]:
-    """Return the items of the batch in the request's body, unchecked. Raises `Malformed`, `Misfit`, `TooLarge`, `Invalid`."""
+    """Return the items of the batch in the request's body, unchecked. Raises `Malformed`, `Mismatch`, `TooLarge`, `Invalid`."""
     if request.content_type != "application/json":
         raise Invalid("expected JSON with Content-Type: application/json")
     return models.ITEMS.read(await request.read()).streams
@@ -174,7 +174,7 @@ async def _each(
 
 
 def _name(octets: Raw) -> str | None:
-    """Return the name in an item, even if the item does not fit its model; None if there is no text. Raises `Malformed`, `Misfit`."""
+    """Return the name in an item, even if the item does not fit its model; None if there is no text. Raises `Malformed`, `Mismatch`."""
     item = models.NAMED.read(octets)
     name = item.get("name") if isinstance(item, dict) else None
     return name if isinstance(name, str) else None

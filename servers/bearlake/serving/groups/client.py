@@ -43,9 +43,9 @@ _QUICK_COUNT = 16
 """Connections to one server for requests that do not wait."""
 RESEND_COUNT_MAX = 16
 """Number of repeats with a newer revision, after which the coordinator counts as unavailable."""
-RESEND_PAUSE_MIN_MS = 4
+RESEND_PAUSE_BOUND_FIRST_MS = 4
 """Bound (ms) of the pause before the second repeat; doubles with each further repeat. A pause is random, from 0 up to its bound."""
-RESEND_PAUSE_MAX_MS = 256
+RESEND_PAUSE_BOUND_MAX_MS = 256
 """Largest bound (ms) of a pause."""
 REVISION_COUNT_MAX = 65_536
 """Number of groups whose revision is remembered; for other groups, a request costs an extra round trip."""
@@ -126,7 +126,7 @@ class GroupClient:
             named = self._revisions.get(group, named)
 
     async def _pause(self, outdated_count: int) -> None:
-        longest_ms = min(RESEND_PAUSE_MIN_MS * 2 ** (outdated_count - 2), RESEND_PAUSE_MAX_MS)
+        longest_ms = min(RESEND_PAUSE_BOUND_FIRST_MS * 2 ** (outdated_count - 2), RESEND_PAUSE_BOUND_MAX_MS)
         await asyncio.sleep(self._randomness.uniform(0, longest_ms) / 1000)
 
     def _remember(self, group: _Group, revision: str) -> None:

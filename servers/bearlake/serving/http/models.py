@@ -3,7 +3,7 @@
 A `Model` names its fields and their types; `Meta` adds ranges, lengths and descriptions. `Reader` turns JSON into a model, or raises
 
     Malformed   the bytes are not JSON
-    Misfit      the JSON does not fit the model; the message names the field, what was expected, and what was found:
+    Mismatch      the JSON does not fit the model; the message names the field, what was expected, and what was found:
                 records[2].partition: expected a whole number from 0 to 2147483647, found -1
 
 `components` gives the schemas for an OpenAPI document. Each API translates the two errors into its own status and code.
@@ -19,9 +19,9 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType, field
 
 from bearlake.errors import Invalid
-from bearlake.serving.http.misfits import Misfit, misfit
+from bearlake.serving.http.mismatches import Mismatch, mismatch
 
-__all__ = ["UNSET", "Meta", "Misfit", "Raw", "UnsetType", "field"]
+__all__ = ["UNSET", "Meta", "Mismatch", "Raw", "UnsetType", "field"]
 
 T = TypeVar("T")
 
@@ -49,31 +49,31 @@ class Reader(Generic[T]):
         self._decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(model)
 
     def read(self, body: bytes | Raw) -> T:
-        """The model in a JSON text. Raises `Malformed`, `Misfit`."""
+        """The model in a JSON text. Raises `Malformed`, `Mismatch`."""
         try:
             return self._decoder.decode(body)
         except msgspec.ValidationError as error:
-            raise misfit(self._model, str(error), _whole(body)) from error
+            raise mismatch(self._model, str(error), _whole(body)) from error
         except RecursionError as error:
             raise _malformed(error) from error
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             _whole(body)
             # The body is JSON by its grammar. msgspec refuses it because a text has half a surrogate pair (RFC 8259, 8.2).
-            raise Misfit(_HALF_PAIR) from error
+            raise Mismatch(_HALF_PAIR) from error
 
     def convert(self, value: Any) -> T:
-        """The model of a JSON value that is parsed already (Any: JSON). Raises `Misfit`."""
+        """The model of a JSON value that is parsed already (Any: JSON). Raises `Mismatch`."""
         try:
             converted: T = msgspec.convert(value, type=self._model)
         except msgspec.ValidationError as error:
-            raise misfit(self._model, str(error), value) from error
+            raise mismatch(self._model, str(error), value) from error
         except UnicodeEncodeError as error:
-            raise Misfit(_HALF_PAIR) from error
+            raise Mismatch(_HALF_PAIR) from error
         return converted
 
 
 def _whole(body: bytes | Raw) -> Any:
-    """The JSON value of a body that does not fit its model (Any: JSON). Raises `Malformed`: the decoder stopped at the misfit."""
+    """The JSON value of a body that does not fit its model (Any: JSON). Raises `Malformed`: the decoder stopped at the mismatch."""
     try:
         return json.loads(bytes(body).decode(), parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
@@ -89,7 +89,7 @@ def _refuse(constant: str) -> None:
 
 
 ANY: Reader[Any] = Reader(Any)
-"""Reads any JSON value; one with a number that no double can hold, or with half a surrogate pair, is a `Misfit`."""
+"""Reads any JSON value; one with a number that no double can hold, or with half a surrogate pair, is a `Mismatch`."""
 
 
 def components(models: Sequence[Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:

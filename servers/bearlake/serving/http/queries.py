@@ -10,7 +10,7 @@ import msgspec
 from aiohttp import web
 from msgspec import inspect
 
-from bearlake.serving.http.misfits import misfit
+from bearlake.serving.http.mismatches import mismatch
 from bearlake.serving.http.models import components
 from bearlake.serving.http.openapi.model import Schema, query
 
@@ -29,7 +29,7 @@ class Query(Generic[T]):
         self._fields = described.fields
 
     def read(self, request: web.Request) -> T:
-        """Return the request's parameters. Raises `Misfit`: a parameter has a wrong value; its message says what is expected."""
+        """Return the request's parameters. Raises `Mismatch`: a parameter has a wrong value; its message says what is expected."""
         given = request.query
         values: dict[str, Any] = {}
         for field in self._fields:
@@ -39,7 +39,7 @@ class Query(Generic[T]):
         try:
             return msgspec.convert(values, type=self._model, strict=False)
         except msgspec.ValidationError as error:
-            raise misfit(self._model, str(error), values) from error
+            raise mismatch(self._model, str(error), values) from error
 
     def parameters(self) -> tuple[Schema, ...]:
         """Return the parameters as the OpenAPI document describes them. Their types must not refer to named schemas."""

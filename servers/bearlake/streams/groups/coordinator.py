@@ -94,7 +94,7 @@ class Coordinator:
     def revision(self, name: str) -> str:
         """Return the group's newest revision, for another server to name; empty if this server does not coordinate the group."""
         owned = self.ownership.owned.get(name)
-        return "" if owned is None else owned.revisions.tell()
+        return "" if owned is None else owned.revisions.newest()
 
     # -- offsets -------------------------------------------------------------------------------------------------
 

@@ -191,7 +191,7 @@ class Ownership:
     async def open_confirmed(self, name: str, member_id: str) -> Owned:
         """Renew the member's session, confirm ownership, and return the group. Raises `GroupRefusal`."""
         owned = await self.open(name)
-        owned.rebalancer.rounds.heard(member_id)
+        owned.rebalancer.rounds.renew_session(member_id)
         await self.confirm(name, owned)
         return owned
 

@@ -275,7 +275,7 @@ class RebalanceRounds:
         """Start a new session timeout for the member."""
         self._expect_within(member, member.session_timeout_ms)
 
-    def heard(self, member_id: str) -> None:
+    def renew_session(self, member_id: str) -> None:
         """Renew the member's session: the member sent a request, whatever its outcome."""
         member = self.group.members.get(member_id)
         if member is not None and not member.is_new:

@@ -41,7 +41,7 @@ class Outdated(Exception):
 class Revisions:
     """The revisions of one group in one term.
 
-    Stores `count_max` subjects; for forgotten subjects it may refuse requests that are not late. Stores nothing until `tell` is first
+    Stores `count_max` subjects; for forgotten subjects it may refuse requests that are not late. Stores nothing until `newest` is first
     called, because until then no sender can name a revision.
     """
 
@@ -49,7 +49,7 @@ class Revisions:
         """`term` must never repeat; None creates a new term."""
         self._term = term or uuid.uuid4().hex
         self._count_max = count_max
-        self._is_told = False
+        self._is_returned = False
         self._newest = 0
         self._last: OrderedDict[Subject, int] = OrderedDict()
         """The number of each subject's last request, in ascending order."""
@@ -60,16 +60,16 @@ class Revisions:
         """Number of stored subjects."""
         return len(self._last)
 
-    def tell(self) -> str:
+    def newest(self) -> str:
         """Return the newest revision, for a sender to name."""
-        self._is_told = True
+        self._is_returned = True
         return f"{self._term}/{self._newest}"
 
     def check(self, subjects: Iterable[Subject], named: str) -> None:
         """Raise `Outdated` unless the revision that the sender named covers every request about the subjects."""
         seen = self._seen(named)
         if seen is None or any(self._last.get(subject, self._forgotten) > seen for subject in subjects):
-            raise Outdated(self.tell())
+            raise Outdated(self.newest())
 
     def take(self, subjects: Iterable[Subject], named: str | None) -> None:
         """Accept a request about the subjects; earlier requests that arrive from now on are outdated. Raises `Outdated` as `check`.
@@ -79,7 +79,7 @@ class Revisions:
         subjects = tuple(subjects)
         if named is not None:
             self.check(subjects, named)
-        if not self._is_told:
+        if not self._is_returned:
             return
         self._newest += 1
         for subject in subjects:
@@ -89,9 +89,9 @@ class Revisions:
             _, self._forgotten = self._last.popitem(last=False)
 
     def _seen(self, named: str) -> int | None:
-        """Return the number in a revision that `tell` returned in this term; None for any other text."""
+        """Return the number in a revision that `newest` returned in this term; None for any other text."""
         term, _, number = named.rpartition("/")
-        if term != self._term or not self._is_told or not number.isdecimal():
+        if term != self._term or not self._is_returned or not number.isdecimal():
             return None
         seen = int(number)
         return seen if seen <= self._newest else None
@@ -102,10 +102,10 @@ def member_subject(member: MemberRef) -> str:
     return f"member {member.member_id}" if member.instance_id is None else f"static {member.instance_id}"
 
 
-def later(known: str, told: str) -> str:
+def later(known: str, received: str) -> str:
     """Return the later of two revisions that a sender received in this order; answers may arrive out of order."""
     known_term, _, known_number = known.rpartition("/")
-    told_term, _, told_number = told.rpartition("/")
-    if known_term != told_term or not (known_number.isdecimal() and told_number.isdecimal()):
-        return told
-    return known if int(known_number) > int(told_number) else told
+    received_term, _, received_number = received.rpartition("/")
+    if known_term != received_term or not (known_number.isdecimal() and received_number.isdecimal()):
+        return received
+    return known if int(known_number) > int(received_number) else received

@@ -17,7 +17,7 @@ NEAR_OFFSET_COUNT = 1_000
 
 
 class Records(Protocol):
-    """The part of the waist that subscriptions use; `streams.service.Streams` implements it."""
+    """The part of the stream service that subscriptions use; `streams.service.Streams` implements it."""
 
     async def fetch(
         self, ranges: Sequence[FetchRange], *, bytes_min: int, bytes_max: int, wait_ms: int

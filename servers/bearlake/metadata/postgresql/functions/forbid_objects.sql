@@ -1,4 +1,4 @@
--- Forbids keys that no task has registered and that the index does not name. Rules: metadata/task_rules.py. Forgets older bans first.
+-- Forbids keys that no task has registered and that the index does not name. Rules: metadata/task_object_rules.py. Forgets older bans first.
 --
 -- Parameters: p_keys: keys of objects.
 -- Returns: those of the keys that are forbidden now.

@@ -1,4 +1,4 @@
--- Compaction's task queue. Rules: metadata/task_rules.py.
+-- Compaction's task queue. Rules: metadata/task_object_rules.py.
 
 -- kind, state: compaction.TaskKind, TaskState. node_id, server_epoch: of the last claim, which holds while `is_held` and that server is
 -- live. claim_number: claims are numbered in the order in which they are given. oldest_ms: commit time of the oldest record.

@@ -1,4 +1,4 @@
--- Compaction's task queue. Rules: metadata/task_rules.py.
+-- Compaction's task queue. Rules: metadata/task_object_rules.py.
 
 CREATE TABLE tasks (
     id            INTEGER PRIMARY KEY AUTOINCREMENT,

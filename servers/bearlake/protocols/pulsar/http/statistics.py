@@ -10,7 +10,7 @@ from typing import Any
 from aiohttp import web
 
 from bearlake.protocols.pulsar.context import PulsarContext
-from bearlake.protocols.pulsar.http import paths, shown
+from bearlake.protocols.pulsar.http import paths, statistics_responses
 from bearlake.protocols.pulsar.http.peers import Peers
 from bearlake.protocols.pulsar.http.problems import Problem
 from bearlake.protocols.pulsar.topics import Topic
@@ -45,7 +45,7 @@ class StatisticsRoutes:
         """Return the total of all partitions, and the statistics of each partition unless `perPartition=false`."""
         topic = await self._partitioned_topic(request)
         found = await self._each(topic, "stats", self._stats_of)
-        answer = shown.summed(found.values())
+        answer = statistics_responses.summed(found.values())
         is_by_partition = request.query.get("perPartition", "true").lower() == "true"
         answer["metadata"] = {"partitions": topic.view.partition_count}
         answer["partitions"] = found if is_by_partition else {}
@@ -59,7 +59,7 @@ class StatisticsRoutes:
     async def _last_message_id(self, request: web.Request) -> web.Response:
         topic = await paths.topic_of(self._context, request, Operation.READ)
         paths.one_partition(topic)
-        return web.json_response(await shown.last_message(self._context, topic))
+        return web.json_response(await statistics_responses.last_message(self._context, topic))
 
     # -- inside --------------------------------------------------------------------------------------------------
 
@@ -91,12 +91,16 @@ class StatisticsRoutes:
         found = await context.subscriptions.stats(partition)
         bounds = await paths.bounds_of(context, partition)
         usage = (await context.streams.metadata.log.usage([partition]))[partition]
-        return shown.topic_stats(topic, bounds, usage, context.producers_of(partition), found, self._own_address())
+        return statistics_responses.topic_stats(
+            topic, bounds, usage, context.producers_of(partition), found, self._own_address()
+        )
 
     async def _internal_stats_of(self, topic: Topic) -> dict[str, Any]:
         found = await self._context.subscriptions.stats(topic.partition)
         bounds = await paths.bounds_of(self._context, topic.partition)
-        return shown.internal_stats(topic.partition, bounds, found, is_terminated=topic.view.stream.is_terminated)
+        return statistics_responses.internal_stats(
+            topic.partition, bounds, found, is_terminated=topic.view.stream.is_terminated
+        )
 
     def _own_address(self) -> str:
         own = own_server(self._context.servers)

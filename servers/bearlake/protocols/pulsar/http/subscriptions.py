@@ -60,7 +60,7 @@ class SubscriptionRoutes:
             offset, _ = paths.position_in(asked, partition)
             await self._subscriptions.create(partition, name, offset, properties)
 
-        if not await self._each(request, create, passed_over=409):
+        if not await self._each(request, create, ignored_status=409):
             raise Problem(409, "Subscription already exists for topic")
         return web.Response(status=204)
 
@@ -117,10 +117,14 @@ class SubscriptionRoutes:
         return web.Response(status=204)
 
     async def _each(
-        self, request: web.Request, change: Callable[[PartitionKey], Awaitable[None]], *, passed_over: int | None = None
+        self,
+        request: web.Request,
+        change: Callable[[PartitionKey], Awaitable[None]],
+        *,
+        ignored_status: int | None = None,
     ) -> int:
         """Change the partitions that the path refers to; returns how many were changed. For a partitioned topic, skips partitions with
-        `AlreadyExists` or with the status `passed_over` of another server. Raises `NotHolder` for one partition of another server."""
+        `AlreadyExists` or with the status `ignored_status` of another server. Raises `NotHolder` for one partition of another server."""
         topic = await paths.topic_of(self._context, request, Operation.READ)
         if not paths.names_whole(topic):
             await change(topic.partition)
@@ -134,7 +138,7 @@ class SubscriptionRoutes:
             except AlreadyExists:
                 continue
             except Problem as problem:
-                if problem.status != passed_over:
+                if problem.status != ignored_status:
                     raise
         return count
 

@@ -7,7 +7,7 @@ from aiohttp import web
 
 from bearlake.protocols.pulsar import names
 from bearlake.protocols.pulsar.context import PulsarContext
-from bearlake.protocols.pulsar.http import paths, shown
+from bearlake.protocols.pulsar.http import paths, statistics_responses
 from bearlake.protocols.pulsar.http.problems import Problem
 from bearlake.protocols.pulsar.http.settings import PulsarHttpSettings
 from bearlake.protocols.pulsar.topics import PARTITIONED, is_partitioned
@@ -106,7 +106,7 @@ class TopicRoutes:
         if topic.is_partitioned:
             raise Problem(405, f"{topic.name}: a partitioned topic can be terminated only as a whole")
         await self._context.streams.terminate(ANONYMOUS, topic.view.stream)
-        return web.json_response(await shown.last_message(self._context, topic))
+        return web.json_response(await statistics_responses.last_message(self._context, topic))
 
     async def _terminate_partitioned(self, request: web.Request) -> web.Response:
         """Terminate a partitioned topic; return the id of the last message of each partition."""
@@ -116,7 +116,10 @@ class TopicRoutes:
         await self._context.streams.terminate(ANONYMOUS, topic.view.stream)
         partitions = paths.topics_of(topic)
         return web.json_response(
-            {str(partition.index): await shown.last_message(self._context, partition) for partition in partitions}
+            {
+                str(partition.index): await statistics_responses.last_message(self._context, partition)
+                for partition in partitions
+            }
         )
 
     async def _delete(self, request: web.Request) -> web.Response:

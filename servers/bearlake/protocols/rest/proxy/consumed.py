@@ -19,7 +19,7 @@ from bearlake.streams.principal import Principal
 from bearlake.streams.schemas.values.model import Unfit
 
 
-class Shown(NamedTuple):
+class Rendered(NamedTuple):
     """Content of an answer: its records as JSON texts. Records that are not in it are read again from `positions`.
 
     `problem` says why the first of these cannot be represented; without a problem, it did not fit into the answer.
@@ -30,7 +30,7 @@ class Shown(NamedTuple):
     positions: dict[Partition, int]
 
 
-async def shown(embedded: Embedded, who: Principal, form: Format, found: Sequence[Consumed]) -> Shown:
+async def render(embedded: Embedded, who: Principal, form: Format, found: Sequence[Consumed]) -> Rendered:
     """Convert records to a format."""
     columns = []
     count = len(found)
@@ -42,9 +42,9 @@ async def shown(embedded: Embedded, who: Principal, form: Format, found: Sequenc
             count, error = len(texts), unread
     records = [_record(one, *texts) for one, *texts in zip(found[:count], *columns, strict=False)]
     if count == len(found):
-        return Shown(records, None, {})
+        return Rendered(records, None, {})
     problem = None if error is None else _problem(found[count], form, error)
-    return Shown(records, problem, _first_offsets(found[count:]))
+    return Rendered(records, problem, _first_offsets(found[count:]))
 
 
 async def _texts(

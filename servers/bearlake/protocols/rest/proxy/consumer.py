@@ -97,7 +97,7 @@ class Consumer:
         """Whether the instance has left its group and serves no more requests."""
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
+    async def exclusive(self) -> AsyncIterator[None]:
         """Run one request at a time. Raises `Problem` (40403) if the instance was closed in the meantime."""
         async with self.lock:
             if self.is_closed:
@@ -115,7 +115,7 @@ class Consumer:
 
     async def unsubscribe(self) -> None:
         """End the subscription and leave the group. Raises `GroupRefusal`."""
-        await self.settle()
+        await self.await_join()
         self._topics, self._pattern, self._needs_join = frozenset(), None, False
         self._assigned, self._is_manual = [], False
         self._positions, self._acknowledged, self._committed = {}, {}, {}
@@ -170,7 +170,7 @@ class Consumer:
         hold_s = self._settings.consumer_commit_ms / 1000
         return self._answered_at is not None and asyncio.get_running_loop().time() - self._answered_at < hold_s
 
-    async def settled(self, wait_ms: int) -> bool:
+    async def await_assignment(self, wait_ms: int) -> bool:
         """Wait until the partitions of a subscription are known; False if that takes longer than `wait_ms`. Raises `GroupRefusal`."""
         if self._needs_join and self._joining is None:
             self._start_join()
@@ -181,7 +181,7 @@ class Consumer:
             raise refusal
         return self._joining is None
 
-    async def settle(self) -> None:
+    async def await_join(self) -> None:
         """Wait for a running join to end, with or without success."""
         if self._joining is not None:
             await asyncio.wait([self._joining])
@@ -228,7 +228,7 @@ class Consumer:
         while True:
             left_ms = max(0, int((until - loop.time()) * 1000))
             slice_ms = min(left_ms, self._settings.consumer_beat_ms)
-            if await self.settled(slice_ms):
+            if await self.await_assignment(slice_ms):
                 ranges = await self._ranges(bytes_max)
                 if ranges:
                     found = await self._fetch(ranges, slice_ms, bytes_max)
@@ -282,14 +282,14 @@ class Consumer:
 
     async def seek(self, positions: Mapping[Partition, int]) -> None:
         """Move to these offsets. Raises `Problem` (409) for an unassigned partition."""
-        await self.settled(self.config.wait_ms)
+        await self.await_assignment(self.config.wait_ms)
         for partition in positions:
             self._require_assigned(partition)
         self._positions.update(positions)
 
     async def seek_to(self, partitions: Sequence[Partition], spec: OffsetSpec) -> None:
         """Move to the start or end of these partitions. Raises as `seek` does."""
-        await self.settled(self.config.wait_ms)
+        await self.await_assignment(self.config.wait_ms)
         for partition in partitions:
             self._require_assigned(partition)
         self._advance(await self._ask(partitions, spec))
@@ -345,7 +345,7 @@ class Consumer:
             Problem: 404 for a missing partition; 409 for a partition that the group has given to another member.
             GroupRefusal: the coordinator refuses this member.
         """
-        await self.settle()
+        await self.await_join()
         if offsets is None:
             offsets = {partition: CommittedOffset(offset=offset) for partition, offset in self._positions.items()}
         elif self.is_subscribed and self._member.id:
@@ -388,7 +388,7 @@ class Consumer:
         if self.is_closed:
             return
         self.is_closed = True
-        await self.settle()
+        await self.await_join()
         if self.config.is_auto_commit:
             self._acknowledged = dict(self._positions)
             await self.commit_acknowledged()

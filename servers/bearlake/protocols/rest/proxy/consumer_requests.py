@@ -15,7 +15,7 @@ from bearlake.protocols.rest.proxy.consumer import ConsumerConfig, Pattern
 from bearlake.protocols.rest.proxy.formats import Format
 from bearlake.protocols.rest.proxy.models import Flag, Number, Position, Reset
 from bearlake.protocols.rest.settings import RestSettings
-from bearlake.serving.http.models import Misfit
+from bearlake.serving.http.models import Mismatch
 from bearlake.streams.offsets import OffsetSpec
 
 _RESETS: dict[Reset, OffsetSpec | None] = {
@@ -87,7 +87,7 @@ def limits(request: web.Request, config: ConsumerConfig, settings: RestSettings)
     """Return the longest wait (ms) and the largest size (bytes) of an answer. Raises `Problem` (422)."""
     try:
         asked = models.READ_LIMITS.read(request)
-    except Misfit as error:
+    except Mismatch as error:
         raise Problem(422, 422, str(error)) from error
     wait_ms = config.wait_ms if asked.timeout < 0 else asked.timeout
     bytes_max = settings.fetch_bytes_max if asked.max_bytes < 0 else asked.max_bytes

@@ -21,7 +21,7 @@ from bearlake.protocols.rest.caller import principal_of
 from bearlake.protocols.rest.embedded import Embedded
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.proxy import addresses, consumer_requests, formats, placement
-from bearlake.protocols.rest.proxy.consumed import shown
+from bearlake.protocols.rest.proxy.consumed import render
 from bearlake.protocols.rest.proxy.consumer import Consumer, Pattern
 from bearlake.protocols.rest.proxy.consumers import Consumers
 from bearlake.protocols.rest.proxy.forwarding import Forwarding
@@ -124,14 +124,14 @@ class ConsumerRoutes:
             require(self._streams.authorizer, who, Operation.READ, Resource.STREAM, topic)
         if pattern is not None:
             pattern = _Readable(self._streams, who, pattern)
-        async with consumer.turn():
+        async with consumer.exclusive():
             await consumer.subscribe(topics, pattern)
         return _done()
 
     async def unsubscribe(self, request: web.Request) -> web.Response:
         """End the subscription."""
         consumer = self._consumer(request)
-        async with consumer.turn():
+        async with consumer.exclusive():
             await consumer.unsubscribe()
         return _done()
 
@@ -146,7 +146,7 @@ class ConsumerRoutes:
         partitions = consumer_requests.partitions(body)
         for topic, index in partitions:
             (await find(self._streams, principal_of(request), topic, Operation.READ)).partition(index)
-        async with consumer.turn():
+        async with consumer.exclusive():
             consumer.assign(partitions)
         return _done()
 
@@ -154,13 +154,13 @@ class ConsumerRoutes:
     async def records(self, request: web.Request) -> web.Response:
         """Get the next records; an empty list after the wait set by the client or its config."""
         consumer = self._consumer(request)
-        form = formats.wanted(request, consumer.config.format)
+        form = formats.negotiate(request, consumer.config.format)
         wait_ms, bytes_max = consumer_requests.limits(request, consumer.config, self._settings)
         if not consumer.is_subscribed and not consumer.assigned:
             raise Problem(409, 409, "Consumer is not subscribed to any topics or assigned any partitions")
-        async with consumer.turn():
+        async with consumer.exclusive():
             found = await consumer.records(wait_ms, bytes_max)
-            answered = await shown(self._embedded, principal_of(request), form, found)
+            answered = await render(self._embedded, principal_of(request), form, found)
             if answered.positions:
                 await consumer.seek(answered.positions)
             if answered.problem is not None and not answered.records:
@@ -189,7 +189,7 @@ class ConsumerRoutes:
         """Commit offsets: those of the last records read, as named in the body; without a body, all returned records."""
         consumer, body = self._consumer(request), await self._octets(request)
         offsets = consumer_requests.commits(body, self._streams.groups.settings.offset_metadata_bytes_max)
-        async with consumer.turn():
+        async with consumer.exclusive():
             await consumer.commit(offsets)
         return answer({})
 
@@ -197,7 +197,7 @@ class ConsumerRoutes:
         """Move to the given offsets."""
         consumer, body = self._consumer(request), await self._octets(request)
         positions = {(one.topic, one.partition): one.offset for one in consumer_requests.offsets(body)}
-        async with consumer.turn():
+        async with consumer.exclusive():
             await consumer.seek(positions)
         return _done()
 
@@ -212,7 +212,7 @@ class ConsumerRoutes:
     async def _seek_to(self, request: web.Request, spec: OffsetSpec) -> web.Response:
         consumer, body = self._consumer(request), await self._octets(request)
         partitions = consumer_requests.partitions(body)
-        async with consumer.turn():
+        async with consumer.exclusive():
             await consumer.seek_to(partitions, spec)
         return _done()
 

@@ -76,7 +76,7 @@ def check_v2(request: web.Request) -> None:
         raise Problem(415, 415, f"HTTP 415 Unsupported Media Type: {request.content_type[:100]!r}: expected {V2}")
 
 
-def wanted(request: web.Request, own: Format) -> Format:
+def negotiate(request: web.Request, own: Format) -> Format:
     """Return the format for an answer with records; the consumer's own format is `own`.
 
     Raises:

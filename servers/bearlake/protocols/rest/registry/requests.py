@@ -11,7 +11,7 @@ from bearlake.protocols.rest import bodies
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.registry import models
 from bearlake.protocols.rest.registry.answers import ACCEPTED_TYPES, TYPES
-from bearlake.serving.http.models import Malformed, Misfit, Reader, fields_given
+from bearlake.serving.http.models import Malformed, Mismatch, Reader, fields_given
 from bearlake.streams.schemas import names, rules
 from bearlake.streams.schemas.model import Draft, Mode, Reference, SchemaType
 from bearlake.streams.schemas.problems import InvalidCompatibilityLevel, InvalidMode, InvalidSchema, SchemaNotFound
@@ -71,7 +71,7 @@ def page_of(request: web.Request) -> tuple[int, int]:
     """Return offset and limit of a list (-1: no limit). Raises `BadRequest`."""
     try:
         page = models.PAGE.read(request)
-    except Misfit as error:
+    except Mismatch as error:
         raise BadRequest(str(error)) from error
     return min(page.offset, models.INT32_MAX), min(page.limit, models.INT32_MAX)
 
@@ -83,7 +83,7 @@ def paged(request: web.Request, found: Sequence[T]) -> Sequence[T]:
 
 
 async def body_of(request: web.Request, reader: Reader[T], bytes_max: int) -> T:
-    """Parse the body, of at most `bytes_max` bytes. Raises `Malformed`, `Misfit`, `TooLarge`, `Problem` (400, 415)."""
+    """Parse the body, of at most `bytes_max` bytes. Raises `Malformed`, `Mismatch`, `TooLarge`, `Problem` (400, 415)."""
     if request.content_type not in ACCEPTED_TYPES:
         expected = ", ".join(TYPES)
         raise Problem(415, 415, f"HTTP 415 Unsupported Media Type: {request.content_type[:100]!r}: expected {expected}")
@@ -97,7 +97,7 @@ async def draft_of(request: web.Request, bytes_max: int) -> Draft:
     """Parse the schema in the body. Raises `BadRequest`, `InvalidSchema`, `TooLarge`, `Problem` (400, 415)."""
     try:
         asked = await body_of(request, models.DRAFT, bytes_max)
-    except Misfit as error:
+    except Mismatch as error:
         if error.place == "schemaType":
             raise InvalidSchema(f"Invalid schema: {error}") from error
         raise BadRequest(str(error)) from error
@@ -122,7 +122,7 @@ async def config_of(request: web.Request, bytes_max: int) -> Mapping[str, Any]:
     """
     try:
         asked = await body_of(request, models.CONFIG, bytes_max)
-    except Misfit as error:
+    except Mismatch as error:
         if error.place in _LEVELS:
             raise InvalidCompatibilityLevel(f"Invalid compatibility level: {error}") from error
         raise _whole(error) from error
@@ -136,15 +136,15 @@ async def mode_of(request: web.Request, bytes_max: int) -> Mode:
     """Parse the mode in the body. Raises `InvalidMode`, `BadRequest`, `TooLarge`, `Problem` (400, 415)."""
     try:
         asked = await body_of(request, models.MODE, bytes_max)
-    except Misfit as error:
+    except Mismatch as error:
         if error.place:
             raise InvalidMode(f"Invalid mode: {error}") from error
         raise _whole(error) from error
     return Mode(asked.mode.value)
 
 
-def _whole(error: Misfit) -> Invalid:
-    """Classify a misfit: a body that is not an object is malformed, a field with a wrong value is invalid."""
+def _whole(error: Mismatch) -> Invalid:
+    """Classify a mismatch: a body that is not an object is malformed, a field with a wrong value is invalid."""
     return error if error.place else BadRequest(str(error))
 
 

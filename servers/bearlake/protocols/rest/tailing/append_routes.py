@@ -93,7 +93,7 @@ class AppendRoutes:
             raise Problem(400, 400, "the body is empty")
         if body and "Content-Type" not in request.headers:
             raise Problem(400, 400, "Content-Type: expected the content type of the stream")
-        return await self._appending.undisturbed(self._append(request, view, index, body, claim, seen))
+        return await self._appending.shielded(self._append(request, view, index, body, claim, seen))
 
     # -- internal ------------------------------------------------------------------------------------------------
 
@@ -199,7 +199,7 @@ class AppendRoutes:
         """Raise `Unavailable` if the producer was forgotten since the request arrived: a retry may have stored the append before that."""
         if last.epoch < 0 and order.seen < last.floor:
             # Otherwise the next request is as stale, if this server's follower is stuck.
-            self._writing.heard(last.floor)
+            self._writing.advance(last.floor)
             raise Unavailable("the producer expired concurrently; the records may or may not be stored")
 
     async def _answer_closed(

@@ -35,7 +35,7 @@ class Appending:
         self._writing = writing
         self._tasks: set[asyncio.Task[Any]] = set()  # Any: result types differ
 
-    async def undisturbed(self, work: Coroutine[Any, Any, T]) -> T:
+    async def shielded(self, work: Coroutine[Any, Any, T]) -> T:
         """Return the result of `work`, which continues if the client disconnects, so that an append and its close are not separated."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)

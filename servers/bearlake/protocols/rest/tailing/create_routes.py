@@ -28,7 +28,7 @@ _LENGTH_MAX = 1_000
 _TYPE = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+/[!#$%&'*+.^_`|~0-9A-Za-z-]+\s*(;[\x20-\x7e]*)?\Z")
 
 
-class Wanted(NamedTuple):
+class CreateRequest(NamedTuple):
     """A request's content type (None: that of the source), expiry configs, fork source and closed state."""
 
     content_type: str | None
@@ -67,7 +67,7 @@ class CreateRoutes:
         if known is None:
             try:
                 making = self._made(principal_of(request), name, wanted, body)
-                known, status = await self._appending.undisturbed(making), 201
+                known, status = await self._appending.shielded(making), 201
             except AlreadyExists:
                 known = await self._known(name)
         if known is None or (status == 200 and not self._is_same(known, wanted)):
@@ -103,7 +103,7 @@ class CreateRoutes:
                 raise Problem(409, 409, str(problem)) from problem
             raise
 
-    def _is_same(self, view: StreamView, wanted: Wanted) -> bool:
+    def _is_same(self, view: StreamView, wanted: CreateRequest) -> bool:
         """Return whether the stream matches the request."""
         given = wanted.content_type or (None if wanted.source else state.DEFAULT_TYPE)
         if given is not None and state.media_type(given) != state.media_type(state.content_type(view)):
@@ -118,7 +118,7 @@ class CreateRoutes:
                 return True
         return _ends(wanted.lifetime) == _ends(view.stream.configs)
 
-    async def _made(self, who: Principal, name: str, wanted: Wanted, body: bytes) -> StreamView:
+    async def _made(self, who: Principal, name: str, wanted: CreateRequest, body: bytes) -> StreamView:
         """Create the stream. Raises `AlreadyExists`, `Problem`."""
         origin = None if wanted.source is None else await self._forking.origin(who, wanted.source, wanted.content_type)
         inherited = {} if origin is None else origin.source.stream.configs
@@ -138,19 +138,19 @@ class CreateRoutes:
         if wanted.closes:
             view = await self._appending.close(view, "")
         if origin is not None:
-            await self._forking.tell(origin.source, view)
+            await self._forking.register_fork(origin.source, view)
         if is_shown_later:
             view = await self._streams.change(INTERNAL, view.stream, lambda _: ({}, [lifetimes.INCOMPLETE]))
         return view
 
 
-def _wanted(request: web.Request) -> Wanted:
+def _wanted(request: web.Request) -> CreateRequest:
     """Parse the headers. Raises `Problem` (400)."""
     headers = request.headers
     content_type = headers.get("Content-Type")
     if content_type is not None and (len(content_type) > _LENGTH_MAX or not _TYPE.match(content_type)):
         raise Problem(400, 400, "Content-Type: expected a media type")
-    return Wanted(content_type, _lifetime(request), forking.place_of(request), state.closes(request))
+    return CreateRequest(content_type, _lifetime(request), forking.place_of(request), state.closes(request))
 
 
 def _lifetime(request: web.Request) -> dict[str, str]:

@@ -110,7 +110,7 @@ class Forking:
             raise Problem(400, 400, f"Stream-Fork-Sub-Offset: {part} reaches beyond the end of the source")
         return Origin(source, Fork(source.stream.number, index, offset, part, base), first)
 
-    async def tell(self, source: StreamView, fork: StreamView) -> None:
+    async def register_fork(self, source: StreamView, fork: StreamView) -> None:
         """Note at the source that a fork exists. The note changes the source's version, so that a concurrent deletion checks again.
 
         Raises:

@@ -9,7 +9,7 @@ from bearlake.protocols.rest.embedded import Embedded
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.proxy import formats
 from bearlake.protocols.rest.v3.parts import TYPE_NAMES, Part
-from bearlake.protocols.rest.v3.record_stream import Wanted
+from bearlake.protocols.rest.v3.record_stream import ProduceItem
 from bearlake.records.codec import Record
 from bearlake.streams.principal import Principal
 from bearlake.streams.schemas.payloads import Choice
@@ -32,7 +32,7 @@ class Composer:
         self._topic = topic
         self._budget = embedded.budget()
 
-    async def composed(self, asked: Sequence[Wanted]) -> list[Composed | Problem]:
+    async def composed(self, asked: Sequence[ProduceItem]) -> list[Composed | Problem]:
         """Build the records; a `Problem` stands for a record that cannot be built. Raises `Overloaded`, `Unavailable`."""
         keys = await self._parts([one.key for one in asked], "key")
         values = await self._parts([one.value for one in asked], "value")
@@ -86,7 +86,7 @@ def _text(value: Any, place: str) -> bytes | Problem | None:
         return problem
 
 
-def _composed(wanted: Wanted, key: _Written | Problem, value: _Written | Problem) -> Composed | Problem:
+def _composed(wanted: ProduceItem, key: _Written | Problem, value: _Written | Problem) -> Composed | Problem:
     if isinstance(key, Problem):
         return key
     if isinstance(value, Problem):

@@ -18,7 +18,7 @@ from bearlake.protocols.rest.problems import JSON_TYPE, Problem
 from bearlake.protocols.rest.produce import Writing, Written
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.protocols.rest.v3.composing import Composed, Composer
-from bearlake.protocols.rest.v3.record_stream import Objects, Wanted, wanted
+from bearlake.protocols.rest.v3.record_stream import Objects, ProduceItem, parse_item
 from bearlake.protocols.rest.v3.resources import CLUSTER, Site, find
 from bearlake.records.batch import Compression
 from bearlake.records.codec import Record
@@ -146,9 +146,9 @@ def _failed(problem: Problem) -> dict[str, object]:
     return {"error_code": problem.code, "message": str(problem)}
 
 
-def _wanted(item: object, now_ms: int) -> Wanted | Problem:
+def _wanted(item: object, now_ms: int) -> ProduceItem | Problem:
     try:
-        return wanted(item, now_ms)
+        return parse_item(item, now_ms)
     except Problem as problem:
         return problem
 

@@ -16,7 +16,7 @@ from bearlake.errors import TooLarge
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.v3 import models
 from bearlake.protocols.rest.v3.parts import Part, part
-from bearlake.serving.http.models import Misfit
+from bearlake.serving.http.models import Mismatch
 
 _SPACE = " \t\r\n"
 _CUT_LENGTH_MAX = 12
@@ -27,7 +27,7 @@ _MARK = re.compile(r'\\.|["{}\[\]]', re.DOTALL)
 """An escape, a quotation mark or a bracket."""
 
 
-class Wanted(NamedTuple):
+class ProduceItem(NamedTuple):
     """A record to write, with its partition if given."""
 
     partition: int | None
@@ -112,14 +112,14 @@ class _Brackets:
         return is_closed
 
 
-def wanted(item: Any, now_ms: int) -> Wanted:
+def parse_item(item: Any, now_ms: int) -> ProduceItem:
     """Parse the record that an object describes (Any: JSON). Raises `Problem` (400, 422)."""
     try:
         asked = models.RECORD.convert(item)
-    except Misfit as error:
+    except Mismatch as error:
         code = 422 if error.place.endswith(".type") else 400
         raise Problem(code, code, str(error)) from error
-    return Wanted(
+    return ProduceItem(
         asked.partition_id,
         part(asked.key, "key"),
         part(asked.value, "value"),

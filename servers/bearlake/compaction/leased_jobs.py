@@ -16,7 +16,7 @@ from bearlake.telemetry.outage import Outage
 log = logging.getLogger(__name__)
 
 
-async def take_turns(
+async def run_with_lease(
     name: str,
     leases: Leases,
     server: ServerRef,
@@ -33,7 +33,7 @@ async def take_turns(
     while True:
         wait_ms = pause_ms
         try:
-            if await _has_turn(f"compaction/{name}", leases, server):
+            if await _has_lease(f"compaction/{name}", leases, server):
                 await job()
             else:
                 wait_ms = max(pause_ms, retry_pause_ms)
@@ -45,7 +45,7 @@ async def take_turns(
         await asyncio.sleep(wait_ms / 1000)
 
 
-async def _has_turn(lease: str, leases: Leases, server: ServerRef) -> bool:
+async def _has_lease(lease: str, leases: Leases, server: ServerRef) -> bool:
     """Return whether this server holds the lease. False also if this registration was fenced; the worker then stops itself."""
     try:
         await leases.acquire(lease, server)

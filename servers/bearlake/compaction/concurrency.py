@@ -8,7 +8,7 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 
-async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+async def run_all(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """Return the results in order. If one fails, cancel and await the others, and raise its error unwrapped."""
     try:
         async with asyncio.TaskGroup() as group:
@@ -18,8 +18,8 @@ async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     return [task.result() for task in tasks]
 
 
-async def both(left: Coroutine[Any, Any, S], right: Coroutine[Any, Any, T]) -> tuple[S, T]:
-    """Run two coroutines with different result types, as `together` does."""
+async def run_both(left: Coroutine[Any, Any, S], right: Coroutine[Any, Any, T]) -> tuple[S, T]:
+    """Run two coroutines with different result types, as `run_all` does."""
     try:
         async with asyncio.TaskGroup() as group:
             first, second = group.create_task(left), group.create_task(right)

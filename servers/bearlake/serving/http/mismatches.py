@@ -1,6 +1,6 @@
 """Explains why a body does not fit its model: the field, what its model expects there, and what was found.
 
-msgspec reports a place (`$.records[2].partition`) and a reason. `misfit` follows the place through the model and the JSON value together,
+msgspec reports a place (`$.records[2].partition`) and a reason. `mismatch` follows the place through the model and the JSON value together,
 and describes the type and the value that it finds there. Messages quote a field's description in the model (`Meta(description=…)`)
 verbatim, so that they agree with the OpenAPI document.
 """
@@ -28,7 +28,7 @@ _PATH_LENGTH_MAX = 200
 _NOTHING = object()
 
 
-class Misfit(Invalid):
+class Mismatch(Invalid):
     """A body is JSON, but does not fit its model. `place` is the field; empty for the whole body."""
 
     def __init__(self, message: str, place: str = "") -> None:
@@ -44,24 +44,24 @@ class _Spot(NamedTuple):
     value: Any
 
 
-def misfit(model: Any, text: str, document: Any) -> Misfit:
+def mismatch(model: Any, text: str, document: Any) -> Mismatch:
     """Build the error for msgspec's message `text`, a model, and the JSON value that does not fit the model."""
     reason, path = _split(text)
     got = _GOT.search(reason)
     spot = _walk(_Spot("", inspect.type_info(model), document), path, got["kind"] if got else None)
     if unknown := _UNKNOWN.fullmatch(reason):
         place = _joined(spot.place, unknown["name"][:_NAME_LENGTH_MAX])
-        return Misfit(f"Unrecognized field: {place}: expected {_names(spot.type)}", place)
+        return Mismatch(f"Unrecognized field: {place}: expected {_names(spot.type)}", place)
     if missing := _MISSING.fullmatch(reason):
         place = _joined(spot.place, missing["name"])
         wanted = _step(spot, "." + missing["name"])
-        return Misfit(f"{place}: expected {_expected(wanted)}, found nothing", place)
+        return Mismatch(f"{place}: expected {_expected(wanted)}, found nothing", place)
     named = spot.place or "the body"
     if not spot.place and isinstance(spot.type, inspect.StructType):
-        return Misfit(f"the body: expected a JSON object with {_names(spot.type)}{_found(spot.value)}")
+        return Mismatch(f"the body: expected a JSON object with {_names(spot.type)}{_found(spot.value)}")
     if spot.type is None or _OUT_OF_RANGE.fullmatch(reason):
-        return Misfit(f"{named}: {reason[:_NAME_LENGTH_MAX]}", spot.place)
-    return Misfit(f"{named}: expected {_described(spot.type)}{_found(spot.value)}", spot.place)
+        return Mismatch(f"{named}: {reason[:_NAME_LENGTH_MAX]}", spot.place)
+    return Mismatch(f"{named}: expected {_described(spot.type)}{_found(spot.value)}", spot.place)
 
 
 def _split(text: str) -> tuple[str, str]:

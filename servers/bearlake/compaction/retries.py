@@ -11,7 +11,7 @@ from bearlake.telemetry import metrics
 T = TypeVar("T")
 
 
-class Patience:
+class Retries:
     """Repeats calls that are safe to repeat. `randomness` is injected, so that a seed can be replayed."""
 
     def __init__(self, randomness: random.Random, *, pause_ms: int, pause_max_ms: int) -> None:
@@ -24,7 +24,7 @@ class Patience:
         longest_ms: int = min(self._pause_max_ms, (first_ms or self._pause_ms) * 2 ** min(attempt, 30))
         return longest_ms * (0.5 + 0.5 * self._random.random()) / 1000
 
-    async def ask(self, call: Callable[[], Awaitable[T]], *, until_s: float) -> T:
+    async def call(self, call: Callable[[], Awaitable[T]], *, until_s: float) -> T:
         """Return the result of `call`; repeat it while it raises `Unavailable` or `Overloaded`, until the loop's time `until_s`.
 
         Raises:

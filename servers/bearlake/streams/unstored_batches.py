@@ -27,7 +27,7 @@ NEVER = 1 << 62
 """An expected offset that no partition reaches."""
 
 
-class Missing:
+class UnstoredBatches:
     """Batches that were not stored while later batches may be in flight. Objects are numbered in commit order."""
 
     def __init__(self, commit_log: CommitLog) -> None:
@@ -41,12 +41,14 @@ class Missing:
         """Missing batches, by partition and producer id: (last object that may hold batches sent before the client knew of the failure,
         whether the missing batch begins its epoch, so that the producer is new in the partition, not expired)."""
 
-    def failed(self, number: int, batches: Sequence[BatchCommit], judged: Sequence[Result], last: int) -> list[Result]:
+    def answers_not_stored(
+        self, number: int, batches: Sequence[BatchCommit], judged: Sequence[Result], last: int
+    ) -> list[Result]:
         """Return the answers for object `number`, which was not stored.
 
         Clients may have sent batches in objects up to `last` before they learned of the failure.
         """
-        self.unsure(batches, judged, last)
+        self.note_unsure(batches, judged, last)
         answers: list[Result] = []
         for batch, result in zip(batches, judged, strict=True):
             if result[0] not in (Verdict.UNEXPECTED_OFFSET, Verdict.NOT_STORED):
@@ -56,13 +58,13 @@ class Missing:
             self._miss(batch, last)
         return answers
 
-    def unsure(self, batches: Sequence[BatchCommit], results: Sequence[Result], last: int) -> None:
-        """Record the UNSURE batches of an object; `last` as in `failed`."""
+    def note_unsure(self, batches: Sequence[BatchCommit], results: Sequence[Result], last: int) -> None:
+        """Record the UNSURE batches of an object; `last` as in `answers_not_stored`."""
         for batch, result in zip(batches, results, strict=True):
             if result[0] == OutcomeKind.UNSURE:
                 self._miss(batch, last)
 
-    def answers(self, number: int, batches: Sequence[BatchCommit], results: Sequence[Result]) -> list[Result]:
+    def answers_committed(self, number: int, batches: Sequence[BatchCommit], results: Sequence[Result]) -> list[Result]:
         """Return the answers for object `number`, which was committed with these results."""
         if not self._missing:
             return list(results)
@@ -70,7 +72,7 @@ class Missing:
         self._missing = {key: found for key, found in self._missing.items() if found[0] > number}
         return answers
 
-    async def judged(self, commit: ObjectCommit) -> Sequence[Result]:
+    async def judge(self, commit: ObjectCommit) -> Sequence[Result]:
         """Ask the store to judge the batches of an object that was not stored, accepting none; once, and only for idempotent producers."""
         if any(map(_is_idempotent, commit.batches)):
             batches = [batch._replace(expected_offset=NEVER) for batch in commit.batches]
