@@ -84,6 +84,10 @@ class WorkerSettings:
     of many partitions keeps two per partition in memory."""
     commits_under_way_max: int = 2
     """Rounds that may commit while the next one runs."""
+    commit_slow_ms: int = 5_000
+    """Time (ms) after which a round that still commits no longer counts as one: a table that does not answer delays no other stream."""
+    slow_commits_max: int = 64
+    """Streams whose commits may be that slow at once; beyond this number, their rounds count. Their tasks stay claimed and in memory."""
     store_calls_max: int = 8
     """Calls of the metadata store that one round makes at once."""
     deadline_ms: int = 600_000
