@@ -23,7 +23,7 @@ class Slots:
         """Wait for a round's commits, and free its place: once all have ended, or all but slow ones. Raises only if cancelled."""
         is_held = True
         try:
-            _, slow = await asyncio.wait(commits, timeout=self._slow_s)
+            _, slow = await asyncio.wait(commits, timeout=self._slow_s) if commits else (set(), set())
             self._slow.update(slow)
             for commit in slow:
                 commit.add_done_callback(self._slow.discard)
