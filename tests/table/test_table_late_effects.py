@@ -373,3 +373,33 @@ async def test_a_late_first_commit_of_another_engine_to_a_new_branch_leaves_the_
     head = foreign(tmp_path).metadata.refs["audit"].snapshot_id
     assert foreign(tmp_path).scan(snapshot_id=head).to_arrow().num_rows == 2
     await tables.expire(work.stream, keep_ms=1000 * HOUR_MS, keep_count_min=1)
+
+
+async def test_a_commit_that_a_proxy_repeats_after_a_refusal_leaves_the_table_readable(
+    tmp_path: Path, tables: IcebergTables, work: Work
+) -> None:
+    """The catalog refuses one copy without a change of the table, and executes the other before the worker's next attempt."""
+    await appended(tables, work, 0)
+    catalog: Any = tables.lookup().catalog
+    commit, load = catalog.commit_table, catalog.load_table
+    copies: list[Callable[[], Any]] = []
+    loads: list[Any] = []
+
+    def refused(*arguments: Any) -> Any:
+        catalog.commit_table = commit
+        copies.append(lambda: commit(*arguments))
+        raise CommitFailedException("busy")
+
+    def loaded(*arguments: Any) -> Any:
+        loads.append(arguments)
+        if copies and len(loads) > 2:  # the worker's own, and the one with which it looks what the refusal means
+            copies.pop()()
+        return load(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(catalog, "commit_table", refused)
+        patch.setattr(catalog, "load_table", loaded)
+        await appended(tables, work, 1)
+
+    assert not copies
+    assert offsets(tmp_path) == [0, 1]

@@ -85,6 +85,10 @@ class WorkerSettings:
     consumer of many partitions keeps two groups per partition in memory."""
     commits_under_way_max: int = 2
     """Rounds that may still commit while the next round runs."""
+    commit_slow_ms: int = 5_000
+    """Time (ms) after which a round that still commits no longer counts: a table that does not answer delays no other stream."""
+    slow_commits_max: int = 64
+    """Streams whose commits may be that slow at once; beyond this number, their rounds count. Their tasks stay claimed and in memory."""
     store_calls_max: int = 8
     """Concurrent calls of one round to the metadata store."""
     deadline_ms: int = 600_000

@@ -27,7 +27,8 @@ from bearlake.compaction.report import Outcome, Reporter
 from bearlake.compaction.retries import Retries
 from bearlake.compaction.runner import Runner
 from bearlake.compaction.settings import CompactionSettings
-from bearlake.errors import BearlakeError, Conflict, Fenced, Invalid, NotFound, Overloaded, Unavailable
+from bearlake.compaction.slot import Slots
+from bearlake.errors import BearlakeError, Conflict, Denied, Fenced, Invalid, NotFound, Overloaded, Unavailable
 from bearlake.metadata import Metadata
 from bearlake.metadata.compaction import OffsetRange, TaskClaim, TaskKind
 from bearlake.metadata.model import LocatedSlice, ObjectKind, ObjectRef, ServerRef, Stream
@@ -83,6 +84,7 @@ class Worker:
         self._idle.set()
         self._is_draining = False
         self._alone_count = 0
+        self._slots = Slots(settings.worker)
         self._wait_counts: OrderedDict[int, int] = OrderedDict()
         self._trouble = Outage(log, "a step of compaction failed; retrying", "compaction works again")
         self.reports = Reporter(self._committer)
@@ -98,7 +100,6 @@ class Worker:
 
     async def run(self) -> None:
         """Process tasks. Ends only by cancellation."""
-        slots = asyncio.Semaphore(self._settings.commits_under_way_max)
         async with asyncio.TaskGroup() as group:
             while True:
                 await self._release_due_claims()
@@ -110,9 +111,8 @@ class Worker:
                     self._settle()
                     await self._pause()
                     continue
-                await slots.acquire()
-                committing = group.create_task(self._commit_round(works))
-                committing.add_done_callback(lambda _: slots.release())
+                await self._slots.acquire()
+                group.create_task(self._commit_round(works))
 
     async def drain(self) -> None:
         """Claim no more tasks; return once all claimed tasks are done or given back."""
@@ -269,13 +269,12 @@ class Worker:
     # -- committing ----------------------------------------------------------------------------------------------
 
     async def _commit_round(self, works: Sequence[Work]) -> None:
-        """Commit stream by stream, so that each table has one commit for all of its tasks."""
+        """Commit stream by stream, so that each table has one commit for all of its tasks. Frees the round's slot."""
         streams: dict[int, list[Work]] = {}
         for work in works:
             streams.setdefault(work.stream.number, []).append(work)
         async with asyncio.TaskGroup() as group:
-            for found in streams.values():
-                group.create_task(self._commit_stream(found[0].stream, found))
+            await self._slots.hold([group.create_task(self._commit_stream(w[0].stream, w)) for w in streams.values()])
         self._settle()
 
     async def _commit_stream(self, stream: Stream, works: Sequence[Work]) -> None:
@@ -359,8 +358,8 @@ class Worker:
             details["moved_bytes"] = await move_to_quarantine(
                 work.task, work.claim, work.stream, self._metadata, self._store, self._keys.next, self._settings
             )
-        except (NotFound, Invalid) as problem:
-            details["damage"] = repr(problem)  # its objects are damaged and stay where they are
+        except (NotFound, Invalid, Denied) as problem:
+            details["damage"] = repr(problem)  # its objects are unreadable and stay where they are
         except BearlakeError as problem:  # the next attempt tries again
             log.warning("cannot quarantine a task; retrying", extra={**details, "problem": repr(problem)})
             return False

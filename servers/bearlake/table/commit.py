@@ -255,7 +255,7 @@ class Attempt(Transaction):
         return table
 
     def _clean(self, table: Table) -> None:
-        """Delete the manifests of a lost attempt, unless the table has its snapshots after all (a proxy repeated the request)."""
+        """Delete the manifests of a lost attempt, unless a copy of its request, which a proxy made, has succeeded or may still succeed."""
         if not self._made:
             return
         try:
@@ -263,6 +263,8 @@ class Attempt(Transaction):
                 current = table.catalog.load_table(table.name())
         except BearlakeError:
             return
+        if current.metadata.current_snapshot_id == self._table.metadata.current_snapshot_id:
+            return  # the condition of the attempt still holds: upkeep deletes the files after a fence
         if not any(current.metadata.snapshot_by_id(producer.snapshot_id) for producer in self._made):
             for producer in self._made:
                 _forget(table, {*producer._written_manifests, *producer._written_manifest_lists})

@@ -97,7 +97,7 @@ class Creations:
         if is_taken:  # the permit is gone: the stream needs none
             raise CreationLost(f"a table lies in {creation.folder}")
 
-    def under(self, folder: str) -> Select[tuple[str, str, str | None]]:
+    def under(self, folder: str) -> Select[str, str, str | None]:
         """Return a query for (namespace, name, metadata location) of all tables with metadata in the folder, whatever their names."""
         return select(IcebergTables.table_namespace, IcebergTables.table_name, IcebergTables.metadata_location).where(
             IcebergTables.catalog_name == self._name,

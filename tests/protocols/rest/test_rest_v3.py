@@ -217,7 +217,7 @@ class CountingDecoder(json.JSONDecoder):
 
 def test_an_object_in_many_pieces_is_parsed_once() -> None:
     objects, decoder = Objects(1_000_000), CountingDecoder()
-    objects._decoder = decoder
+    objects._decoder = decoder  # noqa: SLF001 - counts how often the text is parsed
     value = {"a": [{"b": f'}}"{at}\\'} for at in range(500)]}
     body = json.dumps(value).encode()
     found = [one for at in range(0, len(body), 7) for one in objects.feed(body[at : at + 7])]

@@ -1,8 +1,9 @@
 """Upgrades the layout of an existing file while no other process has the file open.
 
-An older program reads and writes a newer layout wrongly: it omits columns whose defaults then decide, and nothing in the file can stop it. SQLite can: the change from write-ahead logging to a rollback journal needs the file's
-exclusive lock, which no process gets while another one has the file open. In exclusive locking mode the lock is then held until the new
-layout is committed. An older program that opens the file afterwards reads the layout first, and ends with `Unsupported`.
+An older program reads and writes a newer layout wrongly: it omits columns whose defaults then decide, and nothing in the file can stop
+it. SQLite can: the change from write-ahead logging to a rollback journal needs the file's exclusive lock, which no process gets while
+another one has the file open. In exclusive locking mode the lock is then held until the new layout is committed. An older program that
+opens the file afterwards reads the layout first, and ends with `Unsupported`.
 
 Waiting processes do not keep the file open, so several new processes that start together do not block each other.
 Source: SQLite, "PRAGMA locking_mode" and "PRAGMA journal_mode"; decision 112.
