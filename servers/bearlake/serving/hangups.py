@@ -7,11 +7,13 @@ before the server has read all bytes. A server asks before it executes a request
 
 import select
 
+_CLOSED = getattr(select, "POLLRDHUP", 0)  # Linux only; elsewhere only a reset connection is noticed
+
 
 def has_hung_up(descriptor: int) -> bool:
     """Return whether the other end of this socket has closed or reset the connection; True if `descriptor` is -1, a closed socket."""
     if descriptor < 0:
         return True
     poll = select.poll()
-    poll.register(descriptor, select.POLLRDHUP)  # POLLERR, POLLHUP and POLLNVAL are always included
+    poll.register(descriptor, _CLOSED)  # POLLERR, POLLHUP and POLLNVAL are always included
     return bool(poll.poll(0))
