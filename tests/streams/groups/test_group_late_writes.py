@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
+
 from bearlake.errors import Unavailable
 from bearlake.metadata.model import CommittedOffset, PartitionKey, StreamSpec
 from bearlake.metadata.open import open_metadata
@@ -28,6 +30,7 @@ class Groups:
         self.cut_off = False
         self.lost_count = 0
         """Writes that are given up as if it were cut off."""
+        self.error: Exception = Unavailable("cut off")
         self.hangs = False
         self.late: Callable[[], Awaitable[None]] | None = None
 
@@ -43,7 +46,7 @@ class Groups:
                 self.lost_count -= 1
                 if name == "commit_offsets" and arguments[1]:
                     self.late = lambda: method(*arguments)
-                raise Unavailable("cut off")
+                raise self.error
             await self.happen()
             await method(*arguments)
 
@@ -139,6 +142,20 @@ async def test_a_failed_commit_is_final_when_its_error_is_answered_if_the_store_
 
     assert failed is Problem.COORDINATOR_UNAVAILABLE
     assert (await scene.metadata.groups.offsets("g"))[scene.partition].offset == elsewhere
+    await scene.close()
+
+
+@virtual_time
+async def test_an_offset_that_was_read_after_a_commit_ended_by_a_bug_does_not_change_without_another_commit():
+    scene = await Scene().open()
+    await scene.commit(1)
+    scene.groups.lost_count, scene.groups.error = 1, RuntimeError("a bug")
+    with pytest.raises(RuntimeError):
+        await scene.commit(2)
+    read = await scene.read()
+    await scene.groups.happen()  # what has not happened by now, and may still
+
+    assert await scene.read() == read
     await scene.close()
 
 

@@ -81,12 +81,17 @@ class AbandonedWrites:
     def _begin_to_finish(self, name: str) -> "asyncio.Task[None]":
         task = self._finishing[name] = asyncio.get_running_loop().create_task(self._write_nothing(name))
         task.add_done_callback(noticed(log, "finish an abandoned write"))
-        task.add_done_callback(lambda _: self._finishing.pop(name, None))
         return task
 
     async def _write_nothing(self, name: str) -> None:
-        write = self._writes[name]
-        with suppress(Fenced):  # the lease is lost, so the store refuses the abandoned write as well
-            await self._metadata.groups.commit_offsets(name, {}, write.lease)
-        if self._writes.get(name) is write:
-            del self._writes[name]
+        try:
+            write = self._writes.get(name)
+            if write is None:  # removed since this task was created
+                return
+            with suppress(Fenced):  # the lease is lost, so the store refuses the abandoned write as well
+                await self._metadata.groups.commit_offsets(name, {}, write.lease)
+            if self._writes.get(name) is write:
+                del self._writes[name]
+        finally:
+            # Not in a callback: before it runs, `finish` would await the ended task in an endless loop that lets nothing else run.
+            del self._finishing[name]

@@ -266,7 +266,7 @@ class Ownership:
             await write()
         except (Fenced, NotFound):
             raise
-        except (BearlakeError, asyncio.CancelledError):
+        except BaseException:  # also after a cancellation or a bug, the write may still take effect
             self.abandoned_writes.add(name, owned.lease)
             raise
         self.abandoned_writes.remove(name)  # writes run one at a time: this one began after all abandoned writes
