@@ -1,13 +1,14 @@
 """Models of bodies: a body that does not fit is refused with the field, what is expected there, and what was found."""
 
 import json
+import tracemalloc
 from enum import Enum
 from typing import Annotated, Any, Literal
 
 import pytest
 
 from bearlake.serving.http import models
-from bearlake.serving.http.models import UNSET, Malformed, Meta, Mismatch, Reader, UnsetType, field
+from bearlake.serving.http.models import EXPLAINED_BYTES_MAX, UNSET, Malformed, Meta, Mismatch, Reader, UnsetType, field
 
 
 class Item(models.Model):
@@ -36,7 +37,12 @@ class Lenient(models.OpenModel):
     flag: bool = False
 
 
+class Large(models.OpenModel):
+    count: Annotated[int, Meta(ge=0)] = 0
+
+
 READER = Reader[Body](Body)
+LARGE = Reader[Large](Large)
 
 
 def test_a_body_that_fits_is_its_model() -> None:
@@ -138,3 +144,19 @@ def test_a_name_or_value_that_looks_like_a_place_is_refused_in_a_short_message(n
 def test_a_parsed_value_with_half_a_surrogate_pair_is_a_misfit(value: object) -> None:
     with pytest.raises(Mismatch, match="UTF-8"):
         READER.convert(value)
+
+
+def test_a_large_body_that_does_not_fit_is_not_parsed_to_explain_why() -> None:
+    body = b'{"count": -1, "rest": [%b]}' % b", ".join([b"[]"] * EXPLAINED_BYTES_MAX)
+    tracemalloc.start()
+    try:
+        with pytest.raises(Mismatch) as refused:
+            LARGE.read(body)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    with pytest.raises(Malformed):
+        LARGE.read(body[:-2])
+
+    assert str(refused.value) == "count: expected a whole number from 0"
+    assert peak < 3 * len(body)

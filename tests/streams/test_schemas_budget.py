@@ -2,9 +2,11 @@
 """Client-supplied schemas and their values cost a bounded amount of work, and only in child processes."""
 
 import asyncio
+import gc
 import json
 import subprocess
 import sys
+import weakref
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -441,3 +443,57 @@ async def test_waiting_values_are_refused_beyond_the_queue() -> None:
 
     assert isinstance(found[0], list)
     assert isinstance(found[1], Overloaded)
+
+
+async def test_the_values_of_one_request_have_a_common_limit_however_many_schemas_they_have() -> None:
+    """Each value of two bytes is a list of 1,000 records of no bytes, whose field has a name of 500 letters."""
+    async with registry(value_answer_bytes_max=1_000_000) as (schemas, payloads):
+        values = []
+        for at in range(6):
+            item = {"type": "record", "name": "Item", "fields": [{"name": "n" * 500, "type": "null"}]}
+            text = json.dumps({"type": "array", "items": item, "doc": str(at)})
+            found = await schemas.register(ANONYMOUS, f"s{at}", Draft(type=SchemaType.AVRO, text=text))
+            values.append(wire.head(found.schema.id) + b"\xd0\x0f\x00")
+        read = await payloads.read_all(ANONYMOUS, values, SchemaType.AVRO, payloads.budget())
+
+        assert len({wire.split(one)[0] for one in values}) == 6
+        assert [len(text or b"") for text in read.texts] == [510_001] * 2
+        assert read.error is None
+
+
+async def test_a_request_that_was_given_up_keeps_no_values_in_the_queue() -> None:
+    class Values(list[bytes]):
+        """A list with weak references."""
+
+    async with registry(value_count_max=1) as (schemas, payloads):
+        found = await schemas.register(ANONYMOUS, "s", Draft(type=SchemaType.AVRO, text=doubling_records(24)))
+        budget = payloads.budget()
+        slow = asyncio.create_task(schemas.written(found.schema, [b"{}"], budget))
+        await asyncio.sleep(0.2)
+        values = Values([b"{}"])
+        kept = weakref.ref(values)
+        given_up = asyncio.create_task(schemas.written(found.schema, values, payloads.budget()))
+        del values
+        await asyncio.sleep(0.05)
+        given_up.cancel()
+        await asyncio.wait([given_up])
+        del given_up
+        await asyncio.sleep(0.05)
+        gc.collect()
+
+        assert not slow.done()
+        assert kept() is None
+        with pytest.raises(SchemaTooLarge):
+            await slow
+
+
+async def test_the_reasons_of_many_values_are_bounded() -> None:
+    """Each reason names the schema's fields and an unknown one."""
+    fields = [{"name": f"a_field_with_a_long_name_{at}", "type": "int", "default": 0} for at in range(40)]
+    text = json.dumps({"type": "record", "name": "R", "fields": fields})
+    async with registry() as (_, payloads):
+        found = await written(payloads, SchemaType.AVRO, text, *({"x" * 100: 0} for _ in range(1_000)))
+
+        assert all(isinstance(one, Unfit) for one in found)
+        assert str(found[0]).startswith("the schema has no field")
+        assert sum(len(str(one)) for one in found) < 100_000

@@ -15,7 +15,9 @@ import pytest
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
+from bearlake.errors import Overloaded
 from bearlake.streams.schemas import parsing
+from bearlake.streams.schemas.confined.pool import Pool
 from bearlake.streams.schemas.model import SchemaType
 from fixtures import schema_registry
 from fixtures.rest_server import Answer, RestNode
@@ -408,3 +410,31 @@ async def test_v3_tells_each_record_what_is_wrong(scene: Scene, value: Any, code
     assert wrong["error_code"] == code, wrong
     assert words in wrong["message"]
     assert right["error_code"] == 200
+
+
+async def test_records_that_the_server_was_too_busy_to_read_are_read_by_the_next_request(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = {"value_schema": AVRO, "records": [{"value": {"id": at}} for at in range(3)]}
+    assert (await scene.produce("avro", records)).status == 200
+    base = await scene.consumer("avro")
+
+    async def busy(*_: object) -> None:
+        raise Overloaded("busy")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Pool, "read", busy)
+        refused = await scene.records(base, "avro")
+    answer = await scene.records(base, "avro")
+
+    assert refused.status == 503
+    assert [one["value"]["id"] for one in answer.body] == [0, 1, 2]
+
+
+async def test_a_number_that_no_double_can_hold_is_not_shown_as_json(scene: Scene) -> None:
+    value = base64.b64encode(b"[1, 1e400]").decode()
+    assert (await scene.produce("binary", {"records": [{"value": value}]})).status == 200
+    answer = await scene.records(await scene.consumer("json"), "json")
+
+    assert answer.status == 500
+    assert "cannot be shown as json: not valid JSON" in answer.body["message"]

@@ -25,7 +25,8 @@ _ANY_KEY = "[...]"
 _FOUND_LENGTH_MAX = 60
 _NAME_LENGTH_MAX = 100
 _PATH_LENGTH_MAX = 200
-_NOTHING = object()
+NOTHING = object()
+"""An unknown value, or none."""
 
 
 class Mismatch(Invalid):
@@ -37,7 +38,7 @@ class Mismatch(Invalid):
 
 
 class _Spot(NamedTuple):
-    """The target of a path: its name in messages, its type (None: unknown), and its value (`_NOTHING`: unknown)."""
+    """The target of a path: its name in messages, its type (None: unknown), and its value (`NOTHING`: unknown)."""
 
     place: str
     type: inspect.Type | None
@@ -45,7 +46,7 @@ class _Spot(NamedTuple):
 
 
 def mismatch(model: Any, text: str, document: Any) -> Mismatch:
-    """Build the error for msgspec's message `text`, a model, and the JSON value that does not fit the model."""
+    """Build the error for msgspec's message `text`, a model, and the JSON value that does not fit the model (`NOTHING`: unknown)."""
     reason, path = _split(text)
     got = _GOT.search(reason)
     spot = _walk(_Spot("", inspect.type_info(model), document), path, got["kind"] if got else None)
@@ -77,7 +78,7 @@ def _walk(spot: _Spot, path: str, kind: str | None) -> _Spot:
             continue
         found = _step_with_rest(spot, path)
         if found is None:
-            return _Spot(_joined(spot.place, path.removeprefix(".")[:_NAME_LENGTH_MAX]), None, _NOTHING)
+            return _Spot(_joined(spot.place, path.removeprefix(".")[:_NAME_LENGTH_MAX]), None, NOTHING)
         spot, path = found
     return spot
 
@@ -92,14 +93,14 @@ def _step_with_rest(spot: _Spot, path: str) -> tuple[_Spot, str] | None:
     for one in _alternatives(spot.type):
         if isinstance(one, inspect.ListType) and (index := _INDEX.match(path)):
             at = int(index[1])
-            value = spot.value[at] if isinstance(spot.value, list) and at < len(spot.value) else _NOTHING
+            value = spot.value[at] if isinstance(spot.value, list) and at < len(spot.value) else NOTHING
             return _Spot(f"{spot.place}[{at}]", one.item_type, value), path[index.end() :]
         if isinstance(one, inspect.StructType) and path.startswith("."):
             fitting = [each for each in one.fields if re.match(re.escape(each.encode_name) + r"(?=[.\[]|\Z)", path[1:])]
             if fitting:
                 chosen = max(fitting, key=lambda each: len(each.encode_name))
                 name = chosen.encode_name
-                value = spot.value.get(name, _NOTHING) if isinstance(spot.value, dict) else _NOTHING
+                value = spot.value.get(name, NOTHING) if isinstance(spot.value, dict) else NOTHING
                 return _Spot(_joined(spot.place, name), chosen.type, value), path[1 + len(name) :]
     return None
 
@@ -111,7 +112,7 @@ def _entry(spot: _Spot, kind: str | None) -> _Spot:
     for key, value in entries:
         if kind is not None and _kind(value) == kind:
             return _Spot(_joined(spot.place, key[:_NAME_LENGTH_MAX]), type_, value)
-    return _Spot(_joined(spot.place, "…"), type_, _NOTHING)
+    return _Spot(_joined(spot.place, "…"), type_, NOTHING)
 
 
 def _alternatives(type_: inspect.Type | None) -> list[inspect.Type]:
@@ -188,7 +189,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _found(value: Any) -> str:
-    if value is _NOTHING:
+    if value is NOTHING:
         return ""
     if isinstance(value, (dict, list)):
         kind = "object" if isinstance(value, dict) else "list"

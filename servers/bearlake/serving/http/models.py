@@ -19,12 +19,14 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType, field
 
 from bearlake.errors import Invalid
-from bearlake.serving.http.mismatches import Mismatch, mismatch
+from bearlake.serving.http.mismatches import NOTHING, Mismatch, mismatch
 
 __all__ = ["UNSET", "Meta", "Mismatch", "Raw", "UnsetType", "field"]
 
 T = TypeVar("T")
 
+EXPLAINED_BYTES_MAX = 64 * 1024
+"""Largest body whose mismatch shows the value found: to parse a larger one would stop the event loop, for 16 MiB for seconds."""
 _HALF_PAIR = "the body: an unpaired surrogate cannot be encoded as UTF-8"
 
 
@@ -73,9 +75,17 @@ class Reader(Generic[T]):
 
 
 def _whole(body: bytes | Raw) -> Any:
-    """The JSON value of a body that does not fit its model (Any: JSON). Raises `Malformed`: the decoder stopped at the mismatch."""
+    """The JSON value of a body that does not fit its model (Any: JSON); `NOTHING` for a large body.
+
+    Raises `Malformed`: the decoder stopped at the mismatch.
+    """
+    octets = bytes(body)
     try:
-        return json.loads(bytes(body).decode(), parse_constant=_refuse)
+        text = octets.decode()
+        if len(octets) <= EXPLAINED_BYTES_MAX:
+            return json.loads(text, parse_constant=_refuse)
+        msgspec.json.decode(octets, type=Raw)  # checks the grammar without making values
+        return NOTHING
     except (ValueError, RecursionError) as error:
         raise _malformed(error) from error
 

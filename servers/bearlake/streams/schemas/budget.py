@@ -26,19 +26,27 @@ class Allowance:
 
 
 class Budget:
-    """The processor time of one client request, in milliseconds. Calls of children take from it."""
+    """The processor time of one client request, in milliseconds, and the size of its values. Calls of children take from both."""
 
     def __init__(self, settings: SchemasSettings) -> None:
         self._settings = settings
         self._left_ms = settings.request_time_ms_max
+        self._left_bytes = settings.value_answer_bytes_max
 
     def compiling(self, answer_bytes_max: int) -> Allowance:
         """Return the limits to compile or compare. Raises `SchemaTooLarge`: the request has used up its time."""
         return Allowance(processor_ms=self._within(self._settings.compile_time_ms_max), answer_bytes=answer_bytes_max)
 
     def evaluating(self, size_bytes: int) -> Allowance:
-        """Return the limits to read or write values of this size in total. Raises `SchemaTooLarge` as `compiling`."""
+        """Return the limits to read or write values of this size in total.
+
+        Raises `SchemaTooLarge` as `compiling`, and if the values of earlier calls are as large as one request allows.
+        """
         settings = self._settings
+        if self.is_full:
+            raise SchemaTooLarge(
+                f"The values of the request become larger than {settings.value_answer_bytes_max} bytes"
+            )
         wanted_ms = settings.value_time_ms_max + settings.value_mebibyte_time_ms_max * size_bytes // MEBIBYTE
         return Allowance(
             processor_ms=self._within(wanted_ms),
@@ -47,9 +55,15 @@ class Budget:
             ),
         )
 
-    def spend(self, processor_ms: int) -> None:
-        """Take the time that a child used, at least a millisecond."""
+    @property
+    def is_full(self) -> bool:
+        """Whether the values so far are as large as one request allows."""
+        return self._left_bytes <= 0
+
+    def spend(self, processor_ms: int, value_bytes: int = 0) -> None:
+        """Take the time that a child used, at least a millisecond, and the size of its values."""
         self._left_ms -= max(1, processor_ms)
+        self._left_bytes -= value_bytes
 
     def _within(self, wanted_ms: int) -> int:
         if self._left_ms <= 0:

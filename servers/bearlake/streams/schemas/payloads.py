@@ -127,6 +127,9 @@ class Payloads:
             some = [at for at in every if at < count]
             if not some:
                 continue
+            if found and budget.is_full:
+                count, error = some[0], None  # later schemas begin later
+                break
             for at, one in zip(
                 some, await self._read(who, schema_id, [values[at] for at in some], wanted, budget), strict=False
             ):

@@ -44,7 +44,7 @@ async def render(embedded: Embedded, who: Principal, form: Format, found: Sequen
     if count == len(found):
         return Rendered(records, None, {})
     problem = None if error is None else _problem(found[count], form, error)
-    return Rendered(records, problem, _first_offsets(found[count:]))
+    return Rendered(records, problem, first_offsets(found[count:]))
 
 
 async def _texts(
@@ -80,7 +80,8 @@ def _problem(one: Consumed, form: Format, error: Unfit | Denied) -> Problem:
     return Problem(500, 50002, f"Kafka error: {place}: {error}. Read the record in binary format, or seek past it")
 
 
-def _first_offsets(rest: Sequence[Consumed]) -> dict[Partition, int]:
+def first_offsets(rest: Sequence[Consumed]) -> dict[Partition, int]:
+    """Return where to read again to get these records, by partition."""
     positions: dict[Partition, int] = {}
     for one in rest:
         positions.setdefault((one.topic, one.partition), one.offset)

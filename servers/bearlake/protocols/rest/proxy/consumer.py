@@ -275,7 +275,7 @@ class Consumer:
             for offset, record in reading.records(fetched, self._settings.batch_bytes_max):
                 found.append(Consumed(*partition, offset, record))
             positions[partition] = reading.next_offset(fetched)
-        self._advance(positions)
+        self.move(positions)
         return found
 
     # -- positions -----------------------------------------------------------------------------------------------
@@ -292,7 +292,7 @@ class Consumer:
         await self.await_assignment(self.config.wait_ms)
         for partition in partitions:
             self._require_assigned(partition)
-        self._advance(await self._ask(partitions, spec))
+        self.move(await self._ask(partitions, spec))
 
     async def _place(self) -> None:
         """Set missing positions from the committed offset or the reset rule."""
@@ -300,22 +300,22 @@ class Consumer:
         if not fresh:
             return
         committed = await self.committed(fresh)
-        self._advance({partition: value.offset for partition, value in committed.items()})
+        self.move({partition: value.offset for partition, value in committed.items()})
         rest = [partition for partition in fresh if partition not in committed]
         if not rest:
             return
         if self.config.reset is None:
             raise Problem(409, 409, f"no committed offset for {rest[0][0]}-{rest[0][1]}, and auto.offset.reset is none")
-        self._advance(await self._ask(rest, self.config.reset))
+        self.move(await self._ask(rest, self.config.reset))
 
-    def _advance(self, positions: Mapping[Partition, int]) -> None:
-        """Advance the positions, except for partitions revoked in the meantime."""
+    def move(self, positions: Mapping[Partition, int]) -> None:
+        """Set the positions, except for partitions revoked in the meantime."""
         self._positions.update({partition: at for partition, at in positions.items() if partition in self._assigned})
 
     async def _reset(self, partition: Partition, fetched: Fetched) -> None:
         if self.config.reset is None:
             raise Problem(409, 409, f"{partition[0]}-{partition[1]}: {fetched.error}, and auto.offset.reset is none")
-        self._advance(await self._ask([partition], self.config.reset))
+        self.move(await self._ask([partition], self.config.reset))
 
     async def _ask(self, partitions: Sequence[Partition], spec: OffsetSpec) -> dict[Partition, int]:
         keys = {partition: key for partition in partitions if (key := await self._key(partition)) is not None}

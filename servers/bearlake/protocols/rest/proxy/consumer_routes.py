@@ -21,7 +21,7 @@ from bearlake.protocols.rest.caller import principal_of
 from bearlake.protocols.rest.embedded import Embedded
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.proxy import addresses, consumer_requests, formats, placement
-from bearlake.protocols.rest.proxy.consumed import render
+from bearlake.protocols.rest.proxy.consumed import first_offsets, render
 from bearlake.protocols.rest.proxy.consumer import Consumer, Pattern
 from bearlake.protocols.rest.proxy.consumers import Consumers
 from bearlake.protocols.rest.proxy.forwarding import Forwarding
@@ -160,9 +160,12 @@ class ConsumerRoutes:
             raise Problem(409, 409, "Consumer is not subscribed to any topics or assigned any partitions")
         async with consumer.exclusive():
             found = await consumer.records(wait_ms, bytes_max)
-            answered = await render(self._embedded, principal_of(request), form, found)
-            if answered.positions:
-                await consumer.seek(answered.positions)
+            try:
+                answered = await render(self._embedded, principal_of(request), form, found)
+            except BaseException:
+                consumer.move(first_offsets(found))  # the client did not get these records
+                raise
+            consumer.move(answered.positions)
             if answered.problem is not None and not answered.records:
                 raise answered.problem
         metrics.REST_RECORDS.labels("out").inc(len(answered.records))

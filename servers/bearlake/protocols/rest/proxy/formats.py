@@ -129,7 +129,7 @@ def encode(form: Format, value: bytes | None) -> bytes | None:
     if form is Format.BINARY:
         return b'"' + base64.b64encode(value) + b'"'
     try:
-        return json.dumps(json.loads(value, parse_constant=_refuse)).encode("ascii")
+        return json.dumps(json.loads(value, parse_constant=_refuse), allow_nan=False).encode("ascii")
     except (ValueError, RecursionError) as error:
         raise Unfit(f"not valid JSON: {error}") from error
 

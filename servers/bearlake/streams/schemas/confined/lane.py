@@ -92,9 +92,15 @@ class Lane:
             metrics.REGISTRY_COMPILE_FAILURES.labels("queue").inc()
             raise Overloaded(f"{len(self._requests)} schemas wait already ({waiting_bytes} bytes), come back later")
         started = time.monotonic()
-        waiting = self._threads.submit(self._ask, calls)
+        work = [*calls]
+
+        def forget(done: Future[Answer]) -> None:
+            self._requests.pop(done, None)
+            work.clear()  # a cancelled request stays in the executor's queue, but not its values
+
+        waiting = self._threads.submit(self._ask, work)
         self._requests[waiting] = size_bytes
-        waiting.add_done_callback(lambda done: self._requests.pop(done, None))
+        waiting.add_done_callback(forget)
         try:
             async with asyncio.timeout(room.wait_ms / 1000):
                 return await asyncio.wrap_future(waiting)

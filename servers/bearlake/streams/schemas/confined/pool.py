@@ -157,7 +157,7 @@ class Pool:
             Call(partial(encode, is_complete=True), allowance.processor_ms + self._settings.compile_time_ms_max),
         ]
         answer = await self._evaluating.ask(calls, size_bytes)
-        budget.spend(answer.processor_ms)
+        budget.spend(answer.processor_ms, len(answer.message))
         return answer, allowance
 
     def _judged(self, answer: Answer, what: str, allowance: Allowance) -> tuple[dict[str, Any], list[bytes]]:

@@ -29,6 +29,10 @@ SCHEMA_COUNT_MAX = 128
 SCHEMA_BYTES_MAX = 4 * 1024 * 1024
 """Schemas that a child keeps: their number and the size of their texts, which take some ten times as much as values."""
 
+REASON_BYTES_MAX = 64 * 1024
+"""Size of the reasons and places in one answer: the server parses them on its event loop. Later reasons are short."""
+_NO_ROOM = ["it does not fit the schema", ""]
+
 _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
@@ -89,12 +93,13 @@ def _answer(request: bytes, known: Known, restart: Callable[[int], None], done: 
     convert = _written if head["work"] == "write" else _read
     results: list[list[str] | None] = []
     found: list[bytes] = []
-    size_bytes = 0
+    size_bytes = reason_bytes = 0
     for value in parts[count:]:
         try:
             octets = convert(values, value, head["depth_max"])
         except Unfit as error:
-            results.append([error.reason, error.place])
+            reason_bytes += len(error.reason) + len(error.place)
+            results.append([error.reason, error.place] if reason_bytes <= REASON_BYTES_MAX else _NO_ROOM)
         else:
             size_bytes += len(octets)
             if size_bytes > head["answer_bytes_max"]:
