@@ -147,5 +147,5 @@ def test_classes_of_a_template_come_first() -> None:
 def test_a_program_that_spark_did_not_start_says_so(name: str) -> None:
     environ = {key: value for key, value in EXECUTOR.items() if key != name}
 
-    with pytest.raises(Invalid, match=f"there is no {name} here"):
+    with pytest.raises(Invalid, match=f"{name} is not set"):
         executor_command(SparkSettings(), environ)

@@ -167,6 +167,10 @@ class Persistent:
         for noun in Turns.NOUNS if isinstance(inner, FaultyMetadata) else ():
             setattr(self, noun, Persistent(getattr(inner, noun)))
 
+    @staticmethod
+    def blocking_commit() -> None:
+        """Only `commit` is retried."""
+
     def __getattr__(self, name: str) -> Any:
         inner = getattr(self._inner, name)
 

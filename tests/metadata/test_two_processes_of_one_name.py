@@ -15,7 +15,7 @@ from bearlake.metadata import Metadata, registering
 from bearlake.metadata.model import CommittedOffset, PartitionKey, StreamSpec
 from bearlake.objects.memory import MemoryObjectStore
 from bearlake.streams.append import Verdict
-from bearlake.streams.groups.model import JoinRequest
+from bearlake.streams.groups.model import JoinRequest, MemberRef
 from bearlake.streams.groups.problems import GroupRefusal
 from bearlake.streams.groups.settings import GroupSettings
 from bearlake.streams.service import Streams, StreamsSettings
@@ -46,8 +46,8 @@ class Process:
     def __init__(self, streams: Streams, partition: PartitionKey) -> None:
         self.streams = streams
         self.partition = partition
-        self.member_id, self.generation = "", -1
         self.group = f"members-{streams.server.epoch}"
+        self.member = MemberRef(group=self.group)
         self.consumer: Consumer
         self.acknowledged_count = 0
 
@@ -55,9 +55,9 @@ class Process:
         """A member joins a group of its own, a consumer gets entries, and a client commits an offset and produces."""
         coordinator = self.streams.coordinator
         joined = await coordinator.join(self.group, JOIN)
-        self.member_id, self.generation = joined.member_id, joined.generation
-        assignments = {self.member_id: b"all"}
-        await coordinator.sync(self.group, self.member_id, None, self.generation, (None, None), assignments)
+        self.member = MemberRef(group=self.group, member_id=joined.member_id, generation=joined.generation)
+        assignments = {joined.member_id: b"all"}
+        await coordinator.sync(self.member, (None, None), assignments)
         await self.commit()
         await self.produce()
         await self.produce()
@@ -74,15 +74,15 @@ class Process:
     async def commit(self) -> None:
         """An offset, by a client outside of the group protocol."""
         offsets = {self.partition: CommittedOffset(offset=1, leader_epoch=-1, metadata="")}
-        await self.streams.coordinator.commit("loose", "", None, -1, offsets)
+        await self.streams.coordinator.commit(MemberRef(group="loose"), offsets)
 
     async def commit_nothing(self) -> None:
         """A member's commit without offsets, which writes nothing."""
-        await self.streams.coordinator.commit(self.group, self.member_id, None, self.generation, {})
+        await self.streams.coordinator.commit(self.member, {})
 
     async def heartbeat(self) -> None:
         """A member is told that it still has its partitions."""
-        await self.streams.coordinator.heartbeat(self.group, self.member_id, None, self.generation)
+        await self.streams.coordinator.heartbeat(self.member)
 
     async def describe(self) -> None:
         """The group's members."""

@@ -65,7 +65,7 @@ def test_an_object_store_in_the_cloud_lingers_longer_unless_told_otherwise() -> 
             r"pulsar\.message_bytes_max \(5242880\) .*pulsar\.uncompressed_bytes_max \(1000\)",
         ),
         ({"BEARLAKE_SERVER__TIMEOUT_MS": "1500"}, r"server: timeout_ms .*heartbeat_ms"),
-        ({"BEARLAKE_LISTENERS__KAFKA_MORE": "[{port: 9093}]"}, r"^listeners\b"),
+        ({"BEARLAKE_LISTENERS__KAFKA_MORE": "[{port: 9093}]"}, r"^settings: listeners: "),
         ({"BEARLAKE_LISTENERS__KAFKA__TLS_KEY_FILE": "k.pem"}, r"listeners\.kafka: .*tls_key_file"),
         (
             {"BEARLAKE_SPARK__HEAP_BYTES": "400000000"},

@@ -294,7 +294,7 @@ class Lake:
         """Return whether the scenario causes this logged error: poisoned or slow tasks are quarantined."""
         error = str(vars(record).get("error", ""))
         is_asked_for = "is poisoned" in error or "is unreadable" in error or error == "TimeoutError()"
-        is_swept = self.settings.is_sweep_impatient and "write it anew" in error
+        is_swept = self.settings.is_sweep_impatient and "was forbidden or is in use" in error
         return "quarantined" in record.getMessage() and (is_asked_for or is_swept)
 
     # -- the end -------------------------------------------------------------------------------------------------
