@@ -4,7 +4,10 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from bearlake.compaction.runner import InProcess
 from bearlake.compaction.service import Compactor
@@ -49,7 +52,7 @@ def compacted(lake: Lake, stream: Stream) -> Callable[[], Awaitable[bool]]:
 
 
 @asynccontextmanager
-async def a_worker(lake: Lake) -> AsyncIterator[Compactor]:
+async def a_worker(lake: Lake, settings: CompactionSettings = SETTINGS) -> AsyncIterator[Compactor]:
     """A worker that plans and works as long as the block runs; its registration lasts."""
     registered = await register(lake.metadata.servers, "w", zone=None, endpoints={}, version="1", timeout_ms=DAY_MS)
     compactor = Compactor(
@@ -58,7 +61,7 @@ async def a_worker(lake: Lake) -> AsyncIterator[Compactor]:
         lake.tables,
         InProcess(lake.store, lake.bench()),
         registered.server,
-        SETTINGS,
+        settings,
         clock=lake.clock,
         random_source=random.Random(1),
     )
@@ -101,6 +104,36 @@ def test_tables_that_do_not_take_commits_delay_no_other_stream() -> None:
             catalog.names.clear()
             assert await within(lake, 300, lake.is_done)
         assert [await rows(lake, stream) for stream in [*bad, good]] == [1] * (count + 1)
+        await lake.metadata.close()
+
+    body()
+
+
+@pytest.mark.parametrize("is_one_round", [True, False])
+def test_a_round_holds_its_place_only_while_too_many_commits_are_slow(is_one_round: bool) -> None:
+    """For a while, one commit more than the limit is slow. Afterwards the commit that never ends delays no other stream."""
+
+    @virtual_time
+    async def body() -> None:
+        lake = await Lake.open()
+        brief, bad, good = [await lake.stream(name) for name in ("brief", "bad", "good")]
+        catalog = Catalog(lake, ["brief", "bad"], Unavailable("500"))
+        bounds = replace(SETTINGS.worker, commits_under_way_max=1, slow_commits_max=1)
+        await lake.produce(brief, lake.batch(b"1"))
+        if is_one_round:
+            await lake.produce(bad, lake.batch(b"1"))
+        async with a_worker(lake, replace(SETTINGS, worker=bounds)):
+            assert not await within(lake, 3, compacted(lake, brief))
+            if not is_one_round:
+                await lake.produce(bad, lake.batch(b"1"))
+            assert not await within(lake, 30, compacted(lake, bad))
+            catalog.names.remove("brief")
+            assert await within(lake, 120, compacted(lake, brief))
+            await lake.produce(good, lake.batch(b"2"))
+
+            assert await within(lake, 30, compacted(lake, good))
+            catalog.names.clear()
+            assert await within(lake, 120, lake.is_done)
         await lake.metadata.close()
 
     body()

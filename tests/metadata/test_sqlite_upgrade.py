@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,7 +61,7 @@ def insert(older: sqlite3.Connection, table: str, **values: object) -> None:
 
 
 def opened_by_older_program(path: Path) -> sqlite3.Connection:
-    raw = sqlite3.connect(path, isolation_level=None)
+    raw = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     raw.execute("PRAGMA journal_mode = WAL")
     return raw
 
@@ -147,3 +148,25 @@ async def test_programs_of_the_new_version_that_start_at_once_upgrade_one_file(p
     assert {await store.cluster_id() for store in stores} == {"cluster"}
     for store in stores:
         await store.close()
+
+
+async def test_a_file_that_an_older_program_makes_while_this_one_opens_it_is_not_upgraded(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both programs start on a new file. The older one is in time to make it, and goes on with its layout."""
+    made = tmp_path / "made.db"
+    older: list[sqlite3.Connection] = []
+
+    def upgrade(*arguments: Any, **options: Any) -> None:
+        upgrade_module.upgrade(*arguments, **options)
+        if not older:
+            older.append(opened_by_older_program(made))
+            migrate_module.migrate(older[0], 0, available())
+
+    monkeypatch.setattr("bearlake.metadata.sqlite.store.upgrade", upgrade)
+    with pytest.raises(Unavailable, match="older layout"):
+        await open_now(made)
+
+    assert layout(older[0]) == VERSION
+    older[0].close()
+    await (await open_now(made)).close()

@@ -2,7 +2,7 @@
 
 import random
 
-from bearlake.serving.slabs import SIZES, SMALL_BYTES, SlabPool, SlabSettings
+from bearlake.serving.slabs import SIZES, SMALL_BYTES, Slab, SlabPool, SlabSettings
 
 SMALL, MEDIUM, LARGE = SIZES
 
@@ -91,6 +91,23 @@ def test_who_leaves_the_line_lets_the_next_one_through():
     assert extra_only == []
     extra.release()
     assert [slab.size for slab in granted] == [MEDIUM]
+
+
+def test_a_grant_that_fails_leaves_the_slab_to_those_behind_it():
+    pool = SlabPool(SlabSettings(bytes_max=MEDIUM))
+    first, extra = pool.try_take(MEDIUM), pool.try_take(MEDIUM, is_needed=True)
+    granted = []
+
+    def fail(_: Slab) -> None:
+        raise ValueError("a bug")
+
+    pool.wish(LARGE, fail)
+    pool.wish(LARGE, granted.append)
+    first.release()
+    extra.release()
+
+    assert [slab.size for slab in granted] == [LARGE]
+    assert pool.used_bytes == LARGE
 
 
 def test_every_wish_is_granted_and_the_bound_is_exceeded_by_one_slab_at_most():

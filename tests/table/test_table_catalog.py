@@ -351,7 +351,7 @@ async def test_a_table_that_another_worker_makes_after_our_look_is_ours_too(
     made = await tables.ensure(stream)
 
     assert made.identifier == ("streams", "orders")
-    assert looks == 3  # ours, the other worker's, ours again
+    assert looks == 4  # ours, the other worker's before and after its creation, ours again
 
 
 async def test_many_streams_are_ensured_at_once(tables: IcebergTables) -> None:

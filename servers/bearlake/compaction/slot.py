@@ -14,6 +14,8 @@ class Slots:
         self._slow_s = settings.commit_slow_ms / 1000
         self._slow_max = settings.slow_commits_max
         self._slow: set[asyncio.Task[None]] = set()
+        self._overdue: set[_Place] = set()
+        """Places of rounds that have only slow commits left, while too many commits are slow."""
 
     async def acquire(self) -> None:
         """Wait for a place; `hold` frees it."""
@@ -21,17 +23,38 @@ class Slots:
 
     async def hold(self, commits: Collection["asyncio.Task[None]"]) -> None:
         """Wait for a round's commits, and free its place: once all have ended, or all but slow ones. Raises only if cancelled."""
-        is_held = True
+        place = _Place(self._places)
         try:
             _, slow = await asyncio.wait(commits, timeout=self._slow_s) if commits else (set(), set())
             self._slow.update(slow)
             for commit in slow:
-                commit.add_done_callback(self._slow.discard)
-            if len(self._slow) <= self._slow_max:
-                is_held = False
-                self._places.release()
+                commit.add_done_callback(self._ended)
+            self._overdue.add(place)
+            self._free_overdue()
             if slow:
                 await asyncio.wait(slow)
         finally:
-            if is_held:
-                self._places.release()
+            self._overdue.discard(place)
+            place.free()
+
+    def _ended(self, commit: "asyncio.Task[None]") -> None:
+        self._slow.discard(commit)
+        self._free_overdue()
+
+    def _free_overdue(self) -> None:
+        if len(self._slow) <= self._slow_max:
+            while self._overdue:
+                self._overdue.pop().free()
+
+
+class _Place:
+    """The place of one round; freed once."""
+
+    def __init__(self, places: asyncio.Semaphore) -> None:
+        self._places: asyncio.Semaphore | None = places
+
+    def free(self) -> None:
+        """Free the place. Safe to repeat."""
+        places, self._places = self._places, None
+        if places is not None:
+            places.release()

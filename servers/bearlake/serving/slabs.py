@@ -62,7 +62,7 @@ class SlabSettings:
 
 
 class Wish:
-    """A place in the line for a slab of `size` bytes; `grant` receives the slab, with one holder."""
+    """A place in the line for a slab of `size` bytes; `grant` takes the slab, with one holder, unless it raises."""
 
     __slots__ = ("grant", "size")
 
@@ -157,7 +157,12 @@ class SlabPool:
             if is_extra and self._has_extra:
                 return
             wish = self._wishes.popleft()
-            contained(log, "grant a receive buffer", partial(wish.grant, self._grant(wish.size, is_extra=is_extra)))
+            slab = self._grant(wish.size, is_extra=is_extra)
+            contained(log, "grant a receive buffer", partial(wish.grant, slab), partial(_take_back, slab))
+
+
+def _take_back(slab: Slab, _: Exception) -> None:
+    slab.release()
 
 
 def _size_of(size_min: int) -> int:

@@ -9,7 +9,6 @@ import asyncio
 import random
 import threading
 from collections.abc import Callable, Collection
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TypeVar
 
@@ -31,6 +30,7 @@ from bearlake.table.marks import read_marks
 from bearlake.table.model import TableCommit, TableState, TableSummary
 from bearlake.table.names import MetadataNames
 from bearlake.table.settings import TableSettings
+from bearlake.table.threads import TableThreads
 
 T = TypeVar("T")
 
@@ -72,8 +72,7 @@ class IcebergTables(Tables):
             locations=self.locations, settings=settings, randomness=randomness, stopping=self._stopping
         )
         self._names = MetadataNames(self.locations, settings.metadata_names_cached_count_max)
-        self._threads = ThreadPoolExecutor(settings.thread_count, thread_name_prefix="tables")
-        self._places = asyncio.Semaphore(settings.pending_count_max)
+        self._threads = TableThreads(count=settings.thread_count, pending_count_max=settings.pending_count_max)
         self._lock = threading.Lock()
         self._catalog: Catalog | None = None
         self._lookup: Lookup | None = None
@@ -217,8 +216,7 @@ class IcebergTables(Tables):
         if self._stopping.is_set():
             raise Unavailable(f"table of {what}: the tables are closed")
         try:
-            async with asyncio.timeout(deadline_ms / 1000), self._places:
-                return await asyncio.get_running_loop().run_in_executor(self._threads, translate)
+            return await self._threads.run(what, translate, deadline_ms=deadline_ms)
         except TimeoutError as error:
             raise Unavailable(f"table of {what}: no answer within {deadline_ms} ms") from error
 

@@ -153,7 +153,7 @@ class Lookup:
         check()
         name = next((one for one in names if not self._belongs_to_others(one, stream)), None)
         if name is None:
-            raise Conflict(f"stream {stream.name}: the tables {table_identifiers(stream)} belong to others")
+            raise Conflict(f"stream {stream.name}: the tables {table_identifiers(stream)} do not belong to this stream")
         location = self.locations.location(location_key(stream))
         properties = schema.table_properties(self.settings, str(stream.id))
         if isinstance(self.catalog, ConditionalCatalog) and permit is not None:

@@ -36,7 +36,8 @@ class TableSettings:
     same."""
 
     thread_count: int = 4
-    """Threads that call the catalog, since its libraries block. With more threads, more streams commit at once."""
+    """Threads that call the catalog, since its libraries block. With more threads, more streams commit at once. Tables that did not answer
+    take at most half of them."""
 
     pending_count_max: int = 256
     """Calls that run or wait for a thread; further callers wait."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
 
-from bearlake.errors import Unsupported
+from bearlake.errors import Unavailable, Unsupported
 
 VERSION = 17
 """The layout that `schema/` makes."""
@@ -47,11 +47,16 @@ def _scripts(folder: Traversable) -> list[tuple[str, str]]:
     return [(file.name, file.read_text("utf-8")) for file in files]
 
 
-def migrate(connection: sqlite3.Connection, now_ms: int, layout: Layout | None = None) -> None:
+def migrate(
+    connection: sqlite3.Connection, now_ms: int, layout: Layout | None = None, *, is_alone: bool = True
+) -> None:
     """Bring the store to `layout` (that of this program), in one transaction.
+
+    `is_alone`: no other process has the file open. If False, only an empty store is changed.
 
     Raises:
         Unsupported: a newer program has used this store, or it is too old to be upgraded; nothing was changed.
+        Unavailable: the store has an older layout, and this process is not alone; nothing was changed. `upgrade.py` upgrades it.
     """
     layout = layout or available()
     connection.execute("BEGIN IMMEDIATE")
@@ -61,6 +66,8 @@ def migrate(connection: sqlite3.Connection, now_ms: int, layout: Layout | None =
         )
         (present,) = connection.execute("SELECT coalesce(max(version), 0) FROM migrations").fetchone()
         _check(present, layout)
+        if 0 < present < layout.version and not is_alone:
+            raise Unavailable(f"an older program made the metadata store meanwhile, with the older layout {present}")
         if present != layout.version:
             scripts = [script for version, script in layout.migrations if version > present]
             for script in scripts if present else layout.tables:

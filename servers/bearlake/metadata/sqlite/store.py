@@ -77,7 +77,8 @@ class SqliteMetadata(Metadata):
         upgrade(path, self._clock.now_ms(), wait_ms=self._busy_timeout_ms, randomness=random.Random())  # noqa: S311
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        migrate(connection, self._clock.now_ms())
+        # An older program may have made the file after `_upgrade` found none, and may still have it open.
+        migrate(connection, self._clock.now_ms(), is_alone=False)
         connection.execute(
             "INSERT OR IGNORE INTO store"
             " (id, cluster_id, rolled_position, truncated_position, forgotten_count, next_producer_id, last_epoch)"
