@@ -5,7 +5,7 @@ import random
 
 from bearlake.clock import ManualClock
 from bearlake.errors import OutOfRange
-from bearlake.metadata import Metadata, registering
+from bearlake.metadata import CommitLog, Metadata, registering
 from bearlake.metadata.faulty import FaultyMetadata, MetadataFaults
 from bearlake.metadata.model import BATCH_NAMED, BatchCommit, ObjectCommit, PartitionKey, StreamSpec
 from bearlake.metadata.open import open_metadata
@@ -84,6 +84,27 @@ async def test_many_servers_count_minutes_no_faster_than_one_and_go_on_when_one_
     assert max(counts) <= 16  # minutes in 1,000 s
     assert min(counts) >= 10
     await inner.close()
+
+
+class NeverIdle(CommitLog):
+    """A log that is written all the time: each round of upkeep finds entries that came since the round before."""
+
+    async def maintain(self, *, entry_count_min: int) -> int:
+        await asyncio.sleep(0.01)
+        return 1
+
+
+@virtual_time
+async def test_idle_producers_are_forgotten_while_others_write_all_the_time() -> None:
+    metadata = await open_metadata("memory:///", clock=ManualClock())
+    key = await written(metadata, 5)
+    running = asyncio.create_task(Upkeep(NeverIdle(), metadata.producers, SETTINGS).run())
+    await asyncio.sleep(1_200)
+
+    assert await _has_none(metadata, key)
+    running.cancel()
+    await asyncio.wait([running])
+    await metadata.close()
 
 
 @virtual_time
