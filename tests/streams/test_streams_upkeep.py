@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from dataclasses import replace
 
 from bearlake.clock import ManualClock
 from bearlake.errors import OutOfRange
@@ -9,7 +10,7 @@ from bearlake.metadata import CommitLog, Metadata, registering
 from bearlake.metadata.faulty import FaultyMetadata, MetadataFaults
 from bearlake.metadata.model import BATCH_NAMED, BatchCommit, ObjectCommit, PartitionKey, StreamSpec
 from bearlake.metadata.open import open_metadata
-from bearlake.streams.upkeep import Upkeep, UpkeepSettings
+from bearlake.streams.upkeep import PRODUCER_COUNT_MAX, Upkeep, UpkeepSettings
 from simulator.loop import virtual_time
 
 SETTINGS = UpkeepSettings(pause_ms=1_000, entry_count_min=2, producer_pause_ms=1_000, producer_idle_ms=1_000_000)
@@ -104,6 +105,24 @@ async def test_idle_producers_are_forgotten_while_others_write_all_the_time() ->
     assert await _has_none(metadata, key)
     running.cancel()
     await asyncio.wait([running])
+    await metadata.close()
+
+
+@virtual_time
+async def test_one_search_forgets_all_names_that_never_wrote() -> None:
+    """Clients may register names faster than one step per search would forget them."""
+    settings = replace(SETTINGS, producer_pause_ms=600_000, producer_idle_ms=60_000)
+    metadata = await open_metadata("memory:///", clock=ManualClock())
+    key = (await metadata.streams.create(StreamSpec(name="orders", partition_count=1))).partition(0)
+    count = PRODUCER_COUNT_MAX + 1
+    first = [await metadata.producers.named(key, f"name-{number}") for number in range(count)]
+    running = asyncio.create_task(Upkeep(metadata.log, metadata.producers, settings).run())
+    await asyncio.sleep(700)
+    running.cancel()
+    await asyncio.wait([running])
+
+    again = [await metadata.producers.named(key, f"name-{number}") for number in range(count)]
+    assert {one.producer_id for one in first} & {one.producer_id for one in again} == set()
     await metadata.close()
 
 

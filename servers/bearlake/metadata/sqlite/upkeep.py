@@ -51,7 +51,7 @@ class Upkeep:
         """Step of `ProducerIds.expire`: delete producer states in the checkpoint that were idle for `idle_ms`, and their names.
 
         Rolls up in the same transaction: between two, another process could write to the partitions, each time.
-        Returns the number of states, and the position of the log entry (0: none).
+        Returns the number of states or of other names, whichever is larger, and the position of the log entry (0: none).
         """
         now_ms, position = self._clock.now_ms(), 0
         with self._database.writing() as connection:
@@ -84,7 +84,7 @@ class Upkeep:
             if idle or unused:  # every process that decided by an old state, name or floor must decide again
                 connection.execute("UPDATE store SET forgotten_count = forgotten_count + 1")
         self._follower.ledger.rolled_up(rolled)
-        return len(idle), position
+        return max(len(idle), len(unused)), position
 
     def _round(self, connection: sqlite3.Connection, heads: Heads) -> int:
         """Roll up what one round may, within the caller's transaction; returns the new rolled-up position."""
