@@ -238,6 +238,15 @@ async def test_names_are_forgotten_with_what_they_wrote(scene: Any, key: Any) ->
     assert (await producers.named(key, "writer")).last_sequence == -1
 
 
+async def test_an_expiry_tells_whether_there_may_be_more_names_that_never_wrote(scene: Any, key: Any) -> None:
+    producers = scene.metadata.producers
+    for number in range(5):
+        await producers.named(key, f"silent-{number}")
+    await pass_minutes(scene.metadata, 1)
+
+    assert [await producers.expire(idle_ms=0, limit=2) for _ in range(4)] == [2, 2, 1, 0]
+
+
 async def test_a_name_that_was_asked_for_keeps_what_it_wrote(scene: Any, key: Any) -> None:
     producers = scene.metadata.producers
     producer_id = (await producers.named(key, "name")).producer_id

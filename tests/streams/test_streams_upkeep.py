@@ -2,14 +2,15 @@
 
 import asyncio
 import random
+from dataclasses import replace
 
 from bearlake.clock import ManualClock
 from bearlake.errors import OutOfRange
-from bearlake.metadata import Metadata, registering
+from bearlake.metadata import CommitLog, Metadata, registering
 from bearlake.metadata.faulty import FaultyMetadata, MetadataFaults
 from bearlake.metadata.model import BATCH_NAMED, BatchCommit, ObjectCommit, PartitionKey, StreamSpec
 from bearlake.metadata.open import open_metadata
-from bearlake.streams.upkeep import Upkeep, UpkeepSettings
+from bearlake.streams.upkeep import PRODUCER_COUNT_MAX, Upkeep, UpkeepSettings
 from simulator.loop import virtual_time
 
 SETTINGS = UpkeepSettings(pause_ms=1_000, entry_count_min=2, producer_pause_ms=1_000, producer_idle_ms=1_000_000)
@@ -84,6 +85,45 @@ async def test_many_servers_count_minutes_no_faster_than_one_and_go_on_when_one_
     assert max(counts) <= 16  # minutes in 1,000 s
     assert min(counts) >= 10
     await inner.close()
+
+
+class NeverIdle(CommitLog):
+    """A log that is written all the time: each round of upkeep finds entries that came since the round before."""
+
+    async def maintain(self, *, entry_count_min: int) -> int:
+        await asyncio.sleep(0.01)
+        return 1
+
+
+@virtual_time
+async def test_idle_producers_are_forgotten_while_others_write_all_the_time() -> None:
+    metadata = await open_metadata("memory:///", clock=ManualClock())
+    key = await written(metadata, 5)
+    running = asyncio.create_task(Upkeep(NeverIdle(), metadata.producers, SETTINGS).run())
+    await asyncio.sleep(1_200)
+
+    assert await _has_none(metadata, key)
+    running.cancel()
+    await asyncio.wait([running])
+    await metadata.close()
+
+
+@virtual_time
+async def test_one_search_forgets_all_names_that_never_wrote() -> None:
+    """Clients may register names faster than one step per search would forget them."""
+    settings = replace(SETTINGS, producer_pause_ms=600_000, producer_idle_ms=60_000)
+    metadata = await open_metadata("memory:///", clock=ManualClock())
+    key = (await metadata.streams.create(StreamSpec(name="orders", partition_count=1))).partition(0)
+    count = PRODUCER_COUNT_MAX + 1
+    first = [await metadata.producers.named(key, f"name-{number}") for number in range(count)]
+    running = asyncio.create_task(Upkeep(metadata.log, metadata.producers, settings).run())
+    await asyncio.sleep(700)
+    running.cancel()
+    await asyncio.wait([running])
+
+    again = [await metadata.producers.named(key, f"name-{number}") for number in range(count)]
+    assert {one.producer_id for one in first} & {one.producer_id for one in again} == set()
+    await metadata.close()
 
 
 @virtual_time

@@ -21,6 +21,9 @@ log = logging.getLogger(__name__)
 PRODUCER_COUNT_MAX = 1_000
 """Producers expired in one step; a step takes a few ms and may delay a commit."""
 
+ROUND_COUNT_MAX = 100
+"""Rounds of roll-up before the other jobs get their turn. Under a steady load, each round finds new entries."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpkeepSettings:
@@ -63,6 +66,8 @@ class Upkeep:
         self._producers = producers
         self._clock = ProducerClock(producers)
         self._settings = settings
+        self._has_backlog = False
+        """Whether the latest round of `maintain` rolled entries up although it was the last one that may run at a time."""
 
     async def run(self) -> None:
         """Run until cancelled. If the store does not answer, the next round tries again."""
@@ -73,15 +78,20 @@ class Upkeep:
         loop = asyncio.get_running_loop()
         producers_due = loop.time() + self._settings.producer_pause_ms / 1000
         while True:
-            await asyncio.sleep(self._settings.pause_ms / 1000)
+            await asyncio.sleep(0 if self._has_backlog else self._settings.pause_ms / 1000)
             await _attempt(self._maintain, outages["commit log"])
             await _attempt(self._clock.watch, outages["producer clock"])
             if loop.time() >= producers_due and await _attempt(self._forget_producers, outages["producers"]):
                 producers_due = loop.time() + self._settings.producer_pause_ms / 1000
 
     async def _maintain(self) -> None:
-        while count := await self._log.maintain(entry_count_min=self._settings.entry_count_min):
+        self._has_backlog = False  # stays so if a round fails
+        for _ in range(ROUND_COUNT_MAX):
+            count = await self._log.maintain(entry_count_min=self._settings.entry_count_min)
+            if not count:
+                return
             metrics.MAINTENANCE_ENTRIES.inc(count)
+        self._has_backlog = True
 
     async def _forget_producers(self) -> None:
         idle_ms = self._settings.producer_idle_ms

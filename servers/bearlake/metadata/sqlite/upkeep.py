@@ -5,7 +5,7 @@ import sqlite3
 from bearlake.clock import Clock
 from bearlake.metadata.model import PartitionKey, stream_number
 from bearlake.metadata.producers import newest_idle_minute
-from bearlake.metadata.sqlite.catchup import STREAM, Follower, read_heads
+from bearlake.metadata.sqlite.catchup import STREAM, Follower, Heads, read_heads
 from bearlake.metadata.sqlite.database import Database
 from bearlake.metadata.sqlite.rollup import RollUp
 from bearlake.metadata.sqlite.settings import SqliteSettings
@@ -43,22 +43,23 @@ class Upkeep:
         """Run one round; returns how many entries it rolled up."""
         with self._database.writing() as connection:
             heads = self._follower.catch_up()
-            rolled = RollUp(connection, self._follower.ledger, self._settings).run(heads.rolled, heads.head)
+            rolled = self._round(connection, heads)
         self._follower.ledger.rolled_up(rolled)
         return rolled - heads.rolled
 
     def forget_producers(self, idle_ms: int, limit: int) -> tuple[int, int]:
         """Step of `ProducerIds.expire`: delete producer states in the checkpoint that were idle for `idle_ms`, and their names.
 
-        Returns the number of states, and the position of the log entry (0: none).
+        Rolls up in the same transaction: between two, another process could write to the partitions, each time.
+        Returns the number of states or of other names, whichever is larger, and the position of the log entry (0: none).
         """
-        self.roll_up()
         now_ms, position = self._clock.now_ms(), 0
         with self._database.writing() as connection:
             (minute,) = connection.execute("SELECT producer_minute FROM store").fetchone()
             newest = newest_idle_minute(minute, idle_ms)
-            head = self._follower.catch_up().head
-            unrolled = self._follower.ledger.unrolled
+            heads = self._follower.catch_up()
+            rolled = self._round(connection, heads)
+            unrolled = {key for key, state in self._follower.ledger.unrolled.items() if state.changed > rolled}
             idle = connection.execute(
                 "SELECT partition, producer_id FROM partition_producers p WHERE used_minute <= ?1 AND NOT EXISTS (SELECT 1"
                 " FROM producer_names n WHERE n.partition = p.partition AND n.producer_id = p.producer_id AND n.asked_minute > ?1)"
@@ -74,7 +75,7 @@ class Upkeep:
             ).fetchall()
             unused = [row for row in unused if row[0] not in unrolled]
             if idle:
-                position = head + 1
+                position = heads.head + 1
                 _raise_floors(connection, idle, position, now_ms)
             connection.executemany("DELETE FROM partition_producers WHERE partition = ? AND producer_id = ?", idle)
             connection.executemany(
@@ -82,7 +83,12 @@ class Upkeep:
             )
             if idle or unused:  # every process that decided by an old state, name or floor must decide again
                 connection.execute("UPDATE store SET forgotten_count = forgotten_count + 1")
-        return len(idle), position
+        self._follower.ledger.rolled_up(rolled)
+        return max(len(idle), len(unused)), position
+
+    def _round(self, connection: sqlite3.Connection, heads: Heads) -> int:
+        """Roll up what one round may, within the caller's transaction; returns the new rolled-up position."""
+        return RollUp(connection, self._follower.ledger, self._settings).run(heads.rolled, heads.head)
 
 
 def _idempotent(connection: sqlite3.Connection, forgotten: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -3,7 +3,7 @@
 --
 -- Parameters: p_idle_ms: a producer without a batch for so long by the producer clock is idle, ms, from 0. p_limit: producers, and names,
 -- at most.
--- Returns: the number of producers forgotten.
+-- Returns: the number of producers forgotten, or that of names that never wrote, whichever is larger.
 -- Raises: none.
 
 create or replace function bearlake.expire_producers(p_idle_ms bigint, p_limit integer) returns integer language plpgsql as $$
@@ -13,9 +13,10 @@ declare
     partitions bigint[];
     ids bigint[];
     removed integer;
+    names integer;
     largest bigint;
     touched bigint;
-    has_named boolean;
+    removed_named integer;
     entry bigint;
 begin
     select array_agg(c.partition), array_agg(c.producer_id) into partitions, ids from (
@@ -38,8 +39,8 @@ begin
                             where n.partition = p.partition and n.producer_id = p.producer_id and n.asked_minute > newest)
         returning p.partition, p.producer_id
     )
-    select count(*), max(g.producer_id) filter (where g.is_idempotent), max(g.partition), coalesce(bool_or(not g.is_idempotent), false)
-      into removed, largest, touched, has_named
+    select count(*), max(g.producer_id) filter (where g.is_idempotent), max(g.partition), count(*) filter (where not g.is_idempotent)
+      into removed, largest, touched, removed_named
       from (select d.partition, d.producer_id, not exists (
                 select from bearlake.producer_name n where n.partition = d.partition and n.producer_id = d.producer_id) is_idempotent
               from gone d) g;
@@ -49,11 +50,12 @@ begin
         update bearlake.cluster c
            set producer_id_expired = greatest(c.producer_id_expired, largest),
                position_floor = case when largest is null then c.position_floor else entry end,
-               named_floor = case when has_named then entry else c.named_floor end;
+               named_floor = case when removed_named > 0 then entry else c.named_floor end;
         perform set_config('lock_timeout', '0', true), pg_notify('bearlake.log', entry::text);
     end if;
     delete from bearlake.producer_name n using unnest(partitions, ids) u (partition, producer_id)
      where n.partition = u.partition and n.producer_id = u.producer_id and n.asked_minute <= newest
        and not exists (select from bearlake.producer p where p.partition = n.partition and p.producer_id = n.producer_id);
-    return removed;
+    get diagnostics names = row_count;
+    return greatest(removed, names - removed_named);
 end $$;

@@ -11,7 +11,7 @@ create or replace function bearlake.find_producer(
     out producer_id bigint, out producer_epoch bigint, out last_sequence bigint, out partition_epoch bigint, out floor bigint
 ) language plpgsql as $$
 declare
-    minute constant integer := (select c.producer_minute from bearlake.cluster c);
+    minute integer;
     asked integer;
 begin
     if not exists (select from bearlake.partition_group g
@@ -20,16 +20,17 @@ begin
     end if;
     select n.producer_id, n.asked_minute, n.floor into producer_id, asked, floor
       from bearlake.producer_name n where n.partition = p_partition and n.name = p_name;
-    if asked is null or asked < minute then
+    if asked is null or asked < (select c.producer_minute from bearlake.cluster c) then
         perform from bearlake.partition_group g where g.group_key = p_partition >> 5 for no key update;
         if not found then
             raise exception 'no partition %', p_partition using errcode = 'BL002';
         end if;
-        update bearlake.producer_name n set asked_minute = minute
+        -- The clock is read after the wait for the lock: the name is kept from the reply on.
+        update bearlake.producer_name n set asked_minute = (select c.producer_minute from bearlake.cluster c)
          where n.partition = p_partition and n.name = p_name returning n.producer_id, n.floor into producer_id, floor;
         if not found then
             update bearlake.cluster c set producer_id_next = c.producer_id_next + 1
-                returning c.producer_id_next - 1, c.named_floor into producer_id, floor;
+                returning c.producer_id_next - 1, c.named_floor, c.producer_minute into producer_id, floor, minute;
             insert into bearlake.producer_name values (p_partition, p_name, producer_id, floor, minute);
         end if;
     end if;
