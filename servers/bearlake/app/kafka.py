@@ -21,7 +21,7 @@ class KafkaRole(Role):
     @override
     def bind(self, settings: Settings, open_listener: OpenListener) -> Mapping[str, str]:
         wanted = (settings.listeners.kafka, *settings.listeners.kafka_more)
-        self._listeners = [open_listener(one, "kafka") for one in wanted]
+        self._listeners = [open_listener(listener, "kafka") for listener in wanted]
         return dict(listener.endpoint("kafka") for listener in self._listeners)
 
     @override

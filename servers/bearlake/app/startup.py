@@ -89,8 +89,8 @@ class Startup:
                 raise Stopped
             return working.result()
         finally:
-            for one in (working, stopped):
-                one.cancel()
+            for task in (working, stopped):
+                task.cancel()
             await asyncio.gather(working, stopped, return_exceptions=True)
 
 

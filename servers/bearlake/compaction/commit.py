@@ -73,8 +73,8 @@ class Work:
     def objects(self) -> list[SwapObject]:
         """Return the winning epoch's objects for the index."""
         items = self.winning().items
-        kept = [one for item in items for one in item.kept] if self.kept is None else self.kept
-        return [*(one.swap for item in items for one in item.files), *kept]
+        kept = [swap for item in items for swap in item.kept] if self.kept is None else self.kept
+        return [*(file.swap for item in items for file in item.files), *kept]
 
 
 class Committer:
@@ -154,12 +154,12 @@ class Committer:
     async def _take_over(self, work: Work) -> None:
         """Ensure that the winner's objects exist and belong to the task. Rewrites lost kept objects."""
         items = work.winning().items
-        files = [one.swap.object.key for item in items for one in item.files]
+        files = [file.swap.object.key for item in items for file in item.files]
         await self._ask(lambda: self._metadata.tasks.prepare(work.claim, None, files))
         for key in files:
             await self._ask(partial(self._store.size, key))
         work.kept = []
-        for kept in [one for item in items for one in item.kept]:
+        for kept in [swap for item in items for swap in item.kept]:
             found = kept if await self._is_there(work, kept.object.key) else await self._written_anew(work, kept)
             work.kept = [*work.kept, *([] if found is None else [found])]
 
@@ -197,7 +197,7 @@ class Committer:
     async def _each(
         self, works: Iterable[Work], step: Callable[[Work], Awaitable[None]], errors: dict[int, BearlakeError]
     ) -> None:
-        async def one(work: Work) -> None:
+        async def run_step(work: Work) -> None:
             try:
                 async with self._calls:
                     await step(work)
@@ -206,7 +206,7 @@ class Committer:
 
         async with asyncio.TaskGroup() as group:
             for work in works:
-                group.create_task(one(work))
+                group.create_task(run_step(work))
 
     async def _prepare(self, work: Work) -> None:
         check_cover(work)
@@ -351,7 +351,7 @@ def keys_of(results: Iterable[TaskResult]) -> set[str]:
         swap.object.key
         for result in results
         for item in result.items
-        for swap in [*(one.swap for one in item.files), *item.kept]
+        for swap in [*(file.swap for file in item.files), *item.kept]
     }
 
 
@@ -361,7 +361,7 @@ def check_cover(work: Work) -> None:
     written = _runs(
         piece
         for item in work.result.items
-        for swap in [*(one.swap for one in item.files), *item.kept]
+        for swap in [*(file.swap for file in item.files), *item.kept]
         for piece in swap.slices
     )
     if read != written:
@@ -391,6 +391,6 @@ def _change(work: Work) -> TableChange:
     ranges = {partition_index(partition): (start, end) for partition, start, end in work.task.ranges}
     return TableChange(
         mark=TaskMark(task_id=work.task.id, epoch=work.claim.epoch, ranges=ranges),
-        add=[one.file for item in work.result.items for one in item.files],
+        add=[written.file for item in work.result.items for written in item.files],
         remove=list(work.task.inputs) if work.task.kind is TaskKind.MERGE else (),
     )

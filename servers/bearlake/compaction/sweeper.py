@@ -172,12 +172,12 @@ class Sweeper:
     ) -> list[str]:
         """Return the keys that `look` finds dead for every stream whose table folder may have them (two ids may share a prefix)."""
         known, kept = set[str](), set[str]()
-        async for stream, some in self._by_stream(keys):
+        async for stream, candidates in self._by_stream(keys):
             dead: Collection[str] = ()
             async with self._orphan_table_isolation.of(stream.name):
-                dead = await look(stream, some)
-            known.update(some)
-            kept.update(set(some).difference(dead))
+                dead = await look(stream, candidates)
+            known.update(candidates)
+            kept.update(set(candidates).difference(dead))
         return sorted(known - kept)
 
     async def _of_dropped(self, stream: Stream, keys: Collection[str]) -> Collection[str]:
@@ -199,8 +199,8 @@ class Sweeper:
             by_id.setdefault(key.split("/")[2][-8:], []).append(key)
         if by_id:
             async for stream in all_streams(self._metadata.streams, self._settings.page_count):
-                if some := by_id.get(stream.id.hex[:8]):
-                    yield stream, some
+                if candidates := by_id.get(stream.id.hex[:8]):
+                    yield stream, candidates
 
     async def _never_listed(self, stream: Stream, forbidden: Collection[str]) -> list[str]:
         """Return the forbidden data files that no table of the stream names or will name.

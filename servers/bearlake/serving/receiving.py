@@ -128,8 +128,8 @@ class Receiver(asyncio.BufferedProtocol):
         if self._size_class + 1 < len(SIZES):
             self._size_class += 1
         # Beyond the largest size, memory grows with the bytes received, not with the announced size.
-        some = min(whole, max(SIZES[-1], 4 * have))
-        fresh = self._slabs.try_take(max(SIZES[self._size_class], some))
+        size_bytes = min(whole, max(SIZES[-1], 4 * have))
+        fresh = self._slabs.try_take(max(SIZES[self._size_class], size_bytes))
         if fresh is None:  # memory is short: ask once for the whole frame, because a second wait may never end
             self._size_class = 0
             fresh = self._slabs.try_take(whole, is_needed=True)

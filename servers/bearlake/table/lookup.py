@@ -151,7 +151,7 @@ class Lookup:
         elif has_predecessor():
             names = names[1:]
         check()
-        name = next((one for one in names if not self._belongs_to_others(one, stream)), None)
+        name = next((candidate for candidate in names if not self._belongs_to_others(candidate, stream)), None)
         if name is None:
             raise Conflict(f"stream {stream.name}: the tables {table_identifiers(stream)} belong to others")
         location = self.locations.location(location_key(stream))

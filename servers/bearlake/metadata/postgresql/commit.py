@@ -167,5 +167,5 @@ def by_position(slices: list[Slice]) -> list[Slice]:
     return slices
 
 
-def _position(one: Slice) -> int:
-    return one.position
+def _position(slice_: Slice) -> int:
+    return slice_.position

@@ -45,15 +45,15 @@ def bind(server: grpc.aio.Server, wanted: ListenerSettings) -> Endpoint:
 
 def stop_accepting(port: int) -> None:
     """Refuse new connections to a port of this process; open connections continue. No-op without /proc."""
-    for one in _sockets(port):
-        if one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+    for socket_ in _sockets(port):
+        if socket_.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
             with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RD)
+                socket_.shutdown(socket.SHUT_RD)
 
 
 def connection_count(port: int) -> int:
     """Return how many connections on this port the process has open; 0 without /proc."""
-    return sum(not one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) for one in _sockets(port))
+    return sum(not socket_.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) for socket_ in _sockets(port))
 
 
 def _sockets(port: int) -> Iterator[socket.socket]:
@@ -66,12 +66,12 @@ def _sockets(port: int) -> Iterator[socket.socket]:
         try:
             if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
                 continue
-            one = socket.socket(fileno=os.dup(int(name)))
+            socket_ = socket.socket(fileno=os.dup(int(name)))
         except OSError:
             continue  # closed in the meantime
-        with one, contextlib.suppress(OSError):
-            if one.family in (socket.AF_INET, socket.AF_INET6) and one.getsockname()[1] == port:
-                yield one
+        with socket_, contextlib.suppress(OSError):
+            if socket_.family in (socket.AF_INET, socket.AF_INET6) and socket_.getsockname()[1] == port:
+                yield socket_
 
 
 def _credentials(wanted: ListenerSettings) -> grpc.ServerCredentials:

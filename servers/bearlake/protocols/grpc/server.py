@@ -88,18 +88,17 @@ class GrpcServer:
 
 
 def _handlers(node: Node) -> tuple[grpc.GenericRpcHandler, ...]:
-    one, both = unary, streaming
     produce_stream: Method[Any, Any] = methods.PRODUCE_STREAM  # `framing` parses its messages
     handlers: list[tuple[Method[Any, Any], Any]] = [
-        (methods.CREATE_STREAM, one(node, methods.CREATE_STREAM, admin.create)),
-        (methods.DESCRIBE_STREAM, one(node, methods.DESCRIBE_STREAM, admin.describe)),
-        (methods.LIST_STREAMS, one(node, methods.LIST_STREAMS, admin.list_streams)),
-        (methods.DELETE_STREAM, one(node, methods.DELETE_STREAM, admin.delete)),
-        (methods.INIT_PRODUCER, one(node, methods.INIT_PRODUCER, producing.init_producer)),
-        (methods.PRODUCE, one(node, methods.PRODUCE, producing.produce)),
-        (methods.PRODUCE_STREAM, both(node, produce_stream, producing.produce_stream)),
-        (methods.FETCH, both(node, methods.FETCH, fetching.fetch)),
-        (methods.CONSUME, both(node, methods.CONSUME, consuming.consume)),
+        (methods.CREATE_STREAM, unary(node, methods.CREATE_STREAM, admin.create)),
+        (methods.DESCRIBE_STREAM, unary(node, methods.DESCRIBE_STREAM, admin.describe)),
+        (methods.LIST_STREAMS, unary(node, methods.LIST_STREAMS, admin.list_streams)),
+        (methods.DELETE_STREAM, unary(node, methods.DELETE_STREAM, admin.delete)),
+        (methods.INIT_PRODUCER, unary(node, methods.INIT_PRODUCER, producing.init_producer)),
+        (methods.PRODUCE, unary(node, methods.PRODUCE, producing.produce)),
+        (methods.PRODUCE_STREAM, streaming(node, produce_stream, producing.produce_stream)),
+        (methods.FETCH, streaming(node, methods.FETCH, fetching.fetch)),
+        (methods.CONSUME, streaming(node, methods.CONSUME, consuming.consume)),
     ]
     readers = {methods.PRODUCE_STREAM.name: framing.read}
     by_service: dict[str, dict[str, Any]] = {}

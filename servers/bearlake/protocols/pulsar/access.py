@@ -94,7 +94,7 @@ class Access:
             return
         del self._claims[partition]
         log.warning("another server took over a partition with an exclusive producer", extra={"partition": partition})
-        for producer in [one for one in (claim.holder, *claim.waiting) if one is not None]:
+        for producer in [producer for producer in (claim.holder, *claim.waiting) if producer is not None]:
             producer.overtaken()
 
     async def holder(self, partition: PartitionKey) -> ServerRef | None:

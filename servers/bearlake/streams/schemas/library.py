@@ -115,7 +115,7 @@ class Library:
         """
         found = await self._pool.written(await self.compiled_schema(schema, budget), texts, budget)
         head = wire.head(schema.id)
-        return [one if isinstance(one, Unfit) else head + one for one in found]
+        return [value if isinstance(value, Unfit) else head + value for value in found]
 
     async def read(self, schema: Schema, values: Sequence[bytes], budget: Budget) -> list[bytes | Unfit]:
         """Return the JSON texts of serialized values, given without the schema's id, as `Pool.read`. Raises as `compiled`."""

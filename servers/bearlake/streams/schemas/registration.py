@@ -147,7 +147,7 @@ class Registrar:
         rules.check_rule_set(draft.rule_set)
         limit = self._settings.schema_bytes_max
         rules.check_size("the schema with its metadata and rules", limit, draft.text, draft.metadata, draft.rule_set)
-        draft = replace(draft, references=tuple([await self._pinned(one) for one in draft.references]))
+        draft = replace(draft, references=tuple([await self._pinned(reference) for reference in draft.references]))
         return _Prepared(draft, await self._library.compiled(draft.type, draft.text, draft.references, budget))
 
     async def _understand(

@@ -282,7 +282,7 @@ class Holdings:
             await self._give_up(held[start : start + STOP_COUNT])
 
     async def _give_up(self, held: list[HeldPartition]) -> None:
-        await self._acknowledged([one for item in held for one in item.subscriptions.values()])
+        await self._acknowledged([subscription for item in held for subscription in item.subscriptions.values()])
         for start in range(0, len(held), LEAVE_COUNT):
             await asyncio.gather(*(self.leave(item, Closed.MOVED) for item in held[start : start + LEAVE_COUNT]))
 
@@ -292,7 +292,7 @@ class Holdings:
             subscription.stop()
         loop = asyncio.get_running_loop()
         end = loop.time() + self._settings.last_ack_wait_ms / 1000
-        while loop.time() < end and any(one.awaits_acknowledgements for one in subscriptions):  # noqa: ASYNC110 - many callbacks
+        while loop.time() < end and any(subscription.awaits_acknowledgements for subscription in subscriptions):  # noqa: ASYNC110 - many callbacks
             await asyncio.sleep(ACK_POLL_MS / 1000)
 
     async def leave(self, held: HeldPartition, reason: Closed) -> None:

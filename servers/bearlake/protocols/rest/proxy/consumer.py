@@ -256,7 +256,7 @@ class Consumer:
     async def _fetch(
         self, ranges: Sequence[tuple[Partition, FetchRange]], wait_ms: int, bytes_max: int
     ) -> list[Consumed]:
-        wanted, bytes_min = [one for _, one in ranges], self.config.fetch_bytes_min
+        wanted, bytes_min = [range_ for _, range_ in ranges], self.config.fetch_bytes_min
         answers = await self._streams.fetch(wanted, bytes_min=bytes_min, bytes_max=bytes_max, wait_ms=wait_ms)
         if self._joining is not None:
             return []  # a rebalance is running: another member may get the partitions, and our commit would be too late
@@ -323,7 +323,8 @@ class Consumer:
         for answer in answers:
             if answer.error is not None and not isinstance(answer.error, NotFound):
                 raise answer.error
-        return {partition: one.offset for partition, one in zip(keys, answers, strict=True) if one.error is None}
+        found = zip(keys, answers, strict=True)
+        return {partition: answer.offset for partition, answer in found if answer.error is None}
 
     async def _key(self, partition: Partition) -> PartitionKey | None:
         try:

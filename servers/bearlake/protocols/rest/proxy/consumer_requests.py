@@ -75,11 +75,11 @@ def commits(body: bytes, metadata_bytes_max: int) -> dict[Partition, CommittedOf
     if b"".join(body.split()) in (b"", b"{}"):  # an empty object may contain spaces
         return None
     found = {}
-    for at, one in enumerate(offsets(body)):
-        metadata = one.metadata or ""
+    for at, offset in enumerate(offsets(body)):
+        metadata = offset.metadata or ""
         if len(metadata.encode()) > metadata_bytes_max:
             raise Problem(422, 422, f"offsets[{at}].metadata: expected at most {metadata_bytes_max} bytes")
-        found[one.topic, one.partition] = CommittedOffset(offset=one.offset + 1, metadata=metadata)
+        found[offset.topic, offset.partition] = CommittedOffset(offset=offset.offset + 1, metadata=metadata)
     return found
 
 

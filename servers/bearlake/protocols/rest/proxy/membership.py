@@ -100,7 +100,7 @@ class GroupMember:
 
     async def _assign(self, joined: Joined) -> dict[str, bytes]:
         wanted = {member.member_id: assignment.decode_subscription(member.metadata) for member in joined.members}
-        topics = {topic for some in wanted.values() for topic in some}
+        topics = {topic for subscribed in wanted.values() for topic in subscribed}
         for topic in topics:
             if self._catalog.peek(topic) is None:
                 try:

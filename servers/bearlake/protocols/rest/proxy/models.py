@@ -108,7 +108,7 @@ class Spelled(Enum):
 
     @classmethod
     def _missing_(cls, value: object) -> "Spelled | None":
-        return next((one for one in cls if isinstance(value, str) and one.value == value.lower()), None)
+        return next((member for member in cls if isinstance(value, str) and member.value == value.lower()), None)
 
 
 class Reset(Spelled):

@@ -67,7 +67,7 @@ def shown_schema(schema: Schema, text: str | None = None) -> dict[str, Any]:
     if schema.type is not SchemaType.AVRO:
         shown["schemaType"] = schema.type.value
     if schema.references:
-        shown["references"] = [_reference(one, schema.context) for one in schema.references]
+        shown["references"] = [_reference(reference, schema.context) for reference in schema.references]
     if schema.metadata is not None:
         shown["metadata"] = schema.metadata
     if schema.rule_set is not None:

@@ -81,9 +81,9 @@ class Follower:
             piece = self._piece()
             fetched = await self._fetch(piece, 0 if values else slice_ms, bytes_max - size)
             is_done = piece is self._pieces[-1] or not fetched.views
-            some = self._take(piece, fetched, end)
-            values += some
-            size += sum(len(value) for value in some)
+            taken = self._take(piece, fetched, end)
+            values += taken
+            size += sum(len(value) for value in taken)
         metrics.REST_RECORDS.labels("out").inc(len(values))
         return values
 

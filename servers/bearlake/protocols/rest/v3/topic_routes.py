@@ -82,7 +82,7 @@ class TopicRoutes:
         asked = await body(request, models.NEW_TOPIC, self._settings.request_bytes_max)
         name = asked.topic_name
         partition_count = asked.partitions_count or self._settings.default_partition_count
-        configs = {one.name: str(one.value) for one in asked.configs or () if one.value is not None}
+        configs = {config.name: str(config.value) for config in asked.configs or () if config.value is not None}
         try:
             if asked.validate_only:
                 self._streams.catalog.check_new(name, partition_count, configs)

@@ -111,7 +111,7 @@ def incompatibilities(reader: ProtobufSchema, writer: ProtobufSchema) -> list[st
 
 def restored(files: Sequence[bytes], names: Container[str]) -> ProtobufSchema:
     """Rebuild a schema, without texts, from descriptors (see `ProtobufSchema.files`); `names` are the references' names."""
-    *others, file = (FileDescriptorProto.FromString(one) for one in files)
+    *others, file = (FileDescriptorProto.FromString(serialized) for serialized in files)
     own = tuple(other for other in others if other.name in names)
     return ProtobufSchema(text="", canonical="", file=file, others=own, files=(*others, file))
 
