@@ -12,7 +12,7 @@ from bearlake.protocols.kafka import messages as m
 from bearlake.protocols.kafka.settings import KafkaSettings
 from bearlake.streams.fetch import ReaderSettings
 from bearlake.streams.service import StreamsSettings
-from bearlake.streams.writer import WriterSettings
+from bearlake.streams.writer_settings import WriterSettings
 from bearlake.telemetry import metrics
 from fixtures.kafka_server import batch_of, fetch_request, produce_request, values_of
 from fixtures.waiting import until
