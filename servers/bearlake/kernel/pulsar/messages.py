@@ -40,7 +40,7 @@ def encode_messages(
         ValueError: `start` or `bytes_max` is out of range, or a batch is shorter than a header.
     """
     if not 0 <= start <= len(deliveries) or not 0 <= bytes_max < 2**31:
-        raise ValueError("a place among the deliveries and a size below 2 GiB are expected")
+        raise ValueError("expected an index into the deliveries and a size below 2 GiB")
     out = bytearray()
     count = 0
     at = start
