@@ -20,8 +20,8 @@ class KafkaRole(Role):
 
     @override
     def bind(self, settings: Settings, open_listener: OpenListener) -> Mapping[str, str]:
-        wanted = (settings.listeners.kafka, *settings.listeners.kafka_more)
-        self._listeners = [open_listener(listener, "kafka") for listener in wanted]
+        listener_settings = (settings.listeners.kafka, *settings.listeners.kafka_more)
+        self._listeners = [open_listener(listener, "kafka") for listener in listener_settings]
         return dict(listener.endpoint("kafka") for listener in self._listeners)
 
     @override

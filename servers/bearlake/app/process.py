@@ -154,7 +154,7 @@ async def run_process(
         certificates = Certificates()
         endpoints: dict[str, str] = {}
         for role in roles:
-            endpoints |= role.bind(settings, lambda wanted, what: _open_one(wanted, what, certificates, closing))
+            endpoints |= role.bind(settings, lambda settings_, what: _open_one(settings_, what, certificates, closing))
         admin_listener = _open_one(_admin_listener(settings.admin), "admin", certificates, closing)
         endpoints.update([admin_listener.endpoint("admin")])
         metadata, store = await _stores(settings, admin_listener, stop, closing)
@@ -222,11 +222,11 @@ async def _run(
             await _drain(parts, admin, roles)
 
 
-def _open_one(wanted: ListenerSettings, what: str, certificates: Certificates, closing: AsyncExitStack) -> Listener:
-    listener = open_listener(wanted, what)
+def _open_one(settings: ListenerSettings, what: str, certificates: Certificates, closing: AsyncExitStack) -> Listener:
+    listener = open_listener(settings, what)
     closing.callback(listener.socket.close)
     if listener.tls is not None:
-        certificates.keep(wanted, what, listener.tls)
+        certificates.keep(settings, what, listener.tls)
     return listener
 
 

@@ -112,7 +112,7 @@ def _options(settings: Settings, options: UpOptions, port: int, ready_file: Path
         "--name": f"{settings.server.name}-{index + 1}" if settings.server.name else "",
         "--config": str(options.config or ""),
     }
-    given = [word for name, value in arguments.items() if value for word in (name, value)]
+    given = [argument for name, value in arguments.items() if value for argument in (name, value)]
     return [*given, "--stop-with-parent"]
 
 

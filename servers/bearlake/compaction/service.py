@@ -104,7 +104,7 @@ class Compactor:
             group.create_task(self.planner.run(), name="plan compaction")
             group.create_task(self.worker.run(), name="work on tasks")
             for name, job, pause_ms in jobs:
-                turns = run_with_lease(
+                leased_job = run_with_lease(
                     name.replace(" ", "-"),
                     self._metadata.leases,
                     self._server,
@@ -112,7 +112,7 @@ class Compactor:
                     pause_ms=pause_ms,
                     retry_pause_ms=sweep.retry_pause_ms,
                 )
-                group.create_task(turns, name=name)
+                group.create_task(leased_job, name=name)
 
     async def drain(self) -> None:
         """Claim no more tasks; return once all claimed tasks are done or given back."""

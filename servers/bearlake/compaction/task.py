@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from bearlake.compaction.compactor import Compactor, Loaded
 from bearlake.compaction.concurrency import run_all, run_both
-from bearlake.compaction.kept import Kept
+from bearlake.compaction.kept_batches import KeptBatches
 from bearlake.compaction.merge import merge
 from bearlake.compaction.model import ItemResult, WorkItem
 from bearlake.compaction.output import Output, put_all
@@ -41,7 +41,7 @@ async def _compact(item: WorkItem, store: ObjectStore, workbench: Workbench) -> 
     keys = KeySource(workbench.clock, workbench.random_bits, item.kept_prefix)
     compactor = Compactor(
         Output(item.output_prefix, workbench.random_bits),
-        Kept(item.stream_id.bytes, keys, limits.kept_bytes),
+        KeptBatches(item.stream_id.bytes, keys, limits.kept_bytes),
         row_group_bytes=item.row_group_bytes,
         file_bytes_max=item.file_bytes_max,
         batch_bytes_max=limits.batch_bytes_max,

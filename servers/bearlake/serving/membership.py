@@ -185,9 +185,9 @@ class RegisteredServer:
 
     async def refresh(self) -> None:
         """Read which servers are live; callers during a read share the next read. Raises `Unavailable`."""
-        wanted = self._read_count + 1 + self._reading.locked()  # a read in progress may have begun too early
+        read_count = self._read_count + 1 + self._reading.locked()  # a read in progress may have begun too early
         async with self._reading:
-            if self._read_count < wanted:
+            if self._read_count < read_count:
                 started_ms = _now_ms()
                 live = await self._store.live()
                 stopped = self._watcher.saw(started_ms, _now_ms(), live)

@@ -232,9 +232,9 @@ class Writer:
                 if attempt is None or attempt.claim():
                     if before is not None:
                         await before
-                    judged = await self._unstored.judge(commit)
+                    results = await self._unstored.judge(commit)
                     last = self._flush_count + len(self._full) + 1  # the open buffer's
-                    self._resolve(entries, self._unstored.answers_not_stored(number, batches, judged, last))
+                    self._resolve(entries, self._unstored.answers_not_stored(number, batches, results, last))
                     return
             if before is not None:
                 await before

@@ -361,12 +361,12 @@ class Rewrite(_SnapshotProducer["Rewrite"]):
         return manifests
 
     def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
-        wanted, self._operation = self._operation, Operation.OVERWRITE  # computes the same totals as for a replace
+        operation, self._operation = self._operation, Operation.OVERWRITE  # computes the same totals as for a replace
         try:
             summary = super()._summary(snapshot_properties)
         finally:
-            self._operation = wanted
-        return Summary(wanted, **summary.additional_properties)
+            self._operation = operation
+        return Summary(operation, **summary.additional_properties)
 
 
 def _with_status(entry: ManifestEntry, status: ManifestEntryStatus, snapshot_id: int | None) -> ManifestEntry:

@@ -34,12 +34,12 @@ _SERVING = health_pb2.HealthCheckResponse.SERVING
 class GrpcServer:
     """A `serving.Service` that speaks bearlake.stream.v1 on one port."""
 
-    def __init__(self, settings: GrpcSettings, wanted: ListenerSettings) -> None:
+    def __init__(self, settings: GrpcSettings, listener: ListenerSettings) -> None:
         """Bind the port. Raises `Invalid`, `Unavailable`."""
         self._settings = settings
         self._server = grpc.aio.server(options=_options(settings), maximum_concurrent_rpcs=settings.calls_max)
-        self.endpoint = listening.bind(self._server, wanted)
-        self._listener = f"{NAME}:{wanted.name}" if wanted.name else NAME
+        self.endpoint = listening.bind(self._server, listener)
+        self._listener = f"{NAME}:{listener.name}" if listener.name else NAME
         self._health = health.aio.HealthServicer()
         self._node: Node
 

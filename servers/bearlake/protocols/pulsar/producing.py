@@ -120,7 +120,7 @@ def _check_open(producer: Producer) -> None:
 
 
 def send(connection: Connection, command: CommandSend, message: memoryview) -> None:
-    """SEND. Drops a SEND to a producer that is no longer open: its client has been or will be told."""
+    """SEND. Drops a SEND to a producer that is no longer open: its client learns of the close."""
     producer = connection.producers.get(command.producer_id)
     if producer is not None and producer.state is State.OPEN:
         producer.take(command, message)

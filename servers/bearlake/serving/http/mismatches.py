@@ -55,8 +55,8 @@ def mismatch(model: Any, text: str, document: Any) -> Mismatch:
         return Mismatch(f"Unrecognized field: {place}: expected {_names(spot.type)}", place)
     if missing := _MISSING.fullmatch(reason):
         place = _joined(spot.place, missing["name"])
-        wanted = _step(spot, "." + missing["name"])
-        return Mismatch(f"{place}: expected {_expected(wanted)}, found nothing", place)
+        type_ = _step(spot, "." + missing["name"])
+        return Mismatch(f"{place}: expected {_expected(type_)}, found nothing", place)
     named = spot.place or "the body"
     if not spot.place and isinstance(spot.type, inspect.StructType):
         return Mismatch(f"the body: expected a JSON object with {_names(spot.type)}{_found(spot.value)}")
@@ -67,8 +67,8 @@ def mismatch(model: Any, text: str, document: Any) -> Mismatch:
 
 def _split(text: str) -> tuple[str, str]:
     """Split an error of msgspec into the reason and the (truncated) path; an empty path means the whole body."""
-    reason, mark, path = text.rpartition(_PLACE)
-    return (reason, path.removesuffix("`")[:_PATH_LENGTH_MAX]) if mark else (text, "")
+    reason, separator, path = text.rpartition(_PLACE)
+    return (reason, path.removesuffix("`")[:_PATH_LENGTH_MAX]) if separator else (text, "")
 
 
 def _walk(spot: _Spot, path: str, kind: str | None) -> _Spot:

@@ -106,10 +106,8 @@ class Payloads:
         written = iter(await self._schemas.written(writer.schema, present, budget) if present else ())
         return [None if text is None or text == b"null" else next(written) for text in texts]
 
-    async def read_all(
-        self, who: Principal, values: Sequence[bytes | None], wanted: SchemaType, budget: Budget
-    ) -> Read:
-        """Read as JSON the values that serializers wrote with schemas of type `wanted`, up to the first that cannot be read."""
+    async def read_all(self, who: Principal, values: Sequence[bytes | None], type_: SchemaType, budget: Budget) -> Read:
+        """Read as JSON the values that serializers wrote with schemas of type `type_`, up to the first that cannot be read."""
         found: dict[int, bytes] = {}
         count = len(values)
         error: Unfit | Denied | None = None
@@ -131,7 +129,7 @@ class Payloads:
                 count, error = indexes[0], None  # later schemas begin later
                 break
             for at, result in zip(
-                indexes, await self._read(who, schema_id, [values[at] for at in indexes], wanted, budget), strict=False
+                indexes, await self._read(who, schema_id, [values[at] for at in indexes], type_, budget), strict=False
             ):
                 if isinstance(result, bytes):
                     found[at] = result
@@ -143,13 +141,13 @@ class Payloads:
         return Read([found.get(at) for at in range(count)], error)
 
     async def _read(
-        self, who: Principal, schema_id: int, values: Sequence[bytes | None], wanted: SchemaType, budget: Budget
+        self, who: Principal, schema_id: int, values: Sequence[bytes | None], type_: SchemaType, budget: Budget
     ) -> Sequence[bytes | Unfit | Denied]:
         """Return the JSON texts of values with one schema, up to the first error."""
         try:
             schema = await self._schemas.schema(who, schema_id)
-            if schema.type is not wanted:
-                return [Unfit(f"it was written with a schema of type {schema.type.value}, not {wanted.value}")]
+            if schema.type is not type_:
+                return [Unfit(f"it was written with a schema of type {schema.type.value}, not {type_.value}")]
             octets = [wire.split(value)[1] for value in values if value is not None]
             found = await self._schemas.read(schema, octets, budget)
         except SchemaNotFound:

@@ -32,7 +32,7 @@ _QUIET.log_errors = False
 
 def config(body: bytes, group: str, default_name: str, settings: RestSettings) -> ConsumerConfig:
     """Parse the config of a new instance. Raises `Problem` (400, 42204)."""
-    asked = bodies.parse_optional(models.NEW_CONSUMER, body, code=42204, words=_BAD_CONFIG)
+    asked = bodies.parse_optional(models.NEW_CONSUMER, body, code=42204, prefix=_BAD_CONFIG)
     return ConsumerConfig(
         group=group,
         name=asked.name or asked.id or default_name,

@@ -111,7 +111,7 @@ class SchemaRoutes:
 
 async def formatted(schemas: Schemas, schema: Schema, request: web.Request) -> str:
     """Return the schema's text in the query's format: `serialized` (Protobuf), `resolved` (Avro), else as stored."""
-    wanted = request.query.get("format", "")
-    if wanted in ("serialized", "resolved"):
-        return (await schemas.compiled(schema)).exports.get(wanted, schema.text)
+    format_ = request.query.get("format", "")
+    if format_ in ("serialized", "resolved"):
+        return (await schemas.compiled(schema)).exports.get(format_, schema.text)
     return schema.text

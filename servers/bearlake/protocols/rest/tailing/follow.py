@@ -130,12 +130,12 @@ class Follower:
 
     async def _fetch(self, piece: Piece, wait_ms: int, bytes_max: int) -> Fetched:
         """Fetch once; return early if the stream is closed in the meantime."""
-        wanted = [FetchRange(piece.partition, self.offset - piece.base, bytes_max)]
+        ranges = [FetchRange(piece.partition, self.offset - piece.base, bytes_max)]
         if wait_ms == 0:
-            return (await self._streams.fetch(wanted, bytes_min=0, bytes_max=bytes_max, wait_ms=0))[0]
+            return (await self._streams.fetch(ranges, bytes_min=0, bytes_max=bytes_max, wait_ms=0))[0]
         loop = asyncio.get_running_loop()
         fetching = loop.create_task(
-            self._streams.fetch(wanted, bytes_min=1, bytes_max=bytes_max, wait_ms=wait_ms), name="follow a stream"
+            self._streams.fetch(ranges, bytes_min=1, bytes_max=bytes_max, wait_ms=wait_ms), name="follow a stream"
         )
         closing = loop.create_task(self._tail.closed.wait(), name="wait for its close")
         try:
@@ -147,4 +147,4 @@ class Follower:
                 task.cancel()
             await asyncio.gather(fetching, closing, return_exceptions=True)
         self._was_closed = True
-        return (await self._streams.fetch(wanted, bytes_min=0, bytes_max=bytes_max, wait_ms=0))[0]
+        return (await self._streams.fetch(ranges, bytes_min=0, bytes_max=bytes_max, wait_ms=0))[0]

@@ -43,9 +43,9 @@ class Tail:
     """This server's state of a partition."""
 
     sequence: str | None = None
-    """The largest `Stream-Seq` before log offset `seen` (-1: not read yet). The config contains the state as of offset `noted`."""
+    """The largest `Stream-Seq` before log offset `seen` (-1: not read yet). The config contains the state as of offset `stored`."""
     seen: int = -1
-    noted: int = -1
+    stored: int = -1
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held during an append with `Stream-Seq`."""
     closed: asyncio.Event = field(default_factory=asyncio.Event)

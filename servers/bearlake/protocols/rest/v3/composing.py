@@ -86,10 +86,10 @@ def _text(value: Any, place: str) -> bytes | Problem | None:
         return problem
 
 
-def _composed(wanted: ProduceItem, key: _Written | Problem, value: _Written | Problem) -> Composed | Problem:
+def _composed(item: ProduceItem, key: _Written | Problem, value: _Written | Problem) -> Composed | Problem:
     if isinstance(key, Problem):
         return key
     if isinstance(value, Problem):
         return value
-    record = Record(key=key.octets, value=value.octets, headers=wanted.headers, timestamp=wanted.timestamp)
+    record = Record(key=key.octets, value=value.octets, headers=item.headers, timestamp=item.timestamp)
     return Composed(record, key.shown, value.shown)
