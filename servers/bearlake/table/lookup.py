@@ -18,10 +18,10 @@ from sqlalchemy.exc import IntegrityError
 from bearlake.errors import Conflict, Unavailable
 from bearlake.metadata.model import Stream
 from bearlake.table import schema
+from bearlake.table.applied_tasks import STREAM_ID_PROPERTY
 from bearlake.table.catalog import ConditionalCatalog
 from bearlake.table.creation import Creation, CreationLost
 from bearlake.table.io import Locations, Outside
-from bearlake.table.marks import STREAM_ID_PROPERTY
 from bearlake.table.naming import location_key, table_identifiers
 from bearlake.table.settings import TableSettings
 

@@ -28,10 +28,10 @@ from pyiceberg.types import TimestamptzType
 
 from bearlake.objects import ObjectInfo
 from bearlake.table import schema
+from bearlake.table.applied_tasks import STREAM_ID_PROPERTY, TASKS_SUMMARY
 from bearlake.table.catalog import ConditionalCatalog
 from bearlake.table.commit import FORMAT_VERSION, OURS_PREFIX, Attempt, Committer, reload
 from bearlake.table.io import METADATA_SUFFIXES, Locations, StoreBridge
-from bearlake.table.marks import STREAM_ID_PROPERTY, TASKS_SUMMARY
 from bearlake.table.model import SnapshotSummary, TableState, TableSummary
 from bearlake.table.names import MetadataNames
 
