@@ -1,5 +1,5 @@
-"""`table.Tables` in memory, for the simulation: the same applied tasks (`table/applied_tasks.py`), snapshots as sets of keys, and the same steps
-of a commit attempt: load, look, ask, replace the loaded version.
+"""`table.Tables` in memory, for the simulation: the same applied tasks (`table/applied_tasks.py`), snapshots as sets of keys, and the
+same steps of a commit attempt: load, look, ask, replace the loaded version.
 
 It passes the same behaviour test as the real tables (`tests/compaction/test_tables_behaviour.py`). `RemoteTables` are tables behind the
 simulated network: a call may be lost before or after its effect, and the effect may happen after its caller has died. The load and the

@@ -175,7 +175,7 @@ async def test_an_append_and_a_merge_in_one_commit_are_atomic(tables: IcebergTab
     with pytest.raises(Conflict):
         await tables.commit(work.stream, commit_of(await work.append(2, 4, 8), merge), closed_tasks=[])
     unchanged = await tables.state(work.stream)
-    good = TableChange(mark=merge.task, add=merge.add, remove=[first.add[0].key])
+    good = TableChange(task=merge.task, add=merge.add, remove=[first.add[0].key])
     state = await tables.commit(work.stream, commit_of(await work.append(2, 4, 8), good), closed_tasks=[])
 
     assert unchanged is not None

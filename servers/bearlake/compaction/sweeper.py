@@ -101,12 +101,12 @@ class Sweeper:
         if live is not None:
             return sorted(set(keys) - live)
         # Someone dropped the table of a stream that should have a table: keep the files for a restored table.
-        return sorted(keys) if not _is_wanted(stream) and await self._is_absent(stream) else []
+        return sorted(keys) if not _needs_table(stream) and await self._is_absent(stream) else []
 
     async def _is_absent(self, stream: Stream) -> bool:
         """Return whether the stream has no table, not even a renamed one. If the catalog cannot tell: whether it should have none."""
         is_absent = await self._tables.is_absent(stream)
-        return not _is_wanted(stream) if is_absent is None else is_absent
+        return not _needs_table(stream) if is_absent is None else is_absent
 
     async def _delete(self, keys: Collection[str], kind: str) -> None:
         if keys:
@@ -185,7 +185,7 @@ class Sweeper:
 
         First versions stay if the catalog cannot exclude a late creation: it would list a table without metadata, and block its name.
         """
-        if not stream.is_deleted or _is_wanted(stream):
+        if not stream.is_deleted or _needs_table(stream):
             return ()
         is_absent = await self._tables.is_absent(stream)
         if is_absent is None:
@@ -227,7 +227,7 @@ class Sweeper:
             log.info("orphans deleted", extra={"count": len(keys)})
 
 
-def _is_wanted(stream: Stream) -> bool:
+def _needs_table(stream: Stream) -> bool:
     """Return whether the stream should have a table, by its configs."""
     rules = stream_configs.table_rules(stream.name, stream.configs)
     return rules.is_enabled and not (stream.is_deleted and rules.is_dropped_on_delete)

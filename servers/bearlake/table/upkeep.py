@@ -8,7 +8,7 @@ table before the fence can no longer happen (decision 96). The grace period only
 Not deleted: manifests and manifest lists of other engines, unless our expiry has released them. Spark and Flink reuse manifests that
 they wrote earlier, and a fence does not exclude the first commit to a new branch, which replaces nothing. The first metadata file of a
 creation that was lost or given up is deleted after the catalog has fenced the creation's permit (`creation.py`). A REST catalog has no
-permits, and writes first metadata files itself: there they stay.
+permits and writes first metadata files itself, so these files stay.
 
 All functions block. Source: Apache Iceberg table spec, "Snapshot Retention Policy"; Java's `RemoveSnapshots`, by its docs.
 """

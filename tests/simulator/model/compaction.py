@@ -261,7 +261,7 @@ class CompactionPart:
         mark = epoch if self._guards.marks_in_table_commit else state.mark
         is_twice = state.is_twice or bool(state.files >> epoch & 1)
         is_reached = self._guards.marks_in_table_commit or state.is_reached
-        listed = state._replace(files=state.files | 1 << epoch, is_twice=is_twice, task=mark, is_reached=is_reached)
+        listed = state._replace(files=state.files | 1 << epoch, is_twice=is_twice, mark=mark, is_reached=is_reached)
         return self._replaced(listed)
 
     def _replaced(self, state: State) -> State:

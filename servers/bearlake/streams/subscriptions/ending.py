@@ -31,7 +31,7 @@ class Endings:
         *,
         retry_pause_ms: int,
     ) -> None:
-        """`is_terminated` says what this server knows; `subscriptions` yields all its subscriptions. Retries after `retry_pause_ms`."""
+        """`is_terminated` reads this server's catalog; `subscriptions` yields all its subscriptions. Retries after `retry_pause_ms`."""
         self._records = records
         self._is_terminated = is_terminated
         self._subscriptions = subscriptions

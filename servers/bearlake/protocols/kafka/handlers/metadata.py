@@ -178,7 +178,7 @@ def _topic(view: StreamView, servers: Sequence[Server], request: MetadataRequest
 
 
 def controller(context: KafkaContext, servers: Sequence[Server]) -> int:
-    """The server for administrative requests. Every server can handle them: this one, unless it drains and is not listed."""
+    """The server for administrative requests, which every server can handle: this server, unless it drains and is not listed."""
     own = context.node_id
     return own if any(server.ref.node_id == own for server in servers) else servers[0].ref.node_id
 

@@ -58,7 +58,7 @@ class CreateRoutes:
 
     async def create(self, request: web.Request) -> web.Response:
         """Create a stream of one partition, or a fork of another stream. Idempotent."""
-        asked = _wanted(request)
+        asked = _parsed(request)
         await self._writing.room()
         body = await bodies.read(request, self._settings.request_bytes_max)
         name = request.match_info["name"]
@@ -144,7 +144,7 @@ class CreateRoutes:
         return view
 
 
-def _wanted(request: web.Request) -> CreateRequest:
+def _parsed(request: web.Request) -> CreateRequest:
     """Parse the headers. Raises `Problem` (400)."""
     headers = request.headers
     content_type = headers.get("Content-Type")

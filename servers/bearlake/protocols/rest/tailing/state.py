@@ -85,7 +85,9 @@ class Tails:
         if text is None:
             if view.partition_count > 1:
                 raise Problem(
-                    400, 400, f"stream {name} has {view.partition_count} partitions: name one, /v1/stream/{name}/0"
+                    400,
+                    400,
+                    f"stream {name} has {view.partition_count} partitions: name a partition, as in /v1/stream/{name}/0",
                 )
             return view, 0
         if not (text.isascii() and text.isdigit() and len(text) < 11 and int(text) < view.partition_count):

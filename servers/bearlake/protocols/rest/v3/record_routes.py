@@ -98,7 +98,7 @@ class RecordRoutes:
     ) -> list[dict[str, object]]:
         """Append records that arrived together; return one report per record."""
         now_ms = self._writing.now_ms()
-        asked = [_wanted(item, now_ms) for item in items]
+        asked = [_parsed(item, now_ms) for item in items]
         composer = Composer(self._embedded, who, view.name)
         composed = iter(await composer.composed([item for item in asked if not isinstance(item, Problem)]))
         reports: list[dict[str, object] | None] = []
@@ -146,7 +146,7 @@ def _failed(problem: Problem) -> dict[str, object]:
     return {"error_code": problem.code, "message": str(problem)}
 
 
-def _wanted(item: object, now_ms: int) -> ProduceItem | Problem:
+def _parsed(item: object, now_ms: int) -> ProduceItem | Problem:
     try:
         return parse_item(item, now_ms)
     except Problem as problem:
