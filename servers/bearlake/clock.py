@@ -46,7 +46,7 @@ class ManualClock:
 
 
 def boot_time_s() -> float:
-    """Seconds on a clock that never steps and goes on while the machine is suspended, which the event loop's clock does not.
+    """Seconds on a clock that never steps and continues while the machine is suspended, which the event loop's clock does not.
 
     Source: clock_gettime(2), CLOCK_BOOTTIME. Where there is none: the monotonic clock.
     """

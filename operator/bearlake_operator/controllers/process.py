@@ -1,4 +1,4 @@
-"""The operator's process: acquires the lease, lists, watches and reconciles. When its state is in doubt it exits, and is restarted."""
+"""The operator's process: acquires the lease, lists, watches and reconciles. When its state may be stale, it exits and is restarted."""
 
 import asyncio
 import logging

@@ -185,7 +185,7 @@ class AsyncConsumer:
     # -- iteration, also used by the blocking client -------------------------------------------------------------------
 
     async def more(self, timeout_s: float | None) -> None:
-        """Wait until records are available or `timeout_s` is over."""
+        """Wait until records are available or `timeout_s` has passed."""
         loop = asyncio.get_running_loop()
         until = None if timeout_s is None else loop.time() + timeout_s
         if self._options.auto_commit and loop.time() >= self._commit_at and self._call is not None:

@@ -97,6 +97,6 @@ def _note(answer: pb.FetchResponse, places: dict[Place, pb.Position], ends: Ends
 
 
 async def tell(call: Any, message: Message | None) -> None:  # grpc's calls are not typed by message
-    """Send a message, or None to close our side. If the call is over, the next read reports why."""
+    """Send a message, or None to close our side. If the call has ended, the next read reports why."""
     with contextlib.suppress(asyncio.InvalidStateError):
         await (call.done_writing() if message is None else call.write(message))

@@ -69,7 +69,7 @@ class PartitionTail:
         return count
 
     def holds(self, piece: Slice) -> bool:
-        """Whether the slice, once appended, is still here."""
+        """Whether the index still has the slice, which was appended earlier."""
         return self.known_from <= piece.base_offset < self.end
 
     def __len__(self) -> int:

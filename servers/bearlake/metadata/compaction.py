@@ -206,7 +206,7 @@ class TaskQueue(Protocol):
     async def claim(
         self, worker: ServerRef, *, limit: int, bytes_max: int, choice: TaskChoice = ANY_TASK
     ) -> list[Task]:
-        """Claim open tasks that no live worker holds and whose wait is over: oldest first, at most `limit`, at most `bytes_max` bytes
+        """Claim open tasks that no live worker holds and whose wait has ended: oldest first, at most `limit`, at most `bytes_max` bytes
         together (a single larger task is allowed). Each gets a new epoch. Tasks of deleted streams are dropped on the way.
 
         With a `choice`, claim only the tasks that it takes, in its order. Age is that of a task's oldest record, not of its offer.

@@ -1,6 +1,6 @@
 """Checks whether this server's registration is live, and so whether the server still owns its leases (I14).
 
-A lease depends on its holder's registration. While a server stands still, observers may declare its registration lapsed and other servers
+A lease depends on its holder's registration. While a server is suspended, observers may declare its registration lapsed and other servers
 may take its leases, unnoticed. So code that answers under a lease calls this module first, and stores with the lease the `lapse_count` up
 to which the lease is verified:
 

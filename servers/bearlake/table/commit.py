@@ -160,7 +160,7 @@ def _sort_order_id(metadata: TableMetadata) -> int | None:
 
 
 class _Lost(Exception):
-    """Another commit came first; this commit did certainly not happen."""
+    """Another commit succeeded first; this commit certainly did not happen."""
 
 
 def reload(table: Table) -> Table:

@@ -179,7 +179,7 @@ class IcebergTables(Tables):
         try:
             await self.run(stream.name, lambda: self.lookup().drop(stream))
         except NotFound:
-            return  # another process came first
+            return  # another process was first
 
     @override
     async def summary(self, stream: Stream) -> TableSummary | None:

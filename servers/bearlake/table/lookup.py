@@ -65,14 +65,14 @@ class Lookup:
         """Return the stream's table; create it if absent. See `Tables.ensure`.
 
         Raises:
-            Conflict: both names are taken by others, or its columns are not ours, or others came first on every attempt.
+            Conflict: both names are taken by others, or its columns are not ours, or other workers were first on every attempt.
         """
         for _ in range(_CREATE_TRIES):
             if (table := self.find(stream)) is not None:
                 return table
             try:
                 self._create(stream, has_predecessor, check)
-            except (TableAlreadyExistsError, CreationLost):  # another worker came first, for this stream or another
+            except (TableAlreadyExistsError, CreationLost):  # another worker was first, for this stream or another
                 continue
         if (table := self.find(stream)) is not None:
             return table

@@ -85,7 +85,7 @@ class Watch:
             async with asyncio.timeout(timeout_s):
                 await self._connect()
         except (BearlakeError, TimeoutError):
-            return False  # polling goes on; its steps report problems of the store
+            return False  # polling continues and reports problems of the store
         finally:
             self._is_connecting = False
         return True

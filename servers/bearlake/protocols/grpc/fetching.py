@@ -256,7 +256,7 @@ class Feed:
     async def _deliver_one(
         self, assigned: Assigned, fetched: Fetched, answer: Answer, message: pb.FetchResponse
     ) -> None:
-        """Send one payload once there is credit. Raises `Changed` if the client no longer wants the payload by then."""
+        """Send one payload once there is credit. Raises `Changed` if the client has changed its partitions by then."""
         await self._await_credit()
         if self._assigned.get((assigned.stream, assigned.partition)) is not assigned:
             raise Changed

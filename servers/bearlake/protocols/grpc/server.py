@@ -2,7 +2,7 @@
 
 Draining: health reports NOT_SERVING, the server accepts no new connections, and each streaming call sends Drain and ends when its
 client closes its side. Old connections receive GOAWAY, but calls on them are still accepted, because gRPC's own stop fails calls
-in transit (grpc/grpc#41785). The server stops when all connections are gone, or when most of the time is over.
+in transit (grpc/grpc#41785). The server stops when all connections are closed, or when most of the time has passed.
 """
 
 import asyncio

@@ -58,7 +58,7 @@ class Access:
         self._server = tenure.server
         self._claims: dict[PartitionKey, Claim] = {}
         self._lock = asyncio.Lock()
-        """Serializes acquiring and releasing leases, so that no lease is released that was just acquired again."""
+        """Serializes acquiring and releasing leases, so that a release cannot affect a lease that was just acquired again."""
 
     async def share_elsewhere(self, partition: PartitionKey) -> int:
         """The epoch for a shared producer. Raises `Refused` (ProducerBusy): a producer has exclusive access; `NotFound`, `Unavailable`."""

@@ -16,7 +16,7 @@ from bearlake.streams.fetch import FetchRange
 
 
 async def last_message_id(connection: Connection, request: CommandGetLastMessageId) -> bytes:
-    """GET_LAST_MESSAGE_ID. Raises the error to answer with."""
+    """Handle GET_LAST_MESSAGE_ID. Raises the error for the answer."""
     consumer = connection.consumers.get(request.consumer_id)
     if consumer is None or consumer.attachment is None:
         raise Refused("ConsumerNotFound", f"the connection has no consumer {request.consumer_id}")

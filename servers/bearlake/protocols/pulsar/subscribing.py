@@ -35,7 +35,7 @@ _TIME_MAX = (1 << 63) - 1
 
 
 def begin(connection: Connection, request: CommandSubscribe) -> bool:
-    """SUBSCRIBE, before the next command is read: register the consumer, so that it can be closed. Raises the error to answer with."""
+    """SUBSCRIBE, before the next command is read: register the consumer, so that it can be closed. Raises the error for the answer."""
     known = connection.consumers.get(request.consumer_id)
     if known is not None:
         if known.attachment is None:
@@ -50,7 +50,7 @@ def begin(connection: Connection, request: CommandSubscribe) -> bool:
 
 
 async def subscribe(connection: Connection, request: CommandSubscribe) -> None:
-    """SUBSCRIBE: attach the consumer. Raises the error to answer with."""
+    """SUBSCRIBE: attach the consumer. Raises the error for the answer."""
     consumer = connection.consumers.get(request.consumer_id)
     if consumer is None or consumer.request is not request:
         raise Refused("ServiceNotReady", "the consumer was closed before it was attached")
@@ -176,7 +176,7 @@ def redeliver(connection: Connection, request: CommandRedeliverUnacknowledgedMes
 
 
 async def seek(connection: Connection, request: CommandSeek) -> bytes:
-    """SEEK: close the subscription's consumers, then answer; the clients then attach again. Raises the error to answer with."""
+    """SEEK: close the subscription's consumers, then answer; the clients then attach again. Raises the error for the answer."""
     consumer = _attached(connection, request.consumer_id)
     assert consumer.attachment is not None
     if request.HasField("message_id"):
@@ -190,7 +190,7 @@ async def seek(connection: Connection, request: CommandSeek) -> bytes:
 
 
 async def unsubscribe(connection: Connection, request: CommandUnsubscribe) -> bytes:
-    """UNSUBSCRIBE: delete the subscription; with `force` even if other consumers use it. Raises the error to answer with."""
+    """UNSUBSCRIBE: delete the subscription; with `force` even if other consumers use it. Raises the error for the answer."""
     consumer = _attached(connection, request.consumer_id)
     assert consumer.attachment is not None
     if request.force:
@@ -211,7 +211,7 @@ def close(connection: Connection, request: CommandCloseConsumer) -> None:
 
 
 async def stats(connection: Connection, request: CommandConsumerStats) -> bytes:
-    """CONSUMER_STATS. Raises the error to answer with."""
+    """Handle CONSUMER_STATS. Raises the error for the answer."""
     consumer = _attached(connection, request.consumer_id)
     body = consumer.stats(request.request_id)
     body.msg_backlog = await _backlog_count(connection.context, consumer)

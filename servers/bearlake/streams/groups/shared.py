@@ -3,7 +3,7 @@
     request → coordinated here? → last known server → holder of the lease → the server that should take the group
 
 This module passes a coordinator's answer on, except NOT_COORDINATOR and timeouts: then it looks for the coordinator again until the
-caller's time is over. A failed coordinator is replaced when its registration lapses (`server.timeout_ms`); members keep their ids and
+caller's time has passed. A failed coordinator is replaced when its registration lapses (`server.timeout_ms`); members keep their ids and
 generation.
 
 Retries are safe: a new member gets its id before it joins (KIP-394), so a lost answer leaves no second member behind; and a repeated commit

@@ -6,7 +6,7 @@
 While a partition is leaving, acknowledgements still count, and new requests for the partition wait until it has left.
 
 A lease lasts as long as its holder's registration. A server stops delivering when it learns that its registration had lapsed, or when it is
-unsure (the process or the machine stood still, or the store did not answer heartbeats). It delivers again once it has read in the store
+unsure (the process or the machine was suspended, or the store did not answer heartbeats). It delivers again once it has read in the store
 that it still holds its leases.
 """
 
@@ -236,7 +236,7 @@ class Holdings:
             held.is_doubted = True
 
     async def verify(self) -> None:
-        """Confirm the leases that are in doubt. Raises `Unavailable`."""
+        """Confirm the leases that may be lost. Raises `Unavailable`."""
         if not self._tenure.is_sure():
             self._doubt_all()
         for held in [held for held in self.all() if held.is_doubted or held.held.is_doubted]:

@@ -39,7 +39,7 @@ _ROOTS = (
     (Path(__file__).parent / "protos", "."),
     (Path(date_pb2.__file__).parents[2], "google"),
 )
-"""Folders, and the subfolder of each, whose files a schema can import without a reference."""
+"""Folder and subfolder of files that a schema can import without a reference."""
 
 _SPACE = re.compile(r"\s*")
 _SYNTAX = re.compile(r"(?:syntax|edition)\b")
