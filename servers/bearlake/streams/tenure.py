@@ -151,7 +151,7 @@ class HeldLease:
     @classmethod
     async def take(cls, tenure: Tenure, leases: Leases, name: str) -> "HeldLease":
         """Take the lease for the tenure's server. Raises as `Leases.acquire`."""
-        lapse_count = tenure.lapse_count  # read before acquiring, so that a lapse meanwhile raises doubt
+        lapse_count = tenure.lapse_count  # read before acquiring, so that a lapse meanwhile makes the lease unverified
         return cls(tenure, leases, await leases.acquire(name, tenure.server), lapse_count)
 
     @property

@@ -129,7 +129,7 @@ def _alternatives(type_: inspect.Type | None) -> list[inspect.Type]:
     if isinstance(type_, inspect.Metadata):
         return _alternatives(type_.type)
     if isinstance(type_, inspect.UnionType):
-        return [alternative for member in type_.types for alternative in _alternatives(member)]
+        return [alternative for branch in type_.types for alternative in _alternatives(branch)]
     return [] if type_ is None or isinstance(type_, inspect.NoneType) else [type_]
 
 
@@ -143,7 +143,7 @@ def _described(type_: inspect.Type) -> str:
         given = (type_.extra_json_schema or {}).get("description")
         return str(given) if given else _described(type_.type)
     if isinstance(type_, inspect.UnionType):
-        words = [_described(member) for member in type_.types if not isinstance(member, inspect.NoneType)]
+        words = [_described(branch) for branch in type_.types if not isinstance(branch, inspect.NoneType)]
         return " or ".join(dict.fromkeys(words))
     match type_:
         case inspect.IntType():
