@@ -27,7 +27,7 @@ class KafkaRole(Role):
     @override
     def build(self, parts: Parts) -> None:
         streams = parts.streams()
-        self._server = KafkaServer(streams, parts.member, parts.settings.kafka, self._listeners)
+        self._server = KafkaServer(streams, parts.registered, parts.settings.kafka, self._listeners)
         parts.closing.push_async_callback(self._server.close)
 
     @override

@@ -33,7 +33,7 @@ class PulsarRole(Role):
     @override
     def build(self, parts: Parts) -> None:
         self._server = PulsarServer(
-            parts.streams(), parts.schemas(), parts.member, parts.settings.pulsar, self._listeners
+            parts.streams(), parts.schemas(), parts.registered, parts.settings.pulsar, self._listeners
         )
         self._http = PulsarHttpServer(self._server.context, parts.settings.pulsar_http, self._http_listener)
         parts.closing.push_async_callback(self._server.close)

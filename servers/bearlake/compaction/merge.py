@@ -104,8 +104,8 @@ def _passes(groups: Sequence[_Group], parts: Sequence[_Part], bytes_max: int) ->
         size += part.size
     for low, high in pairwise([*cuts, None]):
         assert low is not None
-        members = {part.group for part in parts if part.last >= low and (high is None or part.first < high)}
-        yield _Pass(low, high, [groups[at] for at in sorted(members)])
+        places = {part.group for part in parts if part.last >= low and (high is None or part.first < high)}
+        yield _Pass(low, high, [groups[at] for at in sorted(places)])
 
 
 async def _read_pass(pass_: _Pass, store: ObjectStore, workbench: Workbench) -> list[tuple[Key, Rows]]:

@@ -73,19 +73,19 @@ async def read_window(window: Sequence[LocatedSlice], store: ObjectStore, concur
     slots = asyncio.Semaphore(concurrent_count)
     loaded: list[Loaded | None] = [None] * len(window)
 
-    async def read_object(key: str, members: Sequence[int]) -> None:
-        pieces = [window[at].slice for at in members]
+    async def read_object(key: str, positions: Sequence[int]) -> None:
+        pieces = [window[at].slice for at in positions]
         ranges = [ByteRange(piece.position, piece.position + piece.length) for piece in pieces]
         async with slots:
             try:
                 views = await store.read(key, ranges)
             except OutOfRange as error:
                 raise Corrupt(f"object {key} ends before slices that the index locates in it") from error
-        for at, view in zip(members, views, strict=True):
+        for at, view in zip(positions, views, strict=True):
             loaded[at] = Loaded(window[at], view)
 
-    members_of: dict[str, list[int]] = {}
+    positions_of: dict[str, list[int]] = {}
     for at, located in enumerate(window):
-        members_of.setdefault(located.object_key, []).append(at)
-    await run_all([read_object(key, members) for key, members in members_of.items()])
+        positions_of.setdefault(located.object_key, []).append(at)
+    await run_all([read_object(key, positions) for key, positions in positions_of.items()])
     return [entry for entry in loaded if entry is not None]

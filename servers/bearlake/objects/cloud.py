@@ -138,7 +138,7 @@ class CloudObjectStore(ObjectStore):
             raise Unavailable(f"object {key}: a concurrent put of the key is in progress") from error
 
     async def _read_span(self, key: str, ranges: Sequence[ByteRange], span: Span) -> memoryview:
-        span_ranges = [ranges[position] for position in span.members]
+        span_ranges = [ranges[position] for position in span.positions]
         if span.start == span.end:  # HTTP cannot request an empty range
             check_within(key, span_ranges, await self.size(key))
             return memoryview(bytearray())

@@ -5,8 +5,8 @@ reads which servers are live. A failed heartbeat is retried a few times at once,
 server that its peers consider dead may still serve, since every write is checked by its epoch. If a newer epoch of the
 same name appears, this process is `Fenced` and must stop.
 
-Every member watches all others (`watching.py`) and declares in the store which of them have stopped. `tenure` holds what it learns of its
-own lapses.
+Every registered server watches all others (`watching.py`) and declares in the store which of them have stopped. `tenure` holds what a
+server learns of its own lapses.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _FAILED = metrics.SERVER_HEARTBEATS.labels("failed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """This server process as a member of the deployment."""
+    """This server process, as registered in the deployment."""
 
     name: str = ""
     """Stable name; a new process of the same name fences the old one. Empty: host name and first port."""
@@ -125,9 +125,9 @@ class RegisteredServer:
             registered_at=registered_at,
             boot_time_s=boot_time_s,
         )
-        member = cls(store, registration, settings, own, on_fenced, tenure)
-        await member.refresh()
-        return member
+        registered = cls(store, registration, settings, own, on_fenced, tenure)
+        await registered.refresh()
+        return registered
 
     @property
     def node_id(self) -> int:
