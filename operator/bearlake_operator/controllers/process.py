@@ -98,7 +98,7 @@ class Operator:
         return loops
 
     def _urls(self, layer: str) -> Callable[[], Sequence[str]]:
-        """Returns the configured admin URL, and those of the data layer's tiers that have a ready pod."""
+        """Return the configured admin URL, and those of the data layer's tiers that have a ready pod."""
         configured = self._settings.data_layers[layer].admin.url
 
         def urls() -> Sequence[str]:
