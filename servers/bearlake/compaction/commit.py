@@ -6,7 +6,7 @@ it is an earlier epoch of the task. The data files of all other epochs can never
 
 The table records a task even if the task adds no file, because the record tells the next epoch whose files the table has.
 
-How a late commit of a fenced epoch is excluded (decision 79): each attempt of a table commit loads the table, asks the metadata store
+A late commit of a fenced epoch cannot succeed (decision 79). Each attempt of a table commit loads the table, asks the metadata store
 whether its claim is still the newest, and replaces exactly the version that it has loaded. Every commit that an earlier epoch can still
 send therefore replaces a version older than the current claim. Such a commit fails once the current epoch has replaced the table's
 version: by its own commit, or by a `fence` before a merge is dropped.

@@ -196,8 +196,8 @@ class TaskQueue(Protocol):
     async def offer(self, offers: Sequence[TaskOffer], lease: Lease) -> list[Task]:
         """Queue the offers; returns the tasks made.
 
-        An offer is left out if one of its partitions (COMPACT) or inputs (MERGE) already belongs to a task, if a range does not start at
-        the partition's compacted offset (or, if that was trimmed, at its start offset), or if its stream is deleted.
+        An offer is left out in three cases: one of its partitions (COMPACT) or inputs (MERGE) already belongs to a task; a range does not
+        start at the partition's compacted offset (or, if that was trimmed, at its start offset); its stream is deleted.
 
         Raises:
             Fenced: the planner's lease was overtaken.
@@ -279,13 +279,13 @@ class ObjectRegister(Protocol):
     async def unused(
         self, kind: ObjectKind, *, unused_ms: int, after: str = "", limit: int = 1000
     ) -> Sequence[UnusedObject]:
-        """List objects of that kind that no index row has named for at least `unused_ms` and whose bytes are not deleted, by key."""
+        """List objects of that kind, by key, that no index row has named for at least `unused_ms`; omits those whose bytes are deleted."""
 
     async def deleted(self, keys: Collection[str]) -> None:
         """Record that the bytes of unused objects are gone; objects that the index still names are left alone."""
 
     async def forbid(self, keys: Collection[str]) -> set[str]:
-        """Forbid keys of objects that a crash left behind; returns the keys that are now forbidden, whose bytes may then be deleted.
+        """Forbid keys of objects that a crash left behind; returns the forbidden keys. The caller may then delete their bytes.
 
         Never forbids a key that an open task has registered (`TaskQueue.prepare`) or that the index names. `prepare` refuses forbidden
         keys for as long as the claim that wrote the object may call it, however late that is. Rules: `metadata/task_object_rules.py`.

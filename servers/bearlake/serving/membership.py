@@ -1,8 +1,8 @@
 """This server's membership: registration, heartbeats, and its view of the live servers.
 
 `RegisteredServer.join` registers and gets the epoch that fences everything this process writes. `run` sends a heartbeat per interval and
-reads which servers are live. A failed heartbeat is retried a few times at once, then at the next interval, without a limit: a
-server that its peers consider dead may still serve, since every write is checked by its epoch. If a newer epoch of the
+reads which servers are live. A failed heartbeat is retried a few times at once, then at every interval, without a limit. A
+server that its peers consider dead may continue to serve, because the store checks the epoch of every write. If a newer epoch of the
 same name appears, this process is `Fenced` and must stop.
 
 Every registered server watches all others (`watching.py`) and declares in the store which of them have stopped. `tenure` holds what a

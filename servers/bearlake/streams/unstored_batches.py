@@ -38,8 +38,8 @@ class UnstoredBatches:
             "checking the batches of objects that were not stored works again",
         )
         self._missing: dict[tuple[PartitionKey, int], tuple[int, bool]] = {}
-        """Missing batches, by partition and producer id: (last object that may hold batches sent before the client knew of the failure,
-        whether the missing batch begins its epoch, so that the producer is new in the partition, not expired)."""
+        """Missing batches, by partition and producer id. A value is (last object that may hold batches sent before the client knew of the
+        failure, whether the missing batch begins its epoch). In the latter case, the producer is new in the partition, not expired."""
 
     def answers_not_stored(
         self, number: int, batches: Sequence[BatchCommit], results: Sequence[Result], last: int

@@ -1,8 +1,8 @@
 """`Tables` on a PyIceberg catalog and an `ObjectStore`.
 
 Every call runs on one of a few dedicated threads, which use the event loop for object store access (`table/io.py`). If a call exceeds
-its deadline, it raises `Unavailable` while its thread continues until its own, shorter, deadlines: its effect may still happen, and
-the applied tasks show whether it did. The catalog is opened on the first call, so a worker can start before its catalog.
+its deadline, it raises `Unavailable`, but its thread continues until its own, shorter, deadlines. The call may still take effect; the
+applied tasks show whether it did. The catalog is opened on the first call, so a worker can start before its catalog.
 """
 
 import asyncio

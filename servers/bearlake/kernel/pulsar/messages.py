@@ -32,8 +32,9 @@ def encode_messages(
 ) -> tuple[bytes, int, int]:
     """Return MESSAGE frames for the deliveries from index `start` on, their message count, and the index of the next delivery.
 
-    Encoding stops before the first delivery that has acknowledged messages, whose batch is compressed, damaged or without messages, or
-    whose entry (`decode_entry`) has more than `entry_bytes_max` bytes. It stops after the delivery that reaches `bytes_max` bytes.
+    Encoding stops before the first delivery that has one of these properties: some of its messages are acknowledged; its batch is
+    compressed, damaged or without messages; its entry (`decode_entry`) has more than `entry_bytes_max` bytes. It stops after the delivery
+    that reaches `bytes_max` bytes.
     `partition` is the partition in message ids (-1: none). `epoch` is the consumer's epoch, or None.
 
     Raises:

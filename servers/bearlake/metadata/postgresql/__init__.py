@@ -6,5 +6,5 @@ per file (`layout.py` says how they change). A commit is one call of `commit_obj
 parameters and reads its result). `watch.py` listens for entries.
 
 Time is the database's clock (`functions/now_ms.sql`). Log positions are assigned under a lock that lasts until the commit, so they
-become visible in order: a follower that has read up to a position never misses an entry below it.
+become visible in order. A follower that has read up to a position therefore never misses an entry below it.
 """
