@@ -19,6 +19,7 @@ INSTEAD = {
     "misfit": "mismatch",
     "misfits": "mismatches",
     "nobody": "the missing thing: no producer, non-idempotent",
+    "noted": "stored, recorded",
     "owe": "release later",
     "owed": "due",
     "patience": "retries, timeout",
@@ -28,6 +29,7 @@ INSTEAD = {
     "told": "reply, returned",
     "undisturbed": "shielded",
     "waist": "stream API, stream service",
+    "wanted": "requested, desired",
 }
 """Words that do not say what happens, each with the field's term."""
 VAGUE = ("each", "every", "one", "some")

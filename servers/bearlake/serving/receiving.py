@@ -104,7 +104,7 @@ class Receiver(asyncio.BufferedProtocol):
         slab = self._slab
         if slab is None or self._low != self._high:
             return
-        if slab.size > SIZES[-1] or (self._slabs.is_wanted and slab.size > SMALL_BYTES):
+        if slab.size > SIZES[-1] or (self._slabs.has_waiters and slab.size > SMALL_BYTES):
             self._release()
         elif slab.holders == 1:
             self._low = self._high = 0

@@ -46,7 +46,7 @@ COLUMNS = (
 """Columns of table `tasks`."""
 
 
-WANTED = " AND (?2 = '[]' OR EXISTS (SELECT 1 FROM json_each(?2) WHERE name GLOB value))"
+MATCHES = " AND (?2 = '[]' OR EXISTS (SELECT 1 FROM json_each(?2) WHERE name GLOB value))"
 FIRST = (
     "oldest_ms - coalesce((SELECT json_extract(value, '$[1]') FROM json_each(?3)"
     " WHERE name GLOB json_extract(value, '$[0]') ORDER BY key LIMIT 1), 0), "
@@ -210,7 +210,7 @@ class SqliteTasks(TaskQueue):
         values: list[object] = [now_ms]
         condition = order = ""
         if not choice.is_plain:
-            condition, order = WANTED, FIRST
+            condition, order = MATCHES, FIRST
             values += [
                 json.dumps([as_glob(pattern) for pattern in choice.streams]),
                 json.dumps([(as_glob(pattern), head_start_ms) for pattern, head_start_ms in choice.head_starts]),
