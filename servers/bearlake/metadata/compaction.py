@@ -1,4 +1,4 @@
-"""Compaction in the metadata store, the nouns `tasks` and `objects`: tasks, swaps, backlogs, and unused objects.
+"""Compaction in the metadata store, the interfaces `tasks` and `objects`: tasks, swaps, backlogs, and unused objects.
 
 A task covers offset ranges of one stream (COMPACT: slices become segments) or data files of it (MERGE: small files become large
 ones). A worker that claims a task gets an epoch, and everything that it writes for the task carries the epoch. So a worker that was

@@ -71,7 +71,7 @@ READS = frozenset(
     }
     | {"by_fingerprint", "subjects", "versions", "usages", "referrers", "contexts", "last_id"}
 )
-"""Methods without an effect, of all Protocols."""
+"""Methods without an effect, of all interfaces."""
 
 
 class FaultyMetadata(Metadata):

@@ -1,4 +1,4 @@
-"""The noun `cursors` of the metadata store: the progress of each subscription in a partition.
+"""The interface `cursors` of the metadata store: the progress of each subscription in a partition.
 
 A cursor is a mark-delete offset (everything below it is acknowledged) and the acknowledged offset ranges above it. Only the
 partition's dispatcher moves cursors, under the lease `dispatch_lease(partition)`. It keeps the truth in memory between two saves: after a

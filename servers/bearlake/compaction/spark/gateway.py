@@ -182,7 +182,7 @@ class Jvm:
         return "\n".join(self._lines)
 
     def close(self, deadline_ms: int) -> bool:
-        """Stop by closing standard input, by force at the deadline; return whether it stopped by itself. Idempotent."""
+        """Stop the JVM by closing its standard input, or by force at the deadline; return whether no force was needed. Idempotent."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:

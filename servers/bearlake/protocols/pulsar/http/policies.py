@@ -7,7 +7,7 @@
 | schema compatibility strategy | the level of the subject `<stream>-value`, in the registry |
 
 The retention and deduplication of a namespace apply to its topics without their own (`protocols.pulsar.namespaces`). Requests for other
-policies of `pulsar-admin` are rejected, with a hint what to do instead.
+policies of `pulsar-admin` are rejected with a message that names the alternative.
 
 Retention applies to all messages, acknowledged or not; Pulsar always keeps unacknowledged messages.
 
