@@ -31,7 +31,7 @@ class AppliedTasks:
     applied: Mapping[int, int]
 
     def properties(self) -> dict[str, str]:
-        """Return them as table properties."""
+        """Return the table properties that store this."""
         return {ENDS_PROPERTY: _to_json(self.ends), APPLIED_PROPERTY: _to_json(self.applied)}
 
 
@@ -48,7 +48,7 @@ class Decision:
 
 
 def read_applied_tasks(properties: Mapping[str, str]) -> AppliedTasks:
-    """Read them from a table's properties.
+    """Read the applied tasks from a table's properties.
 
     Raises:
         Corrupt: the properties were changed by someone else.

@@ -85,7 +85,7 @@ class SqliteLog(CommitLog):
 
     @override
     def blocking_commit(self) -> Callable[[ObjectCommit], ObjectCommitted] | None:
-        """Must be called inside the event loop. The returned function takes turns with the steps of the writer's thread."""
+        """Must be called inside the event loop. The returned function and the steps of the writer's thread run one at a time."""
         if not self._database.is_shared:
             return None
         loop = asyncio.get_running_loop()

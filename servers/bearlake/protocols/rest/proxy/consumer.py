@@ -92,7 +92,7 @@ class Consumer:
         self._committed: dict[Partition, int] = {}
         self._answered_at: float | None = None
         """Loop time of the last answer with records, until the client commits or requests more."""
-        self._turn = 0
+        self._fetch_count = 0
         self.is_closed = False
         """Whether the instance has left its group and serves no more requests."""
 
@@ -249,8 +249,8 @@ class Consumer:
             if view is not None and is_there and partition in self._positions:
                 key = view.partition(partition[1])
                 ranges.append((partition, FetchRange(key, self._positions[partition], bytes_max)))
-        self._turn += 1  # rotates which partition comes first, because an answer may be full
-        first = self._turn % len(ranges) if ranges else 0
+        self._fetch_count += 1  # rotates the first partition, because an answer may be full
+        first = self._fetch_count % len(ranges) if ranges else 0
         return ranges[first:] + ranges[:first]
 
     async def _fetch(
