@@ -32,7 +32,7 @@ _FAILED = metrics.SERVER_HEARTBEATS.labels("failed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """This server process, as registered in the deployment."""
+    """This server process: name, zone, heartbeats, start and drain."""
 
     name: str = ""
     """Stable name; a new process of the same name fences the old one. Empty: host name and first port."""
