@@ -231,18 +231,18 @@ async def test_a_fork_that_is_made_after_a_deletion_looked_for_forks_is_seen(
     assert (await one.get("/v1/stream/source")).status == 410
 
 
-async def test_a_fork_is_taken_back_when_its_source_is_deleted_before_the_fork_is_registered(
+async def test_a_fork_is_taken_back_when_its_source_is_deleted_before_it_is_told(
     rest_servers: MakeServers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = await rest_servers(2)
     await one.put("/v1/stream/source", b"[0,1]", headers=JSON)
     # The deletion comes between two steps of the fork.
     forking = two.server._tailing._create._forking  # noqa: SLF001
-    register = forking.register_fork
+    register_fork = forking.register_fork
 
     async def delete_then_register(source: StreamView, made: StreamView) -> None:
         assert (await one.delete("/v1/stream/source")).status == 204
-        await register(source, made)
+        await register_fork(source, made)
 
     monkeypatch.setattr(forking, "register_fork", delete_then_register)
     refused = await fork(two, "fork", "source")
