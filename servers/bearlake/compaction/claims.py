@@ -1,4 +1,4 @@
-"""The tasks that a worker holds, and those that it must give back: no other worker can claim them while it lives.
+"""The tasks that a worker holds, and those that it must release: no other worker can claim them while this worker lives.
 
 The worker keeps giving a task back until the store has answered. A claim without an answer may have taken tasks unknown to the worker.
 The claim's outcome is final as soon as the process's next write begins (I12): the worker therefore makes one write, then looks up all

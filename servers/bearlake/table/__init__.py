@@ -35,7 +35,7 @@ async def unchecked() -> None:
 
 
 PredecessorCheck: TypeAlias = Callable[[], Awaitable[bool]]
-"""Returns whether an older stream, deleted or not, may have had a table of the name that a stream's new table would have."""
+"""Returns whether an older stream, deleted or not, may have had a table of the name of a stream's new table."""
 
 
 async def no_predecessor() -> bool:

@@ -43,7 +43,7 @@ class Coordinator:
 
         `revision`: named by the server that forwarded the request; None for this server's own clients. Raises `Outdated` if a later
         request of the member arrived first. The other methods treat `revision` in the same way. While the store accepts no writes of the
-        group, no member can join, so that no generation begins that cannot be saved.
+        group, no member can join; otherwise a generation could begin that cannot be saved.
         """
         settings = self.settings
         _require_name(name)

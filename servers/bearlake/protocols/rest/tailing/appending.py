@@ -36,7 +36,7 @@ class Appending:
         self._tasks: set[asyncio.Task[Any]] = set()  # Any: result types differ
 
     async def shielded(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return the result of `work`, which continues if the client disconnects, so that an append and its close are not separated."""
+        """Return the result of `work`. It continues if the client disconnects, so that an append and its close are not separated."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._finished)

@@ -107,7 +107,7 @@ class Pool:
     async def read(
         self, schema: Compiled, values: Sequence[bytes], budget: Budget | None = None
     ) -> list[bytes | Unfit]:
-        """Return the JSON texts of serialized values, up to the first one that exceeds a limit: an `Unfit` stands for that one.
+        """Return the JSON texts of serialized values, up to the first text that exceeds a limit: an `Unfit` stands for that text.
 
         An answer that would become too large ends earlier, with at least one value.
         """
