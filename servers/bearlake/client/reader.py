@@ -55,7 +55,7 @@ async def answers(
     """Yield answers from `positions` on; stop when all `ends` are reached (None: never).
 
     Raises:
-        CallFailed: a partition is not, or no longer, readable, or no server was reached in time.
+        CallFailed: a partition cannot be read (any more), or no server was reached in time.
     """
     settings = connections.settings
     places = {(item.stream, item.partition): item for item in positions}
