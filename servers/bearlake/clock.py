@@ -25,7 +25,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves when told to; for tests and simulation."""
+    """A clock that moves only when a caller advances it; for tests and simulation."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms
@@ -46,7 +46,7 @@ class ManualClock:
 
 
 def boot_time_s() -> float:
-    """Seconds on a clock that never steps and goes on while the machine is suspended, which the event loop's clock does not.
+    """Seconds on a clock that never steps and continues while the machine is suspended, which the event loop's clock does not.
 
     Source: clock_gettime(2), CLOCK_BOOTTIME. Where there is none: the monotonic clock.
     """

@@ -24,7 +24,7 @@ class TooLarge(Invalid):
 
 
 class Corrupt(Invalid):
-    """Bytes contradict their checksum, magic or structure: they were damaged on the way or in the store."""
+    """Bytes contradict their checksum, magic or structure: they were damaged in transit or in the store."""
 
 
 class Unsupported(Invalid):

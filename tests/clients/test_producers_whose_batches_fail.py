@@ -16,7 +16,7 @@ from bearlake.errors import Unavailable
 from bearlake.objects import Buffer
 from bearlake.objects.memory import MemoryObjectStore
 from bearlake.streams.service import StreamsSettings
-from bearlake.streams.writer import WriterSettings
+from bearlake.streams.writer_settings import WriterSettings
 from conformance import packages
 from conformance.java_tools import SHORT_LIVED
 from fixtures.idle_producers import forget_all

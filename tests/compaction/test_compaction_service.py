@@ -33,7 +33,7 @@ from bearlake.metadata.open import open_metadata
 from bearlake.objects import ObjectStore
 from bearlake.records import codec as record_codec
 from bearlake.table.iceberg import IcebergTables
-from bearlake.table.model import TableChange, TableCommit, TaskMark
+from bearlake.table.model import AppliedTask, TableChange, TableCommit
 from bearlake.wal import writer as wal_writer
 from bearlake.wal.format import Part
 from bearlake.wal.keys import KeySource
@@ -261,7 +261,7 @@ async def test_a_zombie_can_commit_neither_the_table_nor_the_index(deployment: D
     await running(deployment.compactor(await deployment.register("worker")), deployment.until(deployment.is_done))
     (work,) = held
     change = TableChange(
-        mark=TaskMark(task_id=work.task.id, epoch=work.claim.epoch, ranges={0: (0, 3), 1: (0, 3)}),
+        task=AppliedTask(task_id=work.task.id, epoch=work.claim.epoch, ranges={0: (0, 3), 1: (0, 3)}),
         add=[one.file for item in work.result.items for one in item.files],
     )
     await deployment.tables.commit(stream, TableCommit(changes=[change]), closed_tasks=())

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bearlake.compaction.ensuring import StreamDeleted, ensure_table
-from bearlake.compaction.upkeep import LOOK_COUNT
+from bearlake.compaction.upkeep import QUIET_ROUND_COUNT
 from bearlake.metadata.model import Stream, StreamSpec
 from bearlake.table import CommitCheck, PredecessorCheck
 from bearlake.table.model import TableState
@@ -89,11 +89,11 @@ async def test_upkeep_drops_a_table_that_a_catalog_makes_very_late(lake: Lake) -
     for stream in streams:
         await lake.metadata.streams.delete(stream.number)
     upkeep = upkeep_of(lake)
-    for _ in range(LOOK_COUNT + 1):
+    for _ in range(QUIET_ROUND_COUNT + 1):
         await upkeep.run_once()
     for stream in streams:
         await lake.tables.ensure(stream)
-    for _ in range(LOOK_COUNT):
+    for _ in range(QUIET_ROUND_COUNT):
         await upkeep.run_once()
 
     assert not lake.tables.tables
@@ -149,10 +149,10 @@ async def test_the_kept_table_of_a_deleted_stream_is_kept_up(lake: Lake) -> None
 
     lake.tables.expire = looks  # type: ignore[assignment,method-assign]
     upkeep = upkeep_of(lake)
-    for _ in range(LOOK_COUNT + 3):
+    for _ in range(QUIET_ROUND_COUNT + 3):
         await upkeep.run_once()
 
-    assert looked == [stream.number] * (LOOK_COUNT + 3)
+    assert looked == [stream.number] * (QUIET_ROUND_COUNT + 3)
     assert await rows(lake, stream) == 2
 
 

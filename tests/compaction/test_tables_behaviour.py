@@ -10,7 +10,7 @@ from bearlake.errors import Conflict, Fenced, NotFound
 from bearlake.metadata.model import Stream
 from bearlake.objects import ObjectStore
 from bearlake.table import Tables, TableState, Unmergeable
-from bearlake.table.model import TableChange, TaskMark
+from bearlake.table.model import AppliedTask, TableChange
 from fixtures.tables import DAY_MS, START_MS, Work, a_stream, commit_of, local_store, tables_in
 from simulator.tables import MemoryTables
 
@@ -95,7 +95,7 @@ async def test_a_merge_replaces_files_once_and_the_old_ones_live_in_old_snapshot
     await tables.commit(work.stream, commit_of(*changes), closed_tasks=())
     inputs = [change.add[0].key for change in changes]
     merged = await work.file(0, 0, 9)
-    merge = TableChange(mark=TaskMark(task_id=9, epoch=1), add=[merged], remove=inputs)
+    merge = TableChange(task=AppliedTask(task_id=9, epoch=1), add=[merged], remove=inputs)
     for _ in range(2):
         state = await tables.commit(work.stream, commit_of(merge), closed_tasks=())
     summary = await tables.summary(work.stream)
@@ -108,7 +108,9 @@ async def test_a_merge_replaces_files_once_and_the_old_ones_live_in_old_snapshot
 
 async def test_a_merge_of_files_that_are_gone_is_a_conflict(tables: Tables, work: Work) -> None:
     await tables.ensure(work.stream)
-    merge = TableChange(mark=TaskMark(task_id=9, epoch=1), add=[await work.file(0, 0, 9)], remove=["table/a/b/data/c"])
+    merge = TableChange(
+        task=AppliedTask(task_id=9, epoch=1), add=[await work.file(0, 0, 9)], remove=["table/a/b/data/c"]
+    )
     with pytest.raises(Unmergeable):
         await tables.commit(work.stream, commit_of(merge), closed_tasks=())
     state = await tables.state(work.stream)
@@ -119,7 +121,7 @@ async def test_a_merge_of_files_that_are_gone_is_a_conflict(tables: Tables, work
 
 async def test_a_commit_without_files_marks_all_the_same(tables: Tables, work: Work) -> None:
     await tables.ensure(work.stream)
-    change = TableChange(mark=TaskMark(task_id=3, epoch=2, ranges={0: (0, 4)}), add=[])
+    change = TableChange(task=AppliedTask(task_id=3, epoch=2, ranges={0: (0, 4)}), add=[])
     state = await tables.commit(work.stream, commit_of(change), closed_tasks=())
 
     assert (dict(state.ends), dict(state.applied)) == ({0: 4}, {3: 2})

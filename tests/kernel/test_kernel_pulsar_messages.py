@@ -123,7 +123,7 @@ def test_messages_end_behind_the_one_with_which_they_are_enough(kernel: ModuleTy
 
 def test_a_place_that_is_none_is_a_bug(kernel: ModuleType) -> None:
     for start in (-1, 2):
-        with pytest.raises(ValueError, match="a place among the deliveries"):
+        with pytest.raises(ValueError, match="an index into the deliveries"):
             kernel.encode_messages([delivery(ALONE)], start, 1, 5, -1, None, BIG, BIG)
 
 

@@ -180,9 +180,9 @@ def test_receipts_end_before_what_has_none_and_go_on_behind_it(kernel: ModuleTyp
 
 
 def test_another_count_of_results_or_a_place_beyond_them_is_a_bug(kernel: ModuleType) -> None:
-    with pytest.raises(ValueError, match="as many results as SENDs"):
+    with pytest.raises(ValueError, match="expected one result per SEND"):
         kernel.encode_receipts(1, 5, -1, [(7, None)], [], 0)
-    with pytest.raises(ValueError, match="as many results as SENDs"):
+    with pytest.raises(ValueError, match="expected one result per SEND"):
         kernel.encode_receipts(1, 5, -1, [(7, None)], [(0, 1, 1)], 2)
 
 

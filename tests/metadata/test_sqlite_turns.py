@@ -22,7 +22,7 @@ async def test_a_step_that_was_given_up_does_not_let_a_later_one_overtake(tmp_pa
     holder.start()
     await asyncio.to_thread(is_held.wait)
     given_up = asyncio.ensure_future(database.run(order.append, "given up"))
-    while not database._next.locked():  # noqa: ASYNC110, SLF001 - until its thread waits for the turn
+    while not database._queue_lock.locked():  # noqa: ASYNC110, SLF001 - until its thread waits for the lock
         await asyncio.sleep(0)
     given_up.cancel()
     await asyncio.wait([given_up])

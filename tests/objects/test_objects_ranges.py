@@ -32,7 +32,7 @@ def test_spans_ascend_with_more_than_the_gap_between_them(ranges: list[ByteRange
     spans = coalesce(ranges, gap_bytes)
 
     assert all(right.start - left.end > gap_bytes for left, right in pairwise(spans))
-    assert sorted(position for span in spans for position in span.members) == list(range(len(ranges)))
+    assert sorted(position for span in spans for position in span.positions) == list(range(len(ranges)))
 
 
 def test_a_gap_of_just_the_limit_is_read_over() -> None:

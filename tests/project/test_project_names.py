@@ -19,6 +19,7 @@ INSTEAD = {
     "misfit": "mismatch",
     "misfits": "mismatches",
     "nobody": "the missing thing: no producer, non-idempotent",
+    "noted": "stored, recorded",
     "owe": "release later",
     "owed": "due",
     "patience": "retries, timeout",
@@ -28,8 +29,13 @@ INSTEAD = {
     "told": "reply, returned",
     "undisturbed": "shielded",
     "waist": "stream API, stream service",
+    "wanted": "requested, desired",
 }
 """Words that do not say what happens, each with the field's term."""
+VAGUE = ("each", "every", "one", "some")
+"""Names of variables that do not say what they hold or go over."""
+NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.MatchAs, ast.MatchStar, ast.ExceptHandler)
+"""The nodes that bind their `name`."""
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
@@ -60,3 +66,25 @@ def test_public_names_use_the_words_of_the_field() -> None:
     }
 
     assert found == {}, "use instead"
+
+
+def bound_names(path: Path) -> Iterator[tuple[int, str]]:
+    """The line and name of every variable, parameter, function and method."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.id
+        elif isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+        elif isinstance(node, NAMED) and node.name is not None:
+            yield node.lineno, node.name
+
+
+def test_variables_name_what_they_hold() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for path in SOURCES
+        for line, name in bound_names(path)
+        if name in VAGUE
+    ]
+
+    assert found == [], "name the batch, partition, member, stream, field, ..."

@@ -65,7 +65,7 @@ def test_who_waits_is_served_in_order_and_nobody_overtakes():
     granted = []
     pool.wish(LARGE, lambda slab: granted.append(("large", slab)))
     pool.wish(MEDIUM, lambda slab: granted.append(("medium", slab)))
-    assert pool.is_wanted
+    assert pool.has_waiters
 
     first.release()  # the extra one holds the bound alone: the next would be a second extra one
     assert granted == []
@@ -73,7 +73,7 @@ def test_who_waits_is_served_in_order_and_nobody_overtakes():
     extra.release()
 
     assert [name for name, _ in granted] == ["large", "medium"]  # one within the bound, one extra
-    assert not pool.is_wanted
+    assert not pool.has_waiters
 
 
 def test_who_leaves_the_line_lets_the_next_one_through():
@@ -136,5 +136,5 @@ def test_every_wish_is_granted_and_the_bound_is_exceeded_by_one_slab_at_most():
             at += 1
 
         assert at == wishes
-        assert not pool.is_wanted
+        assert not pool.has_waiters
         assert pool.used_bytes == 0

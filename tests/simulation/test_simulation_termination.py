@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bearlake.metadata import judging, ledger
+from bearlake.metadata import judging, offset_assignment
 from bearlake.metadata.partition_state import StreamState
 from simulator.scenario import Report, run_seed
 
@@ -45,7 +45,9 @@ def hear_late(patch: pytest.MonkeyPatch) -> None:
 
 def refuse_all(patch: pytest.MonkeyPatch) -> None:
     """Who lost an answer is told that what is stored is not."""
-    patch.setattr(ledger, "refused", lambda batch, state, *rest: judging.Outcome(judging.TERMINATED, -1, state.start))
+    patch.setattr(
+        offset_assignment, "refused", lambda batch, state, *rest: judging.Outcome(judging.TERMINATED, -1, state.start)
+    )
 
 
 @pytest.mark.parametrize("mutate", [hear_late, refuse_all])

@@ -16,7 +16,7 @@ from bearlake.streams.follower import FollowerSettings
 from bearlake.streams.history import HistorySettings
 from bearlake.streams.service import Streams, StreamsSettings
 from bearlake.streams.upkeep import UpkeepSettings
-from bearlake.streams.writer import WriterSettings
+from bearlake.streams.writer_settings import WriterSettings
 from bearlake.table.reader import DataFileSettings
 from simulator import subscribers
 from simulator.chaos import Admin, Chaos, sweep

@@ -1,5 +1,5 @@
-"""`table.Tables` in memory, for the simulation: the same marks (`table/marks.py`), snapshots as sets of keys, and the same steps of a
-commit attempt: load, look, ask, replace the loaded version.
+"""`table.Tables` in memory, for the simulation: the same applied tasks (`table/applied_tasks.py`), snapshots as sets of keys, and the
+same steps of a commit attempt: load, look, ask, replace the loaded version.
 
 It passes the same behaviour test as the real tables (`tests/compaction/test_tables_behaviour.py`). `RemoteTables` are tables behind the
 simulated network: a call may be lost before or after its effect, and the effect may happen after its caller has died. The load and the
@@ -19,7 +19,7 @@ from bearlake.errors import Conflict, Corrupt, NotFound
 from bearlake.metadata.model import Stream
 from bearlake.table import CommitCheck, PredecessorCheck, Tables, Unmergeable, no_predecessor, unchecked
 from bearlake.table import naming as table_naming
-from bearlake.table.marks import Marks, decide
+from bearlake.table.applied_tasks import AppliedTasks, decide
 from bearlake.table.model import DataFile, SnapshotSummary, TableCommit, TableState, TableSummary
 from simulator.network import Network
 
@@ -44,7 +44,7 @@ class MemoryTable:
     identifier: tuple[str, str]
     location_key: str
     version: int = 0
-    marks: Marks = field(default_factory=lambda: Marks(ends={}, applied={}))
+    marks: AppliedTasks = field(default_factory=lambda: AppliedTasks(ends={}, applied={}))
     snapshots: list[Snapshot] = field(default_factory=list)
 
     @property
@@ -79,7 +79,7 @@ class Look:
 
     table: MemoryTable
     version: int
-    marks: Marks
+    marks: AppliedTasks
     files: Mapping[str, DataFile]
 
 
@@ -87,7 +87,7 @@ class Look:
 class Replacement:
     """The version with which a commit attempt replaces the loaded version; `commit` None: a replacement without a commit."""
 
-    marks: Marks
+    marks: AppliedTasks
     files: Mapping[str, DataFile]
     operation: str
     commit: TableCommit | None
@@ -285,7 +285,7 @@ async def commit_to(
             files.update({file.key: file for file in change.add})
         is_append = not any(change.remove for change in decision.changes)
         by = Replacement(
-            marks=decision.marks,
+            marks=decision.applied,
             files=files,
             operation="append" if is_append else "replace",
             commit=TableCommit(changes=decision.changes),

@@ -19,10 +19,10 @@ from bearlake.metadata.model import Stream
 from bearlake.objects import ObjectStore
 from bearlake.objects.cloud_settings import CloudSettings
 from bearlake.objects.open import ObjectStoreSettings, open_store
+from bearlake.table.applied_tasks import ENDS_PROPERTY
 from bearlake.table.iceberg import IcebergTables, open_tables
 from bearlake.table.lookup import Lookup
-from bearlake.table.marks import ENDS_PROPERTY
-from bearlake.table.model import TableChange, TaskMark
+from bearlake.table.model import AppliedTask, TableChange
 from bearlake.table.settings import TableSettings
 from fixtures.postgresql import PostgresqlServer, execute
 from fixtures.postgresql_proxy import Proxy
@@ -68,7 +68,7 @@ async def check_a_life(settings: TableSettings, store: ObjectStore, url: str) ->
         assert summary is not None
         assert (summary.row_count, summary.state.ends, len(summary.snapshots)) == (12, {0: 12}, 3)
         winner = last[summary.state.applied[2] - 1].add[0]
-        merge = TableChange(mark=TaskMark(task_id=9, epoch=1), add=[await work.file(0, 8, 12)], remove=[winner.key])
+        merge = TableChange(task=AppliedTask(task_id=9, epoch=1), add=[await work.file(0, 8, 12)], remove=[winner.key])
         await tables.commit(stream, commit_of(merge), closed_tasks=[])
         await tables.expire(stream, keep_ms=-1_000_000, keep_count_min=1)
         assert await rival.live_files(stream, {winner.key, merge.add[0].key}) == {merge.add[0].key}

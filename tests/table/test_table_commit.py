@@ -17,7 +17,7 @@ from bearlake.objects import Buffer, ObjectStore
 from bearlake.objects.faulty import FaultSettings, FaultyObjectStore
 from bearlake.objects.memory import MemoryObjectStore
 from bearlake.table.iceberg import IcebergTables
-from bearlake.table.model import TableChange, TaskMark
+from bearlake.table.model import AppliedTask, TableChange
 from fixtures.tables import Work, a_stream, commit_of, local_store, rows, tables_in
 from fixtures.waiting import WAIT_S
 
@@ -123,9 +123,9 @@ async def test_several_tasks_go_into_one_snapshot(tables: IcebergTables, work: W
 
 
 async def test_a_task_without_rows_moves_the_ends(tables: IcebergTables, work: Work) -> None:
-    mark = TaskMark(task_id=1, epoch=1, ranges={2: (0, 6)})
+    mark = AppliedTask(task_id=1, epoch=1, ranges={2: (0, 6)})
 
-    state = await tables.commit(work.stream, commit_of(TableChange(mark=mark, add=[])), closed_tasks=[])
+    state = await tables.commit(work.stream, commit_of(TableChange(task=mark, add=[])), closed_tasks=[])
 
     assert (state.ends, state.applied) == ({2: 6}, {1: 1})
     assert await offsets(tables, work) == []
@@ -136,7 +136,7 @@ async def test_a_merge_replaces_files_in_one_snapshot(tables: IcebergTables, wor
     for change in small:
         await tables.commit(work.stream, commit_of(change), closed_tasks=[])
     merge = TableChange(
-        mark=TaskMark(task_id=9, epoch=1), add=[await work.file(0, 0, 8)], remove=[c.add[0].key for c in small[:2]]
+        task=AppliedTask(task_id=9, epoch=1), add=[await work.file(0, 0, 8)], remove=[c.add[0].key for c in small[:2]]
     )
 
     state = await tables.commit(work.stream, commit_of(merge), closed_tasks=[1, 2])
@@ -155,9 +155,9 @@ async def test_a_merge_of_files_that_are_gone_is_a_conflict_and_adds_nothing(tab
     first = await work.append(1, 0, 4)
     await tables.commit(work.stream, commit_of(first), closed_tasks=[])
     remove = [first.add[0].key]
-    merge = TableChange(mark=TaskMark(task_id=9, epoch=1), add=[await work.file(0, 0, 4)], remove=remove)
+    merge = TableChange(task=AppliedTask(task_id=9, epoch=1), add=[await work.file(0, 0, 4)], remove=remove)
     await tables.commit(work.stream, commit_of(merge), closed_tasks=[])
-    late = TableChange(mark=TaskMark(task_id=10, epoch=1), add=[await work.file(0, 0, 4)], remove=remove)
+    late = TableChange(task=AppliedTask(task_id=10, epoch=1), add=[await work.file(0, 0, 4)], remove=remove)
 
     with pytest.raises(Conflict, match="not in the table"):
         await tables.commit(work.stream, commit_of(late), closed_tasks=[])
@@ -169,13 +169,13 @@ async def test_an_append_and_a_merge_in_one_commit_are_atomic(tables: IcebergTab
     first = await work.append(1, 0, 4)
     await tables.commit(work.stream, commit_of(first), closed_tasks=[])
     merge = TableChange(
-        mark=TaskMark(task_id=9, epoch=1), add=[await work.file(0, 0, 4)], remove=[first.add[0].key, "gone.parquet"]
+        task=AppliedTask(task_id=9, epoch=1), add=[await work.file(0, 0, 4)], remove=[first.add[0].key, "gone.parquet"]
     )
 
     with pytest.raises(Conflict):
         await tables.commit(work.stream, commit_of(await work.append(2, 4, 8), merge), closed_tasks=[])
     unchanged = await tables.state(work.stream)
-    good = TableChange(mark=merge.mark, add=merge.add, remove=[first.add[0].key])
+    good = TableChange(task=merge.task, add=merge.add, remove=[first.add[0].key])
     state = await tables.commit(work.stream, commit_of(await work.append(2, 4, 8), good), closed_tasks=[])
 
     assert unchanged is not None
@@ -310,7 +310,9 @@ async def test_a_merge_of_a_file_that_another_engine_has_rewritten_is_a_conflict
     first = await work.append(1, 0, 10)
     await tables.commit(work.stream, commit_of(first), closed_tasks=[])
     foreign(tmp_path).delete("_offset = 3")  # copy on write
-    merge = TableChange(mark=TaskMark(task_id=9, epoch=1), add=[await work.file(0, 0, 10)], remove=[first.add[0].key])
+    merge = TableChange(
+        task=AppliedTask(task_id=9, epoch=1), add=[await work.file(0, 0, 10)], remove=[first.add[0].key]
+    )
 
     with pytest.raises(Conflict):
         await tables.commit(work.stream, commit_of(merge), closed_tasks=[])
@@ -390,7 +392,7 @@ async def test_a_table_of_a_newer_format_is_a_conflict(
 
 def test_servers_import_the_interface_without_table_libraries() -> None:
     program = (
-        "import sys, bearlake.table, bearlake.table.model, bearlake.table.settings, bearlake.table.marks, bearlake.table.naming;"
+        "import sys, bearlake.table, bearlake.table.model, bearlake.table.settings, bearlake.table.applied_tasks, bearlake.table.naming;"
         "print([name for name in ('pyarrow', 'pyiceberg', 'duckdb', 'sqlalchemy', 'requests') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=WAIT_S)

@@ -16,7 +16,7 @@ import pytest
 from bearlake.errors import Conflict
 from bearlake.objects import ObjectStore
 from bearlake.table.iceberg import IcebergTables
-from bearlake.table.model import TableChange, TaskMark
+from bearlake.table.model import AppliedTask, TableChange
 from bearlake.table.query import query
 from fixtures.tables import Work, a_stream, commit_of, local_store, tables_in
 
@@ -145,7 +145,9 @@ async def test_spark_reads_and_changes_a_table_that_goes_on(
             f"select count(*) from {name}",
         ],
     )
-    merge = TableChange(mark=TaskMark(task_id=9, epoch=1), add=[await work.file(0, 0, 10)], remove=[first.add[0].key])
+    merge = TableChange(
+        task=AppliedTask(task_id=9, epoch=1), add=[await work.file(0, 0, 10)], remove=[first.add[0].key]
+    )
     with pytest.raises(Conflict, match="deleted rows"):
         await tables.commit(stream, commit_of(merge), closed_tasks=[])
     state = await tables.commit(stream, commit_of(await work.append(3, 10, 20)), closed_tasks=[])

@@ -15,7 +15,7 @@ from bearlake.clock import ManualClock, SystemClock
 from bearlake.errors import Fenced, Unavailable
 from bearlake.objects import ObjectStore
 from bearlake.table.iceberg import IcebergTables, open_tables
-from bearlake.table.model import TableChange, TaskMark
+from bearlake.table.model import AppliedTask, TableChange
 from bearlake.table.settings import TableSettings
 from fixtures.late_proxy import LateProxy, Request, late_proxy
 from fixtures.tables import START_MS, Work, a_stream, commit_of, local_store
@@ -146,7 +146,9 @@ async def test_a_commit_whose_answer_is_lost_is_not_made_twice(
         await workers[0].commit(work.stream, commit_of(await work.append(task, task, task + 1)), closed_tasks=[])
     merged = await work.append(3, 3, 4)
     await workers[0].commit(work.stream, commit_of(merged), closed_tasks=[])
-    merge = TableChange(mark=TaskMark(task_id=4, epoch=1), add=[await work.file(0, 3, 4)], remove=[merged.add[0].key])
+    merge = TableChange(
+        task=AppliedTask(task_id=4, epoch=1), add=[await work.file(0, 3, 4)], remove=[merged.add[0].key]
+    )
     await workers[0].commit(work.stream, commit_of(merge), closed_tasks=[])
 
     assert await asyncio.to_thread(Reader(proxy).offsets, "orders") == [0, 1, 2, 3]
@@ -217,7 +219,7 @@ async def test_every_commit_requires_what_it_changes(
     await tables.ensure(work.stream)
     first = await work.append(1, 0, 1)
     await tables.commit(work.stream, commit_of(first), closed_tasks=[])
-    merge = TableChange(mark=TaskMark(task_id=2, epoch=1), add=[await work.file(0, 0, 1)], remove=[first.add[0].key])
+    merge = TableChange(task=AppliedTask(task_id=2, epoch=1), add=[await work.file(0, 0, 1)], remove=[first.add[0].key])
     both = commit_of(merge, await work.append(3, 1, 2, timestamp_ms=START_MS + HOUR_MS))
     await tables.commit(work.stream, both, closed_tasks=[1])
     await tables.fence(work.stream)

@@ -15,7 +15,7 @@ from bearlake.metadata.model import Stream
 from bearlake.objects import ObjectStore
 from bearlake.objects.memory import MemoryObjectStore
 from bearlake.table.iceberg import IcebergTables
-from bearlake.table.model import TableChange, TaskMark
+from bearlake.table.model import AppliedTask, TableChange
 from bearlake.table.query import query
 from bearlake.table.writer import DataFileWriter
 from fixtures.tables import START_MS, Work, a_stream, commit_of, local_store, rows, tables_in
@@ -192,8 +192,8 @@ async def test_files_of_our_writer_are_planned_by_their_bounds(
         writer.write(rows(0, task * 10, task * 10 + 10))
         finished = writer.finish()
         await store[0].put(finished.file.key, finished.parts)
-        mark = TaskMark(task_id=task, epoch=1, ranges={0: (task * 10, task * 10 + 10)})
-        changes.append(TableChange(mark=mark, add=[finished.file]))
+        mark = AppliedTask(task_id=task, epoch=1, ranges={0: (task * 10, task * 10 + 10)})
+        changes.append(TableChange(task=mark, add=[finished.file]))
     await tables.commit(stream, commit_of(*changes), closed_tasks=[])
 
     def plan() -> list[tuple[str, int]]:

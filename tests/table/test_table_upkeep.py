@@ -13,7 +13,7 @@ from pyiceberg.table.update import AddSnapshotUpdate
 from bearlake.clock import ManualClock, SystemClock
 from bearlake.objects import ObjectStore
 from bearlake.table.iceberg import IcebergTables, open_tables
-from bearlake.table.model import TableChange, TaskMark
+from bearlake.table.model import AppliedTask, TableChange
 from fixtures.tables import START_MS, Work, a_stream, commit_of, local_store, rows, sqlite_settings
 
 HOUR_MS = 3_600_000
@@ -112,7 +112,7 @@ async def test_tagged_snapshots_and_what_they_name_stay(
     state = await tables.commit(work.stream, commit_of(first), closed_tasks=[])
     assert state.snapshot_id is not None
     foreign(tmp_path).manage_snapshots().create_tag(state.snapshot_id, "audit").commit()
-    merge = TableChange(mark=TaskMark(task_id=2, epoch=1), add=[await work.file(0, 0, 4)], remove=[first.add[0].key])
+    merge = TableChange(task=AppliedTask(task_id=2, epoch=1), add=[await work.file(0, 0, 4)], remove=[first.add[0].key])
     await tables.commit(work.stream, commit_of(merge), closed_tasks=[])
     clock.advance(2 * HOUR_MS)
 
@@ -128,7 +128,7 @@ async def test_a_merged_file_is_live_until_its_snapshots_are_expired(
 ) -> None:
     first = await work.append(1, 0, 4)
     await tables.commit(work.stream, commit_of(first), closed_tasks=[])
-    merge = TableChange(mark=TaskMark(task_id=2, epoch=1), add=[await work.file(0, 0, 4)], remove=[first.add[0].key])
+    merge = TableChange(task=AppliedTask(task_id=2, epoch=1), add=[await work.file(0, 0, 4)], remove=[first.add[0].key])
     await tables.commit(work.stream, commit_of(merge), closed_tasks=[])
     keys = {first.add[0].key, merge.add[0].key}
 
@@ -179,7 +179,7 @@ async def test_a_day_of_commits_leaves_a_small_table(
     summary = None
     for task in range(300):
         copy = replace(file, key=f"{file.key[:-8]}-{task}.parquet")  # named only: no engine reads it here
-        change = TableChange(mark=TaskMark(task_id=task, epoch=1, ranges={0: (task, task + 1)}), add=[copy])
+        change = TableChange(task=AppliedTask(task_id=task, epoch=1, ranges={0: (task, task + 1)}), add=[copy])
         await tables.commit(work.stream, commit_of(change), closed_tasks=[task - 1])
         if task % 30 == 29:
             clock.advance(SystemClock().now_ms() - clock.now_ms())
@@ -233,7 +233,7 @@ async def test_the_cost_of_a_commit_at_a_thousand_snapshots_is_reported(
     file = await work.file(0, 1, 2)
     costs = []
     for task in range(1, 12):
-        change = TableChange(mark=TaskMark(task_id=task, epoch=1, ranges={0: (task, task + 1)}), add=[file])
+        change = TableChange(task=AppliedTask(task_id=task, epoch=1, ranges={0: (task, task + 1)}), add=[file])
         started = time.process_time()
         await tables.commit(work.stream, commit_of(change), closed_tasks=[task - 1])
         costs.append((time.process_time() - started) * 1_000)

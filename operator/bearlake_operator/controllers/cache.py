@@ -1,4 +1,4 @@
-"""The known resources of the cluster, by kind, namespace and name. Watches and lists write it; controllers read it and are woken by it.
+"""The known resources of the cluster, by kind, namespace and name. Watches and lists write to it; a change wakes the controllers.
 
 Updates may arrive late and more than once, so only a newer version replaces a resource.
 Source: KEP-5504 (resource versions are comparable).

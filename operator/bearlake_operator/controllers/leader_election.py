@@ -31,7 +31,7 @@ class LeaderElector:
         self._lease_s = lease_s
         self._renewed_at = 0.0
         self._written: Resource | None = None
-        """The Lease as this process last wrote it. As long as nobody else writes it, a renewal is one request."""
+        """The Lease as this process last wrote it. While no other process writes it, a renewal is one request."""
         self._observed: tuple[str, float] = ("", 0.0)
         """The other holder's last observed record, and the monotonic time of that observation. Clocks of hosts are never compared."""
 

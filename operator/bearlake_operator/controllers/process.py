@@ -1,4 +1,4 @@
-"""The operator's process: acquires the lease, lists, watches and reconciles. When its state is in doubt it exits, and is restarted."""
+"""The operator's process: acquires the lease, lists, watches and reconciles. When its state may be stale, it exits and is restarted."""
 
 import asyncio
 import logging
@@ -98,7 +98,7 @@ class Operator:
         return loops
 
     def _urls(self, layer: str) -> Callable[[], Sequence[str]]:
-        """Returns the configured admin URL, and those of the data layer's tiers that have a ready pod."""
+        """Return the configured admin URL, and those of the data layer's tiers that have a ready pod."""
         configured = self._settings.data_layers[layer].admin.url
 
         def urls() -> Sequence[str]:

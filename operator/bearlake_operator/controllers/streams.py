@@ -1,7 +1,7 @@
 """Controller of the streams of one data layer and of the status of their Streams.
 
 Deleting a Stream keeps its records, unless `deletionPolicy` is Delete. Then a finalizer keeps the resource until the stream is deleted;
-its status says what blocks the deletion and how to go on without it. No other Stream has a finalizer, so none hangs while no operator
+its status says what blocks the deletion and how to finish without it. No other Stream has a finalizer, so none hangs while no operator
 runs.
 
 Errors are reported on the Stream that they concern, and do not affect others.

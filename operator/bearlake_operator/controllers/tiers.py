@@ -141,7 +141,7 @@ class TierController:
             await self._status_writer.write(resource, status.compactor(resource, view, timestamp()))
 
     def _invalid_view(self, key: claims.NamespacedName, plan: _Plan) -> status.CompactorView:
-        """An invalid Compactor: its existing workers go on, unless their name belongs to another Compactor."""
+        """An invalid Compactor: its existing workers continue, unless their name belongs to another Compactor."""
         name = labels.compactor_name(*key)
         is_kept = name in plan.kept_groups
         deployment: Resource = (self._cache.get("Deployment", self._namespace, name) or {}) if is_kept else {}

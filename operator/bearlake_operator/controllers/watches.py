@@ -31,7 +31,7 @@ async def run(config: ClientConfig, cache: ResourceCache, namespaces: Sequence[s
     ended = loop.create_future()
 
     def report_end(error: BaseException) -> None:
-        """Report the end of a thread from within it. The thread may hang afterwards: kopf waits for ever if its login was refused."""
+        """Report the end of a thread from within it. The thread may hang afterwards: kopf waits forever if its login was refused."""
 
         def set_ended() -> None:
             if not ended.done():

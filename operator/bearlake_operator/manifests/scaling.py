@@ -29,7 +29,7 @@ def for_tier(name: str, scaling: Autoscaling, selector_labels: Mapping[str, str]
         return _scaled_object(name, selector_labels, scaling.min_replicas, scaling.max_replicas, trigger, behavior)
     metrics = []
     if scaling.mode is ScalingMode.CPU or scaling.target_cpu_percent:
-        # An autoscaler does not scale down while one of its metrics is missing, so CPU is used only if it is asked for.
+        # An autoscaler does not scale down while one of its metrics is missing, so CPU is used only if it is configured.
         metrics.append(_cpu(percent))
     for metric, target in (
         (REQUESTS_METRIC, scaling.target_requests_per_second),

@@ -86,7 +86,7 @@ class CertificateReloader:
     async def reload(self) -> float:
         """Check for changes; returns the seconds until the next check.
 
-        Raises `Unavailable`, `Invalid`; then the server goes on with the certificates that it has.
+        Raises `Unavailable`, `Invalid`; then the server keeps its current certificates.
         """
         config = await front_proxy.load(self._kube)
         current = config, *_contents(self._certificate, self._key)

@@ -15,7 +15,7 @@ Body = dict[str, Any]
 
 EMPTY_OPENAPI_V2: Body = {"swagger": "2.0", "info": {"title": "Bearlake's metrics", "version": "v1"}, "paths": {}}
 EMPTY_OPENAPI_V3: Body = {"paths": {}}
-"""`/openapi/v2` and `/openapi/v3` without schemas. They must exist, because the aggregator retries a 404 for ever."""
+"""`/openapi/v2` and `/openapi/v3` without schemas. They must exist, because the aggregator retries a 404 forever."""
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 

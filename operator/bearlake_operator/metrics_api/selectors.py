@@ -27,16 +27,16 @@ def parse(text: str) -> Selector:
 
 def _requirement(text: str) -> Selector:
     if match := _EQUALITY.fullmatch(text):
-        return _label_in(match["key"], {match["value"]}, is_wanted=match["sign"] != "!=")
+        return _label_in(match["key"], {match["value"]}, is_included=match["sign"] != "!=")
     if match := _SET.fullmatch(text):
         values = {value.strip() for value in match["values"].split(",")}
-        return _label_in(match["key"], values, is_wanted=match["sign"] == "in")
+        return _label_in(match["key"], values, is_included=match["sign"] == "in")
     if match := _EXISTS.fullmatch(text):
-        key, is_wanted = match["key"], not match["sign"]
-        return lambda labels: (key in labels) is is_wanted
+        key, is_included = match["key"], not match["sign"]
+        return lambda labels: (key in labels) is is_included
     raise Invalid(f"unable to parse the label selector {text!r}")
 
 
-def _label_in(key: str, values: set[str], *, is_wanted: bool) -> Selector:
+def _label_in(key: str, values: set[str], *, is_included: bool) -> Selector:
     """Whether the label's value is one of `values`, or is not. A missing label has none of the values."""
-    return lambda labels: (key in labels and labels[key] in values) is is_wanted
+    return lambda labels: (key in labels and labels[key] in values) is is_included

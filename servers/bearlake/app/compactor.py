@@ -38,7 +38,7 @@ class CompactorRole(Role):
             parts.store,
             tables,
             self._runner,
-            parts.member.server,
+            parts.registered.server,
             settings.compaction,
             table_settings=settings.tables,
             on_fenced=parts.on_fenced,

@@ -11,6 +11,6 @@ from bearlake.settings.document import load_document
 
 def run(environ: Mapping[str, str]) -> NoReturn:
     """Replace this process by the executor that Spark's variables describe. Raises `Invalid`, `Unsupported`."""
-    words, environment = executor_command(load_document(None, environ).settings.spark, environ)
+    arguments, environment = executor_command(load_document(None, environ).settings.spark, environ)
     sys.stdout.flush()
-    os.execve(words[0], list(words), dict(environment))  # noqa: S606 - our own words
+    os.execve(arguments[0], list(arguments), dict(environment))  # noqa: S606 - our own arguments

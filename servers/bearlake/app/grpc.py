@@ -18,7 +18,7 @@ class GrpcRole(Role):
     def __init__(self) -> None:
         self._server: GrpcServer
         self._streams: Streams
-        self._member: RegisteredServer
+        self._registered: RegisteredServer
 
     @override
     def bind(self, settings: Settings, open_listener: OpenListener) -> Mapping[str, str]:
@@ -28,12 +28,12 @@ class GrpcRole(Role):
     @override
     def build(self, parts: Parts) -> None:
         self._streams = parts.streams()
-        self._member = parts.member
+        self._registered = parts.registered
         parts.closing.push_async_callback(self._server.close)
 
     @override
     async def start(self, tasks: Tasks) -> Mapping[str, str]:
-        await self._server.start(self._streams, self._member.live)
+        await self._server.start(self._streams, self._registered.live)
         return self._server.endpoints
 
     @override

@@ -20,14 +20,14 @@ class KafkaRole(Role):
 
     @override
     def bind(self, settings: Settings, open_listener: OpenListener) -> Mapping[str, str]:
-        wanted = (settings.listeners.kafka, *settings.listeners.kafka_more)
-        self._listeners = [open_listener(one, "kafka") for one in wanted]
+        listener_settings = (settings.listeners.kafka, *settings.listeners.kafka_more)
+        self._listeners = [open_listener(listener, "kafka") for listener in listener_settings]
         return dict(listener.endpoint("kafka") for listener in self._listeners)
 
     @override
     def build(self, parts: Parts) -> None:
         streams = parts.streams()
-        self._server = KafkaServer(streams, parts.member, parts.settings.kafka, self._listeners)
+        self._server = KafkaServer(streams, parts.registered, parts.settings.kafka, self._listeners)
         parts.closing.push_async_callback(self._server.close)
 
     @override

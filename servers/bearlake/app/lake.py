@@ -94,7 +94,11 @@ async def describe(settings: Settings, name: str) -> dict[str, object]:
             raise NotFound(f"stream {name} has no table yet: set table.enable and run a compaction worker")
         state = summary.state
         partitions = await _partition_rows(lake, stream, state)
-        waiting = [one for one in await lake.metadata.tasks.backlog() if one.stream_number == stream.number]
+        waiting = [
+            stream_backlog
+            for stream_backlog in await lake.metadata.tasks.backlog()
+            if stream_backlog.stream_number == stream.number
+        ]
         return {
             "stream": name,
             "table": ".".join(state.identifier),
@@ -107,7 +111,7 @@ async def describe(settings: Settings, name: str) -> dict[str, object]:
             "lag": sum(row["lag"] for row in partitions),
             "freshness_ms": waiting[0].age_ms if waiting else 0,
             "partitions": partitions,
-            "snapshots": [asdict(one) for one in summary.snapshots],
+            "snapshots": [asdict(snapshot) for snapshot in summary.snapshots],
         }
 
 

@@ -73,7 +73,7 @@ class Parts:
     plan: Plan
     metadata: Metadata
     store: ObjectStore
-    member: RegisteredServer
+    registered: RegisteredServer
     closing: AsyncExitStack
     """Resources to close at the end, last opened first."""
     on_fenced: Callable[[], None]
@@ -92,17 +92,17 @@ class Parts:
     def streams(self) -> Streams:
         """The process's stream service, shared by all its roles and created on first use. The process starts, runs and drains it."""
         if self.stream_service is None:
-            peers = GroupPeers(self.member, self.settings.streams.groups, self.token)
+            peers = GroupPeers(self.registered, self.settings.streams.groups, self.token)
             self.closing.push_async_callback(peers.close)
             self.stream_service = Streams(
                 self.metadata,
                 self.store,
-                self.member.server,
+                self.registered.server,
                 self.settings.streams,
                 peers=peers,
                 on_fenced=self.on_fenced,
                 on_unknown=self.on_unknown,
-                tenure=self.member.tenure,
+                tenure=self.registered.tenure,
             )
             self.closing.push_async_callback(self.stream_service.close)
         return self.stream_service
@@ -154,7 +154,7 @@ async def run_process(
         certificates = Certificates()
         endpoints: dict[str, str] = {}
         for role in roles:
-            endpoints |= role.bind(settings, lambda wanted, what: _open_one(wanted, what, certificates, closing))
+            endpoints |= role.bind(settings, lambda settings_, what: _open_one(settings_, what, certificates, closing))
         admin_listener = _open_one(_admin_listener(settings.admin), "admin", certificates, closing)
         endpoints.update([admin_listener.endpoint("admin")])
         metadata, store = await _stores(settings, admin_listener, stop, closing)
@@ -165,13 +165,13 @@ async def run_process(
         def on_unknown() -> None:
             stop.request("the outcome of a commit is unknown", Exit.FAILED, is_graceful=False)
 
-        member = await RegisteredServer.join(metadata.servers, settings.server, endpoints, on_fenced)
-        closing.push_async_callback(_leave, member)
+        registered = await RegisteredServer.join(metadata.servers, settings.server, endpoints, on_fenced)
+        closing.push_async_callback(_leave, registered)
         parts = Parts(
             plan=plan,
             metadata=metadata,
             store=store,
-            member=member,
+            registered=registered,
             closing=closing,
             on_fenced=on_fenced,
             on_unknown=on_unknown,
@@ -186,7 +186,7 @@ async def run_process(
         admin = AdminServer(
             admin_listener,
             metadata.log,
-            member,
+            registered,
             settings.admin,
             routes=routes,
             token=token,
@@ -205,7 +205,7 @@ async def _run(
 ) -> None:
     """Start what is built, serve, and drain what was started. Raises `TaskDied`, `Unavailable`."""
     async with Tasks() as tasks:
-        tasks.own("heartbeats", parts.member.run())
+        tasks.own("heartbeats", parts.registered.run())
         tasks.own("loop probe", _probe_loop())
         tasks.own("certificates", parts.certificates.run())
         await admin.start()
@@ -222,11 +222,11 @@ async def _run(
             await _drain(parts, admin, roles)
 
 
-def _open_one(wanted: ListenerSettings, what: str, certificates: Certificates, closing: AsyncExitStack) -> Listener:
-    listener = open_listener(wanted, what)
+def _open_one(settings: ListenerSettings, what: str, certificates: Certificates, closing: AsyncExitStack) -> Listener:
+    listener = open_listener(settings, what)
     closing.callback(listener.socket.close)
     if listener.tls is not None:
-        certificates.keep(wanted, what, listener.tls)
+        certificates.keep(settings, what, listener.tls)
     return listener
 
 
@@ -269,7 +269,7 @@ async def _drain(parts: Parts, admin: AdminServer, roles: Sequence[Role]) -> Non
     end = loop.time() + settings.server.drain_ms / 1000
     try:
         async with asyncio.timeout_at(end):
-            await _announce_drain(settings, parts.member)
+            await _announce_drain(settings, parts.registered)
             await admin.drain(0)
             left_ms = max(0, int((end - loop.time()) * 1000 * ROLE_DRAIN_SHARE))
             await asyncio.gather(*(role.drain(left_ms) for role in roles))
@@ -283,19 +283,19 @@ async def _drain(parts: Parts, admin: AdminServer, roles: Sequence[Role]) -> Non
         log.warning("draining failed; closing all connections", extra={"error": error})
 
 
-async def _announce_drain(settings: Settings, member: RegisteredServer) -> None:
+async def _announce_drain(settings: Settings, registered: RegisteredServer) -> None:
     try:
-        await member.drain()
+        await registered.drain()
     except (Fenced, Unavailable) as error:
         log.warning("cannot announce the drain to the other servers", extra={"error": error})
         return
-    if member.has_peers():
+    if registered.has_peers():
         await asyncio.sleep(settings.server.drain_notice_ms / 1000)
 
 
-async def _leave(member: RegisteredServer) -> None:
+async def _leave(registered: RegisteredServer) -> None:
     try:
         async with asyncio.timeout(5):
-            await member.leave()
+            await registered.leave()
     except (BearlakeError, TimeoutError) as error:
         log.warning("cannot deregister this server; its peers detect the missing heartbeats", extra={"error": error})

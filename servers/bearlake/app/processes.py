@@ -1,8 +1,8 @@
 """Processes that `bearlake up` starts: further Kafka servers on the same stores, and the tour.
 
 Each further server is an ordinary `bearlake serve kafka` with its own port, name and registration. It stops when its standard input
-ends, so it never outlives this process, however this process ends. If a server dies on its own, all of `bearlake up` stops with an
-exit code that says so, because the user asked for the whole set of servers.
+ends, so it never outlives this process, however this process ends. If a server dies on its own, all of `bearlake up` stops with a
+failure code, because the user asked for the whole set of servers.
 """
 
 import asyncio
@@ -112,7 +112,7 @@ def _options(settings: Settings, options: UpOptions, port: int, ready_file: Path
         "--name": f"{settings.server.name}-{index + 1}" if settings.server.name else "",
         "--config": str(options.config or ""),
     }
-    given = [word for name, value in arguments.items() if value for word in (name, value)]
+    given = [argument for name, value in arguments.items() if value for argument in (name, value)]
     return [*given, "--stop-with-parent"]
 
 

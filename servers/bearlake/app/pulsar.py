@@ -24,8 +24,8 @@ class PulsarRole(Role):
 
     @override
     def bind(self, settings: Settings, open_listener: OpenListener) -> Mapping[str, str]:
-        wanted = (settings.listeners.pulsar, *settings.listeners.pulsar_more)
-        self._listeners = [open_listener(listener, "pulsar") for listener in wanted]
+        listener_settings = (settings.listeners.pulsar, *settings.listeners.pulsar_more)
+        self._listeners = [open_listener(listener, "pulsar") for listener in listener_settings]
         self._http_listener = open_listener(settings.listeners.pulsar_http, "pulsar_http")
         endpoints = [listener.endpoint("pulsar") for listener in self._listeners]
         return dict([*endpoints, self._http_listener.endpoint("pulsar_http")])
@@ -33,7 +33,7 @@ class PulsarRole(Role):
     @override
     def build(self, parts: Parts) -> None:
         self._server = PulsarServer(
-            parts.streams(), parts.schemas(), parts.member, parts.settings.pulsar, self._listeners
+            parts.streams(), parts.schemas(), parts.registered, parts.settings.pulsar, self._listeners
         )
         self._http = PulsarHttpServer(self._server.context, parts.settings.pulsar_http, self._http_listener)
         parts.closing.push_async_callback(self._server.close)

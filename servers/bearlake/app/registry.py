@@ -25,7 +25,7 @@ class RegistryRole(Role):
 
     @override
     def build(self, parts: Parts) -> None:
-        cluster_id = parts.member.cluster_id
+        cluster_id = parts.registered.cluster_id
         self._server = RegistryServer(parts.schemas(), parts.settings.registry, self._listeners, cluster_id=cluster_id)
         parts.closing.push_async_callback(self._server.close)
 

@@ -25,7 +25,9 @@ class RestRole(Role):
 
     @override
     def build(self, parts: Parts) -> None:
-        self._server = RestServer(parts.streams(), parts.schemas(), parts.member, parts.settings.rest, self._listeners)
+        self._server = RestServer(
+            parts.streams(), parts.schemas(), parts.registered, parts.settings.rest, self._listeners
+        )
         parts.closing.push_async_callback(self._server.close)
 
     @override

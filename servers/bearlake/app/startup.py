@@ -1,6 +1,6 @@
-"""Starting while a store is not available yet: open the stores, check that they answer, and retry with growing pauses.
+"""Opens the stores at start: checks that they answer, and retries with growing pauses.
 
-Only conditions that may end by themselves are waited for (`Unavailable`: nothing listens, a name does not resolve yet, the database is
+The start waits only for conditions that may end by themselves (`Unavailable`: nothing listens, a name does not resolve yet, the database is
 still starting, the bucket does not exist yet), for `server.startup_wait_ms` in all. Wrong passwords, names and URLs fail at once.
 """
 
@@ -43,7 +43,7 @@ class Startup:
         self._randomness = randomness or random.Random()  # noqa: S311 (jitter)
         self._end_s = asyncio.get_running_loop().time() + wait_ms / 1000
         self.waiting_for = ""
-        """What did not answer last time; empty if nothing is waited for."""
+        """The store that did not answer last; empty if the start waits for nothing."""
 
     async def until_there(self, what: str, place: str, step: Callable[[], Awaitable[T]]) -> T:
         """Return the result of `step`, retried while it is `Unavailable`. `place` is shown beside `what`, without its password.
@@ -89,8 +89,8 @@ class Startup:
                 raise Stopped
             return working.result()
         finally:
-            for one in (working, stopped):
-                one.cancel()
+            for task in (working, stopped):
+                task.cancel()
             await asyncio.gather(working, stopped, return_exceptions=True)
 
 

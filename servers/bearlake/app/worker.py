@@ -79,7 +79,7 @@ def _options(settings: Settings, options: UpOptions) -> list[str]:
         "--name": f"{settings.server.name or 'up'}-compactor",
         "--config": str(options.config or ""),
     }
-    given = [word for name, value in arguments.items() if value for word in (name, value)]
+    given = [argument for name, value in arguments.items() if value for argument in (name, value)]
     return [*given, "--stop-with-parent"]
 
 

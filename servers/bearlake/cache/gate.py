@@ -23,12 +23,12 @@ class ByteGate:
     async def hold(self, size: int) -> AsyncIterator[None]:
         """Wait for room and hold `size` bytes for the block; a request larger than the bound passes alone."""
         if self._waiting or not self._fits(size):
-            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append((size, turn))
+            admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append((size, admitted))
             try:
-                await turn
+                await admitted
             except asyncio.CancelledError:
-                if not turn.cancelled():
+                if not admitted.cancelled():
                     self.held_bytes -= size
                 self._admit()
                 raise
@@ -45,10 +45,10 @@ class ByteGate:
 
     def _admit(self) -> None:
         while self._waiting:
-            size, turn = self._waiting[0]
-            if not turn.cancelled():  # a cancelled task may not have run yet: skip its turn
+            size, admitted = self._waiting[0]
+            if not admitted.cancelled():  # a cancelled task may not have run yet: skip its turn
                 if not self._fits(size):
                     return
                 self.held_bytes += size
-                turn.set_result(None)
+                admitted.set_result(None)
             self._waiting.popleft()

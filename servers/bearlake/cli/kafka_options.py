@@ -34,7 +34,7 @@ def client_option(command: F) -> F:
 
 
 def as_client_settings(texts: tuple[str, ...]) -> dict[str, str]:
-    """`KEY=VALUE` words as a dictionary. Raises `click.UsageError`."""
+    """Parse `KEY=VALUE` arguments into a dictionary. Raises `click.UsageError`."""
     pairs = [text.partition("=") for text in texts]
     for key, equals, _ in pairs:
         if not equals:
@@ -62,7 +62,7 @@ class Outage:
 
 
 class Progress:
-    """A line on standard error that counts, when that is a terminal and the records do not go there too."""
+    """A counter on standard error, shown only if that is a terminal and the records are not written to a terminal."""
 
     def __init__(self, verb: str, is_quiet: bool) -> None:
         self._verb = verb

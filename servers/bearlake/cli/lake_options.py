@@ -39,7 +39,7 @@ def lake_options(command: F) -> F:
 
 
 def chosen(given: Mapping[str, Any]) -> Any:  # app.lake.LakeOptions; the module is imported when it is needed
-    """The options as `app.lake` wants them. Raises `Invalid` when the extra is not installed."""
+    """The options in the form that `app.lake` takes. Raises `Invalid` if the extra is not installed."""
     lake = server_module("bearlake.app.lake", extra="sql")
     settings = {path: (given[key], option) for key, (option, path) in _SETTINGS.items() if given.get(key) is not None}
     return lake.LakeOptions(data_dir=given["data_dir"], config=given["config"], options=settings)

@@ -5,8 +5,8 @@ r"""Records as text: kcat's format words, and JSON lines.
     %v or %s value      %V or %S value's length in bytes (-1: null)
     %% percent          \n \t \r \0 \\ as usual
 
-Keys and values are written as the bytes that they are. As JSON they are text, or base64 under `key_base64` and `value_base64`
-where they are not UTF-8; null stays null.
+Keys and values are written as raw bytes. In JSON, they are text; bytes that are not UTF-8 are base64 under `key_base64` and
+`value_base64`. Null remains null.
 """
 
 import base64
@@ -92,7 +92,7 @@ def from_json(line: bytes, stream: str) -> Record:
             headers=[(header["name"], _bytes_of(header, "value")) for header in document.get("headers", ())],
         )
     except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise Invalid(f"not the JSON of a record: {error!r}") from error
+        raise Invalid(f"not a record in JSON: {error!r}") from error
 
 
 def _pieces(text: str) -> Iterator[bytes | Formatter]:
@@ -101,7 +101,7 @@ def _pieces(text: str) -> Iterator[bytes | Formatter]:
         if character == "%":
             word = next(characters, "")
             if word not in _WORDS:
-                raise Invalid(f"--format: %{word} is unknown; known are {' '.join('%' + known for known in _WORDS)}")
+                raise Invalid(f"--format: %{word} is unknown; known: {' '.join('%' + known for known in _WORDS)}")
             yield _WORDS[word]
         elif character == "\\":
             letter = next(characters, "\\")

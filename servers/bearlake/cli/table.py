@@ -71,7 +71,9 @@ def _print_head(found: Mapping[str, Any]) -> None:
 
 
 def _print_snapshots(snapshots: Sequence[Mapping[str, Any]]) -> None:
-    rows = [{**one, "time": _clock(one["timestamp_ms"], "%Y-%m-%d %H:%M:%S")} for one in reversed(snapshots)]
+    rows = [
+        {**snapshot, "time": _clock(snapshot["timestamp_ms"], "%Y-%m-%d %H:%M:%S")} for snapshot in reversed(snapshots)
+    ]
     columns = {
         "time": "SNAPSHOT (UTC)",
         "operation": "OPERATION",
@@ -86,21 +88,24 @@ def _print_snapshots(snapshots: Sequence[Mapping[str, Any]]) -> None:
 def _print_timeline(snapshots: Sequence[Mapping[str, Any]]) -> None:
     """One line per minute: rows that became visible as a bar, commits, files added and merged away."""
     minutes: dict[int, list[Mapping[str, Any]]] = {}
-    for one in snapshots:
-        minutes.setdefault(one["timestamp_ms"] // 60_000, []).append(one)
-    appended = {minute: _rows(ones) for minute, ones in minutes.items()}
+    for snapshot in snapshots:
+        minutes.setdefault(snapshot["timestamp_ms"] // 60_000, []).append(snapshot)
+    appended = {minute: _rows(committed) for minute, committed in minutes.items()}
     most = max(appended.values(), default=0) or 1
     click.echo(click.style("\nMINUTE (UTC)  COMMITS  FILES +  FILES -        ROWS +", bold=True))
-    for minute, ones in sorted(minutes.items()):
+    for minute, committed in sorted(minutes.items()):
         bar = "█" * round(BAR_WIDTH * appended[minute] / most)
-        added, deleted = sum(one["added_files"] for one in ones), sum(one["deleted_files"] for one in ones)
-        head = f"{_clock(minute * 60_000, '%m-%d %H:%M'):<12}  {len(ones):7,}  {added:7,}  {deleted:7,}"
+        added, deleted = (
+            sum(snapshot["added_files"] for snapshot in committed),
+            sum(snapshot["deleted_files"] for snapshot in committed),
+        )
+        head = f"{_clock(minute * 60_000, '%m-%d %H:%M'):<12}  {len(committed):7,}  {added:7,}  {deleted:7,}"
         click.echo(f"{head}  {appended[minute]:12,}  {bar}".rstrip())
 
 
 def _rows(snapshots: Sequence[Mapping[str, Any]]) -> int:
     """Rows that the snapshots brought; a merge brings none that was not there."""
-    return sum(one["added_rows"] for one in snapshots if one["operation"] == "append")
+    return sum(snapshot["added_rows"] for snapshot in snapshots if snapshot["operation"] == "append")
 
 
 def _clock(milliseconds: int, form: str) -> str:

@@ -128,13 +128,13 @@ class AsyncConsumer:
             Refused: another member may own the partitions now, so the same records may be delivered again.
             Unavailable, TimedOut: the server stopped or did not answer; commit again.
         """
-        wanted = dict(self._positions if offsets is None else offsets)
-        if not wanted:
+        positions = dict(self._positions if offsets is None else offsets)
+        if not positions:
             return
         call = self._call
         if call is None or self._is_leaving:
             raise Unavailable("UNAVAILABLE", "currently not a member of the group", is_retriable=True)
-        tag = await self._send_commit(wanted)
+        tag = await self._send_commit(positions)
         until = asyncio.get_running_loop().time() + self._settings.call_timeout_s
         while self._call is call:
             news = await self._next(until)
@@ -143,7 +143,7 @@ class AsyncConsumer:
             if news.WhichOneof("news") == "committed" and news.committed.tag == tag:
                 if news.committed.HasField("error"):
                     raise failure_of_status(news.committed.error)
-                self._committed.update(wanted)
+                self._committed.update(positions)
                 return
             await self._hear(news)
         raise Unavailable(
@@ -185,14 +185,14 @@ class AsyncConsumer:
     # -- iteration, also used by the blocking client -------------------------------------------------------------------
 
     async def more(self, timeout_s: float | None) -> None:
-        """Wait until records are available or `timeout_s` is over."""
+        """Wait until records are available or `timeout_s` has passed."""
         loop = asyncio.get_running_loop()
         until = None if timeout_s is None else loop.time() + timeout_s
         if self._options.auto_commit and loop.time() >= self._commit_at and self._call is not None:
             self._commit_at = loop.time() + self._settings.auto_commit_ms / 1000
-            if wanted := self._uncommitted():
-                await self._send_commit(wanted)
-                self._committed.update(wanted)
+            if positions := self._uncommitted():
+                await self._send_commit(positions)
+                self._committed.update(positions)
         while not self._pending:
             if self._owed.messages and self._call is not None:
                 await self._tell(pb.ConsumeRequest(credit=self._owed))
@@ -316,8 +316,8 @@ class AsyncConsumer:
             with contextlib.suppress(grpc.aio.AioRpcError):
                 await tell(call, message)
 
-    async def _send_commit(self, wanted: Mapping[Place, int]) -> int:
-        message = self._commit(wanted)
+    async def _send_commit(self, positions: Mapping[Place, int]) -> int:
+        message = self._commit(positions)
         await self._tell(pb.ConsumeRequest(commit=message))
         return message.tag
 
@@ -326,14 +326,16 @@ class AsyncConsumer:
             item.tag = self._tags[item.stream, item.partition] = self._next_tag()
         await self._tell(pb.ConsumeRequest(seek=positions))
 
-    def _commit(self, wanted: Mapping[Place, int]) -> pb.Commit:
-        offsets = [pb.GroupOffset(stream=stream, partition=index, offset=at) for (stream, index), at in wanted.items()]
+    def _commit(self, positions: Mapping[Place, int]) -> pb.Commit:
+        offsets = [
+            pb.GroupOffset(stream=stream, partition=index, offset=at) for (stream, index), at in positions.items()
+        ]
         return pb.Commit(tag=self._next_tag(), offsets=offsets)
 
     def _last_commit(self) -> pb.Commit | None:
         """Return the commit to send before partitions are revoked, if any."""
-        wanted = self._uncommitted() if self._options.auto_commit else {}
-        return self._commit(wanted) if wanted else None
+        positions = self._uncommitted() if self._options.auto_commit else {}
+        return self._commit(positions) if positions else None
 
     def _next_tag(self) -> int:
         self._tag += 1

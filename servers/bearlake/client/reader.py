@@ -55,7 +55,7 @@ async def answers(
     """Yield answers from `positions` on; stop when all `ends` are reached (None: never).
 
     Raises:
-        CallFailed: a partition is not, or no longer, readable, or no server was reached in time.
+        CallFailed: a partition cannot be read (any more), or no server was reached in time.
     """
     settings = connections.settings
     places = {(item.stream, item.partition): item for item in positions}
@@ -97,6 +97,6 @@ def _note(answer: pb.FetchResponse, places: dict[Place, pb.Position], ends: Ends
 
 
 async def tell(call: Any, message: Message | None) -> None:  # grpc's calls are not typed by message
-    """Send a message, or None to close our side. If the call is over, the next read reports why."""
+    """Send a message, or None to close our side. If the call has ended, the next read reports why."""
     with contextlib.suppress(asyncio.InvalidStateError):
         await (call.done_writing() if message is None else call.write(message))

@@ -1,11 +1,11 @@
-"""The tasks that a worker holds, and those that it must give back: no other worker can claim them while it lives.
+"""The tasks that a worker holds, and those that it must release: no other worker can claim them while this worker lives.
 
 The worker keeps giving a task back until the store has answered. A claim without an answer may have taken tasks unknown to the worker.
 The claim's outcome is final as soon as the process's next write begins (I12): the worker therefore makes one write, then looks up all
 tasks, and gives back the unknown ones.
 
-A claim is held until the store has answered its last step (`done`), so that a look-up cannot mistake a task that is being ended for
-an unknown task.
+A claim is held until the store has answered its last step (`done`). Otherwise a look-up could mistake a task that is ending for an unknown
+task.
 """
 
 from collections.abc import Iterable

@@ -1,12 +1,12 @@
 """The commit protocol of a task: prepare → table commit → swap; each step may be repeated (DESIGN.md, section 5).
 
 `Committer.recover` looks for commits of earlier epochs; `commit` runs the three steps for tasks of one stream together, with one table
-commit for all of them. The marks show which epoch's commit the table has; that epoch's objects are swapped in, even if it is an earlier
-epoch of the task. The data files of all other epochs can never be used: exactly those keys are deleted.
+commit for all of them. The table's applied tasks show which epoch's commit the table has. That epoch's objects are swapped in, even if
+it is an earlier epoch of the task. The data files of all other epochs can never be used: exactly those keys are deleted.
 
-A task's mark goes into the table even if the task adds no file, because the mark tells the next epoch whose files the table has.
+The table records a task even if the task adds no file, because the record tells the next epoch whose files the table has.
 
-How a late commit of a fenced epoch is excluded (decision 79): each attempt of a table commit loads the table, asks the metadata store
+A late commit of a fenced epoch cannot succeed (decision 79). Each attempt of a table commit loads the table, asks the metadata store
 whether its claim is still the newest, and replaces exactly the version that it has loaded. Every commit that an earlier epoch can still
 send therefore replaces a version older than the current claim. Such a commit fails once the current epoch has replaced the table's
 version: by its own commit, or by a `fence` before a merge is dropped.
@@ -34,7 +34,7 @@ from bearlake.objects import ObjectStore
 from bearlake.streams import configs as stream_configs
 from bearlake.table import Tables
 from bearlake.table import naming as table_naming
-from bearlake.table.model import TableChange, TableCommit, TableState, TaskMark
+from bearlake.table.model import AppliedTask, TableChange, TableCommit, TableState
 from bearlake.telemetry import metrics
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ T = TypeVar("T")
 TABLE_COUNT_MAX = 1_000
 """Number of tables whose last state is cached."""
 MARKS_KEPT_MAX = 32
-"""Number of marks in a table above which marks of closed tasks are dropped."""
+"""Number of applied tasks in a table above which closed tasks are forgotten."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,8 +73,8 @@ class Work:
     def objects(self) -> list[SwapObject]:
         """Return the winning epoch's objects for the index."""
         items = self.winning().items
-        kept = [one for item in items for one in item.kept] if self.kept is None else self.kept
-        return [*(one.swap for item in items for one in item.files), *kept]
+        kept = [swap for item in items for swap in item.kept] if self.kept is None else self.kept
+        return [*(file.swap for item in items for file in item.files), *kept]
 
 
 class Committer:
@@ -154,12 +154,12 @@ class Committer:
     async def _take_over(self, work: Work) -> None:
         """Ensure that the winner's objects exist and belong to the task. Rewrites lost kept objects."""
         items = work.winning().items
-        files = [one.swap.object.key for item in items for one in item.files]
+        files = [file.swap.object.key for item in items for file in item.files]
         await self._ask(lambda: self._metadata.tasks.prepare(work.claim, None, files))
         for key in files:
             await self._ask(partial(self._store.size, key))
         work.kept = []
-        for kept in [one for item in items for one in item.kept]:
+        for kept in [swap for item in items for swap in item.kept]:
             found = kept if await self._is_there(work, kept.object.key) else await self._written_anew(work, kept)
             work.kept = [*work.kept, *([] if found is None else [found])]
 
@@ -197,7 +197,7 @@ class Committer:
     async def _each(
         self, works: Iterable[Work], step: Callable[[Work], Awaitable[None]], errors: dict[int, BearlakeError]
     ) -> None:
-        async def one(work: Work) -> None:
+        async def run_step(work: Work) -> None:
             try:
                 async with self._calls:
                     await step(work)
@@ -206,7 +206,7 @@ class Committer:
 
         async with asyncio.TaskGroup() as group:
             for work in works:
-                group.create_task(one(work))
+                group.create_task(run_step(work))
 
     async def _prepare(self, work: Work) -> None:
         check_cover(work)
@@ -284,11 +284,11 @@ class Committer:
             return True
         if not any(work.task.results for work in works):
             return False
-        # An earlier epoch may still write to the table: only a mark excludes it.
+        # An earlier epoch may still write to the table: only a record of the task excludes it.
         return await self._ask(lambda: self._tables.state(stream)) is not None
 
     async def _closed(self, stream: Stream) -> set[int]:
-        """Return tasks whose marks can be dropped. A task with a mark in a known state that is no longer queued is closed permanently."""
+        """Return tasks that the table can forget. An applied task of a known state that is no longer queued is closed permanently."""
         state = self._states.get(stream.number)
         if state is None or len(state.applied) <= MARKS_KEPT_MAX:
             return set()
@@ -351,7 +351,7 @@ def keys_of(results: Iterable[TaskResult]) -> set[str]:
         swap.object.key
         for result in results
         for item in result.items
-        for swap in [*(one.swap for one in item.files), *item.kept]
+        for swap in [*(file.swap for file in item.files), *item.kept]
     }
 
 
@@ -361,7 +361,7 @@ def check_cover(work: Work) -> None:
     written = _runs(
         piece
         for item in work.result.items
-        for swap in [*(one.swap for one in item.files), *item.kept]
+        for swap in [*(file.swap for file in item.files), *item.kept]
         for piece in swap.slices
     )
     if read != written:
@@ -390,7 +390,7 @@ def _change(work: Work) -> TableChange:
     """Build the task's part of a table commit."""
     ranges = {partition_index(partition): (start, end) for partition, start, end in work.task.ranges}
     return TableChange(
-        mark=TaskMark(task_id=work.task.id, epoch=work.claim.epoch, ranges=ranges),
-        add=[one.file for item in work.result.items for one in item.files],
+        task=AppliedTask(task_id=work.task.id, epoch=work.claim.epoch, ranges=ranges),
+        add=[written.file for item in work.result.items for written in item.files],
         remove=list(work.task.inputs) if work.task.kind is TaskKind.MERGE else (),
     )

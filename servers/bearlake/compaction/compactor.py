@@ -2,7 +2,7 @@
 
 Slices arrive in order of (partition, offset). Their batches are checked against their CRCs, decompressed, decoded into columns, and
 written in row groups that end at batch boundaries. The caller stores the output, file by file and object by object. Batches that rows
-cannot represent exactly go to `compaction/kept.py`. Every offset of the slices ends up in a segment or a kept slice.
+cannot represent exactly go to `compaction/kept_batches.py`. Every offset of the slices ends up in a segment or a kept slice.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from bearlake import kernel
-from bearlake.compaction.kept import KeepReason, Kept
+from bearlake.compaction.kept_batches import KeepReason, KeptBatches
 from bearlake.compaction.model import ItemResult, WrittenFile
 from bearlake.compaction.output import Output, Upload
 from bearlake.compaction.segments import BatchSpan, Segments, check_cover
@@ -66,7 +66,7 @@ class Compactor:
     """Converts the slices of one item into files and objects. Not thread-safe."""
 
     def __init__(
-        self, output: Output, kept: Kept, *, row_group_bytes: int, file_bytes_max: int, batch_bytes_max: int
+        self, output: Output, kept: KeptBatches, *, row_group_bytes: int, file_bytes_max: int, batch_bytes_max: int
     ) -> None:
         self._output = output
         self._kept = kept

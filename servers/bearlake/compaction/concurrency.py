@@ -12,7 +12,7 @@ async def run_all(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """Return the results in order. If one fails, cancel and await the others, and raise its error unwrapped."""
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one) for one in work]
+            tasks = [group.create_task(coroutine) for coroutine in work]
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
     return [task.result() for task in tasks]

@@ -30,9 +30,9 @@ async def written_anew(
     parts: list[Part] = []
     for piece in lost.slices:
         found = [
-            one
+            batch
             for located in await log.slices([OffsetRange(piece.partition, piece.base_offset, piece.end_offset)])
-            for one in await _batches(located, piece, store)
+            for batch in await _batches(located, piece, store)
         ]
         if found:
             start, length = found[0][0], sum(len(batch) for _, batch in found)

@@ -71,8 +71,8 @@ async def merge(item: WorkItem, store: ObjectStore, workbench: Workbench) -> Ite
     ]
     parts = [part for at, group in enumerate(groups) for part in await _parts_of(at, group, store, workbench)]
     merger = _Merger(item, Output(item.output_prefix, workbench.random_bits))
-    for one in _passes(groups, parts, workbench.limits.merge_bytes):
-        pieces = await _read_pass(one, store, workbench)
+    for pass_ in _passes(groups, parts, workbench.limits.merge_bytes):
+        pieces = await _read_pass(pass_, store, workbench)
         await put_all(merger.feed(pieces), store, workbench)
         del pieces
     await put_all(merger.finish(), store, workbench)
@@ -104,18 +104,18 @@ def _passes(groups: Sequence[_Group], parts: Sequence[_Part], bytes_max: int) ->
         size += part.size
     for low, high in pairwise([*cuts, None]):
         assert low is not None
-        members = {part.group for part in parts if part.last >= low and (high is None or part.first < high)}
-        yield _Pass(low, high, [groups[at] for at in sorted(members)])
+        places = {part.group for part in parts if part.last >= low and (high is None or part.first < high)}
+        yield _Pass(low, high, [groups[at] for at in sorted(places)])
 
 
-async def _read_pass(one: _Pass, store: ObjectStore, workbench: Workbench) -> list[tuple[Key, Rows]]:
+async def _read_pass(pass_: _Pass, store: ObjectStore, workbench: Workbench) -> list[tuple[Key, Rows]]:
     """Read the rows of the pass, in pieces; reads a few row groups at a time."""
     pieces: list[tuple[Key, Rows]] = []
-    for start in range(0, len(one.groups), workbench.limits.read_concurrent_count):
-        groups = one.groups[start : start + workbench.limits.read_concurrent_count]
+    for start in range(0, len(pass_.groups), workbench.limits.read_concurrent_count):
+        groups = pass_.groups[start : start + workbench.limits.read_concurrent_count]
         files = await run_all([_load(group, [group.range], store) for group in groups])
         for group, file in zip(groups, files, strict=True):
-            pieces += await workbench.compute(partial(_cut, file, group, one.low, one.high))
+            pieces += await workbench.compute(partial(_cut, file, group, pass_.low, pass_.high))
     return pieces
 
 

@@ -43,7 +43,7 @@ def choose(files: Collection[SmallFile], settings: MergeSettings) -> list[SmallF
     for tier in sorted(tiers, reverse=True):
         found = tiers[tier]
         if len(found) >= settings.fan_in or sum(file.size for file in found) >= settings.file_bytes:
-            lower = [file for other, members in tiers.items() if other <= tier for file in members]
+            lower = [file for other, same in tiers.items() if other <= tier for file in same]
             inputs = _take(sorted(lower, key=lambda file: (file.position, file.key)), settings)
             if len(inputs) > 1:
                 return inputs

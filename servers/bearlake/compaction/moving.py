@@ -21,7 +21,7 @@ class Moving:
         self._placed: list[Slice] = []
 
     def add_group(self, keys: Keys, position: int) -> None:
-        """Note written rows with these keys; the first row has index `position` in the file.
+        """Record written rows with these keys; the first row has index `position` in the file.
 
         Raises:
             Corrupt: a segment has no row.

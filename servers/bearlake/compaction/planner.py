@@ -158,8 +158,8 @@ class Planner:
         while not self._backlog.is_partial:
             page = await self._metadata.tasks.uncompacted(after=after, limit=self._settings.page_count)
             now_s = asyncio.get_running_loop().time()
-            for told in page:
-                self._backlog.load(told, now_s)
+            for pending in page:
+                self._backlog.load(pending, now_s)
             if len(page) < self._settings.page_count:
                 break
             after = page[-1].partition
@@ -276,9 +276,9 @@ class Planner:
     async def _look_again(self, partition: PartitionKey) -> None:
         """Forget a partition's state and read it from the store."""
         self._backlog.forget(partition)
-        for told in await self._metadata.tasks.uncompacted(after=PartitionKey(partition - 1), limit=1):
-            if told.partition == partition:
-                self._backlog.load(told, asyncio.get_running_loop().time())
+        for pending in await self._metadata.tasks.uncompacted(after=PartitionKey(partition - 1), limit=1):
+            if pending.partition == partition:
+                self._backlog.load(pending, asyncio.get_running_loop().time())
 
     # -- offers --------------------------------------------------------------------------------------------------
 
@@ -292,10 +292,10 @@ class Planner:
             if count_max > 0:
                 async with self._isolation.of(f"stream {number}"):
                     queues.append(await self._offers_of(number, count_max, now_s))
-        turns = [
-            queue[turn] for turn in range(self._settings.stream_task_count_max) for queue in queues if turn < len(queue)
+        offers = [
+            queue[rank] for rank in range(self._settings.stream_task_count_max) for queue in queues if rank < len(queue)
         ]
-        await self._offer(turns[: max(0, room)], lease)
+        await self._offer(offers[: max(0, room)], lease)
         return next_s
 
     async def _merge_offers(self) -> list[TaskOffer]:

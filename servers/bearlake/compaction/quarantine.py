@@ -55,7 +55,7 @@ async def move_to_quarantine(
         await _copy(group, stream, claim, store, next_key()) for group in _groups(shared, settings.quarantine_bytes_max)
     ]
     if objects:
-        await metadata.tasks.prepare(claim, None, [one.object.key for one in objects])
+        await metadata.tasks.prepare(claim, None, [swap.object.key for swap in objects])
         await metadata.log.swap(Swap(claim=claim, objects=objects, is_final=False))
     return sum(found.slice.length for found in shared)
 

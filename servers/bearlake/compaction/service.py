@@ -104,7 +104,7 @@ class Compactor:
             group.create_task(self.planner.run(), name="plan compaction")
             group.create_task(self.worker.run(), name="work on tasks")
             for name, job, pause_ms in jobs:
-                turns = run_with_lease(
+                leased_job = run_with_lease(
                     name.replace(" ", "-"),
                     self._metadata.leases,
                     self._server,
@@ -112,7 +112,7 @@ class Compactor:
                     pause_ms=pause_ms,
                     retry_pause_ms=sweep.retry_pause_ms,
                 )
-                group.create_task(turns, name=name)
+                group.create_task(leased_job, name=name)
 
     async def drain(self) -> None:
         """Claim no more tasks; return once all claimed tasks are done or given back."""
@@ -136,11 +136,11 @@ class Compactor:
     async def measure(self) -> None:
         """Measure the backlogs, and the offsets of the streams with the largest backlogs. Raises `Unavailable`."""
         backlogs = await self._metadata.tasks.backlog()
-        metrics.COMPACTION_BACKLOG_BYTES.set(sum(one.size_bytes for one in backlogs))
-        metrics.COMPACTION_BACKLOG_RECORDS.set(sum(one.record_count for one in backlogs))
-        metrics.COMPACTION_BACKLOG_SECONDS.set(max((one.age_ms for one in backlogs), default=0) / 1000)
-        largest = sorted(backlogs, key=lambda one: -one.size_bytes)[:MEASURED_STREAM_COUNT_MAX]
-        sizes = {one.stream_number: one for one in largest}
+        metrics.COMPACTION_BACKLOG_BYTES.set(sum(backlog.size_bytes for backlog in backlogs))
+        metrics.COMPACTION_BACKLOG_RECORDS.set(sum(backlog.record_count for backlog in backlogs))
+        metrics.COMPACTION_BACKLOG_SECONDS.set(max((backlog.age_ms for backlog in backlogs), default=0) / 1000)
+        largest = sorted(backlogs, key=lambda backlog: -backlog.size_bytes)[:MEASURED_STREAM_COUNT_MAX]
+        sizes = {backlog.stream_number: backlog for backlog in largest}
         numbers = {*sizes, *self.worker.reports.recent()}
         for stream in await self._metadata.streams.by_numbers(sorted(numbers)[:MEASURED_STREAM_COUNT_MAX]):
             if not stream.is_deleted:

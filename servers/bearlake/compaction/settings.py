@@ -181,5 +181,5 @@ class CompactionSettings:
         """Which tasks a worker takes, and in which order."""
         return TaskChoice(
             streams=self.streams,
-            head_starts=[(one.streams, one.priority * self.priority_step_ms) for one in self.priorities],
+            head_starts=[(priority.streams, priority.priority * self.priority_step_ms) for priority in self.priorities],
         )

@@ -1,4 +1,4 @@
-"""Places of rounds that may commit at once. A round whose last commits are slow frees its place early, so that others go on (I11)."""
+"""Limits how many rounds commit at once. A round whose last commits are slow frees its place early, so that other rounds continue (I11)."""
 
 import asyncio
 from collections.abc import Collection
@@ -7,7 +7,7 @@ from bearlake.compaction.settings import WorkerSettings
 
 
 class Slots:
-    """`commits_under_way_max` places. Up to `slow_commits_max` commits that take longer than `commit_slow_ms` occupy no place."""
+    """Has `commits_under_way_max` places. Up to `slow_commits_max` commits that take longer than `commit_slow_ms` occupy no place."""
 
     def __init__(self, settings: WorkerSettings) -> None:
         self._places = asyncio.Semaphore(settings.commits_under_way_max)

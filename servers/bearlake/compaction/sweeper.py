@@ -101,12 +101,12 @@ class Sweeper:
         if live is not None:
             return sorted(set(keys) - live)
         # Someone dropped the table of a stream that should have a table: keep the files for a restored table.
-        return sorted(keys) if not _is_wanted(stream) and await self._is_absent(stream) else []
+        return sorted(keys) if not _needs_table(stream) and await self._is_absent(stream) else []
 
     async def _is_absent(self, stream: Stream) -> bool:
         """Return whether the stream has no table, not even a renamed one. If the catalog cannot tell: whether it should have none."""
         is_absent = await self._tables.is_absent(stream)
-        return not _is_wanted(stream) if is_absent is None else is_absent
+        return not _needs_table(stream) if is_absent is None else is_absent
 
     async def _delete(self, keys: Collection[str], kind: str) -> None:
         if keys:
@@ -172,12 +172,12 @@ class Sweeper:
     ) -> list[str]:
         """Return the keys that `look` finds dead for every stream whose table folder may have them (two ids may share a prefix)."""
         known, kept = set[str](), set[str]()
-        async for stream, some in self._by_stream(keys):
+        async for stream, candidates in self._by_stream(keys):
             dead: Collection[str] = ()
             async with self._orphan_table_isolation.of(stream.name):
-                dead = await look(stream, some)
-            known.update(some)
-            kept.update(set(some).difference(dead))
+                dead = await look(stream, candidates)
+            known.update(candidates)
+            kept.update(set(candidates).difference(dead))
         return sorted(known - kept)
 
     async def _of_dropped(self, stream: Stream, keys: Collection[str]) -> Collection[str]:
@@ -185,7 +185,7 @@ class Sweeper:
 
         First versions stay if the catalog cannot exclude a late creation: it would list a table without metadata, and block its name.
         """
-        if not stream.is_deleted or _is_wanted(stream):
+        if not stream.is_deleted or _needs_table(stream):
             return ()
         is_absent = await self._tables.is_absent(stream)
         if is_absent is None:
@@ -199,8 +199,8 @@ class Sweeper:
             by_id.setdefault(key.split("/")[2][-8:], []).append(key)
         if by_id:
             async for stream in all_streams(self._metadata.streams, self._settings.page_count):
-                if some := by_id.get(stream.id.hex[:8]):
-                    yield stream, some
+                if candidates := by_id.get(stream.id.hex[:8]):
+                    yield stream, candidates
 
     async def _never_listed(self, stream: Stream, forbidden: Collection[str]) -> list[str]:
         """Return the forbidden data files that no table of the stream names or will name.
@@ -227,7 +227,7 @@ class Sweeper:
             log.info("orphans deleted", extra={"count": len(keys)})
 
 
-def _is_wanted(stream: Stream) -> bool:
+def _needs_table(stream: Stream) -> bool:
     """Return whether the stream should have a table, by its configs."""
     rules = stream_configs.table_rules(stream.name, stream.configs)
     return rules.is_enabled and not (stream.is_deleted and rules.is_dropped_on_delete)

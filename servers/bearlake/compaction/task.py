@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from bearlake.compaction.compactor import Compactor, Loaded
 from bearlake.compaction.concurrency import run_all, run_both
-from bearlake.compaction.kept import Kept
+from bearlake.compaction.kept_batches import KeptBatches
 from bearlake.compaction.merge import merge
 from bearlake.compaction.model import ItemResult, WorkItem
 from bearlake.compaction.output import Output, put_all
@@ -41,7 +41,7 @@ async def _compact(item: WorkItem, store: ObjectStore, workbench: Workbench) -> 
     keys = KeySource(workbench.clock, workbench.random_bits, item.kept_prefix)
     compactor = Compactor(
         Output(item.output_prefix, workbench.random_bits),
-        Kept(item.stream_id.bytes, keys, limits.kept_bytes),
+        KeptBatches(item.stream_id.bytes, keys, limits.kept_bytes),
         row_group_bytes=item.row_group_bytes,
         file_bytes_max=item.file_bytes_max,
         batch_bytes_max=limits.batch_bytes_max,
@@ -73,19 +73,19 @@ async def read_window(window: Sequence[LocatedSlice], store: ObjectStore, concur
     slots = asyncio.Semaphore(concurrent_count)
     loaded: list[Loaded | None] = [None] * len(window)
 
-    async def read_object(key: str, members: Sequence[int]) -> None:
-        pieces = [window[at].slice for at in members]
+    async def read_object(key: str, positions: Sequence[int]) -> None:
+        pieces = [window[at].slice for at in positions]
         ranges = [ByteRange(piece.position, piece.position + piece.length) for piece in pieces]
         async with slots:
             try:
                 views = await store.read(key, ranges)
             except OutOfRange as error:
                 raise Corrupt(f"object {key} ends before slices that the index locates in it") from error
-        for at, view in zip(members, views, strict=True):
+        for at, view in zip(positions, views, strict=True):
             loaded[at] = Loaded(window[at], view)
 
-    members_of: dict[str, list[int]] = {}
+    positions_of: dict[str, list[int]] = {}
     for at, located in enumerate(window):
-        members_of.setdefault(located.object_key, []).append(at)
-    await run_all([read_object(key, members) for key, members in members_of.items()])
+        positions_of.setdefault(located.object_key, []).append(at)
+    await run_all([read_object(key, positions) for key, positions in positions_of.items()])
     return [entry for entry in loaded if entry is not None]

@@ -23,10 +23,10 @@ from bearlake.telemetry import metrics
 from bearlake.telemetry.isolation import Isolation
 
 log = logging.getLogger(__name__)
-LOOK_COUNT = 3
-"""Rounds without work for a deleted stream's table, after which it is checked only in turn."""
-TURN_COUNT = 20
-"""Deleted streams checked in turn per round: a catalog may execute a late commit or table creation at any time."""
+QUIET_ROUND_COUNT = 3
+"""Rounds without work after which a deleted stream's table is no longer checked in every round."""
+DELETED_PER_ROUND_COUNT = 20
+"""Such tables checked per round, in order of stream number: a catalog may execute a late commit or table creation at any time."""
 
 
 class TableUpkeep:
@@ -42,17 +42,17 @@ class TableUpkeep:
         self._table_settings = table_settings
         self._clock = clock
         self._quiet_counts: dict[int, int] = {}
-        self._looked_at = self._turns_left = 0
+        self._last_checked = self._checks_left = 0
         self._isolation = Isolation(log, "tables", metadata.log.head)
 
     async def run_once(self) -> None:
         """Run one round. Raises `Unavailable` of the metadata store; a table that cannot be read or written stops only its stream (I11)."""
-        self._turns_left = TURN_COUNT
+        self._checks_left = DELETED_PER_ROUND_COUNT
         async for stream in all_streams(self._metadata.streams, self._settings.page_count):
             async with self._isolation.of(stream.name):
                 await self._keep_up(stream)
-        if self._turns_left:
-            self._looked_at = 0
+        if self._checks_left:
+            self._last_checked = 0
         self._isolation.end_round()
 
     async def _keep_up(self, stream: Stream) -> None:
@@ -82,7 +82,7 @@ class TableUpkeep:
     async def _keep_up_deleted(self, stream: Stream, *, is_dropped: bool) -> None:
         """Drop or maintain a deleted stream's table. Runs more than once, because requests of a slow worker may execute late."""
         quiet_count = self._quiet_counts.get(stream.number, 0)
-        if quiet_count >= LOOK_COUNT and not self._has_lease(stream.number):
+        if quiet_count >= QUIET_ROUND_COUNT and not self._is_next(stream.number):
             return
         is_quiet = await self._drop(stream) if is_dropped else await self._expire(stream) == 0
         self._quiet_counts[stream.number] = quiet_count + 1 if is_quiet else 0
@@ -90,15 +90,15 @@ class TableUpkeep:
     async def _drop(self, stream: Stream) -> bool:
         """Drop a stream's table; return whether it was already gone."""
         is_gone = await self._tables.state(stream) is None
-        await self._tables.drop(stream)  # even then: excludes late creations
+        await self._tables.drop(stream)  # also if it is gone: excludes late creations
         return is_gone
 
-    def _has_lease(self, number: int) -> bool:
-        """Return whether it is this deleted stream's turn; streams come in order of number."""
-        if number <= self._looked_at or self._turns_left == 0:
+    def _is_next(self, number: int) -> bool:
+        """Return whether this round checks the deleted stream; rounds continue in order of stream number."""
+        if number <= self._last_checked or self._checks_left == 0:
             return False
-        self._looked_at = number
-        self._turns_left -= 1
+        self._last_checked = number
+        self._checks_left -= 1
         return True
 
 

@@ -243,18 +243,18 @@ class Worker:
     async def _read_inputs(self, work: Work) -> None:
         """Read the index's segments in the files to merge."""
         task = work.task
-        wanted = set(task.inputs)
+        missing_keys = set(task.inputs)
         slices: list[LocatedSlice] = []
         inputs: list[ObjectRef] = []
         after = 0
-        while wanted:
+        while missing_keys:
             page = await self._metadata.objects.data_files(work.stream.number, after=after)
             if not page:
-                raise _Outdated(f"merge {task.id}: {len(wanted)} of its files are no longer in the index")
+                raise _Outdated(f"merge {task.id}: {len(missing_keys)} of its files are no longer in the index")
             for entry in page:
                 after = max(after, entry.position)
-                if entry.object.key in wanted:
-                    wanted.remove(entry.object.key)
+                if entry.object.key in missing_keys:
+                    missing_keys.remove(entry.object.key)
                     inputs.append(entry.object)
                     slices += [LocatedSlice(piece, *entry.object) for piece in entry.segments]
         slices.sort()

@@ -5,7 +5,7 @@ The number of slices is bounded: when compaction lags, the oldest slices are evi
 readers find earlier offsets in history (`index/segments.py`, else the store).
 
 Guarantees: the slices of a partition are dense (I2: each starts where the previous one ended). A new slice that does not start at the known
-end shows that this server missed an entry: the index forgets the partition and reports the gap, and the next reader asks the store.
+end shows that this server missed an entry. The index then forgets the partition and reports the gap; the next reader asks the store.
 The index says *where* an offset is, never *whether* it exists: only the store decides out of range and the earliest offset.
 """
 
@@ -69,7 +69,7 @@ class PartitionTail:
         return count
 
     def holds(self, piece: Slice) -> bool:
-        """Whether the slice, once appended, is still here."""
+        """Whether the index still has the slice, which was appended earlier."""
         return self.known_from <= piece.base_offset < self.end
 
     def __len__(self) -> int:

@@ -54,7 +54,7 @@ PyTypeObject *to_tuple_type(PyObject *value)
 {
     if (PyType_Check(value) && PyType_IsSubtype((PyTypeObject *)value, &PyTuple_Type))
         return (PyTypeObject *)value;
-    PyErr_SetString(PyExc_ValueError, "not a type of tuples");
+    PyErr_SetString(PyExc_ValueError, "not a tuple type");
     return NULL;
 }
 

@@ -1,4 +1,4 @@
-"""The metadata store, as small Protocols by noun; one backend object holds them all.
+"""The metadata store, as small interfaces (log, streams, groups, …); one backend object has them all.
 
 Each method is a *domain operation*, one transaction of the backend. So SQLite (`metadata/sqlite/`, embedded) and PostgreSQL
 (`metadata/postgresql/`, a cluster) can each implement it in the best way for them. `open_metadata(url)` in `metadata/open.py` picks one.
@@ -335,7 +335,7 @@ class Leases(Protocol):
 
 
 class Metadata(Protocol):
-    """One backend with all nouns."""
+    """One backend with all interfaces."""
 
     streams: StreamCatalog
     servers: Membership

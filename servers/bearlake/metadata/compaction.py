@@ -1,4 +1,4 @@
-"""Compaction in the metadata store, the nouns `tasks` and `objects`: tasks, swaps, backlogs, and unused objects.
+"""Compaction in the metadata store, the interfaces `tasks` and `objects`: tasks, swaps, backlogs, and unused objects.
 
 A task covers offset ranges of one stream (COMPACT: slices become segments) or data files of it (MERGE: small files become large
 ones). A worker that claims a task gets an epoch, and everything that it writes for the task carries the epoch. So a worker that was
@@ -196,8 +196,8 @@ class TaskQueue(Protocol):
     async def offer(self, offers: Sequence[TaskOffer], lease: Lease) -> list[Task]:
         """Queue the offers; returns the tasks made.
 
-        An offer is left out if one of its partitions (COMPACT) or inputs (MERGE) already belongs to a task, if a range does not start at
-        the partition's compacted offset (or, if that was trimmed, at its start offset), or if its stream is deleted.
+        An offer is left out in three cases: one of its partitions (COMPACT) or inputs (MERGE) already belongs to a task; a range does not
+        start at the partition's compacted offset (or, if that was trimmed, at its start offset); its stream is deleted.
 
         Raises:
             Fenced: the planner's lease was overtaken.
@@ -206,7 +206,7 @@ class TaskQueue(Protocol):
     async def claim(
         self, worker: ServerRef, *, limit: int, bytes_max: int, choice: TaskChoice = ANY_TASK
     ) -> list[Task]:
-        """Claim open tasks that no live worker holds and whose wait is over: oldest first, at most `limit`, at most `bytes_max` bytes
+        """Claim open tasks that no live worker holds and whose wait has ended: oldest first, at most `limit`, at most `bytes_max` bytes
         together (a single larger task is allowed). Each gets a new epoch. Tasks of deleted streams are dropped on the way.
 
         With a `choice`, claim only the tasks that it takes, in its order. Age is that of a task's oldest record, not of its offer.
@@ -279,13 +279,13 @@ class ObjectRegister(Protocol):
     async def unused(
         self, kind: ObjectKind, *, unused_ms: int, after: str = "", limit: int = 1000
     ) -> Sequence[UnusedObject]:
-        """List objects of that kind that no index row has named for at least `unused_ms` and whose bytes are not deleted, by key."""
+        """List objects of that kind, by key, that no index row has named for at least `unused_ms`; omits those whose bytes are deleted."""
 
     async def deleted(self, keys: Collection[str]) -> None:
         """Record that the bytes of unused objects are gone; objects that the index still names are left alone."""
 
     async def forbid(self, keys: Collection[str]) -> set[str]:
-        """Forbid keys of objects that a crash left behind; returns the keys that are now forbidden, whose bytes may then be deleted.
+        """Forbid keys of objects that a crash left behind; returns the forbidden keys. The caller may then delete their bytes.
 
         Never forbids a key that an open task has registered (`TaskQueue.prepare`) or that the index names. `prepare` refuses forbidden
         keys for as long as the claim that wrote the object may call it, however late that is. Rules: `metadata/task_object_rules.py`.

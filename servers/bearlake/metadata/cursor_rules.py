@@ -4,7 +4,7 @@ Each partition counts its deletions. A write names the count that its caller rea
 another caller an answer that this write could contradict, so the store refuses the write.
 
     create, no cursor there   takes effect if its count is the partition's; the count becomes the cursor's generation
-    create, finds the cursor  adds one to the count: its caller was told that the cursor exists, so no earlier deletion may take effect
+    create, finds the cursor  adds one to the count: its caller learns that the cursor exists, so no earlier deletion may take effect
     delete                    takes effect if its count is the partition's; adds one. It removes only the generations that it names
     save                      takes effect if it names the cursor's generation, and a larger revision than the stored one
 

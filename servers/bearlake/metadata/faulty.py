@@ -1,7 +1,7 @@
 """A metadata store that fails as real stores do, for tests and the simulation.
 
-Every call of every noun is passed on to the inner store. On the way there or back the call may be late, fail before its effect, or lose
-its reply after the effect. The last two raise `Unavailable`, which says that either may have happened. A cancelled call may have
+Every call of every method is passed on to the inner store. On the way there or back the call may be late, fail before its effect, or lose
+its reply after the effect. The last two raise `Unavailable`, because a caller cannot tell them apart. A cancelled call may have
 happened too: the effect is not undone if the reply is delayed. Faults come from an injected random source, and waits from the event
 loop alone, so a seed replays exactly, also in virtual time.
 
@@ -71,7 +71,7 @@ READS = frozenset(
     }
     | {"by_fingerprint", "subjects", "versions", "usages", "referrers", "contexts", "last_id"}
 )
-"""Methods without an effect, of every noun."""
+"""Methods without an effect, of all interfaces."""
 
 
 class FaultyMetadata(Metadata):

@@ -1,14 +1,14 @@
-"""The rules of the commit log as a state machine without I/O: the decision on each batch, and the effect of each entry.
+"""The state derived from the commit log, as a state machine without I/O: the effect of each entry on the partitions.
 
 The log is the truth. A `Ledger` is the state derived from it: each partition's start, end, size and the states of its idempotent
-producers. `decide` judges the batches of a WAL object and changes nothing. The backend writes the entry. Once the transaction is
+producers. `decide` assigns the offsets of a WAL object's batches and changes nothing. The backend writes the entry. Once the transaction is
 durable, `adopt` applies the decision to the state. Entries of other processes are applied by `replay_commit` and its siblings. So a
 failed, cancelled or crashed transaction leaves no trace here.
 
 States are fetched on demand from a `Checkpoint`, which may be *newer* than the entries that are replayed on top of it. Replay is
 idempotent because offsets only grow. A partition that was changed by entries after the checkpoint is never evicted.
 
-The rules for a single batch are in `judging.py`, those for producers in `producers.py`.
+`offset_assignment.py` has the decision, `judging.py` its rules for one batch, and `producers.py` those for producers.
 
 Transactions can be added here: a partition's state gets `producer id -> first offset` of its open transactions (last stable
 offset = the smallest of these, else the end), fed by the flags that `ProducerBatch` rows already carry. A marker (control batch)
@@ -17,40 +17,22 @@ rolled up with the slices of their page. Both are functions of the log, so the f
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from bearlake import kernel
-from bearlake.metadata.judging import Unknowns, judge_batch, refused
+from bearlake.metadata.judging import Unknowns
 from bearlake.metadata.model import (
-    BATCH_CONTROL,
     BATCH_IN_STEP,
     BATCH_NAMED,
     BatchCommit,
-    Outcome,
     PartitionKey,
     ProducerState,
     Slice,
     partition_index,
     stream_number,
 )
-from bearlake.metadata.partition_state import PartitionState, StreamState
-from bearlake.metadata.producers import (
-    ACCEPTED,
-    HEAD_FIELDS,
-    KEPT,
-    SEQUENCE_MASK,
-    Producer,
-    advanced,
-    advanced_named,
-)
-
-NOT_BY_RECORDS = BATCH_CONTROL | BATCH_NAMED
-"""Batches whose sequence, if any, does not count records."""
-
-ProducerBatch = tuple[int, int, int, int, int, int, int]
-"""An accepted batch of an idempotent producer, as in a commit's entry: partition, producer id, producer epoch, base sequence,
-record count, base offset, flags. (A plain tuple, like `Change`: a commit makes one per batch, and a NamedTuple costs three times as much.)
-"""
+from bearlake.metadata.offset_assignment import Decision, assign_offsets
+from bearlake.metadata.partition_state import NOWHERE, PartitionState, StreamState
+from bearlake.metadata.producers import HEAD_FIELDS, SEQUENCE_MASK, advanced, advanced_named
 
 
 class Checkpoint(Protocol):
@@ -79,22 +61,6 @@ class _States(dict[PartitionKey, PartitionState]):
             return NOWHERE
         self[key] = state
         return state
-
-
-NOWHERE = PartitionState(StreamState(0, is_deleted=True), start=-1)
-
-
-Change = tuple[PartitionState, int, int, dict[int, Producer]]
-"""The effect of a decision on one partition: its state before; its end, size and changed producers after."""
-
-
-class Decision(NamedTuple):
-    """The decision on an object's batches. If `slices` is empty, nothing was accepted and there is nothing to write."""
-
-    outcomes: list[Outcome]
-    slices: list[Slice]
-    batches: list[ProducerBatch]
-    changes: dict[PartitionKey, Change]
 
 
 class Ledger:
@@ -143,57 +109,9 @@ class Ledger:
         self.applied = self.rolled = rolled
 
     def decide(self, batches: Iterable[BatchCommit], now_ms: int, *, seen: int = 0) -> Decision:
-        """Judge the batches in order; each decision considers those before it. `seen` as in `ObjectCommit`. Changes nothing."""
+        """Judge the batches and assign their offsets (`offset_assignment.py`). `seen` as in `ObjectCommit`. Changes nothing."""
         unknowns = Unknowns(self.expired_id, self.position_floor, seen, self._checkpoint.floor_of)
-        outcomes: list[Outcome] = []
-        slices: list[Slice] = []
-        rows: list[ProducerBatch] = []
-        changes: dict[PartitionKey, Change] = {}
-        given = batches if isinstance(batches, list) else list(batches)
-        at, batch_count = 0, len(given)
-        current, state = None, NOWHERE
-        end, size = 0, 0
-        producers: dict[int, Producer] = {}
-        while at < batch_count:
-            partition, _, _, count, _, producer_id, epoch, sequence, flags, expected, _ = given[at]
-            if partition != current:
-                current = partition
-                if partition in changes:
-                    state, end, size, producers = changes[partition]
-                else:
-                    state = self.partitions[partition]
-                    end, size, producers = state.end, state.size, {}
-            if not state.stream.is_open:
-                outcomes.append(refused(given[at], state, state.producers.get(producer_id), end, now_ms, unknowns))
-                at += 1
-                continue
-            if producer_id >= 0 or expected >= 0:
-                known = producers.get(producer_id) or state.producers.get(producer_id)
-                if (
-                    known is None
-                    or known[0] != epoch
-                    or (known[3] + 1) & SEQUENCE_MASK != sequence
-                    or expected >= 0
-                    or flags & NOT_BY_RECORDS
-                ):
-                    kind, base, made = judge_batch(given[at], state, known, end, now_ms, unknowns)
-                    if kind is not ACCEPTED:
-                        outcomes.append(Outcome(kind, base, state.start))
-                        at += 1
-                        continue
-                else:  # the next batch of a known producer: the common case, inlined for speed
-                    last = (sequence + count - 1) & SEQUENCE_MASK
-                    made = (epoch, now_ms, sequence, last, end, *known[HEAD_FIELDS:KEPT])
-                if made is not None:
-                    producers[producer_id] = made
-                    rows.append((partition, producer_id, epoch, sequence, count, end, flags))
-            # This batch and the following ones of the partition without a producer or an expected offset: they only need offsets.
-            at, end, added = kernel.assign_offsets(
-                Outcome, ACCEPTED, Slice, given, at, state.start, end, outcomes, slices
-            )
-            size += added
-            changes[partition] = (state, end, size, producers)
-        return Decision(outcomes, slices, rows, changes)
+        return assign_offsets(self.partitions, batches, now_ms, unknowns)
 
     def adopt(self, decision: Decision, position: int) -> None:
         """Apply the decision to the state: its entry is committed at `position`, directly after `applied`."""

@@ -27,7 +27,7 @@ SLICE_WIDTH = 6
 """partition, base offset, record count, position, length, max timestamp: `model.Slice`."""
 
 SEQUENCE_WIDTH = 7
-"""partition, producer id, producer epoch, base sequence, record count, base offset, flags: `ledger.ProducerBatch`."""
+"""partition, producer id, producer epoch, base sequence, record count, base offset, flags: `offset_assignment.ProducerBatch`."""
 
 OUTCOME_WIDTH = 3
 """kind, base offset, start offset: `model.Outcome`."""

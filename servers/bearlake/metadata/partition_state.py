@@ -64,3 +64,7 @@ class PartitionState:
     def bounds(self) -> PartitionBounds:
         """Start, end, last stable offset."""
         return PartitionBounds(self.start, self.end, self.end)
+
+
+NOWHERE = PartitionState(StreamState(0, is_deleted=True), start=-1)
+"""The state of partitions that do not exist."""

@@ -1,4 +1,4 @@
-"""Registration of a running process: it follows the last registration of its name, whichever that is."""
+"""Registers a running process after the last registration of its name."""
 
 from collections.abc import Mapping
 
@@ -14,11 +14,11 @@ async def register(
 ) -> Registration:
     """Register under `name`, after the last epoch that the store shows; see `Membership.register`.
 
-    A refusal (`Conflict`) has no effect and this process still wants to register, so it reads the last epoch again. If two processes
-    start under one name, the last to register fences the other.
+    A `Conflict` has no effect, so this process reads the last epoch and tries again. If two processes start under one name, the last to
+    register fences the other.
 
     Raises:
-        Unavailable: the registration may or may not have happened; call this again.
+        Unavailable: the registration may or may not have happened; call again.
         Overloaded: other processes keep registering under this name.
     """
     for _ in range(TRY_COUNT):

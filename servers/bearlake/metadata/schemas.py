@@ -1,4 +1,4 @@
-"""The noun `schemas` of the metadata store: subjects, their versions, and schemas by id.
+"""The interface `schemas` of the metadata store: subjects, their versions, and schemas by id.
 
 The store knows names, numbers and fingerprints. Schemas, configs and modes are opaque texts that `streams/schemas/` writes and reads.
 `streams/schemas/` decides on a `SubjectState`, and its write names that state's `revision`. So if two servers decide at the same time,
@@ -78,9 +78,9 @@ class SubjectState:
     revision: int
     """Grows with every change of the subject's versions and of all `rules`."""
     versions: Sequence[VersionRow]
-    """By number, including soft-deleted ones."""
+    """Versions by number, including soft-deleted versions."""
     rules: tuple[Rules, Rules, Rules]
-    """Those of the subject, of its context, of the registry."""
+    """The rules of the subject, of its context and of the registry."""
     matches: Sequence[SchemaRow] = ()
     """The context's schemas with the requested body, by id."""
 
@@ -105,11 +105,11 @@ class Deletion(Enum):
     """Which subjects or versions to list."""
 
     LIVE = 0
-    """Only those that are not deleted."""
+    """Only versions that are not deleted."""
     ALL = 1
-    """Including soft-deleted ones."""
+    """All versions, including soft-deleted versions."""
     DELETED = 2
-    """Only soft-deleted ones (a subject: all of its versions)."""
+    """Only soft-deleted versions; of subjects, those without other versions."""
 
 
 class SchemaStore(Protocol):
@@ -119,7 +119,7 @@ class SchemaStore(Protocol):
         """Return the subject as of now, with the schemas of its context that have this `body`."""
 
     async def schemas(self, context: str, ids: Collection[int]) -> Sequence[SchemaRow]:
-        """Return those of the schemas that some version uses, soft-deleted or not; by id."""
+        """Return the schemas, by id, that any version uses, including soft-deleted versions."""
 
     async def by_fingerprint(self, fingerprint: bytes) -> Sequence[SchemaRow]:
         """Return schemas of all contexts with this fingerprint that some version uses, by context and id."""

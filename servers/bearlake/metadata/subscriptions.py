@@ -1,4 +1,4 @@
-"""The noun `cursors` of the metadata store: the progress of each subscription in a partition.
+"""The interface `cursors` of the metadata store: the progress of each subscription in a partition.
 
 A cursor is a mark-delete offset (everything below it is acknowledged) and the acknowledged offset ranges above it. Only the
 partition's dispatcher moves cursors, under the lease `dispatch_lease(partition)`. It keeps the truth in memory between two saves: after a
@@ -148,7 +148,7 @@ class CursorStore(Protocol):
         """Delete cursors, given by name and generation; absent cursors and other generations are left alone. `deletion_count` grows.
 
         `after` is the `deletion_count` that the caller has read, so a late deletion does not remove a cursor that `create` made or found
-        in the meantime (I12). Deleting no cursors settles the deletions before: those that arrive later are refused.
+        in the meantime (I12). A call without cursors makes earlier deletions final: those that arrive later are refused.
 
         Raises:
             Fenced: the lease was overtaken.

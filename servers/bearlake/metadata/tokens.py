@@ -2,8 +2,8 @@
 
 A token is decided once: committed, refused (nothing of it was accepted) or forbidden. The store remembers each decision for a limited
 time. So the store has a *floor*, a token that only grows: before a transaction removes a decision, it raises the floor to that decision's
-token. A commit whose token is not above the floor and has no remembered decision is `Forgotten`: the store decides nothing, and cannot
-tell whether the token was decided before. So no commit can come too late.
+token. A commit whose token is not above the floor and has no remembered decision is `Forgotten`: the store does not decide it, because
+it cannot tell whether the token was decided before. So no commit can come too late.
 
 Tokens are keys of WAL objects and sort by time: `wal/<yyyymmddhh>/<uuid>`, by the clock of the server that sealed the object. The store
 forgets a decision only when the hour of its token is also older than the store's memory. Therefore:

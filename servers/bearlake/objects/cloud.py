@@ -106,9 +106,9 @@ class CloudObjectStore(ObjectStore):
         """Deletes up to 1000 keys per request if the store supports it."""
         for key in keys:
             check_key(key)
-        wanted = list(keys)
-        for at in range(0, len(wanted), _DELETE_COUNT_MAX):
-            await self._delete(wanted[at : at + _DELETE_COUNT_MAX])
+        ordered_keys = list(keys)
+        for at in range(0, len(ordered_keys), _DELETE_COUNT_MAX):
+            await self._delete(ordered_keys[at : at + _DELETE_COUNT_MAX])
 
     @override
     async def close(self) -> None:
@@ -138,18 +138,18 @@ class CloudObjectStore(ObjectStore):
             raise Unavailable(f"object {key}: a concurrent put of the key is in progress") from error
 
     async def _read_span(self, key: str, ranges: Sequence[ByteRange], span: Span) -> memoryview:
-        wanted = [ranges[position] for position in span.members]
+        span_ranges = [ranges[position] for position in span.positions]
         if span.start == span.end:  # HTTP cannot request an empty range
-            check_within(key, wanted, await self.size(key))
+            check_within(key, span_ranges, await self.size(key))
             return memoryview(bytearray())
         try:
             async with self._deadline(key):
                 answer = await obstore.get_async(self._store, key, options={"range": (span.start, span.end)})
-                check_within(key, wanted, answer.meta["size"])
+                check_within(key, span_ranges, answer.meta["size"])
                 content = await answer.bytes_async()
         except (BaseError, OSError) as error:
             if is_beyond_end(error):
-                check_within(key, wanted, await self.size(key))
+                check_within(key, span_ranges, await self.size(key))
             raise translate(error, key) from error
         if len(content) != span.end - span.start:
             raise Unavailable(f"object {key}: received {len(content)} of {span.end - span.start} bytes")

@@ -1,4 +1,4 @@
-"""Settings of the cloud stores, apart from their user, so that a local store does not load obstore (6 MiB)."""
+"""Settings of the cloud stores, in a file of their own, so that a local store does not load obstore (6 MiB)."""
 
 from dataclasses import dataclass
 

@@ -1,7 +1,7 @@
 """Settings that inject faults into a real server's object store: for benchmarks with latency and tests of faults, off by default.
 
-The faults wrap the store that the URL names (`objects/faulty.py`), below the retries and the metrics, so that a server sees
-them as it would see faults of a real store. Never use these settings where users depend on timely data.
+The faults wrap the store that the URL names (`objects/faulty.py`), below the retries and the metrics. To a server, they look like
+faults of a real store. Never use these settings where users depend on timely data.
 """
 
 from dataclasses import dataclass

@@ -128,11 +128,11 @@ class LocalObjectStore(ObjectStore):
         """Also removes folders that become empty."""
         for key in keys:
             check_key(key)
-        wanted = list(keys)
+        ordered_keys = list(keys)
 
         def delete() -> None:
             with _translated("deletion"):
-                self._folder.remove(wanted)
+                self._folder.remove(ordered_keys)
 
         await self._writers.run(delete, "deletion", self._settings.deadline_ms)
 

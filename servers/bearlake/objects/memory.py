@@ -1,7 +1,7 @@
 """Objects in this process's memory: for tests, the simulation and `memory:///`.
 
 Bytes are copied on put and on read, so no buffer is ever shared with a caller. There are no threads, and each call awaits only
-one turn of the event loop, so the store runs on any asyncio loop, including one with virtual time. Its content is lost with the process.
+one iteration of the event loop, so the store runs on any asyncio loop, also with virtual time. Its content is lost with the process.
 """
 
 import asyncio

@@ -34,7 +34,7 @@ _SCHEMES = "file:///folder, s3://bucket/prefix, gs://bucket/prefix, az://contain
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectStoreSettings:
-    """Settings of the object store; which ones count depends on the URL."""
+    """Settings of the object store; the URL decides which of them apply."""
 
     local: LocalSettings = field(default_factory=LocalSettings)
     """For `file://`."""

@@ -13,17 +13,17 @@ from bearlake.objects import ByteRange
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One request: bytes `[start, end)`, and the wanted ranges inside it by their position in the caller's list."""
+    """One request: bytes `[start, end)`, and the requested ranges inside it, by their position in the caller's list."""
 
     start: int
     end: int
-    members: tuple[int, ...]
+    positions: tuple[int, ...]
 
 
 def coalesce(ranges: Sequence[ByteRange], gap_bytes: int) -> list[Span]:
     """Group `ranges` (any order, may overlap) into spans in ascending order.
 
-    Two adjacent ranges share a span if at most `gap_bytes` unwanted bytes lie between them. An empty range joins the span that
+    Two adjacent ranges share a span if at most `gap_bytes` unrequested bytes lie between them. An empty range joins the span that
     touches it, or makes an empty span of its own.
 
     Raises:
@@ -34,20 +34,20 @@ def coalesce(ranges: Sequence[ByteRange], gap_bytes: int) -> list[Span]:
         _check_range(start, end)
         return [Span(start, end, (0,))]
     spans: list[Span] = []
-    members: list[int] = []
+    positions: list[int] = []
     span_start = span_end = 0
     for position in sorted(range(len(ranges)), key=lambda at: ranges[at]):
         start, end = ranges[position]
         _check_range(start, end)
-        if members and start - span_end <= gap_bytes:
-            members.append(position)
+        if positions and start - span_end <= gap_bytes:
+            positions.append(position)
             span_end = max(span_end, end)
             continue
-        if members:
-            spans.append(Span(span_start, span_end, tuple(members)))
-        members, span_start, span_end = [position], start, end
-    if members:
-        spans.append(Span(span_start, span_end, tuple(members)))
+        if positions:
+            spans.append(Span(span_start, span_end, tuple(positions)))
+        positions, span_start, span_end = [position], start, end
+    if positions:
+        spans.append(Span(span_start, span_end, tuple(positions)))
     return spans
 
 
@@ -56,7 +56,7 @@ def scatter(ranges: Sequence[ByteRange], spans: Sequence[Span], bodies: Sequence
     views: list[memoryview] = [_EMPTY] * len(ranges)
     for span, body in zip(spans, bodies, strict=True):
         assert len(body) == span.end - span.start
-        for position in span.members:
+        for position in span.positions:
             start, end = ranges[position]
             views[position] = body[start - span.start : end - span.start]
     return views

@@ -30,7 +30,7 @@ class Service(Protocol):
     async def drain(self, deadline_ms: int) -> None:
         """Finish requests in progress, accept nothing new, and return within `deadline_ms` (from now) in any case.
 
-        Peers and clients have been told of the drain by then, but requests may still arrive.
+        Peers and clients know of the drain by then, but requests may still arrive.
         """
 
     async def close(self) -> None:

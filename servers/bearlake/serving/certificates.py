@@ -1,4 +1,4 @@
-"""TLS certificates of listeners that are renewed while the process runs, as cert-manager does every 60 days.
+"""Reloads TLS certificates that are renewed while the process runs (cert-manager renews them every 60 days).
 
 Changed files are loaded into the listener's current context, so they apply to every later handshake; open connections are not affected.
 Files that do not match each other are not loaded. A client authority that is removed from its file stays trusted until a restart.

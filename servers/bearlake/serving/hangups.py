@@ -1,6 +1,6 @@
 """Whether a client has given up: it has closed its connection, although its request may still wait unread in front of that.
 
-A process that stood still reads requests that their clients gave up long ago, and their clients may have done something else since. A
+A process that was suspended reads requests that their clients gave up long ago; the clients may have sent other requests since. A
 request by name (delete this topic) would then affect a topic that was created later. The kernel knows that the connection is closed
 before the server has read all bytes. A server asks before it executes a request whose client always waits for the answer.
 """

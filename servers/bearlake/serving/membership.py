@@ -1,12 +1,12 @@
 """This server's membership: registration, heartbeats, and its view of the live servers.
 
 `RegisteredServer.join` registers and gets the epoch that fences everything this process writes. `run` sends a heartbeat per interval and
-reads which servers are live. A failed heartbeat is retried a few times at once, then at the next interval, without a limit: a
-server that its peers consider dead may still serve, since every write is checked by its epoch. If a newer epoch of the
+reads which servers are live. A failed heartbeat is retried a few times at once, then at every interval, without a limit. A
+server that its peers consider dead may continue to serve, because the store checks the epoch of every write. If a newer epoch of the
 same name appears, this process is `Fenced` and must stop.
 
-Every member watches all others (`watching.py`) and declares in the store which of them have stopped. `tenure` holds what it learns of its
-own lapses.
+Every registered server watches all others (`watching.py`) and declares in the store which of them have stopped. `tenure` holds what a
+server learns of its own lapses.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _FAILED = metrics.SERVER_HEARTBEATS.labels("failed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """This server process as a member of the deployment."""
+    """This server process: name, zone, heartbeats, start and drain."""
 
     name: str = ""
     """Stable name; a new process of the same name fences the old one. Empty: host name and first port."""
@@ -125,9 +125,9 @@ class RegisteredServer:
             registered_at=registered_at,
             boot_time_s=boot_time_s,
         )
-        member = cls(store, registration, settings, own, on_fenced, tenure)
-        await member.refresh()
-        return member
+        registered = cls(store, registration, settings, own, on_fenced, tenure)
+        await registered.refresh()
+        return registered
 
     @property
     def node_id(self) -> int:
@@ -185,9 +185,9 @@ class RegisteredServer:
 
     async def refresh(self) -> None:
         """Read which servers are live; callers during a read share the next read. Raises `Unavailable`."""
-        wanted = self._read_count + 1 + self._reading.locked()  # a read in progress may have begun too early
+        read_count = self._read_count + 1 + self._reading.locked()  # a read in progress may have begun too early
         async with self._reading:
-            if self._read_count < wanted:
+            if self._read_count < read_count:
                 started_ms = _now_ms()
                 live = await self._store.live()
                 stopped = self._watcher.saw(started_ms, _now_ms(), live)

@@ -62,7 +62,7 @@ def tune_allocator(settings: MemorySettings) -> bool:
 
 
 def tune_collector(settings: MemorySettings) -> None:
-    """Collect garbage of the start, exempt the remaining objects from later collections, and apply the settings' thresholds."""
+    """Collect the garbage of the start-up, exempt the remaining objects from later collections, and apply the settings' thresholds."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(settings.collector_allocation_count, 20, settings.collector_full_factor)

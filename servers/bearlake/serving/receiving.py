@@ -6,8 +6,8 @@ A connection begins with a small slab and grows with its traffic. When it moves 
 along; consumed bytes stay while there are holders of the old slab. When memory is short, a frame that needs a larger slab waits in line
 (`serving/slabs.py`), and its socket is not read meanwhile.
 
-A request must not seem younger than it is (`AppendCall.seen`, decision 94), even if it waited unread in the socket. So bytes count as
-arrived right after the moment at which the socket was last known to be empty: a read that got less than it asked for has emptied it.
+A request must not appear newer than it is (`AppendCall.seen`, decision 94), even if it waited unread in the socket. Bytes therefore count
+as arrived when the socket was last known to be empty. A read that returns fewer bytes than requested has emptied the socket.
 """
 
 import asyncio
@@ -65,7 +65,7 @@ class Receiver(asyncio.BufferedProtocol):
         return slab.view[self._high : self._high + _READ_BYTES]
 
     def _received(self, nbytes: int) -> None:
-        """Note that the slab has `nbytes` more bytes."""
+        """Record that the slab has `nbytes` more bytes."""
         slab, high = self._slab, self._high
         if high == self._low:
             self.arrived = self._emptied
@@ -89,7 +89,7 @@ class Receiver(asyncio.BufferedProtocol):
         return _UNREAD.unpack(unread) == (0,)
 
     def _note_if_empty(self) -> None:
-        """A quiet connection checks its socket, so that its next request does not seem older than it is."""
+        """Check the socket of a quiet connection, so that its next request does not appear older than it is."""
         if not self._is_encrypted and self._is_socket_empty():
             self._emptied = self._seen.position
 
@@ -104,13 +104,13 @@ class Receiver(asyncio.BufferedProtocol):
         slab = self._slab
         if slab is None or self._low != self._high:
             return
-        if slab.size > SIZES[-1] or (self._slabs.is_wanted and slab.size > SMALL_BYTES):
+        if slab.size > SIZES[-1] or (self._slabs.has_waiters and slab.size > SMALL_BYTES):
             self._release()
         elif slab.holders == 1:
             self._low = self._high = 0
 
     def _prepare(self) -> None:
-        """Before more bytes arrive: get room for the incomplete frame, or wait in line for it (then `_wish` is set)."""
+        """Get room for the incomplete frame before more bytes arrive, or wait in line for it (then `_wish` is set)."""
         if self._slab is not None and self._lacks_room(self._slab):
             self._make_room()
 
@@ -128,8 +128,8 @@ class Receiver(asyncio.BufferedProtocol):
         if self._size_class + 1 < len(SIZES):
             self._size_class += 1
         # Beyond the largest size, memory grows with the bytes received, not with the announced size.
-        some = min(whole, max(SIZES[-1], 4 * have))
-        fresh = self._slabs.try_take(max(SIZES[self._size_class], some))
+        size_bytes = min(whole, max(SIZES[-1], 4 * have))
+        fresh = self._slabs.try_take(max(SIZES[self._size_class], size_bytes))
         if fresh is None:  # memory is short: ask once for the whole frame, because a second wait may never end
             self._size_class = 0
             fresh = self._slabs.try_take(whole, is_needed=True)
@@ -170,4 +170,4 @@ class Receiver(asyncio.BufferedProtocol):
 
     def _go_on(self) -> None:
         """Called when there is room again."""
-        raise AssertionError("the protocol says what to do")
+        raise AssertionError("a protocol overrides this method")

@@ -86,7 +86,7 @@ class SlabPool:
         """Bytes of slabs that wait for reuse."""
 
     @property
-    def is_wanted(self) -> bool:
+    def has_waiters(self) -> bool:
         """Whether a connection waits for a slab, so that others should return unneeded slabs."""
         return bool(self._wishes)
 

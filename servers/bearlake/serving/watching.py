@@ -4,9 +4,9 @@
     stood still        |<--------------------------------->|             from the end of the first to the start of the last
 
 If a count has not changed for the server's own `timeout_ms`, it is reported, to be declared in the store (`Membership.lapse`). An observer
-that has not read for a while (it was suspended, or the store did not answer) starts over: whatever kept the observer from reading may
-have kept the other servers from sending heartbeats. Safety does not depend on this: after a wrong report, a live server must only look
-up its leases.
+that has not read for a while (it was suspended, or the store did not answer) starts over: the same fault may have
+kept the other servers from sending heartbeats. Safety does not depend on this: after a wrong report, a live server only looks up its
+leases again.
 """
 
 from collections.abc import Sequence

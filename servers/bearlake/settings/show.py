@@ -37,7 +37,7 @@ def as_rows(loaded: Loaded[Any]) -> list[dict[str, object]]:
 
 def as_yaml(loaded: Loaded[Any], *, only_changed: bool = False) -> str:
     """Return a settings file with all current values, each below its doc and beside its unit and source."""
-    wanted = [
+    shown = [
         setting
         for setting in schema.walk(type(loaded.settings))
         if not only_changed or loaded.sources[setting.path] != DEFAULT
@@ -45,7 +45,7 @@ def as_yaml(loaded: Loaded[Any], *, only_changed: bool = False) -> str:
     docs = {path: schema.section_doc(section) for path, section in schema.sections(type(loaded.settings))}
     lines: list[str] = []
     open_sections: Path = ()
-    for setting in wanted:
+    for setting in shown:
         lines.extend(_section_heads(open_sections, setting.path[:-1], docs))
         open_sections = setting.path[:-1]
         lines.extend(_setting_lines(setting, loaded))
@@ -86,13 +86,13 @@ def _setting_lines(setting: Setting, loaded: Loaded[Any]) -> Iterator[str]:
     indent = "  " * (len(setting.path) - 1)
     value = _plain(value_at(loaded.settings, setting.path))
     source = loaded.sources[setting.path]
-    notes = [setting.unit] if setting.unit else []
+    remarks = [setting.unit] if setting.unit else []
     if source == DEFAULT:
-        notes.append(DEFAULT)
+        remarks.append(DEFAULT)
     else:
-        notes.append(f"{source}; default {_flow(_plain(setting.default))}")
+        remarks.append(f"{source}; default {_flow(_plain(setting.default))}")
     yield from _comment(setting.doc, indent)
-    yield f"{indent}{setting.path[-1]}: {_flow(value)}  # {', '.join(notes)}"
+    yield f"{indent}{setting.path[-1]}: {_flow(value)}  # {', '.join(remarks)}"
 
 
 def _comment(text: str, indent: str) -> Iterator[str]:

@@ -161,7 +161,7 @@ class Catalog:
     async def create(self, name: str, partition_count: int, configs: Mapping[str, str]) -> StreamView:
         """Create a stream. Raises `Invalid`, `AlreadyExists`.
 
-        A stream that was created and deleted during this call existed during it: that is `AlreadyExists`, and the stream stays deleted.
+        If the stream was created and deleted during this call, this raises `AlreadyExists`, and the stream stays deleted.
         This call's client may have given up before the deletion, so this call must not create the stream after it (decision 109).
         """
         self.check_new(name, partition_count, configs)

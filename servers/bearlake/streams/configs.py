@@ -31,7 +31,7 @@ class ConfigType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """One config: name, type, default (as text), meaning, smallest and largest number, and the allowed words or pattern."""
+    """One config: name, type, default (as text), meaning, smallest and largest number, and the allowed values or pattern."""
 
     name: str
     type: ConfigType

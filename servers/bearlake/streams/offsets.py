@@ -61,9 +61,9 @@ class Offsets:
 
     async def answer(self, questions: Sequence[OffsetQuestion]) -> list[OffsetAnswer]:
         """Return one answer per question, in order; one store read answers all questions about bounds."""
-        wanted = {item.partition for item in questions if item.timestamp in _BOUNDS}
+        partitions = {item.partition for item in questions if item.timestamp in _BOUNDS}
         try:
-            bounds = await self._log.bounds(wanted) if wanted else {}
+            bounds = await self._log.bounds(partitions) if partitions else {}
         except BearlakeError as error:
             return [OffsetAnswer(-1, -1, error)] * len(questions)
         return list(await asyncio.gather(*(self._one(item, bounds) for item in questions)))

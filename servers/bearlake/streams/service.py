@@ -46,7 +46,8 @@ from bearlake.streams.subscriptions.service import SubscriptionService
 from bearlake.streams.subscriptions.settings import SubscriptionSettings
 from bearlake.streams.tenure import Tenure
 from bearlake.streams.upkeep import Upkeep, UpkeepSettings
-from bearlake.streams.writer import Writer, WriterSettings
+from bearlake.streams.writer import Writer
+from bearlake.streams.writer_settings import WriterSettings
 from bearlake.table.reader import DataFileReader
 from bearlake.telemetry import metrics
 

@@ -1,6 +1,6 @@
 """Checks whether this server's registration is live, and so whether the server still owns its leases (I14).
 
-A lease depends on its holder's registration. While a server stands still, observers may declare its registration lapsed and other servers
+A lease depends on its holder's registration. While a server is suspended, observers may declare its registration lapsed and other servers
 may take its leases, unnoticed. So code that answers under a lease calls this module first, and stores with the lease the `lapse_count` up
 to which the lease is verified:
 
@@ -151,7 +151,7 @@ class HeldLease:
     @classmethod
     async def take(cls, tenure: Tenure, leases: Leases, name: str) -> "HeldLease":
         """Take the lease for the tenure's server. Raises as `Leases.acquire`."""
-        lapse_count = tenure.lapse_count  # read before acquiring, so that a lapse meanwhile raises doubt
+        lapse_count = tenure.lapse_count  # read before acquiring, so that a lapse meanwhile makes the lease unverified
         return cls(tenure, leases, await leases.acquire(name, tenure.server), lapse_count)
 
     @property

@@ -38,19 +38,19 @@ class UnstoredBatches:
             "checking the batches of objects that were not stored works again",
         )
         self._missing: dict[tuple[PartitionKey, int], tuple[int, bool]] = {}
-        """Missing batches, by partition and producer id: (last object that may hold batches sent before the client knew of the failure,
-        whether the missing batch begins its epoch, so that the producer is new in the partition, not expired)."""
+        """Missing batches, by partition and producer id. A value is (last object that may hold batches sent before the client knew of the
+        failure, whether the missing batch begins its epoch). In the latter case, the producer is new in the partition, not expired."""
 
     def answers_not_stored(
-        self, number: int, batches: Sequence[BatchCommit], judged: Sequence[Result], last: int
+        self, number: int, batches: Sequence[BatchCommit], results: Sequence[Result], last: int
     ) -> list[Result]:
         """Return the answers for object `number`, which was not stored.
 
         Clients may have sent batches in objects up to `last` before they learned of the failure.
         """
-        self.note_unsure(batches, judged, last)
+        self.note_unsure(batches, results, last)
         answers: list[Result] = []
-        for batch, result in zip(batches, judged, strict=True):
+        for batch, result in zip(batches, results, strict=True):
             if result[0] not in (Verdict.UNEXPECTED_OFFSET, Verdict.NOT_STORED):
                 answers.append(self._answer(number, batch, result))
                 continue

@@ -1,6 +1,6 @@
 """The write path: *object first, commit second, acknowledge third*. Only this module implements that order.
 
-    submit → open buffer → (flush policy) → seal → put object → commit, in seal order → answer callers → cache, tail index
+    submit → open buffer → `flush_policy.py` → seal → put object → commit, in seal order → answer callers → cache, tail index
 
 - Each flush writes one object, regardless of the number of partitions (design: PUTs per second = servers x flush rate).
 - Several puts may be in flight. Commits happen in seal order, so batches of one producer never overtake each other (I3).
@@ -9,9 +9,6 @@
   `commit_unknown_ms_max` the server stops, so that clients move to other servers; the store decides each token once, even if late (I8).
 - A commit names the oldest log position that this server knew when it received a batch that may be its producer's first (`may_begin`).
 - `bytes_max` bounds memory: above it, protocol servers stop reading their sockets (`is_over_budget`, `on_relief`).
-
-Flush policy ("natural batching"). The writer flushes while an upload slot is free (`puts_in_flight_max`) and one of these holds: nothing is
-in flight and `flush_when_idle` is set; `flush_bytes` are waiting; the oldest waiting batch is `linger_ms` old; a buffer is full.
 """
 
 import asyncio
@@ -19,7 +16,6 @@ import logging
 import random
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from bearlake import kernel
 from bearlake.clock import Clock
@@ -32,44 +28,15 @@ from bearlake.streams import outcomes
 from bearlake.streams.append import SERVER_FENCED, UNAVAILABLE, AppendCall, Result, may_begin, resolve
 from bearlake.streams.attempt import Attempt
 from bearlake.streams.buffer import Entry, Sealed, WriteBuffer, seal
+from bearlake.streams.flush_policy import FlushPolicy
 from bearlake.streams.putting import Putting
 from bearlake.streams.unstored_batches import UnstoredBatches
+from bearlake.streams.writer_settings import WriterSettings
 from bearlake.telemetry import metrics
 from bearlake.telemetry.containment import contained
 from bearlake.wal import keys as wal_keys
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriterSettings:
-    """When the write path flushes, and how much it holds in memory."""
-
-    object_bytes_max: int = 8 * 1024 * 1024
-    """Bytes of batches in one WAL object (except for a single larger batch). Larger objects mean fewer PUTs and more latency."""
-    flush_bytes: int = 4 * 1024 * 1024
-    """Bytes that are flushed as soon as an upload slot is free, even before the linger has passed."""
-    linger_ms: float = 5.0
-    """Longest wait (ms) for more batches after an object's first: 250 suits object stores (4 PUTs/s per server), 5 local disks."""
-    gather_ms: float = 0.5
-    """Longest pause (ms) between a flush and an immediate next flush: clients that were just answered send their next batches in this time.
-    If they do, the pause saves up to half of the objects and commits; if not, it adds latency."""
-    gather_batches_min: int = 8
-    """Fewest batches in a flush that the pause `gather_ms` follows: after fewer, too few clients are expected to send again."""
-    flush_when_idle: bool = True
-    """Flush at once when nothing is in flight. Gives the lowest latency, but more PUTs to the object store at low load."""
-    puts_in_flight_max: int = 4
-    """Objects that are being uploaded or committed at once."""
-    bytes_max: int = 192 * 1024 * 1024
-    """Bytes of batches waiting or in flight at which sockets are no longer read (backpressure)."""
-    deadline_ms: int = 30_000
-    """Time (ms) after which a caller gets the answer that the outcome is unknown. The write itself continues."""
-    retry_pause_ms: int = 50
-    """First pause (ms) before a commit is retried; doubles up to `retry_pause_max_ms`, with jitter."""
-    retry_pause_max_ms: int = 2_000
-    """Longest pause (ms) between two attempts to commit."""
-    commit_unknown_ms_max: int = 600_000
-    """Longest time (ms) for which a commit of unknown outcome is retried; then the server stops. Only availability depends on it (I8)."""
 
 
 class Writer:
@@ -118,9 +85,7 @@ class Writer:
         self._is_fenced = False
         self._is_kicked = False
         self._is_draining = False
-        self._last_done = 0.0
-        self._last_count = 0  # batches of the previous flush
-        self._gather_count = 0  # waiting batches at which every client that the last flush answered has sent again
+        self._policy = FlushPolicy(settings)
         self._linger_timer: asyncio.TimerHandle | None = None
         self._linger_at = 0.0  # due time of `_linger_timer`; a uvloop handle cannot report it within the last 0.5 ms
         self._deadline_timer: asyncio.TimerHandle | None = None
@@ -210,22 +175,11 @@ class Writer:
             buffer = self._open
             if not buffer.size:
                 return
-            now = self._loop.time()
-            age_ms = (now - buffer.since) * 1000
-            gathered_ms = (now - self._last_done) * 1000
-            is_idle = settings.flush_when_idle and not self._in_flight
-            has_gathered = gathered_ms >= settings.gather_ms or buffer.count >= self._gather_count
-            if is_idle and has_gathered:
-                reason = "idle"
-            elif buffer.size >= settings.flush_bytes:
-                reason = "bytes"
-            elif age_ms >= settings.linger_ms:
-                reason = "linger"
-            elif self._is_draining:
-                reason = "drain"
-            else:
-                wait_ms = settings.linger_ms - age_ms
-                self._arm_linger(min(wait_ms, settings.gather_ms - gathered_ms) if is_idle else wait_ms)
+            reason, wait_ms = self._policy.decide(
+                buffer, self._loop.time(), is_in_flight=bool(self._in_flight), is_draining=self._is_draining
+            )
+            if reason is None:
+                self._arm_linger(wait_ms)
                 return
             self._open = WriteBuffer(0.0)
             self._flush(buffer, reason)
@@ -251,7 +205,7 @@ class Writer:
             self._failed(error)
             self._release(buffer.size)
             return
-        self._last_count = len(sealed.entries)
+        self._policy.flushed(len(sealed.entries))
         self._flush_count += 1
         metrics.APPEND_FLUSHES.labels(reason).inc()
         metrics.APPEND_FLUSH_BYTES.observe(len(sealed.buffer))
@@ -278,9 +232,9 @@ class Writer:
                 if attempt is None or attempt.claim():
                     if before is not None:
                         await before
-                    judged = await self._unstored.judge(commit)
+                    results = await self._unstored.judge(commit)
                     last = self._flush_count + len(self._full) + 1  # the open buffer's
-                    self._resolve(entries, self._unstored.answers_not_stored(number, batches, judged, last))
+                    self._resolve(entries, self._unstored.answers_not_stored(number, batches, results, last))
                     return
             if before is not None:
                 await before
@@ -362,10 +316,7 @@ class Writer:
 
     def _written(self, task: asyncio.Task[None]) -> None:
         self._in_flight.pop(task, None)
-        self._last_done = self._loop.time()
-        self._gather_count = 0
-        if self._last_count >= self._settings.gather_batches_min:
-            self._gather_count = self._open.count + self._last_count
+        self._policy.written(self._loop.time(), self._open.count)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._failed(error)
         self._kick()

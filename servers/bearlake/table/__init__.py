@@ -3,9 +3,9 @@
 There is one copy of the data: SQL engines read the data files through the table, Kafka consumers through the segment index. This file
 has the interface and needs neither pyarrow nor pyiceberg; `table/model.py` has the values.
 
-    model.py    values: data files, marks, commits           schema.py   columns, field ids, Arrow and Iceberg forms
+    model.py    values: data files, applied tasks, commits   schema.py   columns, field ids, Arrow and Iceberg forms
     writer.py   rows → Parquet file (+ its `DataFile`)       reader.py   row groups → record batches
-    iceberg.py  `Tables` on PyIceberg, on its own threads    marks.py    which tasks a table has applied; pure
+    iceberg.py  `Tables` on PyIceberg, on its own threads    applied_tasks.py  which tasks a table has applied; pure
     naming.py   a stream's table name and folder             lookup.py   finds and creates a stream's table
     creation.py permits of creations in SQL catalogs
     io.py       Iceberg's metadata files in our object store
@@ -35,7 +35,7 @@ async def unchecked() -> None:
 
 
 PredecessorCheck: TypeAlias = Callable[[], Awaitable[bool]]
-"""Returns whether an older stream, deleted or not, may have had a table of the name that a stream's new table would have."""
+"""Returns whether an older stream, deleted or not, may have had a table of the name of a stream's new table."""
 
 
 async def no_predecessor() -> bool:
@@ -71,12 +71,12 @@ class Tables(Protocol):
     async def commit(
         self, stream: Stream, commit: TableCommit, *, closed_tasks: Collection[int], check: CommitCheck = unchecked
     ) -> TableState:
-        """Add and remove data files, with the tasks' marks, in one atomic commit; exactly once per task.
+        """Add and remove data files, and record their tasks as applied, in one atomic commit; exactly once per task.
 
-        Reads the marks first: a task whose ends the table has reached is not applied again, whichever epoch applied it (see
+        Reads the applied tasks first: a task whose ends the table has reached is not applied again, whichever epoch applied it (see
         `TableState.applied`). Each attempt is conditional on the metadata it has read. Conflicts with other writers are retried on fresh
-        metadata, without rewriting files. Drops the marks of `closed_tasks` and keeps all other marks (a list of open tasks could be
-        stale, and would drop the mark of a task offered since).
+        metadata, without rewriting files. Forgets `closed_tasks` and no other task (a list of open tasks could be
+        stale, and would forget a task offered since).
 
         Each attempt loads the table, calls `check`, and replaces exactly the version it has loaded, however late the catalog executes the
         request. A fence placed once `check` would refuse therefore excludes this commit permanently.
@@ -86,7 +86,7 @@ class Tables(Protocol):
             Unmergeable: rows of the files to remove are missing from the table (nothing was changed).
             Any exception of `check` (nothing was changed).
             NotFound: the table was dropped.
-            Unavailable: commit outcome unknown. Call again; the marks decide.
+            Unavailable: commit outcome unknown. Call again; the applied tasks decide.
         """
 
     async def fence(self, stream: Stream) -> TableState | None:

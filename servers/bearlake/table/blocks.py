@@ -113,15 +113,15 @@ def first_at(file: SparseFile, footer: Footer, group: int, rows: Rows, timestamp
     """
     table = _read(file, footer, group, TIME_COLUMNS)
     offsets, times = table[OFFSET], table[TIMESTAMP].cast(pa.int64())
-    wanted = pc.and_(pc.equal(table[PARTITION_ID], rows.partition), pc.greater_equal(offsets, rows.start))
-    wanted = pc.and_(wanted, pc.less(offsets, rows.end))
+    in_range = pc.and_(pc.equal(table[PARTITION_ID], rows.partition), pc.greater_equal(offsets, rows.start))
+    in_range = pc.and_(in_range, pc.less(offsets, rows.end))
     if timestamp is None:
-        timestamp_us = pc.max(times.filter(wanted)).as_py()
+        timestamp_us = pc.max(times.filter(in_range)).as_py()
         if timestamp_us is None:
             return None
     else:
         timestamp_us = timestamp * _MICROSECONDS
-    at = pc.index(pc.and_(wanted, pc.greater_equal(times, timestamp_us)), True).as_py()
+    at = pc.index(pc.and_(in_range, pc.greater_equal(times, timestamp_us)), True).as_py()
     return (offsets[at].as_py(), times[at].as_py() // _MICROSECONDS) if at >= 0 else None
 
 

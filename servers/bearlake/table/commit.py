@@ -1,11 +1,11 @@
-"""Appends and replaces data files, exactly once: load → read the marks → commit if the table is unchanged → else repeat.
+"""Appends and replaces data files, exactly once: load → read the applied tasks → commit if the table is unchanged → else repeat.
 
-One Iceberg commit contains the files, the marks (table properties) and up to two snapshots: an append, and a replacement (MERGE: files
-added and removed). A commit without rows still creates an (empty) snapshot, because the condition is the current snapshot. PyIceberg's
-own retry is not used: it retries on fresh metadata without reading the marks, so a fenced worker would append twice.
+One Iceberg commit contains the files, the applied tasks (table properties) and up to two snapshots: an append, and a replacement (MERGE:
+files added and removed). A commit without rows still creates an (empty) snapshot, because the condition is the current snapshot. PyIceberg
+retries on fresh metadata without reading the applied tasks, so a fenced worker would append twice; its retry is not used.
 
-After any failure, the table is loaded again and its marks decide. The manifests of a failed attempt are deleted only if a later load
-shows the table without them; `upkeep.py` handles the rest. All functions block.
+After any failure, the table is loaded again and its applied tasks decide. The manifests of a failed attempt are deleted only if a later
+load shows the table without them; `upkeep.py` handles the rest. All functions block.
 Source: Apache Iceberg table spec, "Snapshots", "Manifests", "Optimistic Concurrency"; PyIceberg 0.12, `table/update/snapshot.py`.
 """
 
@@ -36,9 +36,9 @@ from pyiceberg.typedef import EMPTY_DICT, Record
 
 from bearlake.errors import BearlakeError, Conflict, NotFound, Unavailable
 from bearlake.table import schema
+from bearlake.table.applied_tasks import TASKS_SUMMARY, Decision, decide, read_applied_tasks
 from bearlake.table.foreign import translated
 from bearlake.table.io import Locations
-from bearlake.table.marks import TASKS_SUMMARY, Decision, decide, read_marks
 from bearlake.table.model import DataFile, TableCommit, Unmergeable
 from bearlake.table.settings import TableSettings
 
@@ -72,7 +72,7 @@ class Committer:
         """Commit as `Tables.commit` does; return the table's new state."""
 
         def stage(transaction: Attempt) -> None:
-            decision = decide(read_marks(transaction.table_metadata.properties), commit.changes, closed_tasks)
+            decision = decide(read_applied_tasks(transaction.table_metadata.properties), commit.changes, closed_tasks)
             if decision.changes:
                 check()  # after the load (decision 79), so the answer holds for the version that this attempt replaces
                 self._stage(transaction, decision)
@@ -116,7 +116,7 @@ class Committer:
         return self.randomness.uniform(0, min(self.settings.commit_pause_max_ms, 10 * 2**attempt)) / 1000
 
     def _stage(self, transaction: "Attempt", decision: Decision) -> None:
-        transaction.set_properties(decision.marks.properties())
+        transaction.set_properties(decision.applied.properties())
         summary = decision.summary()
         appends = [change for change in decision.changes if not change.remove]
         replacements = [change for change in decision.changes if change.remove]
@@ -160,7 +160,7 @@ def _sort_order_id(metadata: TableMetadata) -> int | None:
 
 
 class _Lost(Exception):
-    """Another commit came first; this commit did certainly not happen."""
+    """Another commit succeeded first; this commit certainly did not happen."""
 
 
 def reload(table: Table) -> Table:
@@ -361,12 +361,12 @@ class Rewrite(_SnapshotProducer["Rewrite"]):
         return manifests
 
     def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
-        wanted, self._operation = self._operation, Operation.OVERWRITE  # computes the same totals as for a replace
+        operation, self._operation = self._operation, Operation.OVERWRITE  # computes the same totals as for a replace
         try:
             summary = super()._summary(snapshot_properties)
         finally:
-            self._operation = wanted
-        return Summary(wanted, **summary.additional_properties)
+            self._operation = operation
+        return Summary(operation, **summary.additional_properties)
 
 
 def _with_status(entry: ManifestEntry, status: ManifestEntryStatus, snapshot_id: int | None) -> ManifestEntry:

@@ -36,7 +36,7 @@ class CreationLost(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Creation:
-    """One creation: whose table, by which permit, in which folder (key prefix without a trailing slash)."""
+    """A creation: the table's stream, the permit and the folder (a key prefix without a trailing slash)."""
 
     stream_id: UUID
     permit: str
@@ -54,7 +54,7 @@ class Creations:
         """Return the stream's permit; store a new one if there is none. The namespace must exist.
 
         Raises:
-            CreationLost: other creators of the same table came first.
+            CreationLost: other creators of the same table were first.
         """
         row = {
             "catalog_name": self._name,

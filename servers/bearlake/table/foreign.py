@@ -14,7 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from bearlake.errors import Conflict, Denied, NotFound, Unavailable, Unsupported
 
 CONFLICTS = (iceberg.CommitFailedException, iceberg.TableAlreadyExistsError, iceberg.ValidationException)
-"""Nothing was changed, because another writer came first."""
+"""Nothing was changed, because another writer committed first."""
 DENIALS = (iceberg.ForbiddenError, iceberg.UnauthorizedError, iceberg.OAuthError, iceberg.AuthorizationExpiredError)
 ABSENCES = (iceberg.NoSuchTableError, iceberg.NoSuchNamespaceError)
 OUTAGES = (iceberg.RESTError, requests.RequestException, SQLAlchemyError, OSError)

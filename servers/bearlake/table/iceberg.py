@@ -1,8 +1,8 @@
 """`Tables` on a PyIceberg catalog and an `ObjectStore`.
 
 Every call runs on one of a few dedicated threads, which use the event loop for object store access (`table/io.py`). If a call exceeds
-its deadline, it raises `Unavailable` while its thread continues until its own, shorter, deadlines: its effect may still happen, and
-the marks show whether it did. The catalog is opened on the first call, so a worker can start before its catalog.
+its deadline, it raises `Unavailable`, but its thread continues until its own, shorter, deadlines. The call may still take effect; the
+applied tasks show whether it did. The catalog is opened on the first call, so a worker can start before its catalog.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ from bearlake.errors import NotFound, Unavailable
 from bearlake.metadata.model import Stream
 from bearlake.objects import ObjectStore
 from bearlake.table import CommitCheck, PredecessorCheck, Tables, no_predecessor, unchecked, upkeep
+from bearlake.table.applied_tasks import read_applied_tasks
 from bearlake.table.catalog import open_catalog
 from bearlake.table.commit import Committer, reload
 from bearlake.table.foreign import translated
 from bearlake.table.io import Locations, StoreBridge
 from bearlake.table.lookup import Lookup
-from bearlake.table.marks import read_marks
 from bearlake.table.model import TableCommit, TableState, TableSummary
 from bearlake.table.names import MetadataNames
 from bearlake.table.settings import TableSettings
@@ -178,7 +178,7 @@ class IcebergTables(Tables):
         try:
             await self.run(stream.name, lambda: self.lookup().drop(stream))
         except NotFound:
-            return  # another process came first
+            return  # another process was first
 
     @override
     async def summary(self, stream: Stream) -> TableSummary | None:
@@ -235,13 +235,13 @@ class IcebergTables(Tables):
         return table
 
     def _state(self, table: Table) -> TableState:
-        marks = read_marks(table.metadata.properties)
+        applied = read_applied_tasks(table.metadata.properties)
         namespace, name = table.name()[0], table.name()[-1]
         return TableState(
             identifier=(namespace, name),
             location_key=self.locations.key(table.metadata.location),
             metadata_location=table.metadata_location,
             snapshot_id=table.metadata.current_snapshot_id,
-            ends=marks.ends,
-            applied=marks.applied,
+            ends=applied.ends,
+            applied=applied.applied,
         )

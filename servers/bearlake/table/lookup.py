@@ -18,10 +18,10 @@ from sqlalchemy.exc import IntegrityError
 from bearlake.errors import Conflict, Unavailable
 from bearlake.metadata.model import Stream
 from bearlake.table import schema
+from bearlake.table.applied_tasks import STREAM_ID_PROPERTY
 from bearlake.table.catalog import ConditionalCatalog
 from bearlake.table.creation import Creation, CreationLost
 from bearlake.table.io import Locations, Outside
-from bearlake.table.marks import STREAM_ID_PROPERTY
 from bearlake.table.naming import location_key, table_identifiers
 from bearlake.table.settings import TableSettings
 
@@ -65,14 +65,14 @@ class Lookup:
         """Return the stream's table; create it if absent. See `Tables.ensure`.
 
         Raises:
-            Conflict: both names are taken by others, or its columns are not ours, or others came first on every attempt.
+            Conflict: both names are taken by others, or its columns are not ours, or other workers were first on every attempt.
         """
         for _ in range(_CREATE_TRIES):
             if (table := self.find(stream)) is not None:
                 return table
             try:
                 self._create(stream, has_predecessor, check)
-            except (TableAlreadyExistsError, CreationLost):  # another worker came first, for this stream or another
+            except (TableAlreadyExistsError, CreationLost):  # another worker was first, for this stream or another
                 continue
         if (table := self.find(stream)) is not None:
             return table
@@ -151,7 +151,7 @@ class Lookup:
         elif has_predecessor():
             names = names[1:]
         check()
-        name = next((one for one in names if not self._belongs_to_others(one, stream)), None)
+        name = next((candidate for candidate in names if not self._belongs_to_others(candidate, stream)), None)
         if name is None:
             raise Conflict(f"stream {stream.name}: the tables {table_identifiers(stream)} do not belong to this stream")
         location = self.locations.location(location_key(stream))

@@ -1,4 +1,4 @@
-"""Values of tables: data files, marks, commits, states. No third-party types, so that they can be stored as JSON."""
+"""Values of tables: data files, applied tasks, commits, states. No third-party types, so that they can be stored as JSON."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,8 +32,8 @@ class DataFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskMark:
-    """A task's mark in the table. `ranges`: partition index → (start, end) offsets over which it moves the table's ends (COMPACT)."""
+class AppliedTask:
+    """What a table stores about an applied task. `ranges`: partition index → (start, end) by which the table's ends move (COMPACT)."""
 
     task_id: int
     epoch: int
@@ -42,9 +42,9 @@ class TaskMark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableChange:
-    """One task's part of a commit: its mark, the files to add, and the keys of files to remove (MERGE)."""
+    """One task's part of a commit: the task, the files to add, and the keys of files to remove (MERGE)."""
 
-    mark: TaskMark
+    task: AppliedTask
     add: Sequence[DataFile]
     remove: Sequence[str] = ()
 

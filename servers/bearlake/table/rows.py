@@ -97,13 +97,13 @@ def cut(rows: pa.Table, low: Key, high: Key | None) -> Iterator[tuple[Key, pa.Ta
     end = len(keys) if high is None else keys.find(high)
     if start == end:
         return
-    wanted = rows.slice(start, end - start)
-    if wanted.num_rows * 2 < rows.num_rows:
-        wanted = compact(wanted)
+    selected = rows.slice(start, end - start)
+    if selected.num_rows * 2 < rows.num_rows:
+        selected = compact(selected)
     for run in keys.runs():
         first, last = max(run.start, start), min(run.end, end)
         if first < last:
-            yield keys.key(first), wanted.slice(first - start, last - first)
+            yield keys.key(first), selected.slice(first - start, last - first)
 
 
 def in_order(pieces: Sequence[tuple[Key, pa.Table]]) -> pa.Table:

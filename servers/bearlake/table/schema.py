@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from bearlake.table.marks import STREAM_ID_PROPERTY
+from bearlake.table.applied_tasks import STREAM_ID_PROPERTY
 from bearlake.table.settings import TableSettings
 
 if TYPE_CHECKING:

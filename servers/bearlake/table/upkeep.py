@@ -1,14 +1,14 @@
 """Keeps tables small: snapshot expiry, retention, and deletion of metadata files. Never deletes data files (I7).
 
 Upkeep deletes files in the table's `metadata/` folder that neither the table's metadata nor any of its snapshots names. Files that an
-expiry has just released are deleted at once: only a commit based on an older version, whose head they belonged to, could still name
-them, and that commit fails. Other unnamed files may belong to a running commit, so the table is fenced first: a commit that loaded the
+expiry has just released are deleted at once: only a commit based on an older version of the table could still name them, and such a
+commit fails. Other unnamed files may belong to a running commit, so the table is fenced first: a commit that loaded the
 table before the fence can no longer happen (decision 96). The grace period only avoids a fence for every running commit.
 
 Not deleted: manifests and manifest lists of other engines, unless our expiry has released them. Spark and Flink reuse manifests that
 they wrote earlier, and a fence does not exclude the first commit to a new branch, which replaces nothing. The first metadata file of a
 creation that was lost or given up is deleted after the catalog has fenced the creation's permit (`creation.py`). A REST catalog has no
-permits, and writes first metadata files itself: there they stay.
+permits and writes first metadata files itself, so these files stay.
 
 All functions block. Source: Apache Iceberg table spec, "Snapshot Retention Policy"; Java's `RemoveSnapshots`, by its docs.
 """
@@ -28,10 +28,10 @@ from pyiceberg.types import TimestamptzType
 
 from bearlake.objects import ObjectInfo
 from bearlake.table import schema
+from bearlake.table.applied_tasks import STREAM_ID_PROPERTY, TASKS_SUMMARY
 from bearlake.table.catalog import ConditionalCatalog
 from bearlake.table.commit import FORMAT_VERSION, OURS_PREFIX, Attempt, Committer, reload
 from bearlake.table.io import METADATA_SUFFIXES, Locations, StoreBridge
-from bearlake.table.marks import STREAM_ID_PROPERTY, TASKS_SUMMARY
 from bearlake.table.model import SnapshotSummary, TableState, TableSummary
 from bearlake.table.names import MetadataNames
 
@@ -60,8 +60,8 @@ def expire(
     """Remove old snapshots; return the table afterwards, and the locations of metadata files released by the removal.
 
     Keeps the heads of branches and tags, the history of branches other than main, and the newest `keep_count_min` snapshots. The commit
-    requires that every branch and tag is unchanged: a catalog removes a branch whose snapshot expires, and without its main branch the
-    table would be empty.
+    requires that every branch and tag is unchanged. Otherwise a catalog would remove a branch whose snapshot expires; without its main
+    branch, the table would be empty.
     """
     released: set[str] = set()  # of all attempts: an unanswered attempt may have succeeded
 
@@ -155,7 +155,7 @@ def _never_created(table: Table, first: set[str], locations: Locations, names: M
 
 
 def _is_fenced_off(key: str) -> bool:
-    """Return whether a fence excludes all commits that may name the file: it belongs to one attempt, which replaces one version."""
+    """Return whether the file belongs to one attempt, which replaces one version: a fence then excludes all commits that may name it."""
     name = key.rpartition("/")[2]
     if name.endswith(METADATA_JSON_SUFFIX):
         return not is_first_version(key)

@@ -5,8 +5,8 @@
     └────────┴───────────────────────────┴─────────┴─────────┴─────┴─────────┴─────────┘
     0                                    slices back to back, no gaps        size - 40
 
-All versions share these parts, so that a reader can identify the version from either end: an object begins with `MAGIC` and a uint16
-version, and ends with a trailer of 40 bytes whose last 8 bytes are `MAGIC_END`. All numbers are big-endian; all positions are absolute.
+A reader can identify the version from either end. In all versions, an object begins with `MAGIC` and a uint16 version, and ends with a
+trailer of 40 bytes; the last 8 bytes are `MAGIC_END`. All numbers are big-endian; all positions are absolute.
 `wal/v1.py` gives the byte layout of version 1 and stays as long as such objects may exist.
 
 A slice holds whole record batches of one partition, back to back in order of arrival, exactly as the producers sent them. Their base

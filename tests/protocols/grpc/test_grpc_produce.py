@@ -15,7 +15,7 @@ from bearlake.protocols.grpc.errors import DETAILS_KEY
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
 from bearlake.protocols.grpc.settings import GrpcSettings
 from bearlake.streams.service import StreamsSettings
-from bearlake.streams.writer import WriterSettings
+from bearlake.streams.writer_settings import WriterSettings
 from fixtures.grpc_server import GrpcNode, MakeGrpc
 from fixtures.kafka_server import batch_of
 

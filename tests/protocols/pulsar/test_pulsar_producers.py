@@ -11,7 +11,7 @@ from bearlake.protocols.pulsar.settings import PulsarSettings
 from bearlake.streams.append import AppendCall
 from bearlake.streams.offsets import OffsetQuestion
 from bearlake.streams.service import StreamsSettings
-from bearlake.streams.writer import WriterSettings
+from bearlake.streams.writer_settings import WriterSettings
 from fixtures.liveness import lapse
 from fixtures.pulsar_server import Make, PulsarClient, PulsarNode
 from fixtures.waiting import WAIT_S, until

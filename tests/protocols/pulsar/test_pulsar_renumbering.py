@@ -15,7 +15,7 @@ from bearlake.records import codec
 from bearlake.streams.fetch import FetchRange
 from bearlake.streams.service import StreamsSettings
 from bearlake.streams.subscriptions.reading import entries_of
-from bearlake.streams.writer import WriterSettings
+from bearlake.streams.writer_settings import WriterSettings
 from fixtures.pulsar_server import Make, PulsarClient, PulsarNode
 from fixtures.waiting import until
 

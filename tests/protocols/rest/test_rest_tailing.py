@@ -323,7 +323,7 @@ async def test_a_producer_s_retry_with_stream_seq_is_a_duplicate_not_a_conflict(
 
 
 async def test_what_is_noted_of_stream_seq_outlives_its_records(rest_servers: MakeServers, monkeypatch: Any) -> None:
-    monkeypatch.setattr(sequences, "_NOTE_STEP", 2)
+    monkeypatch.setattr(sequences, "_STORE_STEP", 2)
     (one,) = await rest_servers(1)
     await one.put("/v1/stream/t", b"", headers=JSON)
     for name in "abcd":

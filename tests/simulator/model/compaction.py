@@ -1,8 +1,8 @@
 """Compaction: claim, write, prepare, load, ask, table compare-and-swap, swap; merges that are dropped; sweeps; a stream that is deleted.
 
 The task is a compaction or a merge. The rules for claims and keys are `metadata/task_object_rules.py`, and the table's decision is
-`table/marks.py`, both unchanged. In SQL only: the claim's check (`hold_task`), the replacement of WAL rows by a swap (`replace_rows`),
-and the closing of the task by a final swap (`remove_task`).
+`table/applied_tasks.py`, both unchanged. In SQL only: the claim's check (`hold_task`), the replacement of WAL rows by a swap
+(`replace_rows`), and the closing of the task by a final swap (`remove_task`).
 
 This part assumes of the write path that the WAL object's bytes exist until nothing names the object. It promises the write path that a
 swap keeps each offset readable and that nothing named by the index or a live snapshot is deleted. It assumes nothing of membership: any
@@ -15,8 +15,8 @@ from typing import Final
 from bearlake.errors import Conflict
 from bearlake.metadata import task_object_rules
 from bearlake.metadata.task_object_rules import ClaimState, KeyState
-from bearlake.table import marks
-from bearlake.table.model import TableChange, TaskMark
+from bearlake.table import applied_tasks
+from bearlake.table.model import AppliedTask, TableChange
 from simulator.model.compaction_guards import CompactionBounds, CompactionGuards
 from simulator.model.compaction_state import (
     CANCELLED,
@@ -245,16 +245,16 @@ class CompactionPart:
     def _is_left(self, state: State, epoch: int) -> bool:
         """Return whether the table needs the worker's commit, by the product's rule. Raises `Conflict`."""
         if self._bounds.is_merge:
-            seen = marks.Marks(ends={}, applied={TASK: state.mark} if state.mark else {})
-            change = TableChange(mark=TaskMark(task_id=TASK, epoch=epoch), add=())
-            is_left = bool(marks.decide(seen, [change], ()).changes)
+            seen = applied_tasks.AppliedTasks(ends={}, applied={TASK: state.mark} if state.mark else {})
+            change = TableChange(task=AppliedTask(task_id=TASK, epoch=epoch), add=())
+            is_left = bool(applied_tasks.decide(seen, [change], ()).changes)
             if is_left and state.files:
                 raise Conflict("the table has not all inputs of the merge")
             return is_left
         ends = {0: 1} if state.is_reached and self._guards.ends_checked_in_table_commit else {}
-        seen = marks.Marks(ends=ends, applied={TASK: state.mark} if state.mark else {})
-        change = TableChange(mark=TaskMark(task_id=TASK, epoch=epoch, ranges=RANGE), add=())
-        return bool(marks.decide(seen, [change], ()).changes)
+        seen = applied_tasks.AppliedTasks(ends=ends, applied={TASK: state.mark} if state.mark else {})
+        change = TableChange(task=AppliedTask(task_id=TASK, epoch=epoch, ranges=RANGE), add=())
+        return bool(applied_tasks.decide(seen, [change], ()).changes)
 
     def _listed(self, state: State, epoch: int) -> State:
         """Return the state after the epoch's table commit."""

@@ -71,9 +71,9 @@ def _record(command: Command, settings: SparkSettings, target: Path, draft: Path
 
 
 def _dump_base(command: Command, target: Path) -> None:
-    words = [str(command.java.program), *command.flags, "-Xshare:dump", f"-XX:SharedArchiveFile={target}"]
+    arguments = [str(command.java.program), *command.flags, "-Xshare:dump", f"-XX:SharedArchiveFile={target}"]
     try:
-        subprocess.run(words, check=True, capture_output=True, timeout=_DEADLINE_MS / 1000)
+        subprocess.run(arguments, check=True, capture_output=True, timeout=_DEADLINE_MS / 1000)
     except (OSError, subprocess.SubprocessError) as error:
         raise Unavailable(f"Java could not dump its own classes: {error}") from error
 

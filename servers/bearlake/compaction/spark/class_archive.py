@@ -27,8 +27,8 @@ def default_folder() -> Path:
 def place(command: Command, folder: str | None) -> Path:
     """Return the folder of the archive for the command, whether or not it exists."""
     digest = hashlib.sha256()
-    for word in (str(command.java.program), command.java.version, *command.flags):
-        digest.update(word.encode() + b"\0")
+    for argument in (str(command.java.program), command.java.version, *command.flags):
+        digest.update(argument.encode() + b"\0")
     for jar in command.class_path:
         status = jar.stat()
         digest.update(f"{jar}\0{status.st_size}\0{status.st_mtime_ns}\0".encode())

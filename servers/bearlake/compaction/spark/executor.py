@@ -64,7 +64,7 @@ _found: dict[ItemFunction, _Surroundings] = {}
 
 
 def _surroundings(function: ItemFunction) -> _Surroundings:
-    """Return this process's surroundings; a process has one function at a time."""
+    """Return the event loop, store and thread of this process, which runs one function at a time."""
     if function not in _found:
         for other in _found.values():
             atexit.unregister(other.close)

@@ -150,12 +150,12 @@ class Jvm:
         with tempfile.TemporaryDirectory(prefix="bearlake-spark-") as folder:
             connection = Path(folder) / "connection"
             class_path = ":".join(map(str, command.class_path))
-            words = [str(command.java.program), *command.flags, *more_flags, "-cp", class_path]
-            words.append("org.apache.spark.deploy.SparkSubmit")
+            arguments = [str(command.java.program), *command.flags, *more_flags, "-cp", class_path]
+            arguments.append("org.apache.spark.deploy.SparkSubmit")
             for key, value in conf.items():
-                words += ["--conf", f"{key}={value}"]
+                arguments += ["--conf", f"{key}={value}"]
             self._process = subprocess.Popen(
-                [*words, "pyspark-shell"],
+                [*arguments, "pyspark-shell"],
                 stdin=subprocess.PIPE,  # Spark exits when it closes
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -182,7 +182,7 @@ class Jvm:
         return "\n".join(self._lines)
 
     def close(self, deadline_ms: int) -> bool:
-        """Stop by closing standard input, by force at the deadline; return whether it stopped by itself. Idempotent."""
+        """Stop the JVM by closing its standard input, or by force at the deadline; return whether no force was needed. Idempotent."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:

@@ -46,7 +46,7 @@ def executor_command(settings: SparkSettings, environ: Mapping[str, str]) -> tup
     start = command(find_java(settings.java_home), int(memory[1]) << 20)
     flags = class_archive.flags(start, settings.archive_folder) if settings.archive else ()
     class_path = [*filter(None, [environ.get("SPARK_CLASSPATH")]), *map(str, start.class_path)]
-    words = [
+    arguments = [
         str(start.java.program),
         *start.flags,
         *flags,
@@ -56,8 +56,8 @@ def executor_command(settings: SparkSettings, environ: Mapping[str, str]) -> tup
         MAIN_CLASS,
     ]
     for option, name in _OPTIONS.items():
-        words += [option, environ[name]]
-    return words, {**environ, "SPARK_HOME": str(spark_home()), "MALLOC_ARENA_MAX": "2"}
+        arguments += [option, environ[name]]
+    return arguments, {**environ, "SPARK_HOME": str(spark_home()), "MALLOC_ARENA_MAX": "2"}
 
 
 def _java_options(environ: Mapping[str, str]) -> list[str]:

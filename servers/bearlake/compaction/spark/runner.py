@@ -156,11 +156,17 @@ class SparkRunner(Runner):
     async def _build_archive(self) -> None:
         """Build the archive in a separate process at the lowest priority; the next start uses it."""
         settings = self._settings
-        words = [sys.executable, "-m", "bearlake.compaction.spark.archive", "--heap-bytes", str(settings.heap_bytes)]
+        arguments = [
+            sys.executable,
+            "-m",
+            "bearlake.compaction.spark.archive",
+            "--heap-bytes",
+            str(settings.heap_bytes),
+        ]
         for option, value in (("--folder", settings.archive_folder), ("--java-home", settings.java_home)):
-            words += [option, value] if value else []
+            arguments += [option, value] if value else []
         process = await asyncio.create_subprocess_exec(
-            *words, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True
+            *arguments, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True
         )
         try:
             os.setpriority(os.PRIO_PROCESS, process.pid, _NICE)

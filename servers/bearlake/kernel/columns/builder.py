@@ -205,10 +205,10 @@ def _decode(
         if not last < delta <= last_delta:
             raise Malformed
         last = delta
-        wanted = (base_timestamp + time_delta if stamp is None else stamp) * _MICROSECONDS
-        timestamp = min(max(wanted, _INT64_MIN), _INT64_MAX)
+        exact_us = (base_timestamp + time_delta if stamp is None else stamp) * _MICROSECONDS
+        timestamp = min(max(exact_us, _INT64_MIN), _INT64_MAX)
         headers = [(str(name, "utf-8", "replace").encode(), _copy(content)) for name, content in fields]
-        is_exact &= timestamp == wanted and body[attributes_at] == 0
+        is_exact &= timestamp == exact_us and body[attributes_at] == 0
         is_exact &= all(name == replaced for (name, _), (replaced, _) in zip(fields, headers, strict=True))
         rows.append((batch, batch[1] + delta, timestamp, _copy(key), _copy(value), headers))
     if position != len(body):

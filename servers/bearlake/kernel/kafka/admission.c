@@ -69,7 +69,7 @@ KERNEL_FUNCTION(kernel_admit_plain)
         return NULL;
     PyObject *entries = arguments[0];
     if (start < 0 || start >= PyList_GET_SIZE(entries))
-        return PyErr_Format(PyExc_ValueError, "%lld is not a place among %zd entries", (long long)start, PyList_GET_SIZE(entries));
+        return PyErr_Format(PyExc_ValueError, "index %lld is not in a list of %zd entries", (long long)start, PyList_GET_SIZE(entries));
     PyObject *first = Py_NewRef(PyList_GET_ITEM(entries, start)); /* comparing topics may run Python code */
     int outcome = check_tuple(first, ENTRY_FIELDS, "an entry") < 0 ? -1 : 1;
     Py_ssize_t at = start;

@@ -22,7 +22,7 @@ def admit_plain(
     """
     stream_id, first_key, partition_count, bytes_max, earliest, latest = rules
     if not 0 <= start < len(entries):
-        raise ValueError(f"{start} is not a place among {len(entries)} entries")
+        raise ValueError(f"index {start} is not in a list of {len(entries)} entries")
     for at in range(start, len(entries)):
         topic, index, low, high, status, attributes, count, base, newest, producer_id, epoch, sequence = entries[at]
         if (

@@ -237,7 +237,7 @@ KERNEL_FUNCTION(kernel_parse_produce)
         || to_int64(arguments[2], &version) < 0)
         return NULL;
     if (version < 3 || version > 13)
-        return PyErr_Format(state->unsupported, "Produce version %S; versions 3-13 are spoken", arguments[2]);
+        return PyErr_Format(state->unsupported, "Produce version %S; supported: 3-13", arguments[2]);
     if (PyObject_GetBuffer(arguments[0], &view, PyBUF_SIMPLE) < 0)
         return NULL;
     if (position < 0 || position > view.len) {
@@ -342,7 +342,7 @@ KERNEL_FUNCTION(kernel_parse_produces)
         || to_int64(arguments[5], &alike.size_max) < 0 || to_int64(arguments[6], &alike.count_max) < 0)
         return NULL;
     if (version < 3 || version > 13)
-        return PyErr_Format(state->unsupported, "Produce version %S; versions 3-13 are spoken", arguments[3]);
+        return PyErr_Format(state->unsupported, "Produce version %S; supported: 3-13", arguments[3]);
     if (PyObject_GetBuffer(arguments[0], &frames, PyBUF_SIMPLE) < 0)
         return NULL;
     if (PyObject_GetBuffer(arguments[4], &lead, PyBUF_SIMPLE) == 0) {

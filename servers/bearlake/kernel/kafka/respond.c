@@ -230,7 +230,7 @@ KERNEL_FUNCTION(kernel_encode_produce_response)
     if (check_arguments("encode_produce_response", count, 4, 4) < 0 || to_int64(arguments[0], &version) < 0)
         return NULL;
     if (version < 3 || version > 13)
-        return PyErr_Format(state_of(module)->unsupported, "Produce version %S; versions 3-13 are spoken", arguments[0]);
+        return PyErr_Format(state_of(module)->unsupported, "Produce version %S; supported: 3-13", arguments[0]);
     if (to_field(arguments[1], INT32_MIN, INT32_MAX, &correlation_id) < 0
         || to_field(arguments[3], INT32_MIN, INT32_MAX, &throttle_ms) < 0)
         return NULL;
@@ -263,7 +263,7 @@ static PyObject *appended(int version, int32_t correlation_id, PyObject *entries
     if (check_results(entries, ENTRY_FIELDS) < 0 || check_results(outcomes, OUTCOME_FIELDS) < 0)
         return NULL;
     if (PyList_GET_SIZE(entries) != PyList_GET_SIZE(outcomes))
-        return PyErr_Format(PyExc_ValueError, "Produce response: as many outcomes as entries are expected");
+        return PyErr_Format(PyExc_ValueError, "Produce response: expected one outcome per entry");
     const int are_all = are_appended(outcomes);
     if (are_all <= 0)
         return are_all < 0 ? NULL : Py_NewRef(Py_None);
@@ -276,7 +276,7 @@ KERNEL_FUNCTION(kernel_encode_produce_appended)
     if (check_arguments("encode_produce_appended", count, 4, 4) < 0 || to_int64(arguments[0], &version) < 0)
         return NULL;
     if (version < 3 || version > 13)
-        return PyErr_Format(state_of(module)->unsupported, "Produce version %S; versions 3-13 are spoken", arguments[0]);
+        return PyErr_Format(state_of(module)->unsupported, "Produce version %S; supported: 3-13", arguments[0]);
     if (to_field(arguments[1], INT32_MIN, INT32_MAX, &correlation_id) < 0)
         return NULL;
     PyObject *entries = PySequence_List(arguments[2]);

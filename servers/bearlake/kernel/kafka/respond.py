@@ -60,7 +60,7 @@ def encode_produce_appended(
     """
     check_version(version)
     if len(entries) != len(outcomes):
-        raise ValueError("Produce response: as many outcomes as entries are expected")
+        raise ValueError("Produce response: expected one outcome per entry")
     if any(verdict for verdict, _, _ in outcomes):
         return None
     results: list[ProduceResult] = [

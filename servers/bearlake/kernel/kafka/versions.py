@@ -20,4 +20,4 @@ TOPIC_IDS = 13
 def check_version(version: int) -> None:
     """Raise `Unsupported` unless the version is in 3-13."""
     if not 3 <= version <= 13:
-        raise Unsupported(f"Produce version {version}; versions 3-13 are spoken")
+        raise Unsupported(f"Produce version {version}; supported: 3-13")

@@ -61,7 +61,7 @@ KERNEL_FUNCTION(kernel_queue_appends)
         || to_int64(arguments[4], &size) < 0 || to_int64(arguments[5], &limit) < 0)
         return NULL;
     if (!PyDict_Check(arguments[3]) || start < 0)
-        return PyErr_Format(PyExc_ValueError, "queue_appends() takes a dict of partitions and a place");
+        return PyErr_Format(PyExc_ValueError, "queue_appends() takes a dict of partitions and an index");
     PyObject *items = PySequence_Fast(arguments[1], "appends is not a sequence");
     if (items == NULL)
         return NULL;

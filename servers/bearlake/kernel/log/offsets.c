@@ -73,13 +73,13 @@ KERNEL_FUNCTION(kernel_assign_offsets)
         return NULL;
     PyObject *batches = arguments[3], *outcomes = arguments[7], *slices = arguments[8];
     if (at < 0 || at >= PyList_GET_SIZE(batches))
-        return PyErr_Format(PyExc_ValueError, "%lld is not a place among %zd batches", (long long)at, PyList_GET_SIZE(batches));
+        return PyErr_Format(PyExc_ValueError, "index %lld is not in a list of %zd batches", (long long)at, PyList_GET_SIZE(batches));
     const Py_ssize_t first = (Py_ssize_t)at;
     int found;
     bool has_slice = false, is_merged = false;
     while ((found = next_batch(batches, (Py_ssize_t)at, at == first, batch)) > 0) {
         if (batch[COMMIT_RECORD_COUNT] <= 0)
-            return PyErr_Format(PyExc_ValueError, "I2: a batch takes offsets, not %lld", (long long)batch[COMMIT_RECORD_COUNT]);
+            return PyErr_Format(PyExc_ValueError, "I2: a batch has at least one record, not %lld", (long long)batch[COMMIT_RECORD_COUNT]);
         if (append_row(outcomes, make_row(outcome_type, arguments[1], outcome, 2)) < 0)
             return NULL;
         if (at == first && (found = reaches(slices, batch, slice)) != 0) {

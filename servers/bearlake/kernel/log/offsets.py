@@ -28,12 +28,12 @@ def assign_offsets(
     batches' total bytes. Raises `ValueError` for a batch without records.
     """
     if not 0 <= at < len(batches):
-        raise ValueError(f"{at} is not a place among {len(batches)} batches")
+        raise ValueError(f"index {at} is not in a list of {len(batches)} batches")
     first, size = at, 0
     while at < len(batches) and (at == first or _follows(batches[at], batches[first].partition)):
         partition, position, length, count, newest, *_ = batches[at]
         if count <= 0:
-            raise ValueError(f"I2: a batch takes offsets, not {count}")
+            raise ValueError(f"I2: a batch has at least one record, not {count}")
         outcomes.append(tuple.__new__(make_outcome, (accepted, end, start_offset)))
         base, records, begin = end, 0, position
         if slices and slices[-1][0] == partition and slices[-1][3] + slices[-1][4] == position:

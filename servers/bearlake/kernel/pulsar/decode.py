@@ -6,8 +6,8 @@ the max timestamp is the publish time, and each record's timestamp is its event 
 as base64 and followed by an empty property `__pulsar.base64.<name>`; a name that is not UTF-8 becomes `__pulsar.name.` and its base64.
 All properties with the same name are sent (clients keep one of them).
 
-In both kinds of batch, a null value is flagged as null, and an offset without a record becomes a message flagged as compacted out, so
-that a message's index in the batch is its offset minus the base offset. A batch with log append time gives no event times.
+In both kinds of batch, a null value is flagged as null. An offset without a record becomes a message that is flagged as compacted out.
+Therefore a message's index in the batch is always its offset minus the base offset. A batch with log append time gives no event times.
 """
 
 from struct import Struct

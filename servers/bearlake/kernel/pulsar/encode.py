@@ -13,8 +13,8 @@ does a single message. Reserved headers after the properties hold what a record 
     flag 2  every message of the batch has a sequence id: that of the first plus its index in the batch
     flag 4  every partition key was base64
 
-The headers hold the fields that the rest of the batch does not express, as received (unknown fields included), and the fields whose
-received value differs from the value that follows from the record. A field in a header overrides the record. An entry header always
+The headers hold two kinds of fields, as received: those that the rest of the batch does not express (unknown fields included), and those
+whose value differs from the value that follows from the record. A field in a header overrides the record. An entry header always
 names the producer, the sequence id and the publish time. Fields that only state their default (flags that are false, an event time of
 0) are dropped.
 

@@ -123,11 +123,11 @@ def fields(view: memoryview) -> Iterator[Field]:
         yield Field(tag >> 3, view[start:position], value, content)
 
 
-def number(found: Iterable[Field], wanted: int) -> int | None:
-    """Return the uint64 value of the last varint field with the number `wanted`."""
+def number(found: Iterable[Field], field_number: int) -> int | None:
+    """Return the uint64 value of the last varint field with the number `field_number`."""
     last = None
     for field in found:
-        if field.number == wanted and field.value is not None:
+        if field.number == field_number and field.value is not None:
             last = field.value
     return last
 

@@ -151,7 +151,7 @@ KERNEL_FUNCTION(kernel_encode_messages)
         return NULL;
     PyObject *messages = NULL;
     if (start < 0 || start > PySequence_Fast_GET_SIZE(deliveries) || consumer.bytes_max < 0 || consumer.bytes_max > INT32_MAX)
-        PyErr_SetString(PyExc_ValueError, "a place among the deliveries and a size below 2 GiB are expected");
+        PyErr_SetString(PyExc_ValueError, "expected an index into the deliveries and a size below 2 GiB");
     else
         messages = encode(state_of(module), deliveries, (Py_ssize_t)start, &consumer);
     Py_DECREF(deliveries);

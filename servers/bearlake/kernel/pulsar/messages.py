@@ -32,15 +32,16 @@ def encode_messages(
 ) -> tuple[bytes, int, int]:
     """Return MESSAGE frames for the deliveries from index `start` on, their message count, and the index of the next delivery.
 
-    Encoding stops before the first delivery that has acknowledged messages, whose batch is compressed, damaged or without messages, or
-    whose entry (`decode_entry`) has more than `entry_bytes_max` bytes. It stops after the delivery that reaches `bytes_max` bytes.
+    Encoding stops before the first delivery that has one of these properties: some of its messages are acknowledged; its batch is
+    compressed, damaged or without messages; its entry (`decode_entry`) has more than `entry_bytes_max` bytes. It stops after the delivery
+    that reaches `bytes_max` bytes.
     `partition` is the partition in message ids (-1: none). `epoch` is the consumer's epoch, or None.
 
     Raises:
         ValueError: `start` or `bytes_max` is out of range, or a batch is shorter than a header.
     """
     if not 0 <= start <= len(deliveries) or not 0 <= bytes_max < 2**31:
-        raise ValueError("a place among the deliveries and a size below 2 GiB are expected")
+        raise ValueError("expected an index into the deliveries and a size below 2 GiB")
     out = bytearray()
     count = 0
     at = start

@@ -17,7 +17,7 @@ from bearlake.kernel.pulsar.source import Source, entry_of, said_by
 def entry_routing(batch: Buffer, records: Buffer | None, /) -> tuple[bytes, int, bytes, int, int]:
     """Return (ordering key, deliver-at time in ms, uuid, chunk id, chunk count) of the entry that `decode_entry` makes of a batch.
 
-    The ordering key is that of the entry, else that of its first message, else the first message's partition key, as bytes. Missing or
+    The ordering key (bytes) is that of the entry, else that of its first message, else the partition key of the first message. Missing or
     negative values are empty or 0.
 
     Raises:

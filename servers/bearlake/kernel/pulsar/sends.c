@@ -244,7 +244,7 @@ KERNEL_FUNCTION(kernel_encode_receipts)
         return NULL;
     PyObject *ids = arguments[3], *results = arguments[4];
     if (PyList_GET_SIZE(ids) != PyList_GET_SIZE(results) || start < 0 || start > PyList_GET_SIZE(ids))
-        return PyErr_Format(PyExc_ValueError, "as many results as SENDs are expected, and a place among them");
+        return PyErr_Format(PyExc_ValueError, "expected one result per SEND, and an index into them");
     Output output;
     Py_ssize_t at = (Py_ssize_t)start;
     if (!open_output(&output, RECEIPT_BYTES_MAX / 2 * (PyList_GET_SIZE(ids) - at) + 1, 0))

@@ -151,13 +151,13 @@ def encode_receipts(
         ValueError: the numbers of results and SENDs differ, or `start` is out of range.
     """
     if len(results) != len(ids) or not 0 <= start <= len(ids):
-        raise ValueError("as many results as SENDs are expected, and a place among them")
+        raise ValueError("expected one result per SEND, and an index into them")
     out = bytearray()
-    for place in range(start, len(ids)):
-        sequence_id, highest_id = ids[place]
-        verdict, base_offset, _ = results[place]
+    for index in range(start, len(ids)):
+        sequence_id, highest_id = ids[index]
+        verdict, base_offset, _ = results[index]
         if verdict != _DUPLICATE and (verdict != _ACCEPTED or base_offset < 0):
-            return bytes(out), place
+            return bytes(out), index
         body = bytearray()
         write_varint_field(body, 1, producer_id)
         write_varint_field(body, 2, sequence_id)

@@ -73,7 +73,7 @@ def runs_of(batches: Sequence[BatchCommit]) -> Runs:
         partition, position, length, count, timestamp, producer_id, epoch, sequence, flags, expected, after = batches[
             index
         ]
-        assert count > 0, "I2: a batch takes offsets"
+        assert count > 0, "I2: a batch has at least one record"
         has_producer = producer_id >= 0 and not flags & BATCH_CONTROL
         if not has_producer and expected < 0 and position == mergeable_end and runs.partitions[run] == partition:
             runs.of_batch[index] = (run, runs.record_counts[run])
@@ -167,5 +167,5 @@ def by_position(slices: list[Slice]) -> list[Slice]:
     return slices
 
 
-def _position(one: Slice) -> int:
-    return one.position
+def _position(slice_: Slice) -> int:
+    return slice_.position

@@ -44,9 +44,9 @@ class PostgresqlGroups(GroupStore):
                 **of_lease(lease),
                 group=group,
                 partitions=list(offsets),
-                offsets=[one.offset for one in offsets.values()],
-                leader_epochs=[one.leader_epoch for one in offsets.values()],
-                metadata=[one.metadata for one in offsets.values()],
+                offsets=[committed.offset for committed in offsets.values()],
+                leader_epochs=[committed.leader_epoch for committed in offsets.values()],
+                metadata=[committed.metadata for committed in offsets.values()],
             )
         )
 

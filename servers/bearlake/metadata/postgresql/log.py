@@ -199,13 +199,13 @@ class PostgresqlLog(CommitLog):
         ordered = sorted({stream.partition(index) for index in indexes})
         moved: dict[PartitionKey, PartitionBounds] = {}
         for at in range(0, len(ordered), RETAIN_PARTITION_COUNT_MAX):
-            some = ordered[at : at + RETAIN_PARTITION_COUNT_MAX]
+            partitions = ordered[at : at + RETAIN_PARTITION_COUNT_MAX]
             rows = await self._database.rows(
                 *call(
                     "retain_as_of",
                     number=stream.number,
                     version=stream.version,
-                    partitions=some,
+                    partitions=partitions,
                     before_ms=before_ms,
                     size_max=size_max,
                 )
@@ -249,7 +249,7 @@ def _entry(row: asyncpg.Record) -> Entry:
             row["timestamps"],
             strict=True,
         )
-        slices = by_position([Slice._make(one) for one in rows])
+        slices = by_position([Slice._make(values) for values in rows])
         return Entry(
             position=row["position"],
             kind=EntryKind.COMMIT,

@@ -76,6 +76,6 @@ def _data_file(row: asyncpg.Record) -> DataFileEntry:
     )
     return DataFileEntry(
         object=ObjectRef(row["key"], row["size"], ObjectKind.PARQUET),
-        segments=[Slice._make(one) for one in segments],
+        segments=[Slice._make(values) for values in segments],
         position=row["swap_position"],
     )

@@ -80,23 +80,22 @@ class PostgresqlSchemas(SchemaStore):
 
     @override
     async def register(self, registration: Registration) -> VersionRow:
-        one = registration
         # Repeatable: the second time, the revision is a newer one.
         row = await self._database.row(
             *call(
                 "register_schema",
                 "version, schema_id",
-                context=one.subject.context,
-                subject=one.subject.name,
-                revision=one.revision,
-                fingerprint=one.fingerprint,
-                body=one.body,
-                content=one.content,
-                id=one.schema_id,
-                version=one.version,
-                contexts=[reference.subject.context for reference in one.references],
-                subjects=[reference.subject.name for reference in one.references],
-                versions=[reference.number for reference in one.references],
+                context=registration.subject.context,
+                subject=registration.subject.name,
+                revision=registration.revision,
+                fingerprint=registration.fingerprint,
+                body=registration.body,
+                content=registration.content,
+                id=registration.schema_id,
+                version=registration.version,
+                contexts=[reference.subject.context for reference in registration.references],
+                subjects=[reference.subject.name for reference in registration.references],
+                versions=[reference.number for reference in registration.references],
             )
         )
         assert row is not None

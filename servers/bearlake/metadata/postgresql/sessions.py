@@ -4,12 +4,12 @@ I12: a write that was given up cannot happen later. A connection that writes has
 an ended session (`functions/check_session.sql`). A session is *lost* when its connection is closed: one of its
 statements may still be on its way, or half done. No write begins while a session is lost.
 
-This process chooses a session's id before it asks the store to begin the session. So it can also end a session whose begin was not
-answered, and the number of backends that this process gave up is bounded by its number of connections.
+This process chooses a session's id before it asks the store to begin the session. So it can also end a session if the answer to
+its begin was lost, and the number of abandoned backends never exceeds the number of connections.
 
-Once a session has begun, all that is visible to its connection is as durable as the database promises: the session's row was committed
-later, so a synchronous standby that has the row has everything before it. So no write, and no repeat of a write, is answered from a
-commit that a restart of the primary made visible before the standby had it.
+Once a session has begun, everything that its connection can see is as durable as the database promises. The session's row was committed
+later, so a synchronous standby that has the row has everything before it. A restart of the primary can make a commit visible before the
+standby has it; no write, and no repeat of a write, is answered from such a commit.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The PostgreSQL backend as a whole: opens the database, brings its layout up to date, holds the nouns."""
+"""The PostgreSQL backend as a whole: opens the database, brings its layout up to date, and has all interfaces of `metadata`."""
 
 import base64
 import uuid

@@ -30,9 +30,9 @@ def arguments(swap: Swap) -> dict[str, object]:
         Conflict: two of the new slices overlap.
     """
     claim = swap.claim
-    rows = sorted((slice_, number) for number, one in enumerate(swap.objects, 1) for slice_ in one.slices)
+    rows = sorted((slice_, number) for number, object_ in enumerate(swap.objects, 1) for slice_ in object_.slices)
     ranges = ranges_of([slice_ for slice_, _ in rows])
-    refs = [one.object for one in swap.objects]
+    refs = [object_.object for object_ in swap.objects]
     return {
         "task": claim.task_id,
         "epoch": claim.epoch,
@@ -49,12 +49,12 @@ def arguments(swap: Swap) -> dict[str, object]:
         "lengths": [slice_.length for slice_, _ in rows],
         "timestamps": [slice_.max_timestamp for slice_, _ in rows],
         "objects": [number for _, number in rows],
-        "range_partitions": [one.partition for one in ranges],
-        "range_starts": [one.start for one in ranges],
-        "range_ends": [one.end for one in ranges],
-        "range_firsts": [one.first for one in ranges],
-        "range_lasts": [one.last for one in ranges],
-        "range_turns": [one.turn for one in ranges],
+        "range_partitions": [range_.partition for range_ in ranges],
+        "range_starts": [range_.start for range_ in ranges],
+        "range_ends": [range_.end for range_ in ranges],
+        "range_firsts": [range_.first for range_ in ranges],
+        "range_lasts": [range_.last for range_ in ranges],
+        "range_turns": [range_.turn for range_ in ranges],
     }
 
 

@@ -238,7 +238,9 @@ def _task(row: asyncpg.Record, results: dict[int, bytes] | None = None) -> Task:
         kind=TaskKind(row["kind"]),
         state=TaskState(row["state"]),
         stream_number=row["stream_number"],
-        ranges=[OffsetRange._make(one) for one in zip(row["partitions"], row["starts"], row["ends"], strict=True)],
+        ranges=[
+            OffsetRange._make(values) for values in zip(row["partitions"], row["starts"], row["ends"], strict=True)
+        ],
         inputs=row["inputs"],
         size_bytes=row["size_bytes"],
         record_count=row["record_count"],

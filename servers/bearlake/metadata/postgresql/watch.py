@@ -1,4 +1,4 @@
-"""Learning of new log entries: LISTEN on a separate connection, with polling as the fallback.
+"""Learns of new log entries: LISTEN on a separate connection, with polling as the fallback.
 
 Notifications are hints. A waiter that listens still polls the head now and then, and a waiter that cannot listen polls often. So a
 lost notification, a lost connection or a pooler that does not pass notifications on costs time, but never an entry. There is no
@@ -68,9 +68,9 @@ class Watch:
             self._waiters.discard(waiter)
 
     async def _started_to_listen(self, timeout_s: float) -> bool:
-        """Open the listening connection if there is none. True: check the head again, since an entry may have arrived meanwhile.
+        """Open the listening connection if there is none. Returns True if an entry may have arrived meanwhile: check the head again.
 
-        Not for a wait that may be shorter than the connect, not within the pause after a failure, and by one waiter at a time.
+        No-op if the wait may be shorter than the connect, during the pause after a failure, and while another waiter connects.
         """
         loop = asyncio.get_running_loop()
         is_due = loop.time() >= self._next_attempt and timeout_s * 1000 >= self._settings.listen_backoff_min_ms
@@ -85,7 +85,7 @@ class Watch:
             async with asyncio.timeout(timeout_s):
                 await self._connect()
         except (BearlakeError, TimeoutError):
-            return False  # polling goes on; its steps report problems of the store
+            return False  # polling continues and reports problems of the store
         finally:
             self._is_connecting = False
         return True

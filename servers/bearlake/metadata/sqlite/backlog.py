@@ -75,7 +75,7 @@ class Backlog:
             else:
                 heapq.heappushpop(largest[number], (pending.size_bytes, pending))
         ages: defaultdict[int, int] = defaultdict(int)
-        looked = [pending for some in largest.values() for _, pending in some]
+        looked = [pending for heap in largest.values() for _, pending in heap]
         for pending, age_ms in zip(looked, await self._ages(looked), strict=True):
             number = stream_number(pending.partition)
             ages[number] = max(ages[number], age_ms)
@@ -144,7 +144,7 @@ class Backlog:
         committed: dict[int, int] = {}
         with self._database.reading() as connection:
             oldest = [_indexed_ms(connection, pending, committed) for pending in found]
-            starts = {one.partition: one.start for one, ms in zip(found, oldest, strict=True) if ms is None}
+            starts = {pending.partition: pending.start for pending, ms in zip(found, oldest, strict=True) if ms is None}
             logged = _logged_ms(connection, starts) if starts else {}
         gone = now_ms  # compacted or deleted since the page was read
         return [

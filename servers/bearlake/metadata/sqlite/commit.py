@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from bearlake.errors import Conflict, Fenced
 from bearlake.metadata import tokens
-from bearlake.metadata.ledger import Decision
 from bearlake.metadata.model import (
     BatchCommit,
     ObjectCommit,
@@ -19,6 +18,7 @@ from bearlake.metadata.model import (
     ServerRef,
     Slice,
 )
+from bearlake.metadata.offset_assignment import Decision
 from bearlake.metadata.packing import (
     OUTCOME_WIDTH,
     SEQUENCE_WIDTH,

@@ -117,10 +117,10 @@ class SqliteCursors(CursorStore):
             if decided is Creation.FOUND:
                 connection.execute(COUNT, (partition,))
                 return _cursor(*row)
-            mark = min(max(mark_delete, state.start), state.end)
+            position = min(max(mark_delete, state.start), state.end)
             connection.execute(
                 f"INSERT INTO cursors ({COLUMNS}) VALUES (?, ?, ?, x'', ?, ?, 0, ?)",
-                (partition, name, mark, properties, self._clock.now_ms(), count),
+                (partition, name, position, properties, self._clock.now_ms(), count),
             )
             return _cursor(*connection.execute(FIND, which).fetchone())
 
@@ -193,7 +193,7 @@ def _is_held(connection: sqlite3.Connection, lease: Lease) -> bool:
 def _cursor(
     partition: PartitionKey,
     name: str,
-    mark: int,
+    mark_delete: int,
     ranges: bytes,
     properties: str,
     created_ms: int,
@@ -203,7 +203,7 @@ def _cursor(
     return Cursor(
         partition=partition,
         name=name,
-        mark_delete=mark,
+        mark_delete=mark_delete,
         acknowledged=ranges,
         properties=json.loads(properties),
         created_ms=created_ms,

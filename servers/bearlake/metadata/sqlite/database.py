@@ -5,8 +5,8 @@ plain reads, which do not wait for a commit's fsync. In memory there is one conn
 thread: no threads, no waits, deterministic.
 
 A step is a function. Once it has begun, it runs to its end on its thread, even if its caller is cancelled; a step of a cancelled caller
-that has not begun never runs. Write steps take turns in the order in which they began to wait, so no step that was given up happens
-later (I12).
+that has not begun never runs. Write steps run one at a time, in the order in which they began to wait, so no step that was given up
+happens later (I12).
 """
 
 import asyncio
@@ -52,10 +52,10 @@ class Database:
         self._is_closed = False
         self.is_shared = path is not None
         self._pending_count = 0
-        self._turn = threading.Lock()
+        self._write_lock = threading.Lock()
         """Held by the user of the writing connection."""
-        self._next = threading.Lock()
-        """Held by the step that waits for the turn: later steps queue behind it."""
+        self._queue_lock = threading.Lock()
+        """Held by the first step that waits for the write lock: later steps queue behind it."""
         self._executors: list[ThreadPoolExecutor] = []
         self.writer: sqlite3.Connection
         self.reader: sqlite3.Connection
@@ -109,32 +109,32 @@ class Database:
         if self._pending_count >= self._settings.queue_length_max:
             raise Overloaded(f"too many operations ({self._pending_count}) wait for the metadata store {self.path}")
         self._pending_count += 1
-        run = self._guarded if thread else self._guarded_in_turn
+        run = self._guarded if thread else self._guarded_write
         future = asyncio.get_running_loop().run_in_executor(self._executors[thread], run, step, *arguments)
         future.add_done_callback(self._finished)
         return await future
 
     def run_here(self, step: Callable[..., Result], *arguments: object) -> Result:
         """Run a step in the calling thread, which is not the event loop's; blocks while another step runs. Raises like `run`."""
-        with self._in_turn():
+        with self._writing():
             if self._is_closed:
                 raise Unavailable(f"the metadata store {self.path} is closed")
             return self._guarded(step, *arguments)
 
     @contextmanager
-    def _in_turn(self) -> Iterator[None]:
-        with self._next:
-            self._turn.acquire()
+    def _writing(self) -> Iterator[None]:
+        with self._queue_lock:
+            self._write_lock.acquire()
         try:
             yield
         finally:
-            self._turn.release()
+            self._write_lock.release()
 
     def _finished(self, _: object) -> None:
         self._pending_count -= 1
 
-    def _guarded_in_turn(self, step: Callable[..., Result], *arguments: object) -> Result:
-        with self._in_turn():
+    def _guarded_write(self, step: Callable[..., Result], *arguments: object) -> Result:
+        with self._writing():
             return self._guarded(step, *arguments)
 
     def _guarded(self, step: Callable[..., Result], *arguments: object) -> Result:
@@ -235,7 +235,7 @@ class Database:
         )
 
     def _disconnect(self) -> None:
-        with self._in_turn():
+        with self._writing():
             self._close_connections()
 
     def _close_connections(self) -> None:

@@ -74,7 +74,10 @@ class SqliteGroups(GroupStore):
                 "INSERT INTO group_offsets VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (name, partition) DO UPDATE"
                 " SET next_offset = excluded.next_offset, leader_epoch = excluded.leader_epoch, metadata = excluded.metadata,"
                 " committed_ms = excluded.committed_ms",
-                [(group, key, one.offset, one.leader_epoch, one.metadata, now_ms) for key, one in offsets.items()],
+                [
+                    (group, key, committed.offset, committed.leader_epoch, committed.metadata, now_ms)
+                    for key, committed in offsets.items()
+                ],
             )
 
     def _offsets(self, group: str, partitions: Collection[PartitionKey] | None) -> dict[PartitionKey, CommittedOffset]:

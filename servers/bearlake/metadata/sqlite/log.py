@@ -85,7 +85,7 @@ class SqliteLog(CommitLog):
 
     @override
     def blocking_commit(self) -> Callable[[ObjectCommit], ObjectCommitted] | None:
-        """Must be called inside the event loop. The returned function takes turns with the steps of the writer's thread."""
+        """Must be called inside the event loop. The returned function and the steps of the writer's thread run one at a time."""
         if not self._database.is_shared:
             return None
         loop = asyncio.get_running_loop()
@@ -171,8 +171,8 @@ class SqliteLog(CommitLog):
         ordered = sorted({stream.partition(index) for index in indexes})
         moved: dict[PartitionKey, PartitionBounds] = {}
         for at in range(0, len(ordered), PARTITIONS_PER_STEP):
-            some = ordered[at : at + PARTITIONS_PER_STEP]
-            bounds, position = await self._database.run(self._retain, stream, some, before_ms, size_max)
+            partitions = ordered[at : at + PARTITIONS_PER_STEP]
+            bounds, position = await self._database.run(self._retain, stream, partitions, before_ms, size_max)
             moved |= bounds
             self._waiting.notify(position)
         return moved

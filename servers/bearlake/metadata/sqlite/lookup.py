@@ -36,7 +36,7 @@ def between(
         return []
     found = index.slices_between(connection, key, start, end)
     unrolled = unrolled_from(connection, key, state, start)
-    return found + list(takewhile(lambda one: one.slice.base_offset < end, unrolled))
+    return found + list(takewhile(lambda located: located.slice.base_offset < end, unrolled))
 
 
 def locate_timestamp(
@@ -47,7 +47,7 @@ def locate_timestamp(
     found = index.with_objects(connection, list(islice(rolled, 1)))
     if not found:
         unrolled = unrolled_from(connection, key, state, state.start)
-        found = list(islice((one for one in unrolled if one.slice.max_timestamp >= timestamp), 1))
+        found = list(islice((located for located in unrolled if located.slice.max_timestamp >= timestamp), 1))
     return Located(slices=found, bounds=state.bounds(), position=ledger.applied)
 
 
@@ -56,7 +56,7 @@ def locate_max_timestamp(
 ) -> Located:
     """Return the first slice with the largest timestamp of the partition."""
     known = [index.max_timestamp(connection, key, state.start)]
-    known += [one.slice.max_timestamp for one in unrolled_from(connection, key, state, state.start)]
+    known += [located.slice.max_timestamp for located in unrolled_from(connection, key, state, state.start)]
     timestamps = [timestamp for timestamp in known if timestamp is not None]
     if not timestamps:
         return Located(slices=[], bounds=state.bounds(), position=ledger.applied)
@@ -69,7 +69,7 @@ def size_before(connection: sqlite3.Connection, key: PartitionKey, state: Partit
         return state.size
     for found in index.slices_from(connection, key, offset):
         return found.size_before
-    return state.size - sum(one.slice.length for one in unrolled_from(connection, key, state, offset))
+    return state.size - sum(located.slice.length for located in unrolled_from(connection, key, state, offset))
 
 
 def unrolled_from(

@@ -28,7 +28,7 @@ def retained_start(
     oldest_ms: int | None,
     size_max: int | None,
 ) -> int:
-    """Return the start that keeps what is not older than `oldest_ms` and no more than `size_max` bytes; never below the current start.
+    """Return the partition's start after retention by age and by size; never below the current start.
 
     A slice is dropped if its newest timestamp is older, or if more than `size_max` bytes remain without it. The first slice that is
     kept ends the search. None: no such rule.

@@ -260,7 +260,7 @@ def _schema_id(connection: sqlite3.Connection, registration: Registration) -> in
     )
     connection.executemany(
         "INSERT OR IGNORE INTO schema_references VALUES (?, ?, ?, ?, ?)",
-        [(*one.subject, one.number, context, schema_id) for one in registration.references],
+        [(*reference.subject, reference.number, context, schema_id) for reference in registration.references],
     )
     return int(schema_id)
 

@@ -1,4 +1,4 @@
-"""The SQLite backend as a whole: opens the file, holds the nouns."""
+"""The SQLite backend as a whole: opens the file and has all interfaces of `metadata`."""
 
 import base64
 import random

@@ -164,10 +164,10 @@ class SqliteStreams(StreamCatalog):
         streams: list[Stream] = []
         with self._database.reading() as connection:
             for at in range(0, len(numbers), NUMBERS_PER_QUERY):
-                some = numbers[at : at + NUMBERS_PER_QUERY]
-                marks = ", ".join("?" * len(some))
+                page = numbers[at : at + NUMBERS_PER_QUERY]
+                placeholders = ", ".join("?" * len(page))
                 rows = connection.execute(
-                    f"SELECT {COLUMNS} FROM streams WHERE number IN ({marks}) ORDER BY number", some
+                    f"SELECT {COLUMNS} FROM streams WHERE number IN ({placeholders}) ORDER BY number", page
                 )
                 streams += [loaded(row) for row in rows]
         return streams

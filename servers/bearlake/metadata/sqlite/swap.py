@@ -134,7 +134,7 @@ class IndexSwap:
             )
 
     def _take_numbers(self, swap: Swap) -> list[int]:
-        check_swap(self._connection, swap.claim.task_id, [one.object.key for one in swap.objects])
+        check_swap(self._connection, swap.claim.task_id, [object_.object.key for object_ in swap.objects])
         (last,) = self._connection.execute(
             "UPDATE store SET last_object_number = last_object_number + ? RETURNING last_object_number",
             (len(swap.objects),),
@@ -147,8 +147,8 @@ class IndexSwap:
         ).fetchone()
         committed_ms = self._now_ms if swap.is_final else self._oldest_released_ms()
         rows = []
-        for one, number in zip(swap.objects, numbers, strict=True):
-            key, size, kind = one.object
+        for object_, number in zip(swap.objects, numbers, strict=True):
+            key, size, kind = object_.object
             is_data_file = kind is ObjectKind.PARQUET
             count = self._named[number]
             rows.append(
@@ -161,7 +161,7 @@ class IndexSwap:
                     kind,
                     stream_number if is_data_file else 0,
                     self._position,
-                    pack_rows(one.slices, SLICE_WIDTH) if is_data_file else None,
+                    pack_rows(object_.slices, SLICE_WIDTH) if is_data_file else None,
                     None if count else self._now_ms,
                 )
             )
@@ -175,7 +175,7 @@ class IndexSwap:
         """Return the oldest commit time (ms) of the released objects: bytes that only move keep their age."""
         find = "SELECT committed_ms FROM objects WHERE position = ?"
         return min(
-            (self._connection.execute(find, (one,)).fetchone()[0] for one in self._released), default=self._now_ms
+            (self._connection.execute(find, (number,)).fetchone()[0] for number in self._released), default=self._now_ms
         )
 
     def _replace(self, run: Run, start: int) -> bool:
@@ -266,8 +266,8 @@ def _runs(swap: Swap, numbers: Sequence[int]) -> list[Run]:
     """
     rows = sorted(
         (slice_.partition, (*slice_[1:], number))
-        for one, number in zip(swap.objects, numbers, strict=True)
-        for slice_ in one.slices
+        for object_, number in zip(swap.objects, numbers, strict=True)
+        for slice_ in object_.slices
     )
     runs: list[Run] = []
     for partition, row in rows:

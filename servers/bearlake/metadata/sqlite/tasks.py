@@ -46,7 +46,7 @@ COLUMNS = (
 """Columns of table `tasks`."""
 
 
-WANTED = " AND (?2 = '[]' OR EXISTS (SELECT 1 FROM json_each(?2) WHERE name GLOB value))"
+MATCHES = " AND (?2 = '[]' OR EXISTS (SELECT 1 FROM json_each(?2) WHERE name GLOB value))"
 FIRST = (
     "oldest_ms - coalesce((SELECT json_extract(value, '$[1]') FROM json_each(?3)"
     " WHERE name GLOB json_extract(value, '$[0]') ORDER BY key LIMIT 1), 0), "
@@ -208,9 +208,9 @@ class SqliteTasks(TaskQueue):
         dropped: TaskIds = []
         total = 0
         values: list[object] = [now_ms]
-        wanted = order = ""
+        condition = order = ""
         if not choice.is_plain:
-            wanted, order = WANTED, FIRST
+            condition, order = MATCHES, FIRST
             values += [
                 json.dumps([as_glob(pattern) for pattern in choice.streams]),
                 json.dumps([(as_glob(pattern), head_start_ms) for pattern, head_start_ms in choice.head_starts]),
@@ -219,7 +219,7 @@ class SqliteTasks(TaskQueue):
             "SELECT tasks.id, size_bytes, is_deleted FROM tasks INDEXED BY tasks_claimable"
             " JOIN streams ON number = stream_number WHERE state = 1 AND claimable_ms <= ?1"
             " AND NOT EXISTS (SELECT 1 FROM servers WHERE servers.node_id = tasks.node_id AND servers.epoch = tasks.server_epoch"
-            f" AND {IS_LIVE}){wanted} ORDER BY {order}tasks.id",
+            f" AND {IS_LIVE}){condition} ORDER BY {order}tasks.id",
             values,
         ):
             if is_deleted:

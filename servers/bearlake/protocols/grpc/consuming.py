@@ -215,9 +215,9 @@ class _Member:
         assignments: dict[str, bytes] = {}
         self._leads_counts = None
         if joined.leader == joined.member_id:
-            wanted = {item.member_id: assignment.decode_subscription(item.metadata) for item in joined.members}
-            self._leads_counts = self._counts({name for names in wanted.values() for name in names})
-            divided = assignment.assign(joined.protocol_name, wanted, self._leads_counts)
+            subscriptions = {item.member_id: assignment.decode_subscription(item.metadata) for item in joined.members}
+            self._leads_counts = self._counts({name for names in subscriptions.values() for name in names})
+            divided = assignment.assign(joined.protocol_name, subscriptions, self._leads_counts)
             assignments = {member: assignment.encode_assignment(parts) for member, parts in divided.items()}
         synced = await self._groups.sync(
             self._ref(),

@@ -112,16 +112,16 @@ async def _offset(node: Node, key: PartitionKey, position: pb.Position) -> int:
                 raise BadField("offset", "expected at least 0")
             return position.offset
         case "earliest":
-            wanted = int(OffsetSpec.EARLIEST)
+            timestamp = int(OffsetSpec.EARLIEST)
         case "latest":
-            wanted = int(OffsetSpec.LATEST)
+            timestamp = int(OffsetSpec.LATEST)
         case "timestamp_ms":
             if position.timestamp_ms < 0:
                 raise BadField("timestamp_ms", "expected ms since 1970")
-            wanted = position.timestamp_ms
+            timestamp = position.timestamp_ms
         case _:
             raise BadField("start", "expected an offset, a time, earliest or latest")
-    (answer,) = await node.streams.offsets([OffsetQuestion(key, wanted)])
+    (answer,) = await node.streams.offsets([OffsetQuestion(key, timestamp)])
     if answer.error is None and answer.offset < 0:  # no record at or after that time
         (answer,) = await node.streams.offsets([OffsetQuestion(key, int(OffsetSpec.LATEST))])
     if answer.error is not None:
@@ -215,13 +215,13 @@ class Feed:
     async def _read(self) -> list[tuple[Assigned, Fetched]]:
         """Read the partitions that have waited longest. Raises `Changed`."""
         settings = self._node.settings
-        wanted = list(self._assigned.values())
+        assigned = list(self._assigned.values())
         bytes_max = max(min(self._bytes, settings.fetch_bytes_max), 1)
-        ranges = [FetchRange(item.key, item.offset, min(bytes_max, settings.payload_bytes)) for item in wanted]
+        ranges = [FetchRange(item.key, item.offset, min(bytes_max, settings.payload_bytes)) for item in assigned]
         found = await self._unless_changed(
             self._node.streams.fetch(ranges, bytes_min=1, bytes_max=bytes_max, wait_ms=settings.fetch_wait_ms)
         )
-        return list(zip(wanted, found, strict=True))
+        return list(zip(assigned, found, strict=True))
 
     async def _unless_changed(self, work: Coroutine[Any, Any, T]) -> T:
         task = asyncio.ensure_future(work)
@@ -256,7 +256,7 @@ class Feed:
     async def _deliver_one(
         self, assigned: Assigned, fetched: Fetched, answer: Answer, message: pb.FetchResponse
     ) -> None:
-        """Send one payload once there is credit. Raises `Changed` if the client no longer wants the payload by then."""
+        """Send one payload once there is credit. Raises `Changed` if the client has changed its partitions by then."""
         await self._await_credit()
         if self._assigned.get((assigned.stream, assigned.partition)) is not assigned:
             raise Changed

@@ -31,29 +31,29 @@ class Endpoint:
     """Advertised `host:port`."""
 
 
-def bind(server: grpc.aio.Server, wanted: ListenerSettings) -> Endpoint:
+def bind(server: grpc.aio.Server, settings: ListenerSettings) -> Endpoint:
     """Bind a port of a server that is not started yet. Raises `Invalid`, `Unavailable`."""
-    place = join_address(wanted.host or "0.0.0.0", wanted.port)  # noqa: S104 - as the settings say
+    place = join_address(settings.host or "0.0.0.0", settings.port)  # noqa: S104 - as the settings say
     try:
-        credentials = _credentials(wanted) if wanted.tls_certificate_file else None
+        credentials = _credentials(settings) if settings.tls_certificate_file else None
         port = server.add_secure_port(place, credentials) if credentials else server.add_insecure_port(place)
     except RuntimeError as error:
         raise Unavailable(f"grpc: cannot listen on {place}: {error} (port 0 selects a free port)") from error
-    host = wanted.advertised_host or (socket.gethostname() if is_wildcard(wanted.host) else wanted.host)
-    return Endpoint(port=port, address=join_address(host, wanted.advertised_port or port))
+    host = settings.advertised_host or (socket.gethostname() if is_wildcard(settings.host) else settings.host)
+    return Endpoint(port=port, address=join_address(host, settings.advertised_port or port))
 
 
 def stop_accepting(port: int) -> None:
     """Refuse new connections to a port of this process; open connections continue. No-op without /proc."""
-    for one in _sockets(port):
-        if one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+    for socket_ in _sockets(port):
+        if socket_.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
             with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RD)
+                socket_.shutdown(socket.SHUT_RD)
 
 
 def connection_count(port: int) -> int:
     """Return how many connections on this port the process has open; 0 without /proc."""
-    return sum(not one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) for one in _sockets(port))
+    return sum(not socket_.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) for socket_ in _sockets(port))
 
 
 def _sockets(port: int) -> Iterator[socket.socket]:
@@ -66,17 +66,17 @@ def _sockets(port: int) -> Iterator[socket.socket]:
         try:
             if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
                 continue
-            one = socket.socket(fileno=os.dup(int(name)))
+            socket_ = socket.socket(fileno=os.dup(int(name)))
         except OSError:
             continue  # closed in the meantime
-        with one, contextlib.suppress(OSError):
-            if one.family in (socket.AF_INET, socket.AF_INET6) and one.getsockname()[1] == port:
-                yield one
+        with socket_, contextlib.suppress(OSError):
+            if socket_.family in (socket.AF_INET, socket.AF_INET6) and socket_.getsockname()[1] == port:
+                yield socket_
 
 
-def _credentials(wanted: ListenerSettings) -> grpc.ServerCredentials:
+def _credentials(settings: ListenerSettings) -> grpc.ServerCredentials:
     """Return credentials that gRPC reloads at every handshake, so that renewed files apply without a restart. Raises `Invalid`."""
-    followed = FollowedFiles(tls_files(wanted))
+    followed = FollowedFiles(tls_files(settings))
 
     def renewed() -> grpc.ServerCertificateConfiguration | None:
         """Called on gRPC's threads; None means no change."""
@@ -84,8 +84,8 @@ def _credentials(wanted: ListenerSettings) -> grpc.ServerCredentials:
             return None
         try:
             # Check here: gRPC accepts a mismatched key and certificate, then fails every handshake.
-            tls_context(wanted, "grpc")
-            return _certificates(wanted)
+            tls_context(settings, "grpc")
+            return _certificates(settings)
         except Invalid as error:
             log.warning(
                 "cannot use the renewed certificate; keeping the current one",
@@ -94,17 +94,17 @@ def _credentials(wanted: ListenerSettings) -> grpc.ServerCredentials:
             return None
 
     return grpc.dynamic_ssl_server_credentials(
-        _certificates(wanted),
+        _certificates(settings),
         renewed,  # type: ignore[arg-type] # the stubs do not know of None
-        require_client_authentication=bool(wanted.tls_client_ca_file),
+        require_client_authentication=bool(settings.tls_client_ca_file),
     )
 
 
-def _certificates(wanted: ListenerSettings) -> grpc.ServerCertificateConfiguration:
+def _certificates(settings: ListenerSettings) -> grpc.ServerCertificateConfiguration:
     try:
-        key = Path(wanted.tls_key_file).read_bytes()
-        chain = Path(wanted.tls_certificate_file).read_bytes()
-        clients = Path(wanted.tls_client_ca_file).read_bytes() if wanted.tls_client_ca_file else None
+        key = Path(settings.tls_key_file).read_bytes()
+        chain = Path(settings.tls_certificate_file).read_bytes()
+        clients = Path(settings.tls_client_ca_file).read_bytes() if settings.tls_client_ca_file else None
     except OSError as error:
         raise Invalid(f"grpc: cannot use {error.filename} for TLS: {error.strerror}") from error
     return grpc.ssl_server_certificate_configuration([(key, chain)], root_certificates=clients)

@@ -2,7 +2,7 @@
 
 Draining: health reports NOT_SERVING, the server accepts no new connections, and each streaming call sends Drain and ends when its
 client closes its side. Old connections receive GOAWAY, but calls on them are still accepted, because gRPC's own stop fails calls
-in transit (grpc/grpc#41785). The server stops when all connections are gone, or when most of the time is over.
+in transit (grpc/grpc#41785). The server stops when all connections are closed, or when most of the time has passed.
 """
 
 import asyncio
@@ -34,12 +34,12 @@ _SERVING = health_pb2.HealthCheckResponse.SERVING
 class GrpcServer:
     """A `serving.Service` that speaks bearlake.stream.v1 on one port."""
 
-    def __init__(self, settings: GrpcSettings, wanted: ListenerSettings) -> None:
+    def __init__(self, settings: GrpcSettings, listener: ListenerSettings) -> None:
         """Bind the port. Raises `Invalid`, `Unavailable`."""
         self._settings = settings
         self._server = grpc.aio.server(options=_options(settings), maximum_concurrent_rpcs=settings.calls_max)
-        self.endpoint = listening.bind(self._server, wanted)
-        self._listener = f"{NAME}:{wanted.name}" if wanted.name else NAME
+        self.endpoint = listening.bind(self._server, listener)
+        self._listener = f"{NAME}:{listener.name}" if listener.name else NAME
         self._health = health.aio.HealthServicer()
         self._node: Node
 
@@ -88,18 +88,17 @@ class GrpcServer:
 
 
 def _handlers(node: Node) -> tuple[grpc.GenericRpcHandler, ...]:
-    one, both = unary, streaming
     produce_stream: Method[Any, Any] = methods.PRODUCE_STREAM  # `framing` parses its messages
     handlers: list[tuple[Method[Any, Any], Any]] = [
-        (methods.CREATE_STREAM, one(node, methods.CREATE_STREAM, admin.create)),
-        (methods.DESCRIBE_STREAM, one(node, methods.DESCRIBE_STREAM, admin.describe)),
-        (methods.LIST_STREAMS, one(node, methods.LIST_STREAMS, admin.list_streams)),
-        (methods.DELETE_STREAM, one(node, methods.DELETE_STREAM, admin.delete)),
-        (methods.INIT_PRODUCER, one(node, methods.INIT_PRODUCER, producing.init_producer)),
-        (methods.PRODUCE, one(node, methods.PRODUCE, producing.produce)),
-        (methods.PRODUCE_STREAM, both(node, produce_stream, producing.produce_stream)),
-        (methods.FETCH, both(node, methods.FETCH, fetching.fetch)),
-        (methods.CONSUME, both(node, methods.CONSUME, consuming.consume)),
+        (methods.CREATE_STREAM, unary(node, methods.CREATE_STREAM, admin.create)),
+        (methods.DESCRIBE_STREAM, unary(node, methods.DESCRIBE_STREAM, admin.describe)),
+        (methods.LIST_STREAMS, unary(node, methods.LIST_STREAMS, admin.list_streams)),
+        (methods.DELETE_STREAM, unary(node, methods.DELETE_STREAM, admin.delete)),
+        (methods.INIT_PRODUCER, unary(node, methods.INIT_PRODUCER, producing.init_producer)),
+        (methods.PRODUCE, unary(node, methods.PRODUCE, producing.produce)),
+        (methods.PRODUCE_STREAM, streaming(node, produce_stream, producing.produce_stream)),
+        (methods.FETCH, streaming(node, methods.FETCH, fetching.fetch)),
+        (methods.CONSUME, streaming(node, methods.CONSUME, consuming.consume)),
     ]
     readers = {methods.PRODUCE_STREAM.name: framing.read}
     by_service: dict[str, dict[str, Any]] = {}

@@ -58,7 +58,7 @@ class Access:
         self._server = tenure.server
         self._claims: dict[PartitionKey, Claim] = {}
         self._lock = asyncio.Lock()
-        """Serializes acquiring and releasing leases, so that no lease is released that was just acquired again."""
+        """Serializes acquiring and releasing leases, so that a release cannot affect a lease that was just acquired again."""
 
     async def share_elsewhere(self, partition: PartitionKey) -> int:
         """The epoch for a shared producer. Raises `Refused` (ProducerBusy): a producer has exclusive access; `NotFound`, `Unavailable`."""
@@ -94,7 +94,7 @@ class Access:
             return
         del self._claims[partition]
         log.warning("another server took over a partition with an exclusive producer", extra={"partition": partition})
-        for producer in [one for one in (claim.holder, *claim.waiting) if one is not None]:
+        for producer in [producer for producer in (claim.holder, *claim.waiting) if producer is not None]:
             producer.overtaken()
 
     async def holder(self, partition: PartitionKey) -> ServerRef | None:

@@ -150,7 +150,7 @@ class Consumer:
     # -- called by commands --------------------------------------------------------------------------------------
 
     def attached(self, attachment: Attachment) -> None:
-        """Called after the client was told that the consumer is attached; deliveries start with `flow`."""
+        """Called after the client received the answer that the consumer is attached; deliveries start with `flow`."""
         self.attachment = attachment
 
     def acknowledge(self, ids: Sequence[MessageIdData], *, is_cumulative: bool) -> None:

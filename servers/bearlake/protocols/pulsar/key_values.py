@@ -72,7 +72,7 @@ def _renamed(schema: Any) -> Any:
     if isinstance(schema, str):
         return schema if schema in _PLAIN else schema + _SUFFIX
     if isinstance(schema, list):
-        return [_renamed(one) for one in schema]
+        return [_renamed(branch) for branch in schema]
     if not isinstance(schema, dict):
         return schema
     made = dict(schema)
@@ -84,6 +84,7 @@ def _renamed(schema: Any) -> Any:
     fields = made.get("fields")
     if isinstance(fields, list):
         made["fields"] = [
-            {**one, "type": _renamed(one["type"])} if isinstance(one, dict) and "type" in one else one for one in fields
+            {**field, "type": _renamed(field["type"])} if isinstance(field, dict) and "type" in field else field
+            for field in fields
         ]
     return made

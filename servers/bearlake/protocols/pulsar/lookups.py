@@ -39,7 +39,7 @@ def connect(connection: Connection, request: CommandConnect) -> None:
 
 
 async def partitioned_metadata(connection: Connection, request: CommandPartitionedTopicMetadata) -> bytes:
-    """PARTITIONED_METADATA. Raises the error to answer with."""
+    """Handle PARTITIONED_METADATA. Raises the error for the answer."""
     count = await connection.context.topics.partition_count(
         connection.who, request.topic, may_create=request.metadata_auto_creation_enabled
     )
@@ -61,7 +61,7 @@ def refuse_metadata(request: CommandPartitionedTopicMetadata, number: int, messa
 
 
 async def lookup(connection: Connection, request: CommandLookupTopic) -> bytes:
-    """LOOKUP. Raises the error to answer with."""
+    """Handle LOOKUP. Raises the error for the answer."""
     context = connection.context
     name = parse(request.topic)
     topic = await context.topics.find(request.topic)
@@ -95,7 +95,7 @@ def refuse_lookup(request: CommandLookupTopic, number: int, message: str) -> byt
 
 
 async def topics_of_namespace(connection: Connection, request: CommandGetTopicsOfNamespace) -> bytes:
-    """GET_TOPICS_OF_NAMESPACE: return all topics; clients apply their patterns. Raises the error to answer with."""
+    """GET_TOPICS_OF_NAMESPACE: return all topics; clients apply their patterns. Raises the error for the answer."""
     topics: list[str] = []
     if request.mode != CommandGetTopicsOfNamespace.NON_PERSISTENT:
         topics = connection.context.topics.of_namespace(connection.who, topic_lists.namespace(request.namespace))

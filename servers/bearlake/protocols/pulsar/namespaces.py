@@ -68,12 +68,12 @@ class _Change(NamedTuple):
 
     def of(self, own: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
         """The configs that a topic with these configs must set and unset."""
-        wanted = {
+        changed = {
             key: value
             for key, value in self.set_configs.items()
             if own.get(key) != value and own.get(key) in (None, self.before.get(key))
         }
-        return wanted, [key for key in self.unset_configs if key in own and own[key] == self.before.get(key)]
+        return changed, [key for key in self.unset_configs if key in own and own[key] == self.before.get(key)]
 
 
 def _is_in(view: "StreamView", namespace: str) -> bool:

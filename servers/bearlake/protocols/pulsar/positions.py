@@ -16,7 +16,7 @@ from bearlake.streams.fetch import FetchRange
 
 
 async def last_message_id(connection: Connection, request: CommandGetLastMessageId) -> bytes:
-    """GET_LAST_MESSAGE_ID. Raises the error to answer with."""
+    """Handle GET_LAST_MESSAGE_ID. Raises the error for the answer."""
     consumer = connection.consumers.get(request.consumer_id)
     if consumer is None or consumer.attachment is None:
         raise Refused("ConsumerNotFound", f"the connection has no consumer {request.consumer_id}")
@@ -65,7 +65,7 @@ async def find_last(context: PulsarContext, partition: PartitionKey) -> MessageI
 
 
 def _acknowledged(last: MessageIdData, mark_delete: int) -> int:
-    """The entry id up to which all is acknowledged, at most that of the last message: clients compare the two ids."""
+    """The id of the entry up to which all entries are acknowledged, at most that of the last message: clients compare the two ids."""
     is_inside_last = last.entry_id < mark_delete <= last.entry_id + max(last.batch_index, 0)
     before = (last.entry_id if is_inside_last else mark_delete) - 1
     return min(before, last.entry_id) & message_ids.NONE

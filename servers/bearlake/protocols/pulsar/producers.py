@@ -274,7 +274,7 @@ class Producer:
             self.connection.context.streams.submit(call)
 
     def _append(self, command: CommandSend, message: memoryview) -> Append | None:
-        """The entry as an `Append`; None if the stream was deleted. Raises the error to answer with."""
+        """The entry as an `Append`; None if the stream was deleted. Raises the error for the answer."""
         context = self.connection.context
         view = self._view()
         if view is None:
@@ -302,7 +302,7 @@ class Producer:
         return Append(*head, *self._names(sequence_id))
 
     def _admit(self, view: StreamView, entry: StoredEntry, now_ms: int) -> _Head:
-        """Validate the entry for the stream. Raises the error to answer with."""
+        """Validate the entry for the stream. Raises the error for the answer."""
         (attributes,) = _ATTRIBUTES.unpack_from(entry.batch, _ATTRIBUTES_AT)
         (base_timestamp,) = _BASE_TIMESTAMP.unpack_from(entry.batch, _BASE_TIMESTAMP_AT)
         header = Header(attributes, entry.record_count, base_timestamp, entry.max_timestamp, *_NO_PRODUCER)

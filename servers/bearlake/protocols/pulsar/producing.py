@@ -32,7 +32,7 @@ DEDUPLICATION = "pulsar.deduplication"
 
 
 def begin(connection: Connection, request: CommandProducer) -> bool:
-    """PRODUCER, before the next command is read: register the producer, so that it can be closed. Raises the error to answer with."""
+    """Handle PRODUCER before the next command is read: register the producer, so that it can be closed. Raises the error for the answer."""
     known = connection.producers.get(request.producer_id)
     if known is not None:
         if known.state is not State.OPEN:
@@ -47,7 +47,7 @@ def begin(connection: Connection, request: CommandProducer) -> bool:
 
 
 async def open_producer(connection: Connection, request: CommandProducer) -> bytes:
-    """PRODUCER: open the producer. For a producer that must wait, this is the first of two responses. Raises the error to answer with."""
+    """Open a registered producer. For a producer that must wait, this is the first of two responses. Raises the error for the answer."""
     context = connection.context
     producer = connection.producers.get(request.producer_id)
     if producer is None or producer.request is not request:
@@ -77,7 +77,7 @@ async def open_producer(connection: Connection, request: CommandProducer) -> byt
 async def _open(connection: Connection, producer: Producer, shared_epoch: int | None) -> None:
     """Read the producer's state from the metadata store and open it.
 
-    `shared_epoch` is the partition's epoch for a shared producer; None for an exclusive producer. Raises the error to answer with.
+    `shared_epoch` is the partition's epoch for a shared producer; None for an exclusive producer. Raises the error for the answer.
     """
     context, request = connection.context, producer.request
     topic_epoch: int | None = None
@@ -120,14 +120,14 @@ def _check_open(producer: Producer) -> None:
 
 
 def send(connection: Connection, command: CommandSend, message: memoryview) -> None:
-    """SEND. Drops a SEND to a producer that is no longer open: its client has been or will be told."""
+    """Handle SEND. Drops a SEND to a producer that is no longer open: its client learns of the close."""
     producer = connection.producers.get(command.producer_id)
     if producer is not None and producer.state is State.OPEN:
         producer.take(command, message)
 
 
 def send_parsed(connection: Connection, parsed: Sequence[SendEntry]) -> None:
-    """SENDs that the kernel has parsed, in order."""
+    """Handle SENDs that the kernel has parsed, in order."""
     for producer_id, entries in groupby(parsed, itemgetter(0)):
         producer = connection.producers.get(producer_id)
         if producer is not None and producer.state is State.OPEN:
@@ -135,7 +135,7 @@ def send_parsed(connection: Connection, parsed: Sequence[SendEntry]) -> None:
 
 
 def close(connection: Connection, request: CommandCloseProducer) -> None:
-    """CLOSE_PRODUCER."""
+    """Handle CLOSE_PRODUCER."""
     producer = connection.producers.get(request.producer_id)
     if producer is None or producer.state is State.OPENING:
         if producer is not None:

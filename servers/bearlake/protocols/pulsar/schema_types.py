@@ -58,7 +58,7 @@ def draft_of(schema: Schema) -> Draft:
     if schema.type not in NAMES:
         raise Refused("IncompatibleSchema", f"a schema of type {schema.type} cannot be registered")
     encoding = _encoding(schema)
-    properties = {_PROPERTY + one.key: one.value for one in schema.properties}
+    properties = {_PROPERTY + pair.key: pair.value for pair in schema.properties}
     if encoding != "AVRO":
         properties[ENCODING] = encoding
     try:
@@ -116,7 +116,7 @@ def _kept_encoding(schema: model.Schema) -> str:
 
 
 def _given(schema: Schema) -> dict[str, str]:
-    return {one.key: one.value for one in schema.properties}
+    return {pair.key: pair.value for pair in schema.properties}
 
 
 def _text_of(schema: Schema) -> str:

@@ -35,7 +35,7 @@ _TIME_MAX = (1 << 63) - 1
 
 
 def begin(connection: Connection, request: CommandSubscribe) -> bool:
-    """SUBSCRIBE, before the next command is read: register the consumer, so that it can be closed. Raises the error to answer with."""
+    """Handle SUBSCRIBE before the next command is read: register the consumer, so that a close finds it. Raises the answer's error."""
     known = connection.consumers.get(request.consumer_id)
     if known is not None:
         if known.attachment is None:
@@ -50,7 +50,7 @@ def begin(connection: Connection, request: CommandSubscribe) -> bool:
 
 
 async def subscribe(connection: Connection, request: CommandSubscribe) -> None:
-    """SUBSCRIBE: attach the consumer. Raises the error to answer with."""
+    """Attach a registered consumer. Raises the error for the answer."""
     consumer = connection.consumers.get(request.consumer_id)
     if consumer is None or consumer.request is not request:
         raise Refused("ServiceNotReady", "the consumer was closed before it was attached")
@@ -116,14 +116,14 @@ def _spec(consumer: Consumer, request: CommandSubscribe, topic: Topic, position:
 
 
 def flow(connection: Connection, request: CommandFlow) -> None:
-    """FLOW."""
+    """Handle FLOW."""
     consumer = connection.consumers.get(request.consumer_id)
     if consumer is not None and consumer.attachment is not None and request.message_permits:
         consumer.attachment.flow(request.message_permits)
 
 
 def acknowledge(connection: Connection, request: CommandAck) -> None:
-    """ACK. If it has a request id, the server answers once the acknowledgements are saved."""
+    """Handle ACK. If it has a request id, the server answers once the acknowledgements are saved."""
     consumer = connection.consumers.get(request.consumer_id)
     if request.txnid_least_bits or request.txnid_most_bits:
         _acknowledged(connection, request, Refused("NotAllowedError", "transactions are not supported"))
@@ -168,7 +168,7 @@ def _acknowledged(connection: Connection, request: CommandAck, error: BearlakeEr
 
 
 def redeliver(connection: Connection, request: CommandRedeliverUnacknowledgedMessages) -> None:
-    """REDELIVER_UNACKNOWLEDGED_MESSAGES."""
+    """Handle REDELIVER_UNACKNOWLEDGED_MESSAGES."""
     consumer = connection.consumers.get(request.consumer_id)
     if consumer is not None:
         epoch = request.consumer_epoch if request.HasField("consumer_epoch") else None
@@ -176,7 +176,7 @@ def redeliver(connection: Connection, request: CommandRedeliverUnacknowledgedMes
 
 
 async def seek(connection: Connection, request: CommandSeek) -> bytes:
-    """SEEK: close the subscription's consumers, then answer; the clients then attach again. Raises the error to answer with."""
+    """Handle SEEK: close the subscription's consumers, then answer; the clients then attach again. Raises the error for the answer."""
     consumer = _attached(connection, request.consumer_id)
     assert consumer.attachment is not None
     if request.HasField("message_id"):
@@ -190,7 +190,7 @@ async def seek(connection: Connection, request: CommandSeek) -> bytes:
 
 
 async def unsubscribe(connection: Connection, request: CommandUnsubscribe) -> bytes:
-    """UNSUBSCRIBE: delete the subscription; with `force` even if other consumers use it. Raises the error to answer with."""
+    """Handle UNSUBSCRIBE: delete the subscription; with `force` even if other consumers use it. Raises the error for the answer."""
     consumer = _attached(connection, request.consumer_id)
     assert consumer.attachment is not None
     if request.force:
@@ -203,7 +203,7 @@ async def unsubscribe(connection: Connection, request: CommandUnsubscribe) -> by
 
 
 def close(connection: Connection, request: CommandCloseConsumer) -> None:
-    """CLOSE_CONSUMER."""
+    """Handle CLOSE_CONSUMER."""
     consumer = connection.consumers.get(request.consumer_id)
     if consumer is not None:
         consumer.close()
@@ -211,7 +211,7 @@ def close(connection: Connection, request: CommandCloseConsumer) -> None:
 
 
 async def stats(connection: Connection, request: CommandConsumerStats) -> bytes:
-    """CONSUMER_STATS. Raises the error to answer with."""
+    """Handle CONSUMER_STATS. Raises the error for the answer."""
     consumer = _attached(connection, request.consumer_id)
     body = consumer.stats(request.request_id)
     body.msg_backlog = await _backlog_count(connection.context, consumer)

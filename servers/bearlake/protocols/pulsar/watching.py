@@ -12,7 +12,7 @@ from bearlake.protocols.pulsar.watchers import Watcher
 
 
 async def watch(connection: Connection, request: CommandWatchTopicList) -> bytes:
-    """WATCH_TOPIC_LIST. Raises the error to answer with."""
+    """Handle WATCH_TOPIC_LIST. Raises the error for the answer."""
     limit = connection.context.settings.watchers_max
     known = connection.watchers.pop(request.watcher_id, None)
     if known is not None:
@@ -34,7 +34,7 @@ async def watch(connection: Connection, request: CommandWatchTopicList) -> bytes
 
 
 def unwatch(connection: Connection, request: CommandWatchTopicListClose) -> None:
-    """WATCH_TOPIC_LIST_CLOSE."""
+    """Handle WATCH_TOPIC_LIST_CLOSE."""
     watcher = connection.watchers.pop(request.watcher_id, None)
     if watcher is not None:
         connection.context.watchers.remove(watcher)

@@ -52,19 +52,19 @@ async def read(request: web.Request, bytes_max: int) -> bytes:
         raise Problem(400, 400, f"the body is not {codec.name.lower()}: {error}") from error
 
 
-def parse(reader: Reader[T], body: bytes, *, status: int = 422, code: int = 422, words: str = "") -> T:
+def parse(reader: Reader[T], body: bytes, *, status: int = 422, code: int = 422, prefix: str = "") -> T:
     """Parse JSON into a model. Raises `Problem`: 400 for malformed JSON, `status` and `code` for JSON that does not fit the model.
 
-    `words` precede the reason in the message.
+    `prefix` precedes the reason in the message.
     """
     try:
         return reader.read(body)
     except Malformed as error:
         raise Problem(400, 400, str(error)) from error
     except Mismatch as error:
-        raise Problem(status, code, f"{words}{error}") from error
+        raise Problem(status, code, f"{prefix}{error}") from error
 
 
-def parse_optional(reader: Reader[T], body: bytes, *, status: int = 422, code: int = 422, words: str = "") -> T:
+def parse_optional(reader: Reader[T], body: bytes, *, status: int = 422, code: int = 422, prefix: str = "") -> T:
     """Parse as `parse` does; an empty body counts as an empty object."""
-    return parse(reader, body if body.strip() else b"{}", status=status, code=code, words=words)
+    return parse(reader, body if body.strip() else b"{}", status=status, code=code, prefix=prefix)

@@ -55,8 +55,8 @@ class Embedded:
         except (InvalidSchema, SchemaTooLarge) as error:
             raise Problem(422, 42205, str(error)) from error
         return [
-            _misfit(writer, place, one) if isinstance(one, Unfit) else one
-            for one, place in zip(written, places, strict=True)
+            _misfit(writer, place, result) if isinstance(result, Unfit) else result
+            for result, place in zip(written, places, strict=True)
         ]
 
     async def read(self, who: Principal, values: Sequence[bytes | None], type_: SchemaType) -> Read:

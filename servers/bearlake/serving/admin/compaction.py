@@ -41,14 +41,14 @@ class CompactionRoutes:
         """Show the bytes, records and seconds that wait for compaction, in total and per stream (largest first), of all or some streams."""
         page, patterns = _page(request)
         found, quarantined_counts = await self._backlog.now()
-        names = await self._names([*(one.stream_number for one in found), *quarantined_counts])
-        waiting = [one for one in found if matches(names.get(one.stream_number, ""), patterns)]
-        waiting.sort(key=lambda one: (-one.size_bytes, one.stream_number))
-        age_ms = max((one.age_ms for one in waiting), default=0)
+        names = await self._names([*(backlog.stream_number for backlog in found), *quarantined_counts])
+        waiting = [backlog for backlog in found if matches(names.get(backlog.stream_number, ""), patterns)]
+        waiting.sort(key=lambda backlog: (-backlog.size_bytes, backlog.stream_number))
+        age_ms = max((backlog.age_ms for backlog in waiting), default=0)
         return web.json_response(
             {
-                "size_bytes": sum(one.size_bytes for one in waiting),
-                "record_count": sum(one.record_count for one in waiting),
+                "size_bytes": sum(backlog.size_bytes for backlog in waiting),
+                "record_count": sum(backlog.record_count for backlog in waiting),
                 "age_ms": age_ms,
                 "lag_seconds": age_ms / 1000,
                 "stream_count": len(waiting),
@@ -57,14 +57,14 @@ class CompactionRoutes:
                 ),
                 "streams": [
                     {
-                        "stream": names.get(one.stream_number),
-                        "size_bytes": one.size_bytes,
-                        "record_count": one.record_count,
-                        "partition_count": one.partition_count,
-                        "age_ms": one.age_ms,
-                        "lag_seconds": one.age_ms / 1000,
+                        "stream": names.get(backlog.stream_number),
+                        "size_bytes": backlog.size_bytes,
+                        "record_count": backlog.record_count,
+                        "partition_count": backlog.partition_count,
+                        "age_ms": backlog.age_ms,
+                        "lag_seconds": backlog.age_ms / 1000,
                     }
-                    for one in waiting[: page.limit]
+                    for backlog in waiting[: page.limit]
                 ],
             }
         )
@@ -73,20 +73,24 @@ class CompactionRoutes:
         """Show how often streams were compacted or merged and when last, in total and per stream (newest first), of all or some streams."""
         page, patterns = _page(request)
         found = await self._commits.now()
-        names = await self._names([one.stream_number for one in found])
-        shown = [one for one in found if one.stream_number in names and matches(names[one.stream_number], patterns)]
-        shown.sort(key=lambda one: (-one.committed_ms, one.stream_number))
+        names = await self._names([commits.stream_number for commits in found])
+        shown = [
+            commits
+            for commits in found
+            if commits.stream_number in names and matches(names[commits.stream_number], patterns)
+        ]
+        shown.sort(key=lambda commits: (-commits.committed_ms, commits.stream_number))
         return web.json_response(
             {
-                "commit_count": sum(one.commit_count for one in shown),
+                "commit_count": sum(commits.commit_count for commits in shown),
                 "last_commit_ms": shown[0].committed_ms if shown else None,
                 "streams": [
                     {
-                        "stream": names[one.stream_number],
-                        "commit_count": one.commit_count,
-                        "last_commit_ms": one.committed_ms,
+                        "stream": names[commits.stream_number],
+                        "commit_count": commits.commit_count,
+                        "last_commit_ms": commits.committed_ms,
                     }
-                    for one in shown[: page.limit]
+                    for commits in shown[: page.limit]
                 ],
             }
         )

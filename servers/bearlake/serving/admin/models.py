@@ -85,7 +85,7 @@ class StreamToDelete(Model):
 
 
 class Batch(Model, Generic[T]):
-    """Streams, in the order in which they are worked through."""
+    """Streams, in processing order."""
 
     streams: Annotated[list[T], Meta(min_length=1, description="a list of objects with at least one item")]
 
@@ -110,7 +110,7 @@ class Stream(Model):
 
 
 class Result(Model):
-    """What became of an item of a batch."""
+    """The result of an item of a batch."""
 
     name: str | None
     status: int
@@ -119,7 +119,7 @@ class Result(Model):
 
 
 class Results(Model):
-    """What became of a batch, item by item."""
+    """The results of a batch, item by item."""
 
     results: list[Result]
 

@@ -25,7 +25,7 @@ from bearlake.telemetry import metrics
 
 
 class Routes(Protocol):
-    """Handlers of one noun."""
+    """Handlers of one resource."""
 
     def add_to(self, router: web.UrlDispatcher) -> None:
         """Register the handlers."""

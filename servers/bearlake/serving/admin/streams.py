@@ -107,22 +107,22 @@ class StreamRoutes:
     async def create(self, request: web.Request) -> web.Response:
         """Create streams."""
 
-        async def one(item: NewStream) -> dict[str, Any]:
+        async def create_stream(item: NewStream) -> dict[str, Any]:
             return _shown(await self._streams.create(ADMIN, item.name, item.partition_count or 1, item.configs))
 
-        return await _each(await _items(request), models.NEW_STREAM, one, 201)
+        return await _each(await _items(request), models.NEW_STREAM, create_stream, 201)
 
     async def alter(self, request: web.Request) -> web.Response:
         """Set and unset configs of streams, and add partitions."""
 
-        async def one(item: StreamChange) -> dict[str, Any]:
+        async def alter_stream(item: StreamChange) -> dict[str, Any]:
             view = await self._streams.resolve(ADMIN, Operation.ALTER, item.name)
             view = await self._streams.change(ADMIN, view.stream, lambda _: (item.set, item.unset))
             if item.partition_count is not None and item.partition_count != view.partition_count:
                 view = await self._streams.add_partitions(ADMIN, view.stream, item.partition_count)
             return _shown(view)
 
-        return await _each(await _items(request), models.STREAM_CHANGE, one, 200)
+        return await _each(await _items(request), models.STREAM_CHANGE, alter_stream, 200)
 
     async def delete(self, request: web.Request) -> web.Response:
         """Delete streams. Their names are free at once; their bytes are deleted later. The query or the body names the streams.
@@ -130,7 +130,7 @@ class StreamRoutes:
         An item with an `id` deletes only the stream of this id, not a newer stream of the same name (404).
         """
 
-        async def one(item: StreamToDelete) -> dict[str, Any]:
+        async def delete_stream(item: StreamToDelete) -> dict[str, Any]:
             view = await self._streams.resolve(ADMIN, Operation.DELETE, item.name)
             if item.id is not UNSET and str(view.stream.id) != item.id:
                 raise NotFound(f"stream {item.name!r} has the id {view.stream.id}, not {item.id}")
@@ -144,7 +144,7 @@ class StreamRoutes:
             items = [Raw(json.dumps({"name": name}).encode()) for name in names]
         if not items:
             raise Invalid("expected at least one stream name: DELETE /v1/streams?name=a&name=b")
-        return await _each(items, models.STREAM_TO_DELETE, one, 200)
+        return await _each(items, models.STREAM_TO_DELETE, delete_stream, 200)
 
 
 async def _items(request: web.Request) -> list[Raw]:

@@ -1,4 +1,4 @@
-"""The admin API's bearer token, which all servers of a deployment and its operator share, and which may change while they run.
+"""The admin API's bearer token. All servers of a deployment and its operator share it; it may change while they run.
 
 A new token reaches servers and clients at different times (a Secret takes up to about two minutes to reach all pods). So during an
 overlap both sides use both tokens: a server accepts the previous token, and a client retries a refused request with the previous token.

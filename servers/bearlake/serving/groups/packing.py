@@ -71,7 +71,7 @@ def unpack_request(document: Document) -> JoinRequest:
 
 def pack_joined(joined: Joined) -> Document:
     """Encode the response to a join."""
-    members = [[one.member_id, one.instance_id, text(one.metadata)] for one in joined.members]
+    members = [[member.member_id, member.instance_id, text(member.metadata)] for member in joined.members]
     return {**asdict(joined), "members": members}
 
 

@@ -1,6 +1,6 @@
 """This server's coordinator for members that live in other servers: handlers of the admin API (see `packing`).
 
-Joins and syncs wait for other members. One request waits at most `WAIT_S` and is then told to repeat, so that the caller soon notices
+Joins and syncs wait for other members. One request waits at most `WAIT_S` and is then asked to repeat, so that the caller soon notices
 if this server is gone. The member's own wait continues meanwhile.
 """
 

@@ -55,8 +55,8 @@ def mismatch(model: Any, text: str, document: Any) -> Mismatch:
         return Mismatch(f"Unrecognized field: {place}: expected {_names(spot.type)}", place)
     if missing := _MISSING.fullmatch(reason):
         place = _joined(spot.place, missing["name"])
-        wanted = _step(spot, "." + missing["name"])
-        return Mismatch(f"{place}: expected {_expected(wanted)}, found nothing", place)
+        type_ = _step(spot, "." + missing["name"])
+        return Mismatch(f"{place}: expected {_expected(type_)}, found nothing", place)
     named = spot.place or "the body"
     if not spot.place and isinstance(spot.type, inspect.StructType):
         return Mismatch(f"the body: expected a JSON object with {_names(spot.type)}{_found(spot.value)}")
@@ -67,8 +67,8 @@ def mismatch(model: Any, text: str, document: Any) -> Mismatch:
 
 def _split(text: str) -> tuple[str, str]:
     """Split an error of msgspec into the reason and the (truncated) path; an empty path means the whole body."""
-    reason, mark, path = text.rpartition(_PLACE)
-    return (reason, path.removesuffix("`")[:_PATH_LENGTH_MAX]) if mark else (text, "")
+    reason, separator, path = text.rpartition(_PLACE)
+    return (reason, path.removesuffix("`")[:_PATH_LENGTH_MAX]) if separator else (text, "")
 
 
 def _walk(spot: _Spot, path: str, kind: str | None) -> _Spot:
@@ -90,15 +90,17 @@ def _step(spot: _Spot, path: str) -> inspect.Type | None:
 
 def _step_with_rest(spot: _Spot, path: str) -> tuple[_Spot, str] | None:
     """Take one step along a path; returns the new spot and the rest of the path."""
-    for one in _alternatives(spot.type):
-        if isinstance(one, inspect.ListType) and (index := _INDEX.match(path)):
+    for type_ in _alternatives(spot.type):
+        if isinstance(type_, inspect.ListType) and (index := _INDEX.match(path)):
             at = int(index[1])
             value = spot.value[at] if isinstance(spot.value, list) and at < len(spot.value) else NOTHING
-            return _Spot(f"{spot.place}[{at}]", one.item_type, value), path[index.end() :]
-        if isinstance(one, inspect.StructType) and path.startswith("."):
-            fitting = [each for each in one.fields if re.match(re.escape(each.encode_name) + r"(?=[.\[]|\Z)", path[1:])]
+            return _Spot(f"{spot.place}[{at}]", type_.item_type, value), path[index.end() :]
+        if isinstance(type_, inspect.StructType) and path.startswith("."):
+            fitting = [
+                field for field in type_.fields if re.match(re.escape(field.encode_name) + r"(?=[.\[]|\Z)", path[1:])
+            ]
             if fitting:
-                chosen = max(fitting, key=lambda each: len(each.encode_name))
+                chosen = max(fitting, key=lambda field: len(field.encode_name))
                 name = chosen.encode_name
                 value = spot.value.get(name, NOTHING) if isinstance(spot.value, dict) else NOTHING
                 return _Spot(_joined(spot.place, name), chosen.type, value), path[1 + len(name) :]
@@ -107,7 +109,14 @@ def _step_with_rest(spot: _Spot, path: str) -> tuple[_Spot, str] | None:
 
 def _entry(spot: _Spot, kind: str | None) -> _Spot:
     """Return the first entry, of an object used as a map, whose value is of this kind."""
-    type_ = next((one.value_type for one in _alternatives(spot.type) if isinstance(one, inspect.DictType)), None)
+    type_ = next(
+        (
+            alternative.value_type
+            for alternative in _alternatives(spot.type)
+            if isinstance(alternative, inspect.DictType)
+        ),
+        None,
+    )
     entries = spot.value.items() if isinstance(spot.value, dict) else ()
     for key, value in entries:
         if kind is not None and _kind(value) == kind:
@@ -120,7 +129,7 @@ def _alternatives(type_: inspect.Type | None) -> list[inspect.Type]:
     if isinstance(type_, inspect.Metadata):
         return _alternatives(type_.type)
     if isinstance(type_, inspect.UnionType):
-        return [each for one in type_.types for each in _alternatives(one)]
+        return [alternative for branch in type_.types for alternative in _alternatives(branch)]
     return [] if type_ is None or isinstance(type_, inspect.NoneType) else [type_]
 
 
@@ -134,7 +143,7 @@ def _described(type_: inspect.Type) -> str:
         given = (type_.extra_json_schema or {}).get("description")
         return str(given) if given else _described(type_.type)
     if isinstance(type_, inspect.UnionType):
-        words = [_described(one) for one in type_.types if not isinstance(one, inspect.NoneType)]
+        words = [_described(branch) for branch in type_.types if not isinstance(branch, inspect.NoneType)]
         return " or ".join(dict.fromkeys(words))
     match type_:
         case inspect.IntType():
@@ -179,7 +188,10 @@ def _ranged(what: str, low: int | None, high: int | None, unit: str = "") -> str
 
 def _names(type_: inspect.Type | None) -> str:
     found = [
-        each.encode_name for one in _alternatives(type_) if isinstance(one, inspect.StructType) for each in one.fields
+        field.encode_name
+        for alternative in _alternatives(type_)
+        if isinstance(alternative, inspect.StructType)
+        for field in alternative.fields
     ]
     return _listed(found) or "no fields"
 

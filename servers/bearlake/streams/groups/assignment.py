@@ -76,7 +76,7 @@ def assign(protocol: str, members: Mapping[str, Collection[str]], counts: Mappin
     result: dict[str, Partitions] = {member: {} for member in members}
     if protocol == RANGE:
         for name in sorted(counts):
-            takers = sorted(member for member, wanted in members.items() if name in wanted)
+            takers = sorted(member for member, topics in members.items() if name in topics)
             start = 0
             for place, member in enumerate(takers):
                 size = counts[name] // len(takers) + (place < counts[name] % len(takers))
@@ -85,15 +85,15 @@ def assign(protocol: str, members: Mapping[str, Collection[str]], counts: Mappin
                 start += size
         return result
     order = sorted(members)
-    turn = 0
+    at = 0
     for name in sorted(counts):
-        if not any(name in wanted for wanted in members.values()):
+        if not any(name in topics for topics in members.values()):
             continue
         for index in range(counts[name]):
-            while name not in members[order[turn % len(order)]]:
-                turn += 1
-            result[order[turn % len(order)]].setdefault(name, []).append(index)
-            turn += 1
+            while name not in members[order[at % len(order)]]:
+                at += 1
+            result[order[at % len(order)]].setdefault(name, []).append(index)
+            at += 1
     return result
 
 

@@ -1,6 +1,6 @@
 """The group coordinator: serves members' and administrators' requests for the groups that this server owns (`ownership.py`).
 
-A coordinator that has lost a group never confirms a member's generation: every answer waits for a write with the lease, or for a read of
+A coordinator that has lost a group never confirms a member's generation. Every answer waits for a write with the lease, or for a read of
 the store that began after the request arrived (I14). Members keep their ids and generation when a group moves.
 `peers.py` decides which servers take groups; `shared.py` finds the coordinator of a group on another server.
 
@@ -43,7 +43,7 @@ class Coordinator:
 
         `revision`: named by the server that forwarded the request; None for this server's own clients. Raises `Outdated` if a later
         request of the member arrived first. The other methods treat `revision` in the same way. While the store accepts no writes of the
-        group, no member can join, so that no generation begins that cannot be saved.
+        group, no member can join; otherwise a generation could begin that cannot be saved.
         """
         settings = self.settings
         _require_name(name)

@@ -19,7 +19,7 @@ from bearlake.streams.groups.waiting import finish_join, finish_sync, refuse_all
 from bearlake.telemetry import metrics
 
 LATE_S = 1.0
-"""A timer that runs later than this shows that the process stood still; requests of members may be waiting unread."""
+"""A timer that runs later than this shows that the process was stalled; requests of members may be waiting unread."""
 GRACE_MS_MIN = 1_000
 """Shortest grace time that members get after such a pause."""
 NEW_MEMBER_JOIN_MS = 300_000
@@ -39,7 +39,7 @@ class RebalanceRounds:
     ) -> None:
         """`on_save(ticket)` saves the group's current state; the caller must then call `saved(ticket)` or `save_failed(ticket)`.
 
-        `may_expire` says whether this server may expire members: not while its own registration is in doubt.
+        `may_expire` says whether this server may expire members: not while it does not know whether its own registration is live.
         """
         self.group = group
         self._may_expire = may_expire
@@ -96,7 +96,7 @@ class RebalanceRounds:
         self.complete_if_all_joined()
 
     def note_newcomer(self) -> None:
-        """Note that a member was added; this extends the initial delay of a new group's first round."""
+        """Handle a new member: it extends the initial delay of a new group's first round."""
         if self.group.state is GroupState.PREPARING and self.group.generation == 0:
             self._has_newcomer = True
 
@@ -117,11 +117,11 @@ class RebalanceRounds:
         self._round_timer = self._loop.call_at(self._due_at, self._round_over)
 
     def _was_away(self, due_at: float) -> bool:
-        """Whether the expiry of a timer proves nothing about members: the process stood still, or cannot reach the store."""
+        """Whether the expiry of a timer proves nothing about members: the process was stalled, or cannot reach the store."""
         return self._loop.time() - due_at > LATE_S or not self._may_expire()
 
     def _grace_ms(self, members: Iterable[Member]) -> int:
-        """Time (ms) in which live members send a request after this server stood still."""
+        """Time (ms) in which live members send a request after this server was stalled."""
         longest_ms = max((member.session_timeout_ms for member in members), default=0)
         return max(GRACE_MS_MIN, min(longest_ms, self.group.rebalance_timeout_ms))
 
@@ -197,7 +197,7 @@ class RebalanceRounds:
     # -- syncing phase -------------------------------------------------------------------------------------------
 
     def note_synced(self, member: Member) -> None:
-        """Note that the member has asked for its assignment."""
+        """Record that the member has asked for its assignment."""
         self._unsynced.discard(member.member_id)
         if not self._unsynced and self._sync_timer is not None:
             self._sync_timer.cancel()

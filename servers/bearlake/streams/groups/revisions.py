@@ -30,7 +30,7 @@ Subject = str | PartitionKey
 
 
 class Outdated(Exception):
-    """A request about the same subject came first, and the sender did not know it; nothing has changed."""
+    """An earlier request about the same subject, unknown to the sender, took effect; this request changed nothing."""
 
     def __init__(self, revision: str) -> None:
         super().__init__(f"the newest revision is {revision}")

@@ -3,10 +3,10 @@
     request → coordinated here? → last known server → holder of the lease → the server that should take the group
 
 This module passes a coordinator's answer on, except NOT_COORDINATOR and timeouts: then it looks for the coordinator again until the
-caller's time is over. A failed coordinator is replaced when its registration lapses (`server.timeout_ms`); members keep their ids and
+caller's time has passed. A failed coordinator is replaced when its registration lapses (`server.timeout_ms`); members keep their ids and
 generation.
 
-Retries are safe: a new member gets its id before it joins (KIP-394), so a lost answer leaves no second member behind; and a repeated commit
+Retries are safe: a new member gets its id before it joins (KIP-394), so a lost answer leaves no second member behind. A repeated commit
 writes the same offsets in the same generation. But the last answer does not reveal the outcome of earlier attempts. If a commit gets no
 answer, the member may be removed before the retry; then the outcome of the commit is unknown.
 """

@@ -37,7 +37,7 @@ class Compiled:
     @cached_property
     def digest(self) -> str:
         """Identifies the schema to the processes that read and write its values."""
-        named = [one for pair in self.references.items() for one in pair]
+        named = [text for pair in self.references.items() for text in pair]
         found = hashlib.sha256()
         for text in (self.type, self.text, *named):
             octets = text.encode()

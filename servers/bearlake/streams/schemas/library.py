@@ -39,7 +39,7 @@ class Library:
         self._settings = settings
         self._schemas: _Recent[Schema] = _Recent(settings.cache_bytes_max // 2)
         self._compiled: _Recent[Compiled] = _Recent(settings.cache_bytes_max // 2)
-        self._turns: WeakValueDictionary[object, asyncio.Lock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[object, asyncio.Lock] = WeakValueDictionary()
         self._pool = Pool(settings)
         metrics.REGISTRY_CACHE_BYTES.set_function(lambda: self._schemas.size_bytes + self._compiled.size_bytes)
         metrics.REGISTRY_CACHE_BYTES_MAX.set(settings.cache_bytes_max)
@@ -93,7 +93,7 @@ class Library:
         found = self._compiled.get(key, 0)
         if found is not None:
             return found
-        async with self._turns.setdefault(key, asyncio.Lock()):  # concurrent callers share one compilation
+        async with self._locks.setdefault(key, asyncio.Lock()):  # concurrent callers share one compilation
             found = self._compiled.get(key, 0)
             if found is None:
                 found = await self._pool.compiled(type_.value, text, texts, budget)
@@ -115,7 +115,7 @@ class Library:
         """
         found = await self._pool.written(await self.compiled_schema(schema, budget), texts, budget)
         head = wire.head(schema.id)
-        return [one if isinstance(one, Unfit) else head + one for one in found]
+        return [value if isinstance(value, Unfit) else head + value for value in found]
 
     async def read(self, schema: Schema, values: Sequence[bytes], budget: Budget) -> list[bytes | Unfit]:
         """Return the JSON texts of serialized values, given without the schema's id, as `Pool.read`. Raises as `compiled`."""

@@ -75,7 +75,9 @@ def parse_version(text: str) -> int:
 
 
 def _check(text: str) -> None:
-    is_printable = all(one >= " " and one != "\x7f" and not "\ud800" <= one <= "\udfff" for one in text)
+    is_printable = all(
+        character >= " " and character != "\x7f" and not "\ud800" <= character <= "\udfff" for character in text
+    )
     if len(text) > SUBJECT_LENGTH_MAX or not is_printable:
         raise InvalidSubject(
             f"The specified subject {text[:64]!r} is not a valid subject:"

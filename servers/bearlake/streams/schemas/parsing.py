@@ -59,9 +59,9 @@ def _compared(reader: Compiled, writer: Compiled) -> list[str]:
             "{errorType:'SCHEMA_TYPE_CHANGED', description:'the reader and the writer schema are of different types'}"
         ]
     if reader.type == SchemaType.AVRO.value:
-        return avro.incompatibilities(*(avro.parsed(one.text, one.references) for one in (reader, writer)))
+        return avro.incompatibilities(*(avro.parsed(side.text, side.references) for side in (reader, writer)))
     if reader.type == SchemaType.JSON.value:
         return json_schema.incompatibilities(
-            *(json_schema.parsed(one.text, one.references) for one in (reader, writer))
+            *(json_schema.parsed(side.text, side.references) for side in (reader, writer))
         )
-    return protobuf.incompatibilities(*(protobuf.restored(one.files, one.references) for one in (reader, writer)))
+    return protobuf.incompatibilities(*(protobuf.restored(side.files, side.references) for side in (reader, writer)))

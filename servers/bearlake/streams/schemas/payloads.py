@@ -87,7 +87,7 @@ class Payloads:
             Refusal: an error of the registry, such as `InvalidSchema`, `Incompatible`, `SchemaNotFound`.
             Denied: the caller lacks permission.
         """
-        if sum(one is not None for one in (choice.text, choice.id, choice.version)) > 1:
+        if sum(field is not None for field in (choice.text, choice.id, choice.version)) > 1:
             raise Invalid("only one of schema, schema_id and schema_version may be given")
         if choice.text is not None:
             return await self._by_text(who, choice, choice.text, topic, part, budget)
@@ -106,10 +106,8 @@ class Payloads:
         written = iter(await self._schemas.written(writer.schema, present, budget) if present else ())
         return [None if text is None or text == b"null" else next(written) for text in texts]
 
-    async def read_all(
-        self, who: Principal, values: Sequence[bytes | None], wanted: SchemaType, budget: Budget
-    ) -> Read:
-        """Read as JSON the values that serializers wrote with schemas of type `wanted`, up to the first that cannot be read."""
+    async def read_all(self, who: Principal, values: Sequence[bytes | None], type_: SchemaType, budget: Budget) -> Read:
+        """Read as JSON the values that serializers wrote with schemas of type `type_`, up to the first that cannot be read."""
         found: dict[int, bytes] = {}
         count = len(values)
         error: Unfit | Denied | None = None
@@ -123,34 +121,34 @@ class Payloads:
                 count, error = at, unfit
                 break
             places.setdefault(schema_id, []).append(at)
-        for schema_id, every in places.items():
-            some = [at for at in every if at < count]
-            if not some:
+        for schema_id, all_indexes in places.items():
+            indexes = [at for at in all_indexes if at < count]
+            if not indexes:
                 continue
             if found and budget.is_full:
-                count, error = some[0], None  # later schemas begin later
+                count, error = indexes[0], None  # later schemas begin later
                 break
-            for at, one in zip(
-                some, await self._read(who, schema_id, [values[at] for at in some], wanted, budget), strict=False
+            for at, result in zip(
+                indexes, await self._read(who, schema_id, [values[at] for at in indexes], type_, budget), strict=False
             ):
-                if isinstance(one, bytes):
-                    found[at] = one
+                if isinstance(result, bytes):
+                    found[at] = result
                 else:
-                    count, error = at, one
-            missing = next((at for at in some if at < count and at not in found), None)
+                    count, error = at, result
+            missing = next((at for at in indexes if at < count and at not in found), None)
             if missing is not None:
                 count, error = missing, None
         return Read([found.get(at) for at in range(count)], error)
 
     async def _read(
-        self, who: Principal, schema_id: int, values: Sequence[bytes | None], wanted: SchemaType, budget: Budget
+        self, who: Principal, schema_id: int, values: Sequence[bytes | None], type_: SchemaType, budget: Budget
     ) -> Sequence[bytes | Unfit | Denied]:
         """Return the JSON texts of values with one schema, up to the first error."""
         try:
             schema = await self._schemas.schema(who, schema_id)
-            if schema.type is not wanted:
-                return [Unfit(f"it was written with a schema of type {schema.type.value}, not {wanted.value}")]
-            octets = [wire.split(one)[1] for one in values if one is not None]
+            if schema.type is not type_:
+                return [Unfit(f"it was written with a schema of type {schema.type.value}, not {type_.value}")]
+            octets = [wire.split(value)[1] for value in values if value is not None]
             found = await self._schemas.read(schema, octets, budget)
         except SchemaNotFound:
             return [Unfit(f"its schema, {schema_id}, is not in the registry")]
@@ -158,7 +156,7 @@ class Payloads:
             return [Unfit(f"its schema, {schema_id}, cannot be evaluated: {error}")]
         except Denied as denied:
             return [denied]
-        first = next((at for at, one in enumerate(found) if isinstance(one, Unfit)), len(found))
+        first = next((at for at, result in enumerate(found) if isinstance(result, Unfit)), len(found))
         return found[: first + 1]
 
     # -- the chosen schema ---------------------------------------------------------------------------------------
@@ -181,7 +179,7 @@ class Payloads:
         subject = _subject(choice, topic, part, await self._schemas.compiled(schema, budget))
         key = names.parse(subject)
         usages = await self._schemas.usages(who, schema_id, subject)
-        numbers = [one.number for one in usages if one.subject == key]
+        numbers = [usage.number for usage in usages if usage.subject == key]
         return Writer(schema=schema, subject=subject, version=max(numbers, default=None))
 
     async def _by_version(self, who: Principal, choice: Choice, topic: str, part: str) -> Writer:

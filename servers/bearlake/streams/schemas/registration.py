@@ -68,11 +68,11 @@ class Registrar:
         self._store = store
         self._library = library
         self._settings = settings
-        self._turns: WeakValueDictionary[SubjectKey, asyncio.Lock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[SubjectKey, asyncio.Lock] = WeakValueDictionary()
 
     async def deciding(self, subject: SubjectKey, decide: Callable[[], Awaitable[R]]) -> R:
         """Run `decide`, and retry after a `Conflict`. Raises what `decide` raises, and `Overloaded` after too many conflicts."""
-        async with self._turn(subject):
+        async with self._lock_of(subject):
             for _ in range(self._settings.attempt_count_max):
                 try:
                     return await decide()
@@ -86,14 +86,14 @@ class Registrar:
     ) -> SchemaVersion:
         """Return the version with this schema; registers a new version if needed.
 
-        Child processes work outside the subject's turn: a schema that takes long to compile or to compare delays no other. Inside the
-        turn, `_register` decides with the comparisons made so far, or says which ones it needs.
+        Child processes work without the subject's lock, so that a schema that takes long to compile or compare delays no other. Under the
+        lock, `_register` decides with the comparisons made so far, or says which comparisons it needs.
         """
         known: dict[_Pair, list[str]] = {}
         for _ in range(self._settings.attempt_count_max):
             prepared = await self._prepared(draft, budget)
             try:
-                async with self._turn(subject):
+                async with self._lock_of(subject):
                     return await self._register(subject, prepared, is_normalized, known)
             except _Compare as needed:
                 await self._compare(subject.context, prepared.compiled, needed.pairs, known, budget)
@@ -102,8 +102,8 @@ class Registrar:
                     raise
         raise _overtaken(subject)
 
-    def _turn(self, subject: SubjectKey) -> asyncio.Lock:
-        return self._turns.setdefault(subject, asyncio.Lock())
+    def _lock_of(self, subject: SubjectKey) -> asyncio.Lock:
+        return self._locks.setdefault(subject, asyncio.Lock())
 
     async def lookup(
         self, subject: SubjectKey, draft: Draft, *, is_normalized: bool, with_deleted: bool
@@ -147,7 +147,7 @@ class Registrar:
         rules.check_rule_set(draft.rule_set)
         limit = self._settings.schema_bytes_max
         rules.check_size("the schema with its metadata and rules", limit, draft.text, draft.metadata, draft.rule_set)
-        draft = replace(draft, references=tuple([await self._pinned(one) for one in draft.references]))
+        draft = replace(draft, references=tuple([await self._pinned(reference) for reference in draft.references]))
         return _Prepared(draft, await self._library.compiled(draft.type, draft.text, draft.references, budget))
 
     async def _understand(

@@ -97,7 +97,9 @@ def check_size(what: str, bytes_max: int, text: str, *documents: object) -> None
     """Raise `SchemaTooLarge` if the text and the documents (JSON values) have more bytes, `Invalid` if they are nested too deeply."""
     for document in documents:
         _check_depth(document)
-    size = len(text.encode(errors="replace")) + sum(len(json.dumps(one)) for one in documents if one is not None)
+    size = len(text.encode(errors="replace")) + sum(
+        len(json.dumps(document)) for document in documents if document is not None
+    )
     if size > bytes_max:
         raise SchemaTooLarge(f"{what} has {size} bytes, the limit is {bytes_max}")
 
@@ -119,7 +121,7 @@ def check_metadata(metadata: Document | None) -> None:
         raise Invalid("metadata.properties: expected an object of strings")
     if not (
         tags is None
-        or (isinstance(tags, dict) and all(isinstance(one, list) and _are_texts(one) for one in tags.values()))
+        or (isinstance(tags, dict) and all(isinstance(paths, list) and _are_texts(paths) for paths in tags.values()))
     ):
         raise Invalid("metadata.tags: expected an object of lists of strings")
     if not (sensitive is None or (isinstance(sensitive, list) and _are_texts(sensitive))):
@@ -131,13 +133,14 @@ def check_rule_set(rule_set: Document | None) -> None:
     for name in RULE_FIELDS:
         found = (rule_set or {}).get(name)
         if found is not None and not (
-            isinstance(found, list) and all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in found)
+            isinstance(found, list)
+            and all(isinstance(rule, dict) and isinstance(rule.get("name"), str) for rule in found)
         ):
             raise Invalid(f"ruleSet.{name}: expected a list of rules with names")
 
 
 def _are_texts(values: Iterable[object]) -> bool:
-    return all(isinstance(one, str) for one in values)
+    return all(isinstance(value, str) for value in values)
 
 
 def _over(more: Document | None, own: Document | None, fields: tuple[str, ...], *, is_forced: bool) -> Document | None:
@@ -152,18 +155,18 @@ def _check_depth(document: object) -> None:
     for _ in range(DEPTH_MAX + 1):
         level = [
             inner
-            for one in level
-            if isinstance(one, dict | list)
-            for inner in (one.values() if isinstance(one, dict) else one)
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
         ]
         if not level:
             return
     raise Invalid(f"metadata and rules are nested more than {DEPTH_MAX} levels deep")
 
 
-def _name(one: Any) -> str:
+def _name(rule: Any) -> str:
     """Return the name of a rule, or the text itself. (Any: both are checked when they are set.)"""
-    name: str = one["name"] if isinstance(one, dict) else one
+    name: str = rule["name"] if isinstance(rule, dict) else rule
     return name
 
 
@@ -171,6 +174,6 @@ def _joined(first: Any, second: Any) -> Any:
     if isinstance(first, dict) and isinstance(second, dict):
         return {**first, **second}
     if isinstance(first, list) and isinstance(second, list):
-        names = {_name(one) for one in second}
-        return [one for one in first if _name(one) not in names] + second
+        names = {_name(rule) for rule in second}
+        return [rule for rule in first if _name(rule) not in names] + second
     return first if second is None else second

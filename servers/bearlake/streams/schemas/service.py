@@ -160,17 +160,17 @@ class Schemas:
         if not found:
             raise SchemaNotFound(f"Schema {schema_id} not found")
         return [
-            one
-            for one in found
-            if (with_deleted or not one.is_deleted)
-            and key.name in (GLOBAL_SUBJECT, one.subject.name)
-            and self._may(who, Operation.DESCRIBE, one.subject)
+            version
+            for version in found
+            if (with_deleted or not version.is_deleted)
+            and key.name in (GLOBAL_SUBJECT, version.subject.name)
+            and self._may(who, Operation.DESCRIBE, version.subject)
         ]
 
     async def contexts(self, who: Principal, *, offset: int = 0, limit: int = -1) -> Sequence[str]:
         """Return the contexts, sorted by name."""
         found = await self._store.contexts()
-        allowed = [one for one in found if self._may(who, Operation.DESCRIBE, SubjectKey(one, GLOBAL_SUBJECT))]
+        allowed = [name for name in found if self._may(who, Operation.DESCRIBE, SubjectKey(name, GLOBAL_SUBJECT))]
         return _sliced(allowed, offset, limit)
 
     async def subjects(
@@ -210,12 +210,12 @@ class Schemas:
             page = await self._store.versions(
                 context=context, prefix=start, deletion=deletion, after=after, limit=PAGE_COUNT
             )
-            for one in page:
-                if not self._may(who, Operation.READ, one.subject):
+            for version in page:
+                if not self._may(who, Operation.READ, version.subject):
                     continue
-                if is_latest_only and found and found[-1].subject == one.subject:
+                if is_latest_only and found and found[-1].subject == version.subject:
                     found.pop()
-                found.append(one)
+                found.append(version)
             if len(page) < PAGE_COUNT:
                 break
             after = VersionKey(page[-1].subject, page[-1].number)
@@ -370,21 +370,20 @@ class Schemas:
         listed: list[SchemaVersion] = []
         size_bytes = 0
         for start in range(0, len(found), LOADED_COUNT):
-            some = found[start : start + LOADED_COUNT]
+            page = found[start : start + LOADED_COUNT]
             ids: dict[str, set[int]] = {}
-            for one in some:
-                ids.setdefault(one.subject.context, set()).add(one.schema_id)
+            for version in page:
+                ids.setdefault(version.subject.context, set()).add(version.schema_id)
             schemas = {context: await self._library.schemas(context, several) for context, several in ids.items()}
-            for one in some:
-                schema = schemas[one.subject.context].get(one.schema_id)
+            for version in page:
+                schema = schemas[version.subject.context].get(version.schema_id)
                 if schema is None:
                     continue
                 size_bytes += schema.size_bytes
                 if listed and size_bytes > self.settings.schema_list_bytes_max:
                     return listed
-                listed.append(
-                    SchemaVersion(subject=one.subject, number=one.number, is_deleted=one.is_deleted, schema=schema)
-                )
+                subject, number, is_deleted = version.subject, version.number, version.is_deleted
+                listed.append(SchemaVersion(subject=subject, number=number, is_deleted=is_deleted, schema=schema))
         return listed
 
 

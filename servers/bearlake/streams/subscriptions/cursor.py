@@ -3,7 +3,7 @@
     0 ........ mark_delete      [start, end)   [start, end)
     all acknowledged   | open |  acknowledged | acknowledged |  open ...
 
-Ranges above the mark-delete offset ascend, are not empty, and touch neither each other nor the mark-delete offset. So equal sets of
+Ranges above the mark-delete offset ascend and are not empty; they touch neither each other nor the mark-delete offset. So equal sets of
 acknowledged offsets have equal representations. The module is pure; tests compare it with a set of offsets.
 
 Source: Apache Pulsar, ManagedCursor (mark-delete position and individually deleted messages).

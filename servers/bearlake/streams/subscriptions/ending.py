@@ -31,7 +31,7 @@ class Endings:
         *,
         retry_pause_ms: int,
     ) -> None:
-        """`is_terminated` says what this server knows; `subscriptions` yields all its subscriptions. Retries after `retry_pause_ms`."""
+        """`is_terminated` reads this server's catalog; `subscriptions` yields all its subscriptions. Retries after `retry_pause_ms`."""
         self._records = records
         self._is_terminated = is_terminated
         self._subscriptions = subscriptions
@@ -64,14 +64,18 @@ class Endings:
                 self._wake.set()
 
     async def _look(self) -> None:
-        waiting = [one for one in self._subscriptions() if one.awaits_end and self._is_terminated(one.partition)]
+        waiting = [
+            subscription
+            for subscription in self._subscriptions()
+            if subscription.awaits_end and self._is_terminated(subscription.partition)
+        ]
         if not waiting:
             return
-        bounds = await self._records.bounds(sorted({one.partition for one in waiting}))
-        for one in waiting:
-            if one.partition in bounds:
-                end_at = partial(one.ends_at, bounds[one.partition].end)
-                contained(log, "end a subscription", end_at, partial(_give_up, one))
+        bounds = await self._records.bounds(sorted({subscription.partition for subscription in waiting}))
+        for subscription in waiting:
+            if subscription.partition in bounds:
+                end_at = partial(subscription.ends_at, bounds[subscription.partition].end)
+                contained(log, "end a subscription", end_at, partial(_give_up, subscription))
 
 
 def _give_up(subscription: Subscription, _: Exception) -> None:

@@ -42,14 +42,14 @@ class Extents:
         at = bisect_right(bases, offset)
         return bases[at - 1], bases[at] if at < len(bases) else self._end
 
-    def ends_by(self, offset: int, mark: int) -> bool:
-        """Whether the entry that holds `offset` certainly ends at or before `mark`.
+    def ends_by(self, offset: int, end: int) -> bool:
+        """Whether the entry that holds `offset` certainly ends at or before `end`.
 
         The entry itself may be forgotten: it is enough that a known entry begins or ends in between, because entries do not overlap.
         """
-        if self._end <= mark:
+        if self._end <= end:
             return offset < self._end
-        at = bisect_right(self._bases, mark)
+        at = bisect_right(self._bases, end)
         return at > 0 and offset < self._bases[at - 1]
 
     def forget_before(self, offset: int) -> None:

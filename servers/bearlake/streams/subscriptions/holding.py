@@ -6,7 +6,7 @@
 While a partition is leaving, acknowledgements still count, and new requests for the partition wait until it has left.
 
 A lease lasts as long as its holder's registration. A server stops delivering when it learns that its registration had lapsed, or when it is
-unsure (the process or the machine stood still, or the store did not answer heartbeats). It delivers again once it has read in the store
+unsure (the process or the machine was suspended, or the store did not answer heartbeats). It delivers again once it has read in the store
 that it still holds its leases.
 """
 
@@ -236,7 +236,7 @@ class Holdings:
             held.is_doubted = True
 
     async def verify(self) -> None:
-        """Confirm the leases that are in doubt. Raises `Unavailable`."""
+        """Confirm the leases that may be lost. Raises `Unavailable`."""
         if not self._tenure.is_sure():
             self._doubt_all()
         for held in [held for held in self.all() if held.is_doubted or held.held.is_doubted]:
@@ -282,7 +282,7 @@ class Holdings:
             await self._give_up(held[start : start + STOP_COUNT])
 
     async def _give_up(self, held: list[HeldPartition]) -> None:
-        await self._acknowledged([one for item in held for one in item.subscriptions.values()])
+        await self._acknowledged([subscription for item in held for subscription in item.subscriptions.values()])
         for start in range(0, len(held), LEAVE_COUNT):
             await asyncio.gather(*(self.leave(item, Closed.MOVED) for item in held[start : start + LEAVE_COUNT]))
 
@@ -292,7 +292,7 @@ class Holdings:
             subscription.stop()
         loop = asyncio.get_running_loop()
         end = loop.time() + self._settings.last_ack_wait_ms / 1000
-        while loop.time() < end and any(one.awaits_acknowledgements for one in subscriptions):  # noqa: ASYNC110 - many callbacks
+        while loop.time() < end and any(subscription.awaits_acknowledgements for subscription in subscriptions):  # noqa: ASYNC110 - many callbacks
             await asyncio.sleep(ACK_POLL_MS / 1000)
 
     async def leave(self, held: HeldPartition, reason: Closed) -> None:

@@ -113,7 +113,7 @@ class EntryAck(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSpec:
-    """How a consumer wants to attach."""
+    """How a consumer attaches."""
 
     type: SubscriptionType
     name: str

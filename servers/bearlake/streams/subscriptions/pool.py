@@ -5,7 +5,7 @@ An entry that was read and is not acknowledged is in one of these states:
 | state | its bytes | leaves it by |
 |---|---|---|
 | READY | in `_ready`, in log order | being given to a consumer; Key_Shared: being passed over (AGAIN) |
-| GIVEN | forgotten | acknowledgement; its consumer goes or wants it redelivered (AGAIN, count + 1) |
+| GIVEN | forgotten | acknowledgement; its consumer detaches or asks for redelivery (AGAIN, count + 1) |
 | AGAIN | forgotten, read again when somebody may have it | being given to a consumer |
 | DELAYED | forgotten | its time (AGAIN) |
 
@@ -90,7 +90,7 @@ class Pool(Dispatcher):
 
     @abstractmethod
     def _pass_over(self, entry: Entry) -> bool:
-        """No consumer can take this entry now: return whether to skip it (it becomes AGAIN) and go on with later entries."""
+        """No consumer can take this entry now: return whether to skip it (it becomes AGAIN) and continue with later entries."""
 
     @abstractmethod
     def _given(self, entry: Entry) -> None:

@@ -169,8 +169,8 @@ class SubscriptionService(Subscriptions):
             raise Overloaded(
                 f"partition {held.partition} has reached its limit of {len(held.subscriptions)} subscriptions"
             )
-        mark = _STORED_POSITIONS.get(position, position)
-        return await self._holdings.create(held, name, mark, properties)
+        mark_delete = _STORED_POSITIONS.get(position, position)
+        return await self._holdings.create(held, name, mark_delete, properties)
 
     async def _open_local(self, partition: PartitionKey, name: str, spec: ConsumerSpec) -> Subscription:
         bounds = await self._bounds(partition)

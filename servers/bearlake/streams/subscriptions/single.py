@@ -178,10 +178,10 @@ class SingleActive(Dispatcher):
 
     @override
     def moved(self) -> None:
-        mark = self.cursor.mark_delete
-        while self._ready and self._ready[0].end <= mark:
+        mark_delete = self.cursor.mark_delete
+        while self._ready and self._ready[0].end <= mark_delete:
             self._ready.popleft()
-        self.read_offset = max(self.read_offset, mark)
+        self.read_offset = max(self.read_offset, mark_delete)
         self._acknowledged()
 
     @property

@@ -123,16 +123,16 @@ class StickySlots(Slots[T]):
     def add(self, who: T, name: str, ranges: Sequence[tuple[int, int]]) -> None:
         if not ranges:
             raise Overlap("the subscription has sticky consumers: a consumer without slots of its own cannot join it")
-        wanted = sorted(ranges)
-        if any(not 0 <= start < end <= SLOT_COUNT for start, end in wanted):
-            raise Invalid(f"sticky ranges {wanted}: expected 0 <= start < end <= {SLOT_COUNT}")
-        if any(before[1] > after[0] for before, after in pairwise(wanted)):
-            raise Invalid(f"sticky ranges {wanted} overlap each other")
-        for start, end in wanted:
+        ordered = sorted(ranges)
+        if any(not 0 <= start < end <= SLOT_COUNT for start, end in ordered):
+            raise Invalid(f"sticky ranges {ordered}: expected 0 <= start < end <= {SLOT_COUNT}")
+        if any(before[1] > after[0] for before, after in pairwise(ordered)):
+            raise Invalid(f"sticky ranges {ordered} overlap each other")
+        for start, end in ordered:
             for first, last, _ in self._ranges:
                 if first < end and start < last:
                     raise Overlap(f"slots [{start}, {end}) overlap [{first}, {last}) of another consumer")
-        self._ranges += [(start, end, who) for start, end in wanted]
+        self._ranges += [(start, end, who) for start, end in ordered]
         self._ranges.sort(key=_start)
 
     @override

@@ -233,7 +233,7 @@ class Subscription:
             self._tell_end()
 
     def ends_at(self, offset: int) -> None:
-        """Set the final end offset of a terminated stream; consumers are told once all earlier offsets are acknowledged."""
+        """Set the final end offset of a terminated stream; consumers are notified once all earlier offsets are acknowledged."""
         self.end = offset
         self._tell_end()
 

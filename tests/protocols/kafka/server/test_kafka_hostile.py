@@ -12,7 +12,7 @@ from bearlake.protocols.kafka import messages as m
 from bearlake.protocols.kafka.settings import KafkaSettings
 from bearlake.streams.fetch import ReaderSettings
 from bearlake.streams.service import StreamsSettings
-from bearlake.streams.writer import WriterSettings
+from bearlake.streams.writer_settings import WriterSettings
 from bearlake.telemetry import metrics
 from fixtures.kafka_server import batch_of, fetch_request, produce_request, values_of
 from fixtures.waiting import until
@@ -229,7 +229,7 @@ async def test_many_large_requests_at_once_wait_in_line_and_all_get_through(kafk
     most = 0
     for client, frame in zip(clients, frames, strict=True):  # all begin, so that each holds a part of its request
         client.send_bytes(frame[:100_000])
-    await until(lambda: server.connections.slabs.is_wanted)
+    await until(lambda: server.connections.slabs.has_waiters)
     for client, frame in zip(clients, frames, strict=True):
         client.send_bytes(frame[100_000:])
 
@@ -254,7 +254,7 @@ async def test_announced_but_unsent_requests_do_not_take_the_memory_of_others(ka
     liars = [await cluster.client() for _ in range(20)]
     for liar in liars:
         liar.send_bytes(struct.pack(">ihhi", 15 * MIB, 0, 9, 1) + bytes(70_000))
-    await until(lambda: server.connections.slabs.is_wanted)
+    await until(lambda: server.connections.slabs.has_waiters)
     lying = list(server.connections)
     good = await cluster.client()
     good.send(produce_request("t", batch_of(b"x" * topic_bytes)), 9)

@@ -54,13 +54,13 @@ def default_source(field: Field) -> str:
 def _make(struct: Struct, attributes: dict[str, Any]) -> type[Message]:
     # Any: class attributes of any type.
     namespace: dict[str, Any] = {"EMPTY": _EMPTY}
-    parameters = ", ".join(f"{one.name}={_parameter_default(one)}" for one in struct.fields)
+    parameters = ", ".join(f"{field.name}={_parameter_default(field)}" for field in struct.fields)
     lines = [f"def __init__(self{', *, ' if parameters else ''}{parameters}):", "    pass"]
-    for one in struct.fields:
-        fresh = f"[] if {one.name} is EMPTY else " if _parameter_default(one) == "EMPTY" else ""
-        lines.append(f"    self.{one.name} = {fresh}{one.name}")
+    for field in struct.fields:
+        fresh = f"[] if {field.name} is EMPTY else " if _parameter_default(field) == "EMPTY" else ""
+        lines.append(f"    self.{field.name} = {fresh}{field.name}")
     exec("\n".join(lines), namespace)  # noqa: S102 - the source is made from our own schema files
-    slots = tuple(one.name for one in struct.fields)
+    slots = tuple(field.name for field in struct.fields)
     body = {"__slots__": slots, "__init__": namespace["__init__"], "__module__": "bearlake.protocols.kafka.messages"}
     return type(struct.name, (Message,), body | attributes)
 

@@ -80,27 +80,27 @@ class _Decoder:
         self.flush()
         source.line(f"{found} = new({class_.__name__})")
         untagged, tagged = struct_.untagged(self.version), struct_.tagged(self.version)
-        for one in struct_.fields:
-            if one not in untagged:
-                source.line(f"{found}.{one.name} = {default_source(one)}")
-        for one in untagged:
-            with source.field(one.name):
-                self.value(one, f"{found}.{one.name}")
+        for field in struct_.fields:
+            if field not in untagged:
+                source.line(f"{found}.{field.name} = {default_source(field)}")
+        for field in untagged:
+            with source.field(field.name):
+                self.value(field, f"{found}.{field.name}")
         if self.is_flexible:
             self.tags(found, tagged)
         return found
 
-    def value(self, one: Field, target: str) -> None:
+    def value(self, field: Field, target: str) -> None:
         """Emit code that decodes one field into `target`."""
-        is_nullable = self.version in one.null_versions
-        if one.is_array:
-            self.array(one, target, is_nullable)
-        elif one.type in FIXED:
-            self.pending.append((FIXED[one.type], target))
-        elif one.is_struct:
-            self.optional_struct(one, target, is_nullable)
+        is_nullable = self.version in field.null_versions
+        if field.is_array:
+            self.array(field, target, is_nullable)
+        elif field.type in FIXED:
+            self.pending.append((FIXED[field.type], target))
+        elif field.is_struct:
+            self.optional_struct(field, target, is_nullable)
         else:
-            self.text(one.type, target, is_nullable)
+            self.text(field.type, target, is_nullable)
 
     def length(self, code: str) -> None:
         """Emit code that reads a length into `x`: the length, or in flexible versions the length plus one (0 is null)."""
@@ -132,9 +132,9 @@ class _Decoder:
             source.line(f"{target} = {value}")
             source.line("p = q")
 
-    def array(self, one: Field, target: str, is_nullable: bool) -> None:
+    def array(self, field: Field, target: str, is_nullable: bool) -> None:
         """Emit code for an array of any type."""
-        source, least = self.source, self.least(one, is_element=True)
+        source, least = self.source, self.least(field, is_element=True)
         self.length("i")
         if self.is_flexible:
             source.line("x -= 1")
@@ -146,30 +146,30 @@ class _Decoder:
             size = f"x * {least}" if least > 1 else "x"
             with source.block(f"if {size} > n - p or k < 0{'' if is_nullable else ' or x < 0'}:"):
                 source.line("refuse_count(x, n - p, k)")
-            self.elements(one, target, least)
+            self.elements(field, target, least)
 
-    def elements(self, one: Field, target: str, least: int) -> None:
+    def elements(self, field: Field, target: str, least: int) -> None:
         """Emit code for the `x` elements of an array, each at least `least` bytes long."""
         source = self.source
-        if one.type == "uuid":
+        if field.type == "uuid":
             source.line(f"{target} = [bytes(b[q : q + 16]) for q in range(p, p + x * 16, 16)]")
             source.line("p += x * 16")
             return
-        if one.type in FIXED:
-            source.line(f"{target} = list(many('{{}}{FIXED[one.type]}', x, 'unpack_from')(b, p))")
+        if field.type in FIXED:
+            source.line(f"{target} = list(many('{{}}{FIXED[field.type]}', x, 'unpack_from')(b, p))")
             source.line(f"p += x * {least}")
             return
         found = source.label("a")
         source.line(f"{target} = {found} = []")
         with source.block("for _ in range(x):"):
-            if one.is_struct:
-                source.line(f"{found}.append({self.struct(self.schema.structs[one.type])})")
+            if field.is_struct:
+                source.line(f"{found}.append({self.struct(self.schema.structs[field.type])})")
                 self.flush()
             else:
-                self.text(one.type, "w", is_nullable=False)
+                self.text(field.type, "w", is_nullable=False)
                 source.line(f"{found}.append(w)")
 
-    def optional_struct(self, one: Field, target: str, is_nullable: bool) -> None:
+    def optional_struct(self, field: Field, target: str, is_nullable: bool) -> None:
         """Emit code for a struct outside an array; if it is nullable, the byte before it tells whether it is present."""
         source = self.source
         if is_nullable:
@@ -178,7 +178,7 @@ class _Decoder:
             with source.block("if x < 0:"):
                 source.line(f"{target} = None")
         with source.block("else:") if is_nullable else nullcontext():
-            found = self.struct(self.schema.structs[one.type])
+            found = self.struct(self.schema.structs[field.type])
             self.flush()
             source.line(f"{target} = {found}")
 
@@ -200,25 +200,25 @@ class _Decoder:
                 source.line(f"{end} = p + x")
                 with source.block(f"if {end} > n:"):
                     source.line("refuse_length(x, n - p)")
-                for index, one in enumerate(tagged):
-                    with source.block(f"{'el' if index else ''}if t == {one.tag}:"), source.field(one.name):
-                        self.value(one, f"{found}.{one.name}")
+                for index, field in enumerate(tagged):
+                    with source.block(f"{'el' if index else ''}if t == {field.tag}:"), source.field(field.name):
+                        self.value(field, f"{found}.{field.name}")
                         self.flush()
                         with source.block(f"if p != {end}:"):
                             source.line("raise Malformed('a tagged field does not have its announced size')")
                 source.line(f"p = {end}")
 
-    def least(self, one: Field, *, is_element: bool = False) -> int:
+    def least(self, field: Field, *, is_element: bool = False) -> int:
         """The smallest size in bytes of a value of this field, or of one element of its array."""
-        if one.is_array and not is_element:
+        if field.is_array and not is_element:
             return 1 if self.is_flexible else 4
-        if one.type in FIXED:
-            return struct.calcsize(">" + FIXED[one.type])
-        if one.type == "string":
+        if field.type in FIXED:
+            return struct.calcsize(">" + FIXED[field.type])
+        if field.type == "string":
             return 1 if self.is_flexible else 2
-        if not one.is_struct:
+        if not field.is_struct:
             return 1 if self.is_flexible else 4
-        if self.version in one.null_versions and not is_element:
+        if self.version in field.null_versions and not is_element:
             return 1
-        fields = self.schema.structs[one.type].untagged(self.version)
+        fields = self.schema.structs[field.type].untagged(self.version)
         return max(1, sum(map(self.least, fields)) + self.is_flexible)

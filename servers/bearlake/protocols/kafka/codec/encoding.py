@@ -60,23 +60,23 @@ class _Encoder:
 
     def struct(self, struct_: Struct, name: str) -> None:
         """Emit code that encodes the struct in the local variable `name`. May leave values pending."""
-        for one in struct_.untagged(self.version):
-            with self.source.field(one.name):
-                self.value(one, f"{name}.{one.name}")
+        for field in struct_.untagged(self.version):
+            with self.source.field(field.name):
+                self.value(field, f"{name}.{field.name}")
         if self.is_flexible:
             self.tags(struct_.tagged(self.version), name)
 
-    def value(self, one: Field, value: str) -> None:
+    def value(self, field: Field, value: str) -> None:
         """Emit code that encodes one field; `value` is the expression for its value."""
-        is_nullable = self.version in one.null_versions
-        if one.is_array:
-            self.array(one, value, is_nullable)
-        elif one.type in FIXED:
-            self.pending.append((FIXED[one.type], value))
-        elif one.is_struct:
-            self.optional_struct(one, value, is_nullable)
+        is_nullable = self.version in field.null_versions
+        if field.is_array:
+            self.array(field, value, is_nullable)
+        elif field.type in FIXED:
+            self.pending.append((FIXED[field.type], value))
+        elif field.is_struct:
+            self.optional_struct(field, value, is_nullable)
         else:
-            self.text(one.type, value, is_nullable)
+            self.text(field.type, value, is_nullable)
 
     def null(self, name: str, code: str) -> None:
         """Emit the first block of `if … is None: … else:`; the caller opens the `else` block."""
@@ -115,7 +115,7 @@ class _Encoder:
         with source.block("else:"):
             source.line(f"{long}({self.out}, x)")
 
-    def array(self, one: Field, value: str, is_nullable: bool) -> None:
+    def array(self, field: Field, value: str, is_nullable: bool) -> None:
         """Emit code for an array of any type."""
         source, elements = self.source, self.source.label("a")
         self.flush()
@@ -125,18 +125,18 @@ class _Encoder:
             self.null(elements, "i")
         with source.block("else:") if is_nullable else nullcontext():
             source.line(f"x = len({elements})")
-            if one.type in FIXED and one.type != "uuid":
-                self.numbers(FIXED[one.type], elements)
+            if field.type in FIXED and field.type != "uuid":
+                self.numbers(FIXED[field.type], elements)
                 return
             self.length("i", "write_length")
             element = source.label("m")
             with source.block(f"for {element} in {elements}:"):
-                if one.type in FIXED:
-                    self.pending.append((FIXED[one.type], element))
-                elif one.is_struct:
-                    self.struct(self.schema.structs[one.type], element)
+                if field.type in FIXED:
+                    self.pending.append((FIXED[field.type], element))
+                elif field.is_struct:
+                    self.struct(self.schema.structs[field.type], element)
                 else:
-                    self.text(one.type, element, is_nullable=False)
+                    self.text(field.type, element, is_nullable=False)
                 self.flush()
 
     def numbers(self, code: str, elements: str) -> None:
@@ -151,7 +151,7 @@ class _Encoder:
             source.line(f"write_length({out}, x)")
             source.line(f"{out} += many('{{}}{code}', x, 'pack')(*{elements})")
 
-    def optional_struct(self, one: Field, value: str, is_nullable: bool) -> None:
+    def optional_struct(self, field: Field, value: str, is_nullable: bool) -> None:
         """Emit code for a struct outside an array; if it is nullable, the byte before it tells whether it is present."""
         source, name = self.source, self.source.label("m")
         self.flush()
@@ -162,7 +162,7 @@ class _Encoder:
         with source.block("else:") if is_nullable else nullcontext():
             if is_nullable:
                 source.line(f"{self.out}.append(1)")
-            self.struct(self.schema.structs[one.type], name)
+            self.struct(self.schema.structs[field.type], name)
             self.flush()
 
     def tags(self, tagged: list[Field], name: str) -> None:
@@ -172,19 +172,19 @@ class _Encoder:
             return
         source, around = self.source, self.out
         self.flush()
-        with source.block(f"if {' and '.join(_is_default(one, name) for one in tagged)}:"):
+        with source.block(f"if {' and '.join(_is_default(field, name) for field in tagged)}:"):
             source.line(f"{around}.append(0)")
         with source.block("else:"):
             count, fields, self.out = source.label("c"), source.label("f"), source.label("o")
             source.line(f"{count} = 0")
             source.line(f"{fields} = bytearray()")
-            for one in tagged:
-                with source.block(f"if not ({_is_default(one, name)}):"), source.field(one.name):
+            for field in tagged:
+                with source.block(f"if not ({_is_default(field, name)}):"), source.field(field.name):
                     source.line(f"{count} += 1")
                     source.line(f"{self.out} = bytearray()")
-                    self.value(one, f"{name}.{one.name}")
+                    self.value(field, f"{name}.{field.name}")
                     self.flush()
-                    source.line(f"write_varint({fields}, {one.tag})")
+                    source.line(f"write_varint({fields}, {field.tag})")
                     source.line(f"write_varint({fields}, len({self.out}))")
                     source.line(f"{fields} += {self.out}")
             self.out = around
@@ -192,9 +192,9 @@ class _Encoder:
             source.line(f"{around} += {fields}")
 
 
-def _is_default(one: Field, name: str) -> str:
-    if one.default is None:
-        return f"{name}.{one.name} is None"
-    if one.default == ():
-        return f"not {name}.{one.name}"
-    return f"{name}.{one.name} == {one.default!r}"
+def _is_default(field: Field, name: str) -> str:
+    if field.default is None:
+        return f"{name}.{field.name} is None"
+    if field.default == ():
+        return f"not {name}.{field.name}"
+    return f"{name}.{field.name} == {field.default!r}"

@@ -73,12 +73,12 @@ class Struct:
 
     def untagged(self, version: int) -> list[Field]:
         """The fields that every value of this version contains."""
-        return [one for one in self.fields if one.tag is None and version in one.versions]
+        return [field_ for field_ in self.fields if field_.tag is None and version in field_.versions]
 
     def tagged(self, version: int) -> list[Field]:
         """The tagged fields that a value of this version may contain after the untagged fields, in tag order."""
-        found = [one for one in self.fields if one.tag is not None and version in one.versions]
-        return sorted(found, key=lambda one: one.tag or 0)
+        found = [field_ for field_ in self.fields if field_.tag is not None and version in field_.versions]
+        return sorted(found, key=lambda field_: field_.tag or 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,12 +160,12 @@ def _parse_schema(name: str, lines: list[tuple[int, int, str]], versions: range)
         else:
             if not (found := _FIELD.fullmatch(content)):
                 raise ValueError(f"line {number}: not a field: {content!r}")
-            one = _parse_field(found, around)
-            if any(one.name == other.name for other in struct.fields):
-                raise ValueError(f"line {number}: {struct.name} already has a field {one.name}")
-            struct.fields.append(one)
-            type_, inner = one.type, one.versions
-            if not one.is_struct:
+            field_ = _parse_field(found, around)
+            if any(field_.name == other.name for other in struct.fields):
+                raise ValueError(f"line {number}: {struct.name} already has a field {field_.name}")
+            struct.fields.append(field_)
+            type_, inner = field_.type, field_.versions
+            if not field_.is_struct:
                 continue
         open_structs.append((indent, schema.structs.setdefault(type_, Struct(type_)), inner))
     for struct in schema.structs.values():

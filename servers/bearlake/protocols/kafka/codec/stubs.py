@@ -39,24 +39,24 @@ def _message(schema: Schema, records: str) -> Iterator[str]:
     yield "    api_key: ClassVar[ApiKey]"
     for struct in schema.structs.values():
         yield f"    class {struct.name}(_Struct):"
-        for one in struct.fields:
-            yield f"        {_field(one, schema.root, records)}"
+        for field in struct.fields:
+            yield f"        {_field(field, schema.root, records)}"
         yield ""
-    for one in schema.root.fields:
-        yield f"    {_field(one, schema.root, records)}"
+    for field in schema.root.fields:
+        yield f"    {_field(field, schema.root, records)}"
 
 
-def _field(one: Field, root: Struct, records: str) -> str:
-    if one.is_struct:
-        type_ = f"{root.name}.{one.type}"
-    elif one.type in FIXED:
-        type_ = {"bool": "bool", "uuid": "bytes"}.get(one.type, "int")
+def _field(field: Field, root: Struct, records: str) -> str:
+    if field.is_struct:
+        type_ = f"{root.name}.{field.type}"
+    elif field.type in FIXED:
+        type_ = {"bool": "bool", "uuid": "bytes"}.get(field.type, "int")
     else:
-        type_ = {"string": "str", "bytes": "bytes", "records": records}[one.type]
-    if one.is_array:
+        type_ = {"string": "str", "bytes": "bytes", "records": records}[field.type]
+    if field.is_array:
         type_ = f"list[{type_}]"
-    is_nullable = bool(one.null_versions) or one.default is None
-    return f"{one.name}: {type_}{' | None' if is_nullable else ''} = ..."
+    is_nullable = bool(field.null_versions) or field.default is None
+    return f"{field.name}: {type_}{' | None' if is_nullable else ''} = ..."
 
 
 if __name__ == "__main__":

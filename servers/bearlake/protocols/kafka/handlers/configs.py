@@ -186,8 +186,8 @@ async def alter(context: KafkaContext, caller: Caller, request: AlterConfigsRequ
         )
         responses.append(answer)
         try:
-            wanted = {config.name: config.value for config in resource.configs if config.value is not None}
-            await _change(context, caller, resource, request.validate_only, partial(_replacement, wanted))
+            desired = {config.name: config.value for config in resource.configs if config.value is not None}
+            await _change(context, caller, resource, request.validate_only, partial(_replacement, desired))
         except BearlakeError as error:
             answer.error_code, answer.error_message = _code(error), str(error)
     return AlterConfigsResponse(responses=responses)
@@ -210,9 +210,9 @@ async def incremental_alter(
     return IncrementalAlterConfigsResponse(responses=responses)
 
 
-def _replacement(wanted: Mapping[str, str], present: Mapping[str, str]) -> ConfigChanges:
-    """The configs to set and to unset so that only `wanted` remains."""
-    return wanted, set(present) - set(wanted)
+def _replacement(desired: Mapping[str, str], present: Mapping[str, str]) -> ConfigChanges:
+    """The configs to set and to unset so that only `desired` remains."""
+    return desired, set(present) - set(desired)
 
 
 def _changes(changes: Sequence[IncrementalAlterConfigsRequest.Config], present: Mapping[str, str]) -> ConfigChanges:
@@ -220,7 +220,7 @@ def _changes(changes: Sequence[IncrementalAlterConfigsRequest.Config], present: 
     names = [change.name for change in changes]
     if len(set(names)) != len(names):
         raise Invalid("a config is given more than once in the request")
-    wanted: dict[str, str] = {}
+    changed: dict[str, str] = {}
     unset: set[str] = set()
     for change in changes:
         if change.config_operation == ConfigOperation.DELETE:
@@ -229,12 +229,12 @@ def _changes(changes: Sequence[IncrementalAlterConfigsRequest.Config], present: 
         if change.value is None:
             raise Invalid(f"{change.name}: expected a value")
         if change.config_operation == ConfigOperation.SET:
-            wanted[change.name] = change.value
+            changed[change.name] = change.value
         elif change.config_operation in (ConfigOperation.APPEND, ConfigOperation.SUBTRACT):
-            wanted[change.name] = _edit_list(present, change)
+            changed[change.name] = _edit_list(present, change)
         else:
             raise Invalid(f"{change.name}: operation {change.config_operation}, expected 0 to 3")
-    return wanted, unset
+    return changed, unset
 
 
 def _edit_list(present: Mapping[str, str], change: IncrementalAlterConfigsRequest.Config) -> str:
@@ -263,21 +263,21 @@ async def _change(
     if resource.resource_type != ResourceType.TOPIC:
         raise Invalid("only topic configs can be altered: a server's settings come from its configuration file")
     stream = (await context.streams.resolve(caller.who, Operation.ALTER, resource.resource_name)).stream
-    wanted, unset = _checked(decide, stream.configs)
-    if not validate_only and (wanted or unset):
+    changed, unset = _checked(decide, stream.configs)
+    if not validate_only and (changed or unset):
         await context.streams.change(caller.who, stream, partial(_checked, decide))
 
 
 def _checked(decide: ConfigDecision, present: Mapping[str, str]) -> ConfigChanges:
-    wanted, unset = decide(present)
+    changed, unset = decide(present)
     for key in unset:
         if key not in stream_configs.BY_NAME:
             raise BadConfig(f"Unknown topic config name: {key}")
     try:
-        stream_configs.check(wanted)
+        stream_configs.check(changed)
     except Invalid as error:
         raise BadConfig(str(error)) from error
-    return wanted, unset
+    return changed, unset
 
 
 def _code(error: BearlakeError) -> ErrorCode:

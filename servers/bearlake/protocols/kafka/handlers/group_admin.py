@@ -111,8 +111,8 @@ async def list_groups(context: KafkaContext, caller: Caller, request: ListGroups
         answer.error_code = code_of(refusal)
         return answer
     for name, (protocol_type, state) in sorted(found.items()):
-        is_wanted = (not states or state.lower() in states) and (not types or CLASSIC in types)
-        if is_wanted and may_describe(context, caller, name):
+        is_listed = (not states or state.lower() in states) and (not types or CLASSIC in types)
+        if is_listed and may_describe(context, caller, name):
             answer.groups.append(
                 ListGroupsResponse.Group(
                     group_id=name, protocol_type=protocol_type, group_state=state, group_type=CLASSIC

@@ -138,14 +138,14 @@ async def _fetch_group(
             answer.topics = _all_topics(context, found)
             return answer
         views = [await _resolve(context, caller, topic.name, topic.topic_id) for topic in asked.topics]
-        wanted = [
+        keys = [
             view.partition(index)
             for view, topic in zip(views, asked.topics, strict=True)
             if isinstance(view, StreamView)
             for index in topic.partition_indexes
             if 0 <= index < view.partition_count
         ]
-        found = await context.groups.offsets(asked.group_id, wanted) if wanted else {}
+        found = await context.groups.offsets(asked.group_id, keys) if keys else {}
     except GroupRefusal as refusal:
         answer.error_code = code_of(refusal)
         if caller.version < _GROUP_ERROR_FROM and asked.topics is not None:

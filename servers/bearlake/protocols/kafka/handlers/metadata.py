@@ -41,16 +41,16 @@ _AT_ONCE = 16
 
 async def handle(context: KafkaContext, caller: Caller, request: MetadataRequest) -> MetadataResponse | Rendered:
     """The servers, and the partitions of the requested streams (of all streams if the request names none)."""
-    wanted = request.topics
-    if wanted is None or (caller.version == 0 and not wanted):
+    topics = request.topics
+    if topics is None or (caller.version == 0 and not topics):
         state = (context.streams.catalog.version, context.servers.version)
         zone = zone_of(caller.client_id, context.settings.zone_client_id_keys)
         asked = (request.include_topic_authorized_operations, request.include_cluster_authorized_operations)
         key = (caller.version, caller.listener, caller.who, zone, asked)
         return context.renderings.get(state, key, lambda: _render_all(context, caller, request))
-    found = await _find_all(context, caller, request, wanted)
+    found = await _find_all(context, caller, request, topics)
     servers = candidates(context, caller)
-    return _response(context, caller, request, [_describe(found, topic, servers, request) for topic in wanted])
+    return _response(context, caller, request, [_describe(found, topic, servers, request) for topic in topics])
 
 
 def _render_all(context: KafkaContext, caller: Caller, request: MetadataRequest) -> Rendered:
@@ -81,18 +81,18 @@ def _response(
 
 
 async def _find_all(
-    context: KafkaContext, caller: Caller, request: MetadataRequest, wanted: Sequence[MetadataRequest.Topic]
+    context: KafkaContext, caller: Caller, request: MetadataRequest, topics: Sequence[MetadataRequest.Topic]
 ) -> dict[str | bytes, StreamView | ErrorCode]:
     """The requested streams by name or id, or their error codes; looks up at most `_AT_ONCE` names in the store at once."""
     catalog = context.streams.catalog
     found: dict[str | bytes, StreamView | ErrorCode] = {}
-    for topic in wanted:
+    for topic in topics:
         if topic.name is None:
             view = catalog.peek_id(topic.topic_id)
             is_seen = view is not None and context.streams.may(caller.who, Operation.DESCRIBE, view.name)
             found[topic.topic_id] = view if view is not None and is_seen else ErrorCode.UNKNOWN_TOPIC_ID
     may_create = context.settings.auto_create_streams and request.allow_auto_topic_creation
-    names = list(dict.fromkeys(topic.name for topic in wanted if topic.name is not None))
+    names = list(dict.fromkeys(topic.name for topic in topics if topic.name is not None))
     for name in names:
         if catalog.peek(name) is not None:
             found[name] = await find_or_create(context, caller, name, may_create)
@@ -178,7 +178,7 @@ def _topic(view: StreamView, servers: Sequence[Server], request: MetadataRequest
 
 
 def controller(context: KafkaContext, servers: Sequence[Server]) -> int:
-    """The server for administrative requests. Every server can handle them: this one, unless it drains and is not listed."""
+    """The server for administrative requests, which every server can handle: this server, unless it drains and is not listed."""
     own = context.node_id
     return own if any(server.ref.node_id == own for server in servers) else servers[0].ref.node_id
 

@@ -148,8 +148,8 @@ def _config(config: stream_configs.Config, configs: dict[str, str]) -> CreateTop
 
 async def delete(context: KafkaContext, caller: Caller, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     """Delete topics by name, or from version 6 on by id."""
-    wanted = request.topics if caller.version >= 6 else [_named(name) for name in request.topic_names]
-    return DeleteTopicsResponse(responses=[await _delete(context, caller, topic) for topic in wanted])
+    topics = request.topics if caller.version >= 6 else [_named(name) for name in request.topic_names]
+    return DeleteTopicsResponse(responses=[await _delete(context, caller, topic) for topic in topics])
 
 
 def _named(name: str) -> DeleteTopicsRequest.Topic:
@@ -258,26 +258,28 @@ async def describe_log_dirs(
 ) -> DescribeLogDirsResponse:
     """Return one "directory", the object store, with the size in bytes of each partition."""
     catalog = context.streams.catalog
-    wanted: list[tuple[StreamView, list[int]]] = []
+    requested: list[tuple[StreamView, list[int]]] = []
     if request.topics is None:
-        wanted = [(view, list(range(view.partition_count))) for name in catalog.names() if (view := catalog.peek(name))]
+        requested = [
+            (view, list(range(view.partition_count))) for name in catalog.names() if (view := catalog.peek(name))
+        ]
     else:
         for topic in request.topics:
             view = catalog.peek(topic.topic)
             if view is not None:
-                wanted.append((view, [index for index in topic.partitions if 0 <= index < view.partition_count]))
-    wanted = [
-        (view, indexes) for view, indexes in wanted if context.streams.may(caller.who, Operation.DESCRIBE, view.name)
+                requested.append((view, [index for index in topic.partitions if 0 <= index < view.partition_count]))
+    requested = [
+        (view, indexes) for view, indexes in requested if context.streams.may(caller.who, Operation.DESCRIBE, view.name)
     ]
     answer = DescribeLogDirsResponse.LogDir(log_dir="object-store", topics=[], total_bytes=-1, usable_bytes=-1)
     try:
         usage = await context.streams.metadata.log.usage(
-            [view.partition(index) for view, indexes in wanted for index in indexes]
+            [view.partition(index) for view, indexes in requested for index in indexes]
         )
     except BearlakeError:
         answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         return DescribeLogDirsResponse(results=[answer])
-    for view, indexes in wanted:
+    for view, indexes in requested:
         partitions = [
             DescribeLogDirsResponse.Partition(
                 partition_index=index,

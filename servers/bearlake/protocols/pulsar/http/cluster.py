@@ -127,9 +127,9 @@ class ClusterRoutes:
     async def _ensure_namespace(self, request: web.Request) -> web.Response:
         paths.namespace_of(request)
         asked = await paths.body_of(request)
-        wanted = [key for key in _POLICIES if asked.get(key)] if isinstance(asked, dict) else []
-        if wanted:
-            raise not_served(f"policies of namespaces ({', '.join(wanted)})")
+        policies = [key for key in _POLICIES if asked.get(key)] if isinstance(asked, dict) else []
+        if policies:
+            raise not_served(f"policies of namespaces ({', '.join(policies)})")
         return web.Response(status=204)
 
     async def _delete_namespace(self, request: web.Request) -> web.Response:

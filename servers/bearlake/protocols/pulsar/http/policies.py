@@ -7,7 +7,7 @@
 | schema compatibility strategy | the level of the subject `<stream>-value`, in the registry |
 
 The retention and deduplication of a namespace apply to its topics without their own (`protocols.pulsar.namespaces`). Requests for other
-policies of `pulsar-admin` are rejected, with a hint what to do instead.
+policies of `pulsar-admin` are rejected with a message that names the alternative.
 
 Retention applies to all messages, acknowledged or not; Pulsar always keeps unacknowledged messages.
 
@@ -147,9 +147,9 @@ class PolicyRoutes:
     async def _unset_namespace_deduplication(self, request: web.Request) -> web.Response:
         return await self._change(request, {}, DEDUPLICATION)
 
-    async def _change(self, request: web.Request, wanted: Mapping[str, str], *unset: str) -> web.Response:
+    async def _change(self, request: web.Request, configs: Mapping[str, str], *unset: str) -> web.Response:
         namespace = paths.namespace_of(request)
-        await self._context.topics.namespaces.change(ANONYMOUS, namespace, wanted, unset)
+        await self._context.topics.namespaces.change(ANONYMOUS, namespace, configs, unset)
         return web.Response(status=204)
 
     async def _namespace(self, request: web.Request) -> web.Response:
@@ -202,14 +202,14 @@ class PolicyRoutes:
             raise Problem(405, f"{topic.name} is a partition: policies apply to the whole topic only")
         return topic
 
-    async def _alter(self, request: web.Request, wanted: Mapping[str, str], *unset: str) -> web.Response:
+    async def _alter(self, request: web.Request, configs: Mapping[str, str], *unset: str) -> web.Response:
         """Set and unset configs of a topic; unset configs return to the namespace's values."""
         topic = await self._topic(request, Operation.ALTER)
         if unset:
             given = await self._context.topics.namespaces.configs(topic.name.namespace)
-            wanted = {**wanted, **{key: value for key, value in given.items() if key in unset}}
-        unwanted = [key for key in unset if key not in wanted]
-        await self._context.streams.change(ANONYMOUS, topic.view.stream, lambda _: (wanted, unwanted))
+            configs = {**configs, **{key: value for key, value in given.items() if key in unset}}
+        unwanted = [key for key in unset if key not in configs]
+        await self._context.streams.change(ANONYMOUS, topic.view.stream, lambda _: (configs, unwanted))
         return web.Response(status=204)
 
 

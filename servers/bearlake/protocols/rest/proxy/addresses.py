@@ -29,7 +29,7 @@ def of_client(request: web.Request, own: str) -> Address:
     """Return the address through which the client reaches this server; `own` is the listener's address."""
     scheme = _first(request, PROTO).lower()
     candidates = (_first(request, HOST), request.headers.get(hdrs.HOST, ""))
-    host = next((one for one in candidates if _HOST.fullmatch(one)), own)
+    host = next((candidate for candidate in candidates if _HOST.fullmatch(candidate)), own)
     return Address(scheme if scheme in ("http", "https") else request.scheme, host)
 
 

@@ -28,9 +28,9 @@ def decode_assignment(octets: bytes) -> list[Partition]:
     return _pairs(assignment.decode_assignment(octets))
 
 
-def assign(protocol: str, wanted: Mapping[str, Collection[str]], counts: Mapping[str, int]) -> Assignment:
+def assign(protocol: str, subscriptions: Mapping[str, Collection[str]], counts: Mapping[str, int]) -> Assignment:
     """Assign the partitions to members; see `assignment.assign`."""
-    return {member: _pairs(parts) for member, parts in assignment.assign(protocol, wanted, counts).items()}
+    return {member: _pairs(parts) for member, parts in assignment.assign(protocol, subscriptions, counts).items()}
 
 
 def _pairs(partitions: assignment.Partitions) -> list[Partition]:

@@ -35,12 +35,12 @@ async def render(embedded: Embedded, who: Principal, form: Format, found: Sequen
     columns = []
     count = len(found)
     error: Unfit | Denied | None = None
-    for octets in ([one.record.key for one in found], [one.record.value for one in found]):
+    for octets in ([consumed.record.key for consumed in found], [consumed.record.value for consumed in found]):
         texts, unread = await _texts(embedded, who, form, octets[:count])
         columns.append(texts)
         if len(texts) < count:
             count, error = len(texts), unread
-    records = [_record(one, *texts) for one, *texts in zip(found[:count], *columns, strict=False)]
+    records = [_record(consumed, *texts) for consumed, *texts in zip(found[:count], *columns, strict=False)]
     if count == len(found):
         return Rendered(records, None, {})
     problem = None if error is None else _problem(found[count], form, error)
@@ -52,29 +52,29 @@ async def _texts(
 ) -> tuple[Sequence[bytes | None], Unfit | Denied | None]:
     """Return the JSON texts of values, up to the first error."""
     if form.schema_type is not None:
-        octets = [None if one is None else bytes(one) for one in values]
+        octets = [None if value is None else bytes(value) for value in values]
         return await embedded.read(who, octets, form.schema_type)
     texts: list[bytes | None] = []
-    for one in values:
+    for value in values:
         try:
-            texts.append(formats.encode(form, one))
+            texts.append(formats.encode(form, value))
         except Unfit as error:
             return texts, error
     return texts, None
 
 
-def _record(one: Consumed, key: bytes | None, value: bytes | None) -> bytes:
+def _record(consumed: Consumed, key: bytes | None, value: bytes | None) -> bytes:
     return b'{"topic": %b, "key": %b, "value": %b, "partition": %d, "offset": %d}' % (
-        json.dumps(one.topic).encode(),
+        json.dumps(consumed.topic).encode(),
         b"null" if key is None else key,
         b"null" if value is None else value,
-        one.partition,
-        one.offset,
+        consumed.partition,
+        consumed.offset,
     )
 
 
-def _problem(one: Consumed, form: Format, error: Unfit | Denied) -> Problem:
-    place = f"the record at offset {one.offset} of {one.topic}-{one.partition} cannot be shown as {form.value}"
+def _problem(consumed: Consumed, form: Format, error: Unfit | Denied) -> Problem:
+    place = f"the record at offset {consumed.offset} of {consumed.topic}-{consumed.partition} cannot be shown as {form.value}"
     if isinstance(error, Denied):
         return Problem(403, 40301, f"{place}: {error}")
     return Problem(500, 50002, f"Kafka error: {place}: {error}. Read the record in binary format, or seek past it")
@@ -83,6 +83,6 @@ def _problem(one: Consumed, form: Format, error: Unfit | Denied) -> Problem:
 def first_offsets(rest: Sequence[Consumed]) -> dict[Partition, int]:
     """Return where to read again to get these records, by partition."""
     positions: dict[Partition, int] = {}
-    for one in rest:
-        positions.setdefault((one.topic, one.partition), one.offset)
+    for consumed in rest:
+        positions.setdefault((consumed.topic, consumed.partition), consumed.offset)
     return positions

@@ -70,7 +70,7 @@ class Consumer:
         """`spawn` runs a background task within the server's lifetime."""
         self.config = config
         self.lock = asyncio.Lock()
-        """Held by the current request; see `turn`."""
+        """Held by the current request; see `exclusive`."""
         self.is_ending = False
         """Set while the server drains: a waiting request is answered and may still commit; the next request for records fails (40403)."""
         self.beating: asyncio.Task[None] | None = None  # the current heartbeat, owned by `consumers.py`
@@ -92,7 +92,7 @@ class Consumer:
         self._committed: dict[Partition, int] = {}
         self._answered_at: float | None = None
         """Loop time of the last answer with records, until the client commits or requests more."""
-        self._turn = 0
+        self._fetch_count = 0
         self.is_closed = False
         """Whether the instance has left its group and serves no more requests."""
 
@@ -249,15 +249,15 @@ class Consumer:
             if view is not None and is_there and partition in self._positions:
                 key = view.partition(partition[1])
                 ranges.append((partition, FetchRange(key, self._positions[partition], bytes_max)))
-        self._turn += 1  # rotates which partition comes first, because an answer may be full
-        turn = self._turn % len(ranges) if ranges else 0
-        return ranges[turn:] + ranges[:turn]
+        self._fetch_count += 1  # rotates the first partition, because an answer may be full
+        first = self._fetch_count % len(ranges) if ranges else 0
+        return ranges[first:] + ranges[:first]
 
     async def _fetch(
         self, ranges: Sequence[tuple[Partition, FetchRange]], wait_ms: int, bytes_max: int
     ) -> list[Consumed]:
-        wanted, bytes_min = [one for _, one in ranges], self.config.fetch_bytes_min
-        answers = await self._streams.fetch(wanted, bytes_min=bytes_min, bytes_max=bytes_max, wait_ms=wait_ms)
+        fetch_ranges, bytes_min = [range_ for _, range_ in ranges], self.config.fetch_bytes_min
+        answers = await self._streams.fetch(fetch_ranges, bytes_min=bytes_min, bytes_max=bytes_max, wait_ms=wait_ms)
         if self._joining is not None:
             return []  # a rebalance is running: another member may get the partitions, and our commit would be too late
         found: list[Consumed] = []
@@ -323,7 +323,8 @@ class Consumer:
         for answer in answers:
             if answer.error is not None and not isinstance(answer.error, NotFound):
                 raise answer.error
-        return {partition: one.offset for partition, one in zip(keys, answers, strict=True) if one.error is None}
+        found = zip(keys, answers, strict=True)
+        return {partition: answer.offset for partition, answer in found if answer.error is None}
 
     async def _key(self, partition: Partition) -> PartitionKey | None:
         try:
@@ -356,13 +357,13 @@ class Consumer:
 
     async def commit_acknowledged(self) -> None:
         """Commit what the client had received when it last requested more. Raises `GroupRefusal`."""
-        wanted = {
+        uncommitted = {
             partition: CommittedOffset(offset=offset)
             for partition, offset in self._acknowledged.items()
             if self._committed.get(partition) != offset
         }
-        if wanted:
-            await self._commit(wanted, is_strict=False)
+        if uncommitted:
+            await self._commit(uncommitted, is_strict=False)
 
     async def _commit(self, offsets: Mapping[Partition, CommittedOffset], *, is_strict: bool) -> None:
         """Commit in the current generation. For a missing partition, raise `Problem` if `is_strict`, else skip it."""

@@ -32,7 +32,7 @@ _QUIET.log_errors = False
 
 def config(body: bytes, group: str, default_name: str, settings: RestSettings) -> ConsumerConfig:
     """Parse the config of a new instance. Raises `Problem` (400, 42204)."""
-    asked = bodies.parse_optional(models.NEW_CONSUMER, body, code=42204, words=_BAD_CONFIG)
+    asked = bodies.parse_optional(models.NEW_CONSUMER, body, code=42204, prefix=_BAD_CONFIG)
     return ConsumerConfig(
         group=group,
         name=asked.name or asked.id or default_name,
@@ -75,11 +75,11 @@ def commits(body: bytes, metadata_bytes_max: int) -> dict[Partition, CommittedOf
     if b"".join(body.split()) in (b"", b"{}"):  # an empty object may contain spaces
         return None
     found = {}
-    for at, one in enumerate(offsets(body)):
-        metadata = one.metadata or ""
+    for at, offset in enumerate(offsets(body)):
+        metadata = offset.metadata or ""
         if len(metadata.encode()) > metadata_bytes_max:
             raise Problem(422, 422, f"offsets[{at}].metadata: expected at most {metadata_bytes_max} bytes")
-        found[one.topic, one.partition] = CommittedOffset(offset=one.offset + 1, metadata=metadata)
+        found[offset.topic, offset.partition] = CommittedOffset(offset=offset.offset + 1, metadata=metadata)
     return found
 
 

@@ -199,7 +199,9 @@ class ConsumerRoutes:
     async def seek(self, request: web.Request) -> web.Response:
         """Move to the given offsets."""
         consumer, body = self._consumer(request), await self._octets(request)
-        positions = {(one.topic, one.partition): one.offset for one in consumer_requests.offsets(body)}
+        positions = {
+            (position.topic, position.partition): position.offset for position in consumer_requests.offsets(body)
+        }
         async with consumer.exclusive():
             await consumer.seek(positions)
         return _done()

@@ -84,9 +84,15 @@ def negotiate(request: web.Request, own: Format) -> Format:
     """
     accept = request.headers.get("Accept", "*/*")
     offered = [part.split(";")[0].strip().lower() for part in accept.split(",")]
-    if any(one == own.content_type or _BY_TYPE.get(one) is own or one in _GENERIC or one == V2 for one in offered):
+    if any(
+        content_type == own.content_type
+        or _BY_TYPE.get(content_type) is own
+        or content_type in _GENERIC
+        or content_type == V2
+        for content_type in offered
+    ):
         return own
-    if any(one in _BY_TYPE for one in offered):
+    if any(content_type in _BY_TYPE for content_type in offered):
         raise Problem(
             406,
             40601,

@@ -93,8 +93,8 @@ class Forwarding:
         return not server.is_draining and not (self._peers.is_self(server) and self._consumers.is_draining)
 
     def _client_address(self, request: web.Request) -> dict[str, str]:
-        """Return headers with the address that the client used; none if that is this server's own address, so that the client gets the
-        other server's address."""
+        """Return headers with the address that the client used. If that is this server's own address, return none, so that the client gets
+        the other server's address."""
         scheme, host = addresses.of_client(request, self._own_address)
         is_direct = host == self._own_address and scheme == request.scheme
         return {} if is_direct else {addresses.PROTO: scheme, addresses.HOST: host}

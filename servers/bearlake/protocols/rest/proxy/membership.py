@@ -99,8 +99,8 @@ class GroupMember:
         )
 
     async def _assign(self, joined: Joined) -> dict[str, bytes]:
-        wanted = {member.member_id: assignment.decode_subscription(member.metadata) for member in joined.members}
-        topics = {topic for some in wanted.values() for topic in some}
+        subscriptions = {member.member_id: assignment.decode_subscription(member.metadata) for member in joined.members}
+        topics = {topic for subscribed in subscriptions.values() for topic in subscribed}
         for topic in topics:
             if self._catalog.peek(topic) is None:
                 try:
@@ -109,7 +109,7 @@ class GroupMember:
                     continue
         self._counts = {topic: self._count(topic) for topic in topics}
         counts = {topic: count for topic, count in self._counts.items() if count}
-        assigned = assignor.assign(joined.protocol_name, wanted, counts)
+        assigned = assignor.assign(joined.protocol_name, subscriptions, counts)
         return {member: assignor.encode_assignment(partitions) for member, partitions in assigned.items()}
 
     def _count(self, topic: str) -> int:

@@ -80,7 +80,7 @@ class Produce(Model, Generic[R]):
 
 
 class Placed(Model):
-    """What became of a record: its partition and offset, or why it was not written."""
+    """The result of a record: its partition and offset, or why it was not written."""
 
     partition: int
     offset: int | None
@@ -89,7 +89,7 @@ class Placed(Model):
 
 
 class Produced(Model):
-    """What became of the records, in order."""
+    """The results of the records, in order."""
 
     offsets: list[Placed]
     key_schema_id: int | None
@@ -108,7 +108,7 @@ class Spelled(Enum):
 
     @classmethod
     def _missing_(cls, value: object) -> "Spelled | None":
-        return next((one for one in cls if isinstance(value, str) and one.value == value.lower()), None)
+        return next((option for option in cls if isinstance(value, str) and option.value == value.lower()), None)
 
 
 class Reset(Spelled):

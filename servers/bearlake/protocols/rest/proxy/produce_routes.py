@@ -70,11 +70,13 @@ class ProduceRoutes:
             for key, value in zip(keys.values, values.values, strict=True)
         ]
         placed = (
-            self._placed(view, body.records, records) if partition is None else [(partition, one) for one in records]
+            self._placed(view, body.records, records)
+            if partition is None
+            else [(partition, record) for record in records]
         )
         written = await self._writing.write(who, view, placed)
         ids = {"key_schema_id": keys.schema_id, "value_schema_id": values.schema_id}
-        answer = {"offsets": [_shown(one) for one in written], **ids}
+        answer = {"offsets": [_shown(result) for result in written], **ids}
         return web.Response(body=json.dumps(answer).encode(), content_type=V2_TYPE)
 
     async def _column(
@@ -92,11 +94,12 @@ class ProduceRoutes:
             return Column(found, None)
         if form is Format.JSON:
             octets = [
-                one if one is None else formats.json_in(one, f"records[{at}].{part}") for at, one in enumerate(found)
+                value if value is None else formats.json_in(value, f"records[{at}].{part}")
+                for at, value in enumerate(found)
             ]
             return Column(octets, None)
         assert form.schema_type is not None
-        texts = [bytes(one) or None for one in found]
+        texts = [bytes(value) or None for value in found]
         return await column(self._embedded, who, topic, part, form.schema_type, body, texts, budget)
 
     def _placed(
@@ -105,8 +108,8 @@ class ProduceRoutes:
         """Assign each record to the partition it names, or to the partition of its key."""
         somewhere = self._writing.any_partition(view)
         placed = []
-        for one, record in zip(asked, records, strict=True):
-            own = one.partition
+        for given, record in zip(asked, records, strict=True):
+            own = given.partition
             if own is not None and own >= view.partition_count:
                 raise problems.partition_not_found(view.name, own)
             chosen = own if own is not None else self._writing.choose(view, record.key)

@@ -59,8 +59,8 @@ async def column(
     writer = await embedded.writer(who, choice, topic, part, budget)
     places = [f"records[{at}].{part}" for at in range(len(texts))]
     written: list[bytes | None] = []
-    for one in await embedded.write(writer, texts, places, budget):
-        if isinstance(one, Problem):
-            raise one
-        written.append(one)
+    for value in await embedded.write(writer, texts, places, budget):
+        if isinstance(value, Problem):
+            raise value
+        written.append(value)
     return Column(written, writer.schema.id)

@@ -34,12 +34,14 @@ _CODES: tuple[tuple[type[errors.BearlakeError], int, int], ...] = (
 
 def answer(request: web.Request, value: object, status: int = 200) -> web.Response:
     """Build a JSON answer."""
-    return web.Response(status=status, body=json.dumps(value).encode(), headers={"Content-Type": _wanted(request)})
+    return web.Response(
+        status=status, body=json.dumps(value).encode(), headers={"Content-Type": _accepted_type(request)}
+    )
 
 
 def text_answer(request: web.Request, text: str) -> web.Response:
     """Build an answer from text that is sent unchanged, such as a schema."""
-    return web.Response(body=text.encode(), headers={"Content-Type": _wanted(request)})
+    return web.Response(body=text.encode(), headers={"Content-Type": _accepted_type(request)})
 
 
 def problem(request: web.Request, status: int, code: int, message: str) -> web.Response:
@@ -67,7 +69,7 @@ def shown_schema(schema: Schema, text: str | None = None) -> dict[str, Any]:
     if schema.type is not SchemaType.AVRO:
         shown["schemaType"] = schema.type.value
     if schema.references:
-        shown["references"] = [_reference(one, schema.context) for one in schema.references]
+        shown["references"] = [_reference(reference, schema.context) for reference in schema.references]
     if schema.metadata is not None:
         shown["metadata"] = schema.metadata
     if schema.rule_set is not None:
@@ -89,7 +91,7 @@ def _reference(reference: Reference, context: str) -> dict[str, Any]:
     return {"name": reference.name, "subject": name, "version": number}
 
 
-def _wanted(request: web.Request) -> str:
+def _accepted_type(request: web.Request) -> str:
     accepted = request.headers.get("Accept", "")
     positions = {kind: accepted.find(kind) for kind in TYPES if kind in accepted}
     return min(positions, key=lambda kind: positions[kind]) if positions else OWN_TYPE

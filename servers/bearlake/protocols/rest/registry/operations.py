@@ -60,7 +60,7 @@ _EVERYWHERE: Mapping[tuple[str, str], Operation] = {
 
 OPERATIONS: Mapping[tuple[str, str], Operation] = {
     **_EVERYWHERE,
-    **{(method, f"/contexts/{{context}}{path}"): one for (method, path), one in _EVERYWHERE.items()},
+    **{(method, f"/contexts/{{context}}{path}"): operation for (method, path), operation in _EVERYWHERE.items()},
     **{("GET", path): _look() for path in ("/", "/v1/metadata/version", "/v1/metadata/id", "/exporters")},
     ("GET", "/contexts"): _look(*_PAGE),
     ("GET", "/openapi.json"): Operation((200,), (503,), ("application/json",)),

@@ -104,7 +104,7 @@ async def draft_of(request: web.Request, bytes_max: int) -> Draft:
     return Draft(
         type=SchemaType.AVRO if asked.schema_type is None else SchemaType(asked.schema_type.value),
         text=asked.schema or "",
-        references=tuple(_reference(request, one) for one in asked.references or ()),
+        references=tuple(_reference(request, reference) for reference in asked.references or ()),
         metadata=asked.metadata,
         rule_set=asked.rule_set,
         id=_positive(asked.id),

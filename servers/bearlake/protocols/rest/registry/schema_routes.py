@@ -44,7 +44,7 @@ class SchemaRoutes:
         found = await self._schemas.all_versions(
             principal_of(request), prefix, deletion, is_latest_only=latest, offset=offset, limit=limit
         )
-        return answer(request, [shown_version(one) for one in found])
+        return answer(request, [shown_version(version) for version in found])
 
     async def types(self, request: web.Request) -> web.Response:
         """List the supported schema formats."""
@@ -68,12 +68,15 @@ class SchemaRoutes:
 
     async def subjects(self, request: web.Request) -> web.Response:
         """List the subjects that use a schema."""
-        found = dict.fromkeys(names.shown(one.subject) for one in await self._usages(request))
+        found = dict.fromkeys(names.shown(version.subject) for version in await self._usages(request))
         return answer(request, requests.paged(request, [*found]))
 
     async def versions(self, request: web.Request) -> web.Response:
         """List the versions that use a schema."""
-        found = [{"subject": names.shown(one.subject), "version": one.number} for one in await self._usages(request)]
+        found = [
+            {"subject": names.shown(version.subject), "version": version.number}
+            for version in await self._usages(request)
+        ]
         return answer(request, requests.paged(request, found))
 
     async def by_guid(self, request: web.Request) -> web.Response:
@@ -108,7 +111,7 @@ class SchemaRoutes:
 
 async def formatted(schemas: Schemas, schema: Schema, request: web.Request) -> str:
     """Return the schema's text in the query's format: `serialized` (Protobuf), `resolved` (Avro), else as stored."""
-    wanted = request.query.get("format", "")
-    if wanted in ("serialized", "resolved"):
-        return (await schemas.compiled(schema)).exports.get(wanted, schema.text)
+    format_ = request.query.get("format", "")
+    if format_ in ("serialized", "resolved"):
+        return (await schemas.compiled(schema)).exports.get(format_, schema.text)
     return schema.text

@@ -20,17 +20,17 @@ class SubjectRoutes:
 
     def add_to(self, router: web.UrlDispatcher, prefix: str) -> None:
         """Register the handlers under `prefix`."""
-        one = f"{prefix}/subjects/{{subject}}"
+        subject = f"{prefix}/subjects/{{subject}}"
         router.add_get(f"{prefix}/subjects", self.list)
-        router.add_post(one, self.lookup)
-        router.add_delete(one, self.delete)
-        router.add_get(f"{one}/metadata", self.latest_with_metadata)
-        router.add_get(f"{one}/versions", self.versions)
-        router.add_post(f"{one}/versions", self.register)
-        router.add_get(f"{one}/versions/{{version}}", self.version)
-        router.add_delete(f"{one}/versions/{{version}}", self.delete_version)
-        router.add_get(f"{one}/versions/{{version}}/schema", self.text)
-        router.add_get(f"{one}/versions/{{version}}/referencedby", self.referrers)
+        router.add_post(subject, self.lookup)
+        router.add_delete(subject, self.delete)
+        router.add_get(f"{subject}/metadata", self.latest_with_metadata)
+        router.add_get(f"{subject}/versions", self.versions)
+        router.add_post(f"{subject}/versions", self.register)
+        router.add_get(f"{subject}/versions/{{version}}", self.version)
+        router.add_delete(f"{subject}/versions/{{version}}", self.delete_version)
+        router.add_get(f"{subject}/versions/{{version}}/schema", self.text)
+        router.add_get(f"{subject}/versions/{{version}}/referencedby", self.referrers)
 
     async def list(self, request: web.Request) -> web.Response:
         """List the subjects, one page."""

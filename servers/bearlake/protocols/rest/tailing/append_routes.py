@@ -198,7 +198,7 @@ class AppendRoutes:
     def _check_known(self, order: _Order, last: NamedProducer) -> None:
         """Raise `Unavailable` if the producer was forgotten since the request arrived: a retry may have stored the append before that."""
         if last.epoch < 0 and order.seen < last.floor:
-            # Otherwise the next request is as stale, if this server's follower is stuck.
+            # Without this step, the next request is just as stale if this server's follower is stuck.
             self._writing.advance(last.floor)
             raise Unavailable("the producer expired concurrently; the records may or may not be stored")
 

@@ -36,7 +36,7 @@ class Appending:
         self._tasks: set[asyncio.Task[Any]] = set()  # Any: result types differ
 
     async def shielded(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return the result of `work`, which continues if the client disconnects, so that an append and its close are not separated."""
+        """Return the result of `work`. It continues if the client disconnects, so that an append and its close are not separated."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._finished)
@@ -53,15 +53,15 @@ class Appending:
         values = value if isinstance(value, list) else [value]
         if not values and not is_first:
             raise Problem(400, 400, "the list is empty")
-        texts = [json.dumps(one, ensure_ascii=False, separators=(",", ":")).encode() for one in values]
+        texts = [json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() for value in values]
         return [Record(value=text, timestamp=now_ms) for text in texts]
 
     async def write(self, who: Principal, view: StreamView, index: int, records: Sequence[Record]) -> int:
         """Append and return the offset after the last record in the partition's log. Raises the first error."""
         written = await self._writing.write(who, view, [(index, record) for record in records])
-        for one in written:
-            if one.error is not None:
-                raise one.error
+        for result in written:
+            if result.error is not None:
+                raise result.error
         return written[-1].offset + 1
 
     async def end(self, view: StreamView, index: int) -> int:

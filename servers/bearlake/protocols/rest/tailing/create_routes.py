@@ -58,7 +58,7 @@ class CreateRoutes:
 
     async def create(self, request: web.Request) -> web.Response:
         """Create a stream of one partition, or a fork of another stream. Idempotent."""
-        wanted = _wanted(request)
+        asked = _parsed(request)
         await self._writing.room()
         body = await bodies.read(request, self._settings.request_bytes_max)
         name = request.match_info["name"]
@@ -66,11 +66,11 @@ class CreateRoutes:
         status = 200
         if known is None:
             try:
-                making = self._made(principal_of(request), name, wanted, body)
+                making = self._made(principal_of(request), name, asked, body)
                 known, status = await self._appending.shielded(making), 201
             except AlreadyExists:
                 known = await self._known(name)
-        if known is None or (status == 200 and not self._is_same(known, wanted)):
+        if known is None or (status == 200 and not self._is_same(known, asked)):
             raise Problem(409, 409, f"stream {name} exists with a different content type, end, origin or state")
         end = lineage.base_of(known) + await self._appending.end(known, 0)
         headers = {"Content-Type": state.content_type(known), "Stream-Next-Offset": state.token(end)}
@@ -103,29 +103,29 @@ class CreateRoutes:
                 raise Problem(409, 409, str(problem)) from problem
             raise
 
-    def _is_same(self, view: StreamView, wanted: CreateRequest) -> bool:
+    def _is_same(self, view: StreamView, asked: CreateRequest) -> bool:
         """Return whether the stream matches the request."""
-        given = wanted.content_type or (None if wanted.source else state.DEFAULT_TYPE)
+        given = asked.content_type or (None if asked.source else state.DEFAULT_TYPE)
         if given is not None and state.media_type(given) != state.media_type(state.content_type(view)):
             return False
         fork = lineage.fork_of(view)
-        if state.is_closed(view) != wanted.closes or (fork is None) != (wanted.source is None):
+        if state.is_closed(view) != asked.closes or (fork is None) != (asked.source is None):
             return False
-        if fork is not None and wanted.source is not None:
-            if not self._forking.is_from(fork, wanted.source):
+        if fork is not None and asked.source is not None:
+            if not self._forking.is_from(fork, asked.source):
                 return False
-            if not wanted.lifetime:
+            if not asked.lifetime:
                 return True
-        return _ends(wanted.lifetime) == _ends(view.stream.configs)
+        return _ends(asked.lifetime) == _ends(view.stream.configs)
 
-    async def _made(self, who: Principal, name: str, wanted: CreateRequest, body: bytes) -> StreamView:
+    async def _made(self, who: Principal, name: str, asked: CreateRequest, body: bytes) -> StreamView:
         """Create the stream. Raises `AlreadyExists`, `Problem`."""
-        origin = None if wanted.source is None else await self._forking.origin(who, wanted.source, wanted.content_type)
+        origin = None if asked.source is None else await self._forking.origin(who, asked.source, asked.content_type)
         inherited = {} if origin is None else origin.source.stream.configs
-        kind = wanted.content_type or (state.content_type(origin.source) if origin else state.DEFAULT_TYPE)
+        kind = asked.content_type or (state.content_type(origin.source) if origin else state.DEFAULT_TYPE)
         records = self._appending.records(kind, body, is_first=True)
         configs = {state.CONTENT_TYPE: kind}
-        configs |= wanted.lifetime or {key: inherited[key] for key in lifetimes.ENDING if key in inherited}
+        configs |= asked.lifetime or {key: inherited[key] for key in lifetimes.ENDING if key in inherited}
         if origin is not None:
             configs[lineage.FORK] = str(origin.fork)
             records = origin.first + records
@@ -135,7 +135,7 @@ class CreateRoutes:
         view = await self._streams.create(who, name, 1, configs)
         if records:
             await self._appending.write(who, view, 0, records)
-        if wanted.closes:
+        if asked.closes:
             view = await self._appending.close(view, "")
         if origin is not None:
             await self._forking.register_fork(origin.source, view)
@@ -144,7 +144,7 @@ class CreateRoutes:
         return view
 
 
-def _wanted(request: web.Request) -> CreateRequest:
+def _parsed(request: web.Request) -> CreateRequest:
     """Parse the headers. Raises `Problem` (400)."""
     headers = request.headers
     content_type = headers.get("Content-Type")

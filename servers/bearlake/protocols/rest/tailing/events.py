@@ -29,7 +29,7 @@ _HEARTBEAT = b": still here\n\n"
 async def follow(
     request: web.Request, follower: Follower, tails: Tails, settings: RestSettings, draining: asyncio.Event
 ) -> web.StreamResponse:
-    """Send events until the stream is closed, the time is over, the server drains, or the client disconnects."""
+    """Send events until the stream is closed, the time has passed, the server drains, or the client disconnects."""
     is_binary = not follower.is_json and not state.media_type(follower.content_type).startswith("text/")
     headers = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
     if is_binary:

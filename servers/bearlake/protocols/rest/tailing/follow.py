@@ -81,9 +81,9 @@ class Follower:
             piece = self._piece()
             fetched = await self._fetch(piece, 0 if values else slice_ms, bytes_max - size)
             is_done = piece is self._pieces[-1] or not fetched.views
-            some = self._take(piece, fetched, end)
-            values += some
-            size += sum(len(value) for value in some)
+            taken = self._take(piece, fetched, end)
+            values += taken
+            size += sum(len(value) for value in taken)
         metrics.REST_RECORDS.labels("out").inc(len(values))
         return values
 
@@ -130,12 +130,12 @@ class Follower:
 
     async def _fetch(self, piece: Piece, wait_ms: int, bytes_max: int) -> Fetched:
         """Fetch once; return early if the stream is closed in the meantime."""
-        wanted = [FetchRange(piece.partition, self.offset - piece.base, bytes_max)]
+        ranges = [FetchRange(piece.partition, self.offset - piece.base, bytes_max)]
         if wait_ms == 0:
-            return (await self._streams.fetch(wanted, bytes_min=0, bytes_max=bytes_max, wait_ms=0))[0]
+            return (await self._streams.fetch(ranges, bytes_min=0, bytes_max=bytes_max, wait_ms=0))[0]
         loop = asyncio.get_running_loop()
         fetching = loop.create_task(
-            self._streams.fetch(wanted, bytes_min=1, bytes_max=bytes_max, wait_ms=wait_ms), name="follow a stream"
+            self._streams.fetch(ranges, bytes_min=1, bytes_max=bytes_max, wait_ms=wait_ms), name="follow a stream"
         )
         closing = loop.create_task(self._tail.closed.wait(), name="wait for its close")
         try:
@@ -147,4 +147,4 @@ class Follower:
                 task.cancel()
             await asyncio.gather(fetching, closing, return_exceptions=True)
         self._was_closed = True
-        return (await self._streams.fetch(wanted, bytes_min=0, bytes_max=bytes_max, wait_ms=0))[0]
+        return (await self._streams.fetch(ranges, bytes_min=0, bytes_max=bytes_max, wait_ms=0))[0]

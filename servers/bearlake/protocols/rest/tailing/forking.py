@@ -1,4 +1,4 @@
-"""Creates forks: validates the branch point and notes the fork at its source.
+"""Creates forks: validates the branch point and records the fork at its source.
 
 A branch point inside a record (`Stream-Fork-Sub-Offset`) splits the record: its first part becomes the fork's first own record. In a
 JSON stream, where each element is a record, the sub-offset counts records instead.
@@ -111,14 +111,14 @@ class Forking:
         return Origin(source, Fork(source.stream.number, index, offset, part, base), first)
 
     async def register_fork(self, source: StreamView, fork: StreamView) -> None:
-        """Note at the source that a fork exists. The note changes the source's version, so that a concurrent deletion checks again.
+        """Record at the source that a fork exists. This changes the source's version, so that a concurrent deletion checks again.
 
         Raises:
             Problem: 409, the source was deleted in the meantime; the fork is deleted again.
         """
         try:
-            told = await self._streams.change(INTERNAL, source.stream, lambda _: ({lifetimes.FORKED: "true"}, []))
-            is_there = not lifetimes.is_marked(told, lifetimes.DELETED)
+            changed = await self._streams.change(INTERNAL, source.stream, lambda _: ({lifetimes.FORKED: "true"}, []))
+            is_there = not lifetimes.is_marked(changed, lifetimes.DELETED)
         except NotFound:
             is_there = False
         if not is_there:
@@ -133,9 +133,9 @@ class Forking:
             return offset + 1, []
         return offset, [Record(value=value[:part], timestamp=self._writing.now_ms())]
 
-    async def _value(self, wanted: FetchRange) -> bytes:
+    async def _value(self, range_: FetchRange) -> bytes:
         """Return the value at an existing offset."""
-        fetched = (await self._streams.fetch([wanted], bytes_min=1, bytes_max=1, wait_ms=self._settings.live_wait_ms))[
+        fetched = (await self._streams.fetch([range_], bytes_min=1, bytes_max=1, wait_ms=self._settings.live_wait_ms))[
             0
         ]
         if fetched.error is not None:

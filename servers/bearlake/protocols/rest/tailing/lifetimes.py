@@ -4,8 +4,8 @@ All state is in the stream's configs, and every change applies only if the strea
 Times are the store's. Reads and writes renew a time to live, but the config changes at most once per tenth of it; a stream therefore
 lives up to a tenth longer, never shorter.
 
-A deleted stream with forks is marked and kept until its last fork is gone. A new fork is noted at its source before the fork becomes
-visible. The note changes the source's version, so either the deletion sees the fork, or the fork sees the deletion.
+A deleted stream with forks is marked and kept until its last fork is gone. A new fork is recorded at its source before the fork becomes
+visible. The record changes the source's version, so either the deletion sees the fork, or the fork sees the deletion.
 Source: Durable Streams Protocol 1.0, sections 4.2, 5.1 and 5.4.
 """
 

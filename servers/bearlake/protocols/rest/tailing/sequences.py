@@ -30,7 +30,7 @@ HEADER = "Stream-Seq"
 CONFIG = "http.sequences"
 
 _TRY_COUNT = 50
-_NOTE_STEP = 10_000
+_STORE_STEP = 10_000
 """Offsets after which the config advances: the approximate number that a server new to the stream must read."""
 _WAIT_MS = 1_000
 
@@ -74,9 +74,9 @@ class Sequences:
             await self._begin(view, index, tail)
         end = (await self._streams.bounds([key]))[key].end
         while tail.seen < end:
-            wanted = FetchRange(key, tail.seen, self._settings.fetch_bytes_max)
+            range_ = FetchRange(key, tail.seen, self._settings.fetch_bytes_max)
             (fetched,) = await self._streams.fetch(
-                [wanted], bytes_min=1, bytes_max=self._settings.fetch_bytes_max, wait_ms=_WAIT_MS
+                [range_], bytes_min=1, bytes_max=self._settings.fetch_bytes_max, wait_ms=_WAIT_MS
             )
             if isinstance(fetched.error, OutOfRange):
                 tail.seen = fetched.error.start
@@ -88,33 +88,33 @@ class Sequences:
                     if name == HEADER and content is not None:
                         tail.sequence = max(tail.sequence or "", content.decode(errors="replace"))
             tail.seen = max(tail.seen, reading.next_offset(fetched))
-        if tail.seen >= tail.noted + _NOTE_STEP:
-            await self._note(view, index, tail)
+        if tail.seen >= tail.stored + _STORE_STEP:
+            await self._store(view, index, tail)
 
     async def _begin(self, view: StreamView, index: int, tail: Tail) -> None:
         """Load the partition's state from the config; without one, store the current end as the start."""
         for _ in range(_TRY_COUNT):
             view = await self._appending.now(view)
-            noted = _noted(view).get(str(index))
-            if noted is not None:
-                tail.seen = tail.noted = noted[0]
-                tail.sequence = noted[1]
+            stored = _stored(view).get(str(index))
+            if stored is not None:
+                tail.seen = tail.stored = stored[0]
+                tail.sequence = stored[1]
                 return
             key = view.partition(index)
             tail.seen = (await self._streams.bounds([key]))[key].end
-            if await self._note(view, index, tail):
+            if await self._store(view, index, tail):
                 return
             tail.seen = -1
         raise Overloaded("too many concurrent changes to the stream")
 
-    async def _note(self, view: StreamView, index: int, tail: Tail) -> bool:
+    async def _store(self, view: StreamView, index: int, tail: Tail) -> bool:
         """Store this server's state in the config. Returns False if the config has changed since `view`."""
-        noted = json.dumps({**_noted(view), str(index): [tail.seen, tail.sequence]}, ensure_ascii=False)
+        text = json.dumps({**_stored(view), str(index): [tail.seen, tail.sequence]}, ensure_ascii=False)
         try:
-            await self._streams.alter(INTERNAL, view.stream, {CONFIG: noted}, [])
+            await self._streams.alter(INTERNAL, view.stream, {CONFIG: text}, [])
         except Conflict:
             return False
-        tail.noted = tail.seen
+        tail.stored = tail.seen
         return True
 
 
@@ -123,7 +123,7 @@ def _at(end: int, append: Append) -> Append:
     return append._replace(expected_offset=end)
 
 
-def _noted(view: StreamView) -> dict[str, tuple[int, str | None]]:
+def _stored(view: StreamView) -> dict[str, tuple[int, str | None]]:
     """Parse the config: by partition, the offset up to which the log was read, and the largest sequence before it."""
     try:
         found = json.loads(stream_configs.value(view.stream.configs, CONFIG) or "{}")

@@ -43,9 +43,9 @@ class Tail:
     """This server's state of a partition."""
 
     sequence: str | None = None
-    """The largest `Stream-Seq` before log offset `seen` (-1: not read yet). The config contains the state as of offset `noted`."""
+    """The largest `Stream-Seq` before log offset `seen` (-1: not read yet). The config contains the state as of offset `stored`."""
     seen: int = -1
-    noted: int = -1
+    stored: int = -1
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held during an append with `Stream-Seq`."""
     closed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -85,7 +85,9 @@ class Tails:
         if text is None:
             if view.partition_count > 1:
                 raise Problem(
-                    400, 400, f"stream {name} has {view.partition_count} partitions: name one, /v1/stream/{name}/0"
+                    400,
+                    400,
+                    f"stream {name} has {view.partition_count} partitions: name a partition, as in /v1/stream/{name}/0",
                 )
             return view, 0
         if not (text.isascii() and text.isdigit() and len(text) < 11 and int(text) < view.partition_count):

@@ -34,9 +34,9 @@ class Composer:
 
     async def composed(self, asked: Sequence[ProduceItem]) -> list[Composed | Problem]:
         """Build the records; a `Problem` stands for a record that cannot be built. Raises `Overloaded`, `Unavailable`."""
-        keys = await self._parts([one.key for one in asked], "key")
-        values = await self._parts([one.value for one in asked], "value")
-        return [_composed(*every) for every in zip(asked, keys, values, strict=True)]
+        keys = await self._parts([item.key for item in asked], "key")
+        values = await self._parts([item.value for item in asked], "value")
+        return [_composed(*parts) for parts in zip(asked, keys, values, strict=True)]
 
     async def _parts(self, parts: Sequence[Part], name: str) -> list["_Written | Problem"]:
         places: dict[Choice, list[int]] = {}
@@ -47,17 +47,17 @@ class Composer:
                 found[at] = _Written(part.octets, shown)
             else:
                 places.setdefault(part.choice, []).append(at)
-        for choice, some in places.items():
-            written = await self._by_schema(choice, [parts[at].data for at in some], name)
-            found |= dict(zip(some, written, strict=True))
+        for choice, chosen in places.items():
+            written = await self._by_schema(choice, [parts[at].data for at in chosen], name)
+            found |= dict(zip(chosen, written, strict=True))
         return [found[at] for at in range(len(parts))]
 
     async def _by_schema(self, choice: Choice, values: Sequence[Any], name: str) -> list["_Written | Problem"]:
         """Return the bytes of values (Any: JSON) with one schema, or their errors."""
         try:
             writer = await self._embedded.writer(self._who, choice, self._topic, name, self._budget)
-            texts = [_text(one, f"{name}.data") for one in values]
-            present = [one for one in texts if not isinstance(one, Problem)]
+            texts = [_text(value, f"{name}.data") for value in values]
+            present = [text for text in texts if not isinstance(text, Problem)]
             found = iter(await self._embedded.write(writer, present, [f"{name}.data"] * len(present), self._budget))
         except Problem as problem:
             return [problem] * len(values)
@@ -67,8 +67,8 @@ class Composer:
         if writer.version is not None:
             shown["schema_version"] = writer.version
         return [
-            one if isinstance(one, Problem) else _Written(one, {**shown, "size": len(one or b"")})
-            for one in (text if isinstance(text, Problem) else next(found) for text in texts)
+            octets if isinstance(octets, Problem) else _Written(octets, {**shown, "size": len(octets or b"")})
+            for octets in (text if isinstance(text, Problem) else next(found) for text in texts)
         ]
 
 
@@ -86,10 +86,10 @@ def _text(value: Any, place: str) -> bytes | Problem | None:
         return problem
 
 
-def _composed(wanted: ProduceItem, key: _Written | Problem, value: _Written | Problem) -> Composed | Problem:
+def _composed(item: ProduceItem, key: _Written | Problem, value: _Written | Problem) -> Composed | Problem:
     if isinstance(key, Problem):
         return key
     if isinstance(value, Problem):
         return value
-    record = Record(key=key.octets, value=value.octets, headers=wanted.headers, timestamp=wanted.timestamp)
+    record = Record(key=key.octets, value=value.octets, headers=item.headers, timestamp=item.timestamp)
     return Composed(record, key.shown, value.shown)

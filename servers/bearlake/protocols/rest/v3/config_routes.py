@@ -32,7 +32,7 @@ class ConfigRoutes:
         """Register the handlers."""
         router.add_get(_CONFIGS, self.all)
         router.add_post(f"{_CONFIGS}:alter", self.alter)
-        router.add_get(f"{_CONFIGS}/{{config}}", self.one)
+        router.add_get(f"{_CONFIGS}/{{config}}", self.get)
         router.add_put(f"{_CONFIGS}/{{config}}", self.set)
         router.add_delete(f"{_CONFIGS}/{{config}}", self.reset)
 
@@ -43,7 +43,7 @@ class ConfigRoutes:
         shown = [_shown(site, view, config) for config in stream_configs.ALL]
         return answer(site.listing("KafkaTopicConfigList", f"/topics/{view.name}/configs", shown))
 
-    async def one(self, request: web.Request) -> web.Response:
+    async def get(self, request: web.Request) -> web.Response:
         """Get a config."""
         site = Site(request, self._servers)
         view = await find(self._streams, request, Operation.DESCRIBE)

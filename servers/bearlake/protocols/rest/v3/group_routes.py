@@ -95,9 +95,9 @@ class GroupRoutes:
         """Get a group's lag in one partition."""
         site = Site(request, self._servers)
         group = await self._existing(request)
-        wanted = request.match_info["topic"], request.match_info["partition"]
+        partition = request.match_info["topic"], request.match_info["partition"]
         for lag in await self._lags(group):
-            if (lag.partition[0], str(lag.partition[1])) == wanted:
+            if (lag.partition[0], str(lag.partition[1])) == partition:
                 return answer(_lag(site, group, lag))
         raise Problem(404, 404, "Consumer lag cannot be found: the group has no offset there.")
 

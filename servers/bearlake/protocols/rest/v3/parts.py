@@ -66,7 +66,7 @@ def _plain(kind: str | None, data: Any, place: str) -> bytes | None:
 def _choice(found: models.Part, name: str) -> Choice:
     if found.subject_name_strategy is not None and found.subject is not None:
         raise Problem(400, 400, f"{name}: only one of subject and subject_name_strategy may be given")
-    if sum(one is not None for one in (found.schema, found.schema_id, found.schema_version)) > 1:
+    if sum(field is not None for field in (found.schema, found.schema_id, found.schema_version)) > 1:
         raise Problem(400, 400, f"{name}: only one of schema, schema_id and schema_version may be given")
     if found.schema is not None and found.type is None:
         raise Problem(400, 400, f"{name}.type: a schema requires a type: expected one of {', '.join(_SCHEMA_TYPES)}")

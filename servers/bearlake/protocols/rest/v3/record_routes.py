@@ -98,16 +98,16 @@ class RecordRoutes:
     ) -> list[dict[str, object]]:
         """Append records that arrived together; return one report per record."""
         now_ms = self._writing.now_ms()
-        asked = [_wanted(item, now_ms) for item in items]
+        asked = [_parsed(item, now_ms) for item in items]
         composer = Composer(self._embedded, who, view.name)
-        composed = iter(await composer.composed([one for one in asked if not isinstance(one, Problem)]))
+        composed = iter(await composer.composed([item for item in asked if not isinstance(item, Problem)]))
         reports: list[dict[str, object] | None] = []
         placed: list[tuple[int, Record]] = []
         accepted: list[Composed] = []
-        for one in asked:
+        for item in asked:
             try:
-                record = _raised(one if isinstance(one, Problem) else next(composed))
-                partition = None if isinstance(one, Problem) else one.partition
+                record = _raised(item if isinstance(item, Problem) else next(composed))
+                partition = None if isinstance(item, Problem) else item.partition
                 placed.append((self._place(view, partition, record.record), record.record))
             except Problem as problem:
                 reports.append(_failed(problem))
@@ -126,10 +126,10 @@ class RecordRoutes:
         return self._writing.any_partition(view) if chosen is None else chosen
 
 
-def _shown(site: Site, view: StreamView, one: Composed, written: Written) -> dict[str, object]:
+def _shown(site: Site, view: StreamView, composed: Composed, written: Written) -> dict[str, object]:
     if written.error is not None:
         return _failed(problems.of_error(written.error))
-    moment = datetime.fromtimestamp(one.record.timestamp / 1000, UTC)
+    moment = datetime.fromtimestamp(composed.record.timestamp / 1000, UTC)
     report: dict[str, object] = {
         "error_code": 200,
         "cluster_id": site.cluster_id,
@@ -138,7 +138,7 @@ def _shown(site: Site, view: StreamView, one: Composed, written: Written) -> dic
         "offset": written.offset,
         "timestamp": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
     }
-    parts = {"key": one.key, "value": one.value}
+    parts = {"key": composed.key, "value": composed.value}
     return report | {name: shown for name, shown in parts.items() if shown is not None}
 
 
@@ -146,7 +146,7 @@ def _failed(problem: Problem) -> dict[str, object]:
     return {"error_code": problem.code, "message": str(problem)}
 
 
-def _wanted(item: object, now_ms: int) -> ProduceItem | Problem:
+def _parsed(item: object, now_ms: int) -> ProduceItem | Problem:
     try:
         return parse_item(item, now_ms)
     except Problem as problem:

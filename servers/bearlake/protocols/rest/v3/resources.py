@@ -28,9 +28,9 @@ class Site:
     def __init__(self, request: web.Request, servers: LiveServers) -> None:
         """Raise `Problem` (404) if the path names another cluster."""
         self.cluster_id = servers.cluster_id
-        wanted = request.match_info.get("cluster_id")
-        if wanted is not None and wanted != self.cluster_id:
-            raise Problem(404, 404, f"Cluster {wanted[:100]} cannot be found: this is {self.cluster_id}")
+        cluster_id = request.match_info.get("cluster_id")
+        if cluster_id is not None and cluster_id != self.cluster_id:
+            raise Problem(404, 404, f"Cluster {cluster_id[:100]} cannot be found: this is {self.cluster_id}")
         self._root = f"{request.scheme}://{request.host}{CLUSTERS}/{self.cluster_id}"
 
     def url(self, path: str) -> str:

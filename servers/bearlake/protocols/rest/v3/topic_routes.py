@@ -59,11 +59,11 @@ class TopicRoutes:
 
     async def broker(self, request: web.Request) -> web.Response:
         """Get a live server."""
-        site, wanted = Site(request, self._servers), request.match_info["broker"]
+        site, node_id = Site(request, self._servers), request.match_info["broker"]
         for server in self._servers.live():
-            if str(server.ref.node_id) == wanted:
+            if str(server.ref.node_id) == node_id:
                 return answer(_broker(site, server))
-        raise Problem(404, 404, f"Broker {wanted[:20]} cannot be found.")
+        raise Problem(404, 404, f"Broker {node_id[:20]} cannot be found.")
 
     async def topics(self, request: web.Request) -> web.Response:
         """List the topics."""
@@ -82,7 +82,7 @@ class TopicRoutes:
         asked = await body(request, models.NEW_TOPIC, self._settings.request_bytes_max)
         name = asked.topic_name
         partition_count = asked.partitions_count or self._settings.default_partition_count
-        configs = {one.name: str(one.value) for one in asked.configs or () if one.value is not None}
+        configs = {config.name: str(config.value) for config in asked.configs or () if config.value is not None}
         try:
             if asked.validate_only:
                 self._streams.catalog.check_new(name, partition_count, configs)

@@ -59,7 +59,7 @@ class _Schemas:
         operations = description.operations.values()
         found = [body for operation in operations for body in (operation.body or {}).values()]
         found += [operation.answer for operation in operations]
-        wanted: dict[int, Any] = {id(one): one for one in (*found, description.error) if not _is_schema(one)}
+        wanted: dict[int, Any] = {id(model): model for model in (*found, description.error) if not _is_schema(model)}
         made, self.named = models.components([*wanted.values()])
         self._made = dict(zip(wanted, made, strict=True))
 

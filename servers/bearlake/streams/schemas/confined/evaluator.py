@@ -1,9 +1,8 @@
-"""Reads and writes values in a child that keeps schemas from request to request, because to fork for each request costs too much.
+"""Reads and writes values in a child that keeps schemas from request to request, because a fork per request costs too much.
 
-The limits hold for each request: the child starts a timer of processor time before a request and stops it before the answer. A schema
-that the child does not know yet has its own time. The memory
-limit holds for the child with all the schemas that it keeps. So if the memory of a child with earlier requests is exhausted, the request
-runs again in a new child, and only the second failure counts against the request.
+The time limit applies to each request: the child starts a timer of processor time before a request and stops it before the answer. A
+schema that the child does not know yet has a time limit of its own. The memory limit applies to the child with all its schemas. So if a
+child that has served earlier requests runs out of memory, the request runs again in a new child, and only the second failure counts.
 """
 
 import gc
@@ -27,7 +26,7 @@ class Evaluator:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._done = mmap.mmap(-1, _COUNT.size)
-        """Shared with the child: how many values of the request under way it has finished."""
+        """Shared with the child: the number of finished values of the current request."""
         self._child: _Child | None = None
 
     def ask(self, request: bytes, processor_ms: int) -> Answer:
@@ -46,7 +45,7 @@ class Evaluator:
 
 class _Child:
     def __init__(self, limits: Limits, done: mmap.mmap) -> None:
-        gc.freeze()  # as for a child that compiles
+        gc.freeze()  # keeps the garbage collector from touching, and so copying, shared pages
         requests, self._requests = os.pipe()
         self._answers, answers = os.pipe()
         self.request_count = 0

@@ -28,7 +28,7 @@ class HelperProcess:
             stdout=subprocess.PIPE,
             bufsize=0,
             cwd="/",
-            env={"PYTHONPATH": os.pathsep.join(one for one in sys.path if one), "PYTHONDONTWRITEBYTECODE": "1"},
+            env={"PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "PYTHONDONTWRITEBYTECODE": "1"},
             start_new_session=True,  # its own process group, so that signals of a terminal reach only the server
         )
 

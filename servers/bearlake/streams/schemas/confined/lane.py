@@ -70,11 +70,11 @@ class Lane:
         """Kill the helpers and their children; their requests fail with `Unavailable`."""
         self._is_closed = True
         self._threads.shutdown(wait=False, cancel_futures=True)
-        for one in list(self._helpers):
-            one.kill()
+        for helper in list(self._helpers):
+            helper.kill()
         self._threads.shutdown()
-        for one in list(self._helpers):
-            self._end(one)
+        for helper in list(self._helpers):
+            self._end(helper)
 
     async def ask(self, calls: Sequence[Call], size_bytes: int) -> Answer:
         """Run the first of `calls`; if its child needs the schema, run the next. `size_bytes`: memory of the largest.
@@ -118,48 +118,48 @@ class Lane:
         for _ in range(ATTEMPT_COUNT):
             if self._is_closed:
                 break
-            one = self._idle.pop() if self._idle else self._started()
+            helper = self._idle.pop() if self._idle else self._started()
             try:
-                found = self._converse(one, calls)
+                found = self._converse(helper, calls)
             except TimeoutError as error:
-                self._end(one)
+                self._end(helper)
                 failure = error
                 break
             except (EOFError, OSError) as error:
-                self._end(one)
+                self._end(helper)
                 failure = error
             except BaseException:
-                self._end(one)
+                self._end(helper)
                 raise
             else:
-                self._idle.append(one)
+                self._idle.append(helper)
                 return found
         metrics.REGISTRY_COMPILE_FAILURES.labels("helper").inc()
         raise Unavailable("the process that compiles schemas ended early") from failure
 
-    def _converse(self, one: HelperProcess, calls: Sequence[Call]) -> Answer:
+    def _converse(self, helper: HelperProcess, calls: Sequence[Call]) -> Answer:
         first, *others = calls
-        answer = self._call(one, first)
+        answer = self._call(helper, first)
         for call in others:
             if answer.message != NEEDS_SCHEMA:
                 break
-            answer = self._call(one, call)
+            answer = self._call(helper, call)
         return answer
 
-    def _call(self, one: HelperProcess, call: Call) -> Answer:
-        return one.ask(self._kind, call.encode(), call.processor_ms, self._limits.wall_ms_max + GRACE_MS)
+    def _call(self, helper: HelperProcess, call: Call) -> Answer:
+        return helper.ask(self._kind, call.encode(), call.processor_ms, self._limits.wall_ms_max + GRACE_MS)
 
     def _started(self) -> HelperProcess:
         try:
-            one = HelperProcess(self._limits)
+            helper = HelperProcess(self._limits)
         except OSError as error:
             metrics.REGISTRY_COMPILE_FAILURES.labels("helper").inc()
             raise Unavailable(f"the process that compiles schemas cannot be started: {error.strerror}") from error
-        self._helpers.add(one)
+        self._helpers.add(helper)
         if self._is_closed:  # `close` may have missed this helper
-            one.kill()
-        return one
+            helper.kill()
+        return helper
 
-    def _end(self, one: HelperProcess) -> None:
-        self._helpers.discard(one)
-        one.close()
+    def _end(self, helper: HelperProcess) -> None:
+        self._helpers.discard(helper)
+        helper.close()

@@ -80,7 +80,7 @@ class Pool:
 
         def encode() -> bytes:
             head = {"work": "compile", "type": type_name, "references": [*references]}
-            return frames.packed(head, [one.encode() for one in texts])
+            return frames.packed(head, [schema_text.encode() for schema_text in texts])
 
         head, parts = await self._compile(encode, sum(map(len, texts)), budget)
         return Compiled.from_parts(head["compiled"], parts)
@@ -107,7 +107,7 @@ class Pool:
     async def read(
         self, schema: Compiled, values: Sequence[bytes], budget: Budget | None = None
     ) -> list[bytes | Unfit]:
-        """Return the JSON texts of serialized values, up to the first one that exceeds a limit: an `Unfit` stands for that one.
+        """Return the JSON texts of serialized values, up to the first text that exceeds a limit: an `Unfit` stands for that text.
 
         An answer that would become too large ends earlier, with at least one value.
         """
@@ -194,4 +194,4 @@ class Pool:
 
 def _results(head: Mapping[str, Any], parts: Sequence[bytes]) -> list[bytes | Unfit]:
     rest = iter(parts)
-    return [next(rest) if one is None else Unfit(*one) for one in head["results"]]
+    return [next(rest) if failure is None else Unfit(*failure) for failure in head["results"]]

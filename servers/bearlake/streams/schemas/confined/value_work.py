@@ -155,9 +155,9 @@ def _check_depth(text: bytes, value: Any, depth_max: int) -> None:
     for _ in range(depth_max + 1):
         level = [
             inner
-            for one in level
-            if isinstance(one, dict | list)
-            for inner in (one.values() if isinstance(one, dict) else one)
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
         ]
         if not level:
             return

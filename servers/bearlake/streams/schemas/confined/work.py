@@ -46,7 +46,7 @@ def _compiled(head: dict[str, Any], parts: Sequence[bytes]) -> bytes:
 def _compared(head: dict[str, Any], parts: Sequence[bytes]) -> bytes:
     count = head["counts"][0]
     reader, writer = (
-        Compiled.from_parts(one, some)
-        for one, some in zip(head["schemas"], (parts[:count], parts[count:]), strict=True)
+        Compiled.from_parts(schema, texts)
+        for schema, texts in zip(head["schemas"], (parts[:count], parts[count:]), strict=True)
     )
     return frames.packed({"reasons": parsing.incompatibilities(reader, writer)})

@@ -72,7 +72,7 @@ def parsed(text: str, references: Mapping[str, str]) -> AvroSchema:
 
 def incompatibilities(reader: AvroSchema, writer: AvroSchema) -> list[str]:
     """Return why `reader` cannot read data written with `writer`."""
-    pair_count = sum(len(getattr(one, "fields", ())) ** 2 for one in avro_defaults.types_of(reader.schema))
+    pair_count = sum(len(getattr(type_, "fields", ())) ** 2 for type_ in avro_defaults.types_of(reader.schema))
     if pair_count > FIELD_PAIR_COUNT_MAX:
         raise SchemaTooLarge("The records of the schema have too many fields to compare with an earlier version")
     checker = ReaderWriterCompatibilityChecker()  # type: ignore[no-untyped-call]
@@ -98,7 +98,7 @@ def _without_logical_types(document: Any) -> Any:
     if isinstance(document, dict):
         return {key: _without_logical_types(value) for key, value in document.items() if key != "logicalType"}
     if isinstance(document, list):
-        return [_without_logical_types(one) for one in document]
+        return [_without_logical_types(element) for element in document]
     return document
 
 
@@ -107,7 +107,7 @@ def _written(document: Any, namespace: str, *, is_sorted: bool = False) -> Any:
     if isinstance(document, str):
         return _short(document, namespace) if document not in PRIMITIVES else document
     if isinstance(document, list):
-        return [_written(one, namespace, is_sorted=is_sorted) for one in document]
+        return [_written(branch, namespace, is_sorted=is_sorted) for branch in document]
     kind = document["type"]
     known = ATTRIBUTES.get(kind, ("type",)) if isinstance(kind, str) else ("type",)
     written: dict[str, Any] = {"type": kind}

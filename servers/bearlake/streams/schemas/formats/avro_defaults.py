@@ -15,8 +15,8 @@ INTEGER_BITS = {"int": 31, "long": 63}
 
 def check(schema: Schema) -> None:
     """Raise `InvalidSchema` for the first default that does not fit its field's type."""
-    for one in types_of(schema):
-        for field in getattr(one, "fields", ()):
+    for type_ in types_of(schema):
+        for field in getattr(type_, "fields", ()):
             if field.has_default and not fits(field.type, field.default):
                 raise InvalidSchema(
                     f"Invalid schema of type AVRO: invalid default for field {field.name}: {field.default!r} is no {field.type.type}"
@@ -28,13 +28,15 @@ def types_of(schema: Schema) -> Iterator[Any]:
     seen: set[int] = set()
     waiting: list[Any] = [schema]
     while waiting:
-        one = waiting.pop()
-        if id(one) not in seen:
-            seen.add(id(one))
-            yield one
-            waiting += [field.type for field in getattr(one, "fields", ())]
-            waiting += getattr(one, "schemas", ())
-            waiting += [inner for name in ("items", "values") if isinstance(inner := getattr(one, name, None), Schema)]
+        type_ = waiting.pop()
+        if id(type_) not in seen:
+            seen.add(id(type_))
+            yield type_
+            waiting += [field.type for field in getattr(type_, "fields", ())]
+            waiting += getattr(type_, "schemas", ())
+            waiting += [
+                inner for name in ("items", "values") if isinstance(inner := getattr(type_, name, None), Schema)
+            ]
 
 
 def fits(schema: Any, value: Any) -> bool:
@@ -52,11 +54,11 @@ def fits(schema: Any, value: Any) -> bool:
     if kind in ("string", "bytes", "fixed", "enum"):
         return isinstance(value, str)
     if kind == "array":
-        return isinstance(value, list) and all(fits(schema.items, one) for one in value)
+        return isinstance(value, list) and all(fits(schema.items, item) for item in value)
     if kind == "map":
-        return isinstance(value, dict) and all(fits(schema.values, one) for one in value.values())
+        return isinstance(value, dict) and all(fits(schema.values, item) for item in value.values())
     if kind in ("union", "error_union"):
-        return any(fits(one, value) for one in schema.schemas)
+        return any(fits(branch, value) for branch in schema.schemas)
     return isinstance(value, dict) and all(
         fits(field.type, value[field.name]) if field.name in value else field.has_default for field in schema.fields
     )

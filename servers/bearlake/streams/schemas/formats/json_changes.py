@@ -68,7 +68,7 @@ class Comparison:
         yield from self._sums(old, new, path)
         yield from self._products(old, new, path)
         yield from self._negations(old, new, path)
-        yield from json_keywords.changes(old, new, path, is_summed=any(_parts(one, SUMS) for one in (old, new)))
+        yield from json_keywords.changes(old, new, path, is_summed=any(_parts(node, SUMS) for node in (old, new)))
         yield from json_content.object_changes(self, old, new, path)
         yield from json_content.array_changes(self, old, new, path)
 
@@ -96,7 +96,7 @@ class Comparison:
         elif olds and not news:
             plain = new.inner({key: value for key, value in new.schema.items() if key not in ANNOTATIONS})
             self._kept.append(plain.schema)
-            if plain.schema and not all(self.is_readable(one, plain) for one in olds):
+            if plain.schema and not all(self.is_readable(node, plain) for node in olds):
                 yield Change("COMBINED_TYPE_CHANGED", path)
         elif olds and news:
             if (_sum_of(old), _sum_of(new)) == ("anyOf", "oneOf"):
@@ -114,7 +114,7 @@ class Comparison:
             if olds:
                 plain = new.inner(_without(new, ("allOf",)))
                 self._kept.append(plain.schema)
-                if not any(self.is_readable(one, plain) for one in olds):
+                if not any(self.is_readable(node, plain) for node in olds):
                     yield Change("COMBINED_TYPE_CHANGED", path)
             return
         candidates = [*olds, old.inner(_without(old, ("allOf",)))]
@@ -136,9 +136,9 @@ class Comparison:
         types = node.get("type")
         if not isinstance(types, list) or len(types) < 2:
             return [node]
-        several = [{**node.schema, "type": one} for one in types]
+        several = [{**node.schema, "type": type_} for type_ in types]
         self._kept += several
-        return [node.inner(one) for one in several]
+        return [node.inner(schema) for schema in several]
 
     def _all_matched(self, olds: Sequence[Node], news: Sequence[Node], *, is_one_to_one: bool) -> bool:
         """Whether a new schema reads each old one; with `is_one_to_one`, a different one each (maximum bipartite matching)."""
@@ -167,7 +167,7 @@ def _parts(node: Node, keys: Sequence[str]) -> list[Node]:
     """Return the schemas of the first of these combinators that the node has."""
     for key in keys:
         if node.get(key):
-            return [node.inner(one) for one in node.get(key)]
+            return [node.inner(schema) for schema in node.get(key)]
     return []
 
 

@@ -131,8 +131,8 @@ def _dependency_map(node: Node) -> dict[str, Any]:
 def _properties(node: Node) -> Content:
     required = node.get("required", [])
     return Content(
-        named={name: node.inner(one) for name, one in node.get("properties", {}).items()},
-        patterns={name: node.inner(one) for name, one in node.get("patternProperties", {}).items()},
+        named={name: node.inner(schema) for name, schema in node.get("properties", {}).items()},
+        patterns={name: node.inner(schema) for name, schema in node.get("patternProperties", {}).items()},
         rest=node.inner(node.get("additionalProperties", True)),
         required=frozenset(required if isinstance(required, list) else ()),
     )
@@ -144,7 +144,9 @@ def _items(node: Node) -> Content:
     positions = node.get("prefixItems", items if isinstance(items, list) else [])
     rest = node.get("additionalItems", True) if isinstance(items, list) else items
     return Content(
-        named={f"{at:06}": node.inner(one) for at, one in enumerate(positions)}, patterns={}, rest=node.inner(rest)
+        named={f"{at:06}": node.inner(schema) for at, schema in enumerate(positions)},
+        patterns={},
+        rest=node.inner(rest),
     )
 
 

@@ -87,7 +87,7 @@ def _enumerations(old: Node, new: Node, path: str) -> Iterator[Change]:
     if before is None:
         yield Change("ENUM_ARRAY_NARROWED", f"{path}/enum")
         return
-    then, now = {_identity(one) for one in before}, {_identity(one) for one in after}
+    then, now = {_identity(value) for value in before}, {_identity(value) for value in after}
     if not then <= now:
         yield Change(f"ENUM_ARRAY_{'NARROWED' if now <= then else 'CHANGED'}", f"{path}/enum")
 

@@ -55,7 +55,7 @@ class JsonSchema:
 
 def parsed(text: str, references: Mapping[str, str]) -> JsonSchema:
     """Parse a JSON Schema."""
-    loaded = {name: documents.load(one, f"the reference {name!r}") for name, one in references.items()}
+    loaded = {name: documents.load(reference, f"the reference {name!r}") for name, reference in references.items()}
     resources = {name: _resource(referenced) for name, referenced in loaded.items()}
     document = documents.load(text, "the text")
     specification = _specification(document)

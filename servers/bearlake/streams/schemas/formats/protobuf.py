@@ -39,7 +39,7 @@ _ROOTS = (
     (Path(__file__).parent / "protos", "."),
     (Path(date_pb2.__file__).parents[2], "google"),
 )
-"""Folders, and the subfolder of each, whose files a schema can import without a reference."""
+"""Folder and subfolder of files that a schema can import without a reference."""
 
 _SPACE = re.compile(r"\s*")
 _SYNTAX = re.compile(r"(?:syntax|edition)\b")
@@ -111,7 +111,7 @@ def incompatibilities(reader: ProtobufSchema, writer: ProtobufSchema) -> list[st
 
 def restored(files: Sequence[bytes], names: Container[str]) -> ProtobufSchema:
     """Rebuild a schema, without texts, from descriptors (see `ProtobufSchema.files`); `names` are the references' names."""
-    *others, file = (FileDescriptorProto.FromString(one) for one in files)
+    *others, file = (FileDescriptorProto.FromString(serialized) for serialized in files)
     own = tuple(other for other in others if other.name in names)
     return ProtobufSchema(text="", canonical="", file=file, others=own, files=(*others, file))
 

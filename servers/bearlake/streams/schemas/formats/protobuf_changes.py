@@ -95,7 +95,7 @@ class _Comparison:
         if old is None or new is None:  # a type from an always available file
             return
         self.compare_scopes(old_name, old.nested_type, new.nested_type, path)
-        before, after = {one.number: one for one in old.field}, {one.number: one for one in new.field}
+        before, after = {field.number: field for field in old.field}, {field.number: field for field in new.field}
         for number in sorted(before.keys() | after.keys()):
             place = f"{path}{number}"
             if number not in after:
@@ -132,7 +132,8 @@ class _Comparison:
 
     def _compare_types(self, old_name: str, new_name: str, path: str) -> None:
         are_maps = [
-            one is not None and one.options.map_entry for one in (self._olds.get(old_name), self._news.get(new_name))
+            message is not None and message.options.map_entry
+            for message in (self._olds.get(old_name), self._news.get(new_name))
         ]
         if all(are_maps):
             self._compare_messages(old_name, new_name, f"{path}/")

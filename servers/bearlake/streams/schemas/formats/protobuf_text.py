@@ -44,7 +44,11 @@ class _Renderer:
         self._others = others
         self._pool: descriptor_pool.DescriptorPool | None = None
         # Protobuf resolves a name in the nearest scope with its first part, unless a leading dot marks a full name.
-        self._nearer = {*file.package.split(".")[1:], *_names(file.message_type), *(one.name for one in file.enum_type)}
+        self._nearer = {
+            *file.package.split(".")[1:],
+            *_names(file.message_type),
+            *(enum.name for enum in file.enum_type),
+        }
 
     def lines(self) -> Iterator[str]:
         file = self._file
@@ -169,13 +173,13 @@ class _Renderer:
             yield f"{indent}  {value.name} = {value.number}{self._bracketed(self._options(value.options))};"
         yield f"{indent}}}"
 
-    def _reserved(self, one: DescriptorProto | EnumDescriptorProto, indent: str, end_max: int) -> Iterator[str]:
-        inclusive = isinstance(one, EnumDescriptorProto)
-        for extent in one.reserved_range:
+    def _reserved(self, type_: DescriptorProto | EnumDescriptorProto, indent: str, end_max: int) -> Iterator[str]:
+        inclusive = isinstance(type_, EnumDescriptorProto)
+        for extent in type_.reserved_range:
             last = extent.end if inclusive else extent.end - 1
             upto = "" if last == extent.start else " to max" if extent.end >= end_max else f" to {last}"
             yield f"{indent}reserved {extent.start}{upto};"
-        for name in one.reserved_name:
+        for name in type_.reserved_name:
             yield f"{indent}reserved {name if self._file.syntax == 'editions' else _quoted(name)};"
 
     def _service(self, service: ServiceDescriptorProto) -> Iterator[str]:
@@ -211,7 +215,10 @@ class _Renderer:
         found: list[str] = []
         for field, value in options.ListFields():
             name = f"({field.full_name})" if field.is_extension else field.name
-            found += [f"{name} = {self._option_value(field, one)}" for one in (value if field.is_repeated else [value])]
+            found += [
+                f"{name} = {self._option_value(field, element)}"
+                for element in (value if field.is_repeated else [value])
+            ]
         return found
 
     def _option_value(self, field: FieldDescriptor, value: Any) -> str:
@@ -229,7 +236,7 @@ class _Renderer:
             self._pool = descriptor_pool.DescriptorPool()
             base = FileDescriptorProto()
             descriptor_pb2.DESCRIPTOR.CopyToProto(base)
-            for file in (base, *(one for one in self._others if one.name != base.name), self._file):
+            for file in (base, *(other for other in self._others if other.name != base.name), self._file):
                 _add(self._pool, file)
         return self._pool
 
@@ -281,5 +288,7 @@ def _quoted(text: str | bytes) -> str:
     octets = text.encode() if isinstance(text, str) else text
     escapes = {0x22: '\\"', 0x5C: "\\\\", 0x0A: "\\n", 0x0D: "\\r", 0x09: "\\t"}
     return (
-        '"' + "".join(escapes.get(one) or (chr(one) if 0x20 <= one < 0x7F else f"\\{one:03o}") for one in octets) + '"'
+        '"'
+        + "".join(escapes.get(octet) or (chr(octet) if 0x20 <= octet < 0x7F else f"\\{octet:03o}") for octet in octets)
+        + '"'
     )

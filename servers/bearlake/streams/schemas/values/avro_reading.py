@@ -49,7 +49,7 @@ class _Compiler:
         if kind == "map":
             return _map(self.read_of(schema.values))
         if kind in ("union", "error_union"):
-            return _union([(branch_name(one), self.read_of(one)) for one in schema.schemas])
+            return _union([(branch_name(branch), self.read_of(branch)) for branch in schema.schemas])
         return _record([(field.name, self.read_of(field.type)) for field in schema.fields])
 
 

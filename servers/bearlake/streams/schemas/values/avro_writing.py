@@ -61,7 +61,9 @@ class _Compiler:
         if kind == "map":
             return _map(self.write_of(schema.values))
         if kind in ("union", "error_union"):
-            return _union({branch_name(one): (at, self.write_of(one)) for at, one in enumerate(schema.schemas)})
+            return _union(
+                {branch_name(branch): (at, self.write_of(branch)) for at, branch in enumerate(schema.schemas)}
+            )
         fields = [(field.name, self.write_of(field.type), _default(field)) for field in schema.fields]
         return _record(fields)
 
@@ -78,18 +80,18 @@ def _default(field: Any) -> tuple[Any] | None:
 def _encoded(schema: Any, default: Any) -> Any:
     """Convert a default, in which unions do not name their branch, to the JSON encoding, in which they do."""
     if schema.type in ("union", "error_union"):
-        for one in schema.schemas:
-            if one.type == "null" and default is None:
+        for branch in schema.schemas:
+            if branch.type == "null" and default is None:
                 return None
-            if avro_defaults.fits(one, default):
-                return {branch_name(one): _encoded(one, default)}
+            if avro_defaults.fits(branch, default):
+                return {branch_name(branch): _encoded(branch, default)}
     if schema.type == "array":
-        return [_encoded(schema.items, one) for one in default]
+        return [_encoded(schema.items, item) for item in default]
     if schema.type == "map":
-        return {name: _encoded(schema.values, one) for name, one in default.items()}
+        return {name: _encoded(schema.values, item) for name, item in default.items()}
     if schema.type in ("record", "error") and isinstance(default, dict):
         types = {field.name: field.type for field in schema.fields}
-        return {name: _encoded(types[name], one) if name in types else one for name, one in default.items()}
+        return {name: _encoded(types[name], value) if name in types else value for name, value in default.items()}
     return default
 
 

@@ -26,7 +26,7 @@ class KeepReason(Enum):
     """A control batch without a record beside it: a segment for it would have no row."""
 
 
-class Kept:
+class KeptBatches:
     """Collects a stream's kept batches in order of (partition, offset), and seals objects of at least `bytes_max` (the last is smaller)."""
 
     def __init__(self, stream_id: bytes, keys: KeySource, bytes_max: int) -> None:

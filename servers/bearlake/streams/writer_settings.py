@@ -1,0 +1,34 @@
+"""The settings of the write path (`writer.py`, `flush_policy.py`)."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriterSettings:
+    """When the write path flushes, and how much it holds in memory."""
+
+    object_bytes_max: int = 8 * 1024 * 1024
+    """Bytes of batches in one WAL object (except for a single larger batch). Larger objects mean fewer PUTs and more latency."""
+    flush_bytes: int = 4 * 1024 * 1024
+    """Bytes that are flushed as soon as an upload slot is free, even before the linger has passed."""
+    linger_ms: float = 5.0
+    """Longest wait (ms) for more batches after an object's first: 250 suits object stores (4 PUTs/s per server), 5 local disks."""
+    gather_ms: float = 0.5
+    """Longest pause (ms) between a flush and an immediate next flush: clients that were just answered send their next batches in this time.
+    If they do, the pause saves up to half of the objects and commits; if not, it adds latency."""
+    gather_batches_min: int = 8
+    """Fewest batches in a flush that the pause `gather_ms` follows: after fewer, too few clients are expected to send again."""
+    flush_when_idle: bool = True
+    """Flush at once when nothing is in flight. Gives the lowest latency, but more PUTs to the object store at low load."""
+    puts_in_flight_max: int = 4
+    """Objects that are being uploaded or committed at once."""
+    bytes_max: int = 192 * 1024 * 1024
+    """Bytes of batches waiting or in flight at which sockets are no longer read (backpressure)."""
+    deadline_ms: int = 30_000
+    """Time (ms) after which a caller gets the answer that the outcome is unknown. The write itself continues."""
+    retry_pause_ms: int = 50
+    """First pause (ms) before a commit is retried; doubles up to `retry_pause_max_ms`, with jitter."""
+    retry_pause_max_ms: int = 2_000
+    """Longest pause (ms) between two attempts to commit."""
+    commit_unknown_ms_max: int = 600_000
+    """Longest time (ms) for which a commit of unknown outcome is retried; then the server stops. Only availability depends on it (I8)."""
