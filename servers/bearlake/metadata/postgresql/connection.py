@@ -24,8 +24,15 @@ from typing import Any
 
 import asyncpg
 
-LOOK = "select pg_is_in_recovery(), a.pid, a.backend_start from pg_stat_get_activity(pg_backend_pid()) a"
-"""Identifies the server and the backend of a new connection; the last two columns name the backend."""
+LOOK = """
+select pg_is_in_recovery(),
+       (select c.system_identifier from pg_control_system() c),
+       case when pg_is_in_recovery() then 0
+            else ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint end,
+       a.pid, a.backend_start
+  from pg_stat_get_activity(pg_backend_pid()) a"""
+"""Identifies the server and the backend of a new connection: whether the server is a standby, its system identifier, its timeline (which
+each promotion of a standby raises), and the backend's process id and start time."""
 
 
 class Connection(asyncpg.Connection):  # type: ignore[misc] # the driver has no types
@@ -35,6 +42,9 @@ class Connection(asyncpg.Connection):  # type: ignore[misc] # the driver has no 
         super().__init__(*arguments, **options)
         self.session = 0
         """The id of the connection's session (`sessions.py`); 0 before its first write."""
+
+        self.system, self.timeline = 0, 0
+        """System identifier and timeline of the connection's server."""
 
         self.backend: tuple[object, ...] = ()
         """Process id and start time of the connection's backend."""
@@ -50,28 +60,49 @@ class Connection(asyncpg.Connection):  # type: ignore[misc] # the driver has no 
 
 
 class Connections:
-    """Makes all connections of one process to its database."""
+    """Makes all connections of one process to its database.
+
+    A fail-over may leave the former primary running, and connections to it open. It can commit nothing that counts, because its
+    standby has left it, but it still answers reads, from before the fail-over. So the first connection to a later timeline closes all
+    connections to earlier ones, before a statement runs on it: no connection reads what is older than a write of this process.
+    """
 
     def __init__(self) -> None:
         self._made: weakref.WeakSet[Connection] = weakref.WeakSet()
+        self._system, self._timeline = 0, 0  # of the newest primary that this process has seen
 
     async def connect(self, *arguments: Any, **options: Any) -> Connection:  # Any: those of asyncpg.connect
         """Return a connection to a primary, with a backend of its own. The caller closes it.
 
-        Raises what the driver raises; `asyncpg.InterfaceError` if the address leads to a standby, or to a pooler that gives one backend
-        to several connections: sessions belong to backends.
+        Raises what the driver raises; `asyncpg.InterfaceError` if the address leads to a standby, to a former primary, or to a pooler
+        that gives one backend to several connections: sessions belong to backends.
         """
         connection: Connection = await asyncpg.connect(*arguments, **{"connection_class": Connection, **options})
         try:
-            is_standby, *backend = await connection.fetchrow(LOOK)
+            is_standby, connection.system, connection.timeline, *backend = await connection.fetchrow(LOOK)
             _refuse_standby(is_standby)
             connection.backend = tuple(backend)
+            self._refuse_former(connection)
             self._refuse_shared(connection)
         except BaseException:
             connection.terminate()
             raise
         self._made.add(connection)
         return connection
+
+    def _refuse_former(self, connection: Connection) -> None:
+        """Refuse a former primary, and close all connections to it when its successor is seen first.
+
+        Timelines of one system only grow. Another system (the database was moved or upgraded) begins anew.
+        """
+        if connection.system == self._system and connection.timeline < self._timeline:
+            raise asyncpg.InterfaceError(
+                f"the address leads to a former primary, of timeline {connection.timeline} instead of {self._timeline}"
+            )
+        self._system, self._timeline = connection.system, connection.timeline
+        for other in list(self._made):
+            if (other.system, other.timeline) != (self._system, self._timeline) and not other.is_closed():
+                other.terminate()
 
     def _refuse_shared(self, connection: Connection) -> None:
         """Refuse a connection whose backend another open connection has, and close the other one too.
