@@ -3,6 +3,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -268,3 +269,57 @@ async def test_a_save_of_a_lost_lease_does_not_end_the_next_one() -> None:
         await consumer.got(ENTRY_COUNT)
 
         assert consumer.closings == []
+
+
+class LateAnswer:
+    """The next creation of a cursor is `stored`, and its answer waits until it may `go`."""
+
+    def __init__(self, made: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.stored, self.go = asyncio.Event(), asyncio.Event()
+        self._create = made.cursors.create
+        monkeypatch.setattr(made.cursors, "create", self.create)
+
+    async def create(self, *given: Any, **named: Any) -> Cursor:
+        """`CursorStore.create`."""
+        cursor = await self._create(*given, **named)
+        if not self.stored.is_set():
+            self.stored.set()
+            await self.go.wait()
+        return cursor
+
+
+@virtual_time
+async def test_a_creation_does_not_make_its_subscription_again_after_a_deletion(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its client gave up while the store's answer was on its way, and another client was told that the subscription is deleted."""
+    async with lake() as made:
+        service = await filled(made)
+        answer = LateAnswer(made, monkeypatch)
+        attaching = asyncio.ensure_future(attach(service, made.partition))
+        await answer.stored.wait()
+        await service.delete(made.partition, "readers", is_forced=True)
+        answer.go.set()
+        with pytest.raises(Unavailable):
+            await attaching
+
+        assert await service.names(made.partition) == []
+
+
+@virtual_time
+async def test_an_attachment_does_not_make_its_subscription_again_after_its_partition_was_released(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with lake() as made:
+        service = await filled(made)
+        answer = LateAnswer(made, monkeypatch)
+        attaching = asyncio.ensure_future(attach(service, made.partition))
+        await answer.stored.wait()
+        (held,) = service._holdings.all()
+        await service._holdings.leave(held, Closed.MOVED)
+        await service.delete(made.partition, "readers", is_forced=True)
+        answer.go.set()
+        with pytest.raises(Unavailable):
+            await attaching
+
+        assert await service.names(made.partition) == []

@@ -18,6 +18,7 @@ from bearlake.errors import BearlakeError, Conflict, Fenced, NotFound, Overloade
 from bearlake.metadata import Leases
 from bearlake.metadata.model import Lease, PartitionKey
 from bearlake.metadata.subscriptions import Cursor, CursorStore, dispatch_lease
+from bearlake.streams.subscriptions.apart import Apart
 from bearlake.streams.subscriptions.creating import ATTEMPTS_MAX, changing, create_cursor, refuse_deletions
 from bearlake.streams.subscriptions.feeding import Surroundings
 from bearlake.streams.subscriptions.held import HeldPartition
@@ -50,8 +51,10 @@ class Holdings:
         surroundings: Surroundings,
         saver: Saver,
         tenure: Tenure,
+        apart: Apart,
     ) -> None:
         self._tenure = tenure
+        self._apart = apart
         self._leases = leases
         self._cursors = cursors
         self._around = surroundings
@@ -147,20 +150,26 @@ class Holdings:
         """Release the leases that this server may still hold in the store but no longer uses. Raises `Unavailable`."""
         for partition in [*self._taken]:
             if partition not in self._held and partition not in self._opening:
-                await self._release_former(partition)
+                async with self._apart.of(partition):
+                    await self._release_former(partition)
 
     # -- cursors -------------------------------------------------------------------------------------------------
 
     async def create(
         self, held: HeldPartition, name: str, mark_delete: int, properties: Mapping[str, str]
     ) -> Subscription:
-        """Return the subscription; creates it if needed. Raises as `create_cursor`; `Fenced` if the partition was released meanwhile."""
-        for _ in range(ATTEMPTS_MAX):
-            drop_count = held.drop_count
-            stored = await create_cursor(self._cursors, held.partition, name, mark_delete, properties)
-            if held.drop_count == drop_count:
-                return held.adopt(stored, stored.mark_delete)
-        raise changing(held.partition)
+        """Return the subscription; creates it if needed, once.
+
+        Raises as `create_cursor`; `Fenced` if the partition was released meanwhile.
+        """
+        drop_count = held.drop_count
+        stored = await create_cursor(self._cursors, held.partition, name, mark_delete, properties)
+        if held.drop_count == drop_count:
+            return held.adopt(stored, stored.mark_delete)
+        found = await self.find(held, name)  # it may be deleted again
+        if found is None:
+            raise changing(held.partition)
+        return found
 
     async def find(self, held: HeldPartition, name: str) -> Subscription | None:
         """Return the subscription if it exists; no pending deletion can remove it afterwards. Raises `Fenced`, `Unavailable`."""
@@ -205,16 +214,14 @@ class Holdings:
             return
         raise changing(saved.partition)
 
-    def unsaved(self, saved: SavedCursor) -> None:
-        """Handle a cursor that is missing in the store: close its consumers, which attach again and recreate it."""
+    def unsaved(self, saved: SavedCursor, error: BearlakeError) -> None:
+        """Handle a cursor that is missing in the store or cannot be saved: close its consumers, which attach again and recreate it."""
         held = self._held.get(saved.partition)
-        error = Unavailable(f"the cursor {saved.name!r} is no longer stored")
         if held is None:
             saved.end(error)
         elif not saved.is_over:
-            log.warning(
-                "a cursor is missing from the store; its consumers attach again", extra={"partition": saved.partition}
-            )
+            details = {"partition": saved.partition, "error": repr(error)}
+            log.warning("a cursor is not saved; its consumers attach again", extra=details)
             self._end(held, saved, error)
 
     def _end(self, held: HeldPartition, saved: SavedCursor, error: BearlakeError) -> None:
@@ -240,12 +247,16 @@ class Holdings:
         if not self._tenure.is_sure():
             self._doubt_all()
         for held in [held for held in self.all() if held.is_doubted or held.held.is_doubted]:
-            try:
-                await held.held.confirm()
-            except Fenced:
-                self._lose(held)
-            else:
-                held.is_doubted = not self._tenure.is_sure()
+            async with self._apart.of(held.partition):
+                await self._verify(held)
+
+    async def _verify(self, held: HeldPartition) -> None:
+        try:
+            await held.held.confirm()
+        except Fenced:
+            self._lose(held)
+        else:
+            held.is_doubted = not self._tenure.is_sure()
 
     # -- releasing -----------------------------------------------------------------------------------------------
 
