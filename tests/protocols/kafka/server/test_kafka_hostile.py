@@ -176,6 +176,28 @@ async def test_a_bug_while_answers_are_sent_closes_the_connection_and_is_counted
     assert await is_well(kafka)
 
 
+async def test_a_connection_that_can_be_neither_checked_nor_closed_keeps_no_other_from_being_checked(
+    kafka, monkeypatch
+):
+    for _ in range(4):
+        await (await kafka.client()).ask(m.MetadataRequest(topics=[]), 12)
+    connections = list(kafka.server.connections)
+    checked = []
+    before = metrics.CONTAINED_FAULTS.labels("check a connection").value
+
+    def broken(*_):
+        raise RuntimeError("a bug")
+
+    for number, connection in enumerate(connections):  # whatever the order, one that is well is behind one that is not
+        is_well = number in (0, len(connections) - 1)
+        monkeypatch.setattr(connection, "check", (lambda _, at=number: checked.append(at)) if is_well else broken)
+        monkeypatch.setattr(connection, "failed", broken)
+    kafka.server.connections.check()
+
+    assert checked == [0, len(connections) - 1]
+    assert metrics.CONTAINED_FAULTS.labels("check a connection").value == before + len(connections) - 2
+
+
 async def test_a_server_takes_so_many_connections_and_no_more(kafka_cluster):
     cluster = await kafka_cluster(1, settings=KafkaSettings(connections_max=3))
     kept = [await cluster.client() for _ in range(3)]
