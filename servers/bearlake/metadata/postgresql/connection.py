@@ -19,20 +19,23 @@ Source: PostgreSQL, `SyncRepWaitForLSN` (syncrep.c), `ProcessInterrupts`, `Postg
 `PreCommit_Notify` (async.c).
 """
 
+import logging
 import weakref
 from typing import Any
 
 import asyncpg
 
-LOOK = """
-select pg_is_in_recovery(),
-       (select c.system_identifier from pg_control_system() c),
-       case when pg_is_in_recovery() then 0
-            else ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint end,
-       a.pid, a.backend_start
-  from pg_stat_get_activity(pg_backend_pid()) a"""
-"""Identifies the server and the backend of a new connection: whether the server is a standby, its system identifier, its timeline (which
-each promotion of a standby raises), and the backend's process id and start time."""
+log = logging.getLogger(__name__)
+
+LOOK = "select pg_is_in_recovery(), a.pid, a.backend_start from pg_stat_get_activity(pg_backend_pid()) a"
+"""Identifies the server and the backend of a new connection; the last two columns name the backend."""
+
+HISTORY = """
+select c.system_identifier, ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint from pg_control_system() c"""
+"""The system identifier of a primary, and its timeline, which grows with each promotion of a standby."""
+
+_HAS_NO_HISTORY = ("0A000", "42501", "42883")
+"""Feature not supported, no privilege, no such function: the errors of a database that does not tell its history."""
 
 
 class Connection(asyncpg.Connection):  # type: ignore[misc] # the driver has no types
@@ -70,6 +73,7 @@ class Connections:
     def __init__(self) -> None:
         self._made: weakref.WeakSet[Connection] = weakref.WeakSet()
         self._system, self._timeline = 0, 0  # of the newest primary that this process has seen
+        self._tells_history = True
 
     async def connect(self, *arguments: Any, **options: Any) -> Connection:  # Any: those of asyncpg.connect
         """Return a connection to a primary, with a backend of its own. The caller closes it.
@@ -79,9 +83,10 @@ class Connections:
         """
         connection: Connection = await asyncpg.connect(*arguments, **{"connection_class": Connection, **options})
         try:
-            is_standby, connection.system, connection.timeline, *backend = await connection.fetchrow(LOOK)
+            is_standby, *backend = await connection.fetchrow(LOOK)
             _refuse_standby(is_standby)
             connection.backend = tuple(backend)
+            connection.system, connection.timeline = await self._history(connection)
             self._refuse_former(connection)
             self._refuse_shared(connection)
         except BaseException:
@@ -90,18 +95,36 @@ class Connections:
         self._made.add(connection)
         return connection
 
+    async def _history(self, connection: Connection) -> tuple[int, int]:
+        """Return the server's system identifier and timeline; zeros if the database does not tell them."""
+        try:
+            system, timeline = await connection.fetchrow(HISTORY)
+        except asyncpg.PostgresError as error:
+            if error.sqlstate not in _HAS_NO_HISTORY:
+                raise
+            if self._tells_history:
+                self._tells_history = False
+                log.warning(
+                    "the database does not tell its timeline: fence former primaries", extra={"error": repr(error)}
+                )
+            return 0, 0
+        return system, timeline
+
     def _refuse_former(self, connection: Connection) -> None:
         """Refuse a former primary, and close all connections to it when its successor is seen first.
 
         Timelines of one system only grow. Another system (the database was moved or upgraded) begins anew.
         """
+        if not connection.system:
+            return
         if connection.system == self._system and connection.timeline < self._timeline:
             raise asyncpg.InterfaceError(
                 f"the address leads to a former primary, of timeline {connection.timeline} instead of {self._timeline}"
             )
         self._system, self._timeline = connection.system, connection.timeline
         for other in list(self._made):
-            if (other.system, other.timeline) != (self._system, self._timeline) and not other.is_closed():
+            is_current = (other.system, other.timeline) == (self._system, self._timeline)
+            if other.system and not is_current and not other.is_closed():
                 other.terminate()
 
     def _refuse_shared(self, connection: Connection) -> None:
