@@ -17,6 +17,7 @@ from bearlake.errors import Unavailable
 from bearlake.metadata import registering
 from bearlake.metadata.model import BatchCommit, ObjectCommit, OutcomeKind, StreamSpec
 from bearlake.metadata.postgresql.store import PostgresqlMetadata, open_postgresql
+from fixtures.postgresql import PostgresqlServer, execute
 from fixtures.postgresql_metadata import outcome_of, until
 from fixtures.postgresql_pair import HELD_BACK, Pair
 from fixtures.postgresql_pair import SETTINGS as QUICK
@@ -250,3 +251,24 @@ async def test_an_address_that_leads_back_to_the_former_primary_serves_nothing(w
 
     assert await world.write(2) == 0
     assert await world.ends(world.process) == await world.truth() == [1, 1, 1, 0, 0]
+
+
+async def test_a_process_follows_its_store_to_another_system_whose_timeline_is_earlier(world: World) -> None:
+    await world.write(0)
+    await world.fail_over(Old.CRASHED)
+    assert await world.ends(world.process) == [1, 0, 0, 0, 0]  # of a timeline after the first
+    moved = PostgresqlServer()
+    try:
+        moved.start()
+        database = world.pair.database
+        await execute(moved.url(), f"create database {database}")
+        await (await open_postgresql(moved.url(database), SETTINGS)).close()
+        world.switch.lead_to(moved.url(database))
+        world.switch.reset()
+
+        assert await world.process.streams.list() == []
+        await world.process.streams.create(StreamSpec(name="bills", partition_count=1))
+        assert [stream.name for stream in await world.process.streams.list()] == ["bills"]
+        await world.process.close()
+    finally:
+        moved.remove()

@@ -31,6 +31,8 @@ class HeldPartition:
         self.last_used = asyncio.get_running_loop().time()
         self.is_left = False
         """Released or taken over: no attachments or changes are allowed any more."""
+        self.deletions = asyncio.Lock()
+        """Held by a deletion of a subscription, so that the deletions of this server do not refuse each other."""
         self.drop_count = 0
         """How often a subscription was dropped or may have been deleted; a cursor that the store returned before that may be gone."""
         self.open_deletion: int | None = None

@@ -197,22 +197,27 @@ class Holdings:
         If the outcome is unknown or the call is cancelled, this server stops saving and confirming the cursor and closes its consumers.
         They attach again and so find or recreate the subscription.
         """
-        for _ in range(ATTEMPTS_MAX):
-            after = await self._cursors.deletion_count(saved.partition)
-            held = self._held.get(saved.partition)
-            if held is None or saved.is_over:
-                raise Fenced(f"the subscription {saved.name!r} was deleted or taken over by another server")
-            try:
-                await self._cursors.delete(saved.partition, {saved.name: saved.generation}, saved.lease, after=after)
-            except Conflict:
-                continue
-            except (Unavailable, asyncio.CancelledError):
-                held.deletion_unknown(after)
-                self._end(held, saved, Unavailable(f"the subscription {saved.name!r} may be deleted"))
-                raise
-            held.drop(saved, Fenced(f"the subscription {saved.name!r} is deleted"))
-            return
-        raise changing(saved.partition)
+        held = self._held.get(saved.partition)
+        if held is None:
+            raise _gone(saved)
+        async with held.deletions:
+            await self._delete(saved)
+
+    async def _delete(self, saved: SavedCursor) -> None:
+        """Delete the cursor if no client was told since the look-up that it exists; looks up once, as `create_cursor` does."""
+        after = await self._cursors.deletion_count(saved.partition)
+        held = self._held.get(saved.partition)
+        if held is None or saved.is_over:
+            raise _gone(saved)
+        try:
+            await self._cursors.delete(saved.partition, {saved.name: saved.generation}, saved.lease, after=after)
+        except Conflict as error:
+            raise changing(saved.partition) from error
+        except (Unavailable, asyncio.CancelledError):
+            held.deletion_unknown(after)
+            self._end(held, saved, Unavailable(f"the subscription {saved.name!r} may be deleted"))
+            raise
+        held.drop(saved, Fenced(f"the subscription {saved.name!r} is deleted"))
 
     def unsaved(self, saved: SavedCursor, error: BearlakeError) -> None:
         """Handle a cursor that is missing in the store or cannot be saved: close its consumers, which attach again and recreate it."""
@@ -358,3 +363,7 @@ class Holdings:
         for held in self.all():
             held.end(Closed.MOVED, Fenced("this server is stopping"))
         self._held.clear()
+
+
+def _gone(saved: SavedCursor) -> Fenced:
+    return Fenced(f"the subscription {saved.name!r} was deleted or taken over by another server")
