@@ -91,7 +91,7 @@ class SubscriptionService(Subscriptions):
             save_ms=settings.save_ms,
             retry_pause_ms=settings.retry_pause_ms,
         )
-        self._apart = Apart(metadata.now_ms)
+        self._apart = Apart(metadata.log.head)
         self._holdings = Holdings(metadata.leases, cursor_store, held, self._saver, tenure, self._apart)
         self._local: dict[tuple[PartitionKey, str], Subscription] = {}
         self._endings = Endings(records, is_terminated, self._all, retry_pause_ms=settings.retry_pause_ms)
