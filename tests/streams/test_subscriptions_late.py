@@ -3,12 +3,14 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import pytest
 
 from bearlake.errors import AlreadyExists, BearlakeError, NotFound, Unavailable
 from bearlake.metadata.model import Lease, PartitionKey
 from bearlake.metadata.subscriptions import Cursor
+from bearlake.streams.subscriptions.creating import create_cursor
 from bearlake.streams.subscriptions.model import EARLIEST, Closed, EntryAck, SubscriptionType
 from bearlake.streams.subscriptions.service import SubscriptionService
 from fixtures.deployment import append, batch_of
@@ -268,3 +270,95 @@ async def test_a_save_of_a_lost_lease_does_not_end_the_next_one() -> None:
         await consumer.got(ENTRY_COUNT)
 
         assert consumer.closings == []
+
+
+class LateAnswer:
+    """The next creation of a cursor is `stored`, and its answer waits until it may `go`."""
+
+    def __init__(self, made: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.stored, self.go = asyncio.Event(), asyncio.Event()
+        self._create = made.cursors.create
+        monkeypatch.setattr(made.cursors, "create", self.create)
+
+    async def create(self, *given: Any, **named: Any) -> Cursor:
+        """`CursorStore.create`."""
+        cursor = await self._create(*given, **named)
+        if not self.stored.is_set():
+            self.stored.set()
+            await self.go.wait()
+        return cursor
+
+
+@virtual_time
+async def test_a_creation_does_not_make_its_subscription_again_after_a_deletion(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its client gave up while the store's answer was on its way, and another client was told that the subscription is deleted."""
+    async with lake() as made:
+        service = await filled(made)
+        answer = LateAnswer(made, monkeypatch)
+        attaching = asyncio.ensure_future(attach(service, made.partition))
+        await answer.stored.wait()
+        await service.delete(made.partition, "readers", is_forced=True)
+        answer.go.set()
+        with pytest.raises(Unavailable):
+            await attaching
+
+        assert await service.names(made.partition) == []
+
+
+@virtual_time
+async def test_an_attachment_does_not_make_its_subscription_again_after_its_partition_was_released(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with lake() as made:
+        service = await filled(made)
+        answer = LateAnswer(made, monkeypatch)
+        attaching = asyncio.ensure_future(attach(service, made.partition))
+        await answer.stored.wait()
+        (held,) = service._holdings.all()
+        await service._holdings.leave(held, Closed.MOVED)
+        await service.delete(made.partition, "readers", is_forced=True)
+        answer.go.set()
+        with pytest.raises(Unavailable):
+            await attaching
+
+        assert await service.names(made.partition) == []
+
+
+@virtual_time
+async def test_a_deletion_does_not_repeat_itself_after_another_client_was_told_that_the_subscription_exists(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its client gave up while the deletion was on its way."""
+    async with lake() as made:
+        service = await filled(made)
+        await attach(service, made.partition, permits=0)
+        arrived, go = asyncio.Event(), asyncio.Event()
+        delete = made.cursors.delete
+
+        async def slow(*given: Any, **named: Any) -> None:
+            arrived.set()
+            await go.wait()
+            await delete(*given, **named)
+
+        monkeypatch.setattr(made.cursors, "delete", slow)
+        deleting = asyncio.ensure_future(service.delete(made.partition, "readers", is_forced=True))
+        await arrived.wait()
+        await create_cursor(made.stores.metadata.cursors, made.partition, "readers", 0, {})
+        go.set()
+        with pytest.raises(Unavailable, match="at the same time"):
+            await deleting
+
+        assert await service.names(made.partition) == ["readers"]
+
+
+@virtual_time
+async def test_many_subscriptions_of_a_partition_are_deleted_at_the_same_time() -> None:
+    async with lake() as made:
+        service = await filled(made)
+        names = [f"readers {number}" for number in range(40)]
+        await asyncio.gather(*(service.create(made.partition, name, EARLIEST) for name in names))
+        await asyncio.gather(*(service.delete(made.partition, name) for name in names))
+
+        assert await service.names(made.partition) == []

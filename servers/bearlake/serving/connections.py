@@ -16,7 +16,7 @@ from bearlake.serving.handshakes import TlsAcceptor
 from bearlake.serving.listener import Listener
 from bearlake.serving.pacing import ConnectionMeters, PacedConnection
 from bearlake.serving.slabs import SlabPool, SlabSettings
-from bearlake.telemetry.containment import fault
+from bearlake.telemetry.containment import contained, fault
 
 log = logging.getLogger(__name__)
 
@@ -141,13 +141,7 @@ class Connections(Generic[C]):
         """
         now = self.loop.time()
         for connection in self:
-            try:
-                connection.check(now)
-            except Exception as error:  # boundary: one connection
-                log.exception(
-                    "the periodic check of a connection failed; closing the connection", extra={"peer": connection.peer}
-                )
-                connection.failed(error)
+            contained(log, "check a connection", partial(connection.check, now), connection.failed)
 
     # -- TLS -----------------------------------------------------------------------------------------------------
 

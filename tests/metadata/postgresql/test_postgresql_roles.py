@@ -1,5 +1,7 @@
 """What an administrator sets on the role or the database does not shorten the life of connections, nor the steps on them."""
 
+from urllib.parse import urlsplit, urlunsplit
+
 import asyncpg
 import pytest
 
@@ -40,3 +42,25 @@ async def test_limits_of_the_role_end_neither_statements_nor_connections(
 
     assert [stream.name for stream in await store.streams.list()] == ["bills", "orders"]
     assert await admin.fetch(BACKENDS) == before
+
+
+async def test_a_user_who_may_not_ask_for_the_timeline_is_served(
+    postgresql_url: str, opened: Opening, admin: asyncpg.Connection
+) -> None:
+    database = await admin.fetchval("select current_database()")
+    user = f"narrow_{database}"
+    await admin.execute(f"create role {user} login; grant create on database {database} to {user}")
+    await admin.execute("revoke execute on function pg_control_system() from public")
+    store = await opened(urlunsplit(urlsplit(postgresql_url)._replace(netloc=_as_user(postgresql_url, user))))
+    try:
+        await store.streams.create(StreamSpec(name="orders", partition_count=1))
+
+        assert [stream.name for stream in await store.streams.list()] == ["orders"]
+    finally:
+        await store.close()
+        await admin.execute(f"drop owned by {user} cascade; drop role {user}")
+
+
+def _as_user(url: str, user: str) -> str:
+    parts = urlsplit(url)
+    return f"{user}@{parts.hostname}:{parts.port}"

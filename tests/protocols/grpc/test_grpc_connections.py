@@ -14,6 +14,7 @@ from bearlake.protocols.grpc.errors import DETAILS_KEY
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
 from bearlake.protocols.grpc.settings import GrpcSettings
 from fixtures.grpc_server import GrpcNode, MakeGrpc
+from fixtures.grpc_server import call as call_on
 from fixtures.waiting import WAIT_S
 
 READY = grpc.ChannelConnectivity.READY
@@ -105,6 +106,31 @@ async def test_more_calls_than_the_limit_are_refused_and_told_so(grpc_cluster: M
     assert await held.read() is grpc.aio.EOF
 
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert await lists(node) == 1
+
+
+async def test_more_calls_of_one_connection_than_its_limit_are_refused_and_those_of_others_are_not(
+    grpc_cluster: MakeGrpc,
+) -> None:
+    node = (await grpc_cluster(1, settings=GrpcSettings(connection_call_count_max=2)))[0]
+    await node.create("one")
+    payload = pb.Payload(records=pb.Records(records=[pb.Record(value=b"v")]))
+    held = [node.open(methods.PRODUCE_STREAM) for _ in range(2)]
+    for call in held:
+        await call.write(pb.ProduceStreamRequest(stream="one", payload=payload))
+        assert (await call.read()).acknowledged_count == 1
+
+    with pytest.raises(grpc.aio.AioRpcError) as unary:
+        await lists(node)
+    with pytest.raises(grpc.aio.AioRpcError) as streaming:
+        await read_to_end(node.open(methods.PRODUCE_STREAM))
+    async with grpc.aio.insecure_channel(node.address, [("grpc.use_local_subchannel_pool", 1)]) as other:
+        assert (await call_on(other, methods.LIST_STREAMS, pb.ListStreamsRequest())).streams
+    for call in held:
+        await call.done_writing()
+        assert await call.read() is grpc.aio.EOF
+
+    assert unary.value.code() is streaming.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert await lists(node) == 1
 
 

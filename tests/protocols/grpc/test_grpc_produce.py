@@ -14,10 +14,12 @@ from bearlake.protocols.grpc import methods
 from bearlake.protocols.grpc.errors import DETAILS_KEY
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
 from bearlake.protocols.grpc.settings import GrpcSettings
+from bearlake.streams.append import AppendCall
 from bearlake.streams.service import StreamsSettings
 from bearlake.streams.writer_settings import WriterSettings
 from fixtures.grpc_server import GrpcNode, MakeGrpc
 from fixtures.kafka_server import batch_of
+from fixtures.waiting import until
 
 
 def records(*values: bytes) -> pb.Payload:
@@ -202,6 +204,32 @@ async def test_more_batches_than_the_limits_pass_through(grpc_cluster: MakeGrpc)
     answers = await send(node, [records(bytes(600)) for _ in range(50)])
 
     assert answers[-1].acknowledged_count == 50
+
+
+@pytest.mark.parametrize(
+    "limit", [{"in_flight_batches_max": 3}, {"in_flight_bytes_max": 1_500}], ids=["count", "bytes"]
+)
+async def test_no_more_of_a_call_is_in_flight_than_the_limit(
+    grpc_cluster: MakeGrpc, monkeypatch: pytest.MonkeyPatch, limit: dict[str, int]
+) -> None:
+    node = (await grpc_cluster(1, settings=GrpcSettings(**limit)))[0]
+    await node.create("one")
+    in_flight: list[AppendCall] = []
+    submit = node.streams.submit
+    monkeypatch.setattr(node.streams, "submit", in_flight.append)
+
+    async with asyncio.TaskGroup() as group:
+        sending = group.create_task(send(node, [records(bytes(600)) for _ in range(30)]))
+        await until(lambda: len(in_flight) >= 3)
+        for _ in range(50):  # the server has served others meanwhile
+            await node.call(methods.LIST_STREAMS, pb.ListStreamsRequest())
+        count = len(in_flight)
+        monkeypatch.setattr(node.streams, "submit", submit)
+        for call in in_flight:
+            submit(call)
+
+    assert sending.result()[-1].acknowledged_count == 30
+    assert count == 3
 
 
 async def send(node: GrpcNode, payloads: Sequence[pb.Payload]) -> list[Any]:

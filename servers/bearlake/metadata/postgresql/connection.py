@@ -19,13 +19,23 @@ Source: PostgreSQL, `SyncRepWaitForLSN` (syncrep.c), `ProcessInterrupts`, `Postg
 `PreCommit_Notify` (async.c).
 """
 
+import logging
 import weakref
 from typing import Any
 
 import asyncpg
 
+log = logging.getLogger(__name__)
+
 LOOK = "select pg_is_in_recovery(), a.pid, a.backend_start from pg_stat_get_activity(pg_backend_pid()) a"
 """Identifies the server and the backend of a new connection; the last two columns name the backend."""
+
+HISTORY = """
+select c.system_identifier, ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint from pg_control_system() c"""
+"""The system identifier of a primary, and its timeline, which grows with each promotion of a standby."""
+
+_HAS_NO_HISTORY = ("0A000", "42501", "42883")
+"""Feature not supported, no privilege, no such function: the errors of a database that does not tell its history."""
 
 
 class Connection(asyncpg.Connection):  # type: ignore[misc] # the driver has no types
@@ -35,6 +45,9 @@ class Connection(asyncpg.Connection):  # type: ignore[misc] # the driver has no 
         super().__init__(*arguments, **options)
         self.session = 0
         """The id of the connection's session (`sessions.py`); 0 before its first write."""
+
+        self.system, self.timeline = 0, 0
+        """System identifier and timeline of the connection's server."""
 
         self.backend: tuple[object, ...] = ()
         """Process id and start time of the connection's backend."""
@@ -50,28 +63,69 @@ class Connection(asyncpg.Connection):  # type: ignore[misc] # the driver has no 
 
 
 class Connections:
-    """Makes all connections of one process to its database."""
+    """Makes all connections of one process to its database.
+
+    A fail-over may leave the former primary running, and connections to it open. It can commit nothing that counts, because its
+    standby has left it, but it still answers reads, from before the fail-over. So the first connection to a later timeline closes all
+    connections to earlier ones, before a statement runs on it: no connection reads what is older than a write of this process.
+    """
 
     def __init__(self) -> None:
         self._made: weakref.WeakSet[Connection] = weakref.WeakSet()
+        self._system, self._timeline = 0, 0  # of the newest primary that this process has seen
+        self._tells_history = True
 
     async def connect(self, *arguments: Any, **options: Any) -> Connection:  # Any: those of asyncpg.connect
         """Return a connection to a primary, with a backend of its own. The caller closes it.
 
-        Raises what the driver raises; `asyncpg.InterfaceError` if the address leads to a standby, or to a pooler that gives one backend
-        to several connections: sessions belong to backends.
+        Raises what the driver raises; `asyncpg.InterfaceError` if the address leads to a standby, to a former primary, or to a pooler
+        that gives one backend to several connections: sessions belong to backends.
         """
         connection: Connection = await asyncpg.connect(*arguments, **{"connection_class": Connection, **options})
         try:
             is_standby, *backend = await connection.fetchrow(LOOK)
             _refuse_standby(is_standby)
             connection.backend = tuple(backend)
+            connection.system, connection.timeline = await self._history(connection)
+            self._refuse_former(connection)
             self._refuse_shared(connection)
         except BaseException:
             connection.terminate()
             raise
         self._made.add(connection)
         return connection
+
+    async def _history(self, connection: Connection) -> tuple[int, int]:
+        """Return the server's system identifier and timeline; zeros if the database does not tell them."""
+        try:
+            system, timeline = await connection.fetchrow(HISTORY)
+        except asyncpg.PostgresError as error:
+            if error.sqlstate not in _HAS_NO_HISTORY:
+                raise
+            if self._tells_history:
+                self._tells_history = False
+                log.warning(
+                    "the database does not tell its timeline: fence former primaries", extra={"error": repr(error)}
+                )
+            return 0, 0
+        return system, timeline
+
+    def _refuse_former(self, connection: Connection) -> None:
+        """Refuse a former primary, and close all connections to it when its successor is seen first.
+
+        Timelines of one system only grow. Another system (the database was moved or upgraded) begins anew.
+        """
+        if not connection.system:
+            return
+        if connection.system == self._system and connection.timeline < self._timeline:
+            raise asyncpg.InterfaceError(
+                f"the address leads to a former primary, of timeline {connection.timeline} instead of {self._timeline}"
+            )
+        self._system, self._timeline = connection.system, connection.timeline
+        for other in list(self._made):
+            is_current = (other.system, other.timeline) == (self._system, self._timeline)
+            if other.system and not is_current and not other.is_closed():
+                other.terminate()
 
     def _refuse_shared(self, connection: Connection) -> None:
         """Refuse a connection whose backend another open connection has, and close the other one too.

@@ -237,10 +237,18 @@ class Database:
             raise
 
     async def _end_sessions(self, sessions: Sequence[int]) -> None:
-        """Use a connection without a session: a new session per attempt could leave one more backend that waits for a standby."""
-        statement, *values = call("end_sessions", ids=sessions)
-        async with self._acquired(self._writers) as connection:
+        """Use a new connection, because those of the pool may lead to a former primary, where a lost session never ends.
+
+        It has no session: a new session per attempt could leave one more backend that waits for a standby.
+        """
+        if self._writers is None:
+            raise Unavailable("the metadata store is closed")
+        connection = await self._connections.connect(**self._arguments(self.settings.statement_timeout_ms))
+        try:
+            statement, *values = call("end_sessions", ids=sessions)
             await self._fetched(connection, self.sql(statement), values)
+        finally:
+            connection.terminate()
 
     async def close(self) -> None:
         """Close all connections; those that are still busy after a statement's time limit are cut."""

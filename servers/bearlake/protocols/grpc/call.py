@@ -5,13 +5,15 @@ A handler raises error kinds or its own `Failure`; the boundary translates them 
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
 import grpc
 from google.protobuf.message import Message
 
-from bearlake.errors import BearlakeError
+from bearlake.errors import BearlakeError, Overloaded
 from bearlake.metadata.model import Server
 from bearlake.protocols.grpc.errors import DETAILS_KEY, Failure, failure_of
 from bearlake.protocols.grpc.methods import Method
@@ -35,6 +37,7 @@ class Context(Protocol):
     async def write(self, message: Message) -> None: ...  # noqa: D102
     async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: tuple[tuple[str, bytes], ...] = ()) -> None: ...  # noqa: D102 # fmt: skip
     def auth_context(self) -> dict[str, list[bytes]]: ...  # noqa: D102
+    def peer(self) -> str: ...  # noqa: D102
 
 
 class Node:
@@ -60,6 +63,20 @@ class Node:
         """Set while there are no open streaming calls."""
         self.idle.set()
         self._random = random_source
+        self._calls: Counter[str] = Counter()
+
+    @contextmanager
+    def counted(self, connection: str) -> Iterator[None]:
+        """Count the block as a call of the connection, given by its address and port. Raises `Overloaded` at the connection's limit."""
+        if self._calls[connection] >= self.settings.connection_call_count_max:
+            raise Overloaded(f"this connection has {self._calls[connection]} calls, the limit")
+        self._calls[connection] += 1
+        try:
+            yield
+        finally:
+            self._calls[connection] -= 1
+            if not self._calls[connection]:
+                del self._calls[connection]
 
     async def drain_notice(self) -> int:
         """Wait until a streaming call that starts now should tell its client to leave; return the time (ms) that the call then has."""
@@ -95,7 +112,8 @@ def unary(
     async def run(request: Request, context: Context) -> Response:
         with meters:
             try:
-                return await handle(node, caller(context), request)
+                with node.counted(context.peer()):
+                    return await handle(node, caller(context), request)
             except (BearlakeError, Failure) as error:
                 await _end(method.name, context, error)
                 raise
@@ -116,7 +134,8 @@ def streaming(
             node.call_count += 1
             node.idle.clear()
             try:
-                await handle(node, caller(context), requests, context)
+                with node.counted(context.peer()):
+                    await handle(node, caller(context), requests, context)
             except (BearlakeError, Failure) as error:
                 await _end(method.name, context, error)
             finally:

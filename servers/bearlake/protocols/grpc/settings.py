@@ -22,6 +22,9 @@ class GrpcSettings:
     """Partitions that one call may read."""
     calls_max: int = 10_000
     """Concurrent calls; more are refused with RESOURCE_EXHAUSTED."""
+    connection_call_count_max: int = 1_000
+    """Concurrent calls of one connection; more are refused with RESOURCE_EXHAUSTED. One connection cannot take all of `calls_max`, and the
+    bytes that it has in flight are bounded: in each call at most `in_flight_bytes_max` and one message."""
     in_flight_bytes_max: int = 32 * 1024 * 1024
     """Bytes of one ProduceStream call that are not durable yet; at the limit, the call is not read."""
     in_flight_batches_max: int = 4_096

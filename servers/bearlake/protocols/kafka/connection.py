@@ -14,6 +14,7 @@
 """
 
 import asyncio
+import logging
 import struct
 import time
 from collections import deque
@@ -33,6 +34,9 @@ from bearlake.serving.hangups import has_hung_up
 from bearlake.serving.pacing import PacedConnection, Register
 from bearlake.serving.slabs import Slab
 from bearlake.streams.principal import ANONYMOUS
+from bearlake.telemetry.containment import fault
+
+log = logging.getLogger(__name__)
 
 _SIZE = struct.Struct(">i")
 _API_AND_VERSION = struct.Struct(">hh")
@@ -264,8 +268,15 @@ class Connection(PacedConnection):
             self._loop.call_soon(self._pump)
 
     def _pump(self) -> None:
-        """Send all completed responses in as few writes as possible: one WAL flush completes many requests."""
+        """Send all completed responses. Raises nothing: a bug closes this connection, whose client would wait for its answers forever."""
         self._is_pumping = False
+        try:
+            self._send_completed()
+        except Exception as error:  # noqa: BLE001 - boundary: one connection
+            fault(log, "send responses", error, self.failed)
+
+    def _send_completed(self) -> None:
+        """Send all completed responses in as few writes as possible: one WAL flush completes many requests."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return

@@ -1,6 +1,8 @@
 """A partition that this server dispatches: its lease and its durable subscriptions."""
 
 import asyncio
+import logging
+from functools import partial
 
 from bearlake.errors import BearlakeError, Fenced
 from bearlake.metadata.model import PartitionKey
@@ -11,6 +13,9 @@ from bearlake.streams.subscriptions.model import Closed
 from bearlake.streams.subscriptions.saving import Revisions, SavedCursor, Saver
 from bearlake.streams.subscriptions.subscription import Subscription
 from bearlake.streams.tenure import HeldLease
+from bearlake.telemetry.containment import contained
+
+log = logging.getLogger(__name__)
 
 
 class HeldPartition:
@@ -26,6 +31,8 @@ class HeldPartition:
         self.last_used = asyncio.get_running_loop().time()
         self.is_left = False
         """Released or taken over: no attachments or changes are allowed any more."""
+        self.deletions = asyncio.Lock()
+        """Held by a deletion of a subscription, so that the deletions of this server do not refuse each other."""
         self.drop_count = 0
         """How often a subscription was dropped or may have been deleted; a cursor that the store returned before that may be gone."""
         self.open_deletion: int | None = None
@@ -97,4 +104,4 @@ class HeldPartition:
         for subscription in list(self.subscriptions.values()):
             if subscription.saved is not None:
                 subscription.saved.end(error)
-            subscription.close(reason)
+            contained(log, "close a subscription", partial(subscription.close, reason))

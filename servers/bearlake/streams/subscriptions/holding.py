@@ -18,6 +18,7 @@ from bearlake.errors import BearlakeError, Conflict, Fenced, NotFound, Overloade
 from bearlake.metadata import Leases
 from bearlake.metadata.model import Lease, PartitionKey
 from bearlake.metadata.subscriptions import Cursor, CursorStore, dispatch_lease
+from bearlake.streams.subscriptions.apart import Apart
 from bearlake.streams.subscriptions.creating import ATTEMPTS_MAX, changing, create_cursor, refuse_deletions
 from bearlake.streams.subscriptions.feeding import Surroundings
 from bearlake.streams.subscriptions.held import HeldPartition
@@ -50,8 +51,10 @@ class Holdings:
         surroundings: Surroundings,
         saver: Saver,
         tenure: Tenure,
+        apart: Apart,
     ) -> None:
         self._tenure = tenure
+        self._apart = apart
         self._leases = leases
         self._cursors = cursors
         self._around = surroundings
@@ -147,20 +150,26 @@ class Holdings:
         """Release the leases that this server may still hold in the store but no longer uses. Raises `Unavailable`."""
         for partition in [*self._taken]:
             if partition not in self._held and partition not in self._opening:
-                await self._release_former(partition)
+                async with self._apart.of(partition):
+                    await self._release_former(partition)
 
     # -- cursors -------------------------------------------------------------------------------------------------
 
     async def create(
         self, held: HeldPartition, name: str, mark_delete: int, properties: Mapping[str, str]
     ) -> Subscription:
-        """Return the subscription; creates it if needed. Raises as `create_cursor`; `Fenced` if the partition was released meanwhile."""
-        for _ in range(ATTEMPTS_MAX):
-            drop_count = held.drop_count
-            stored = await create_cursor(self._cursors, held.partition, name, mark_delete, properties)
-            if held.drop_count == drop_count:
-                return held.adopt(stored, stored.mark_delete)
-        raise changing(held.partition)
+        """Return the subscription; creates it if needed, once.
+
+        Raises as `create_cursor`; `Fenced` if the partition was released meanwhile.
+        """
+        drop_count = held.drop_count
+        stored = await create_cursor(self._cursors, held.partition, name, mark_delete, properties)
+        if held.drop_count == drop_count:
+            return held.adopt(stored, stored.mark_delete)
+        found = await self.find(held, name)  # it may be deleted again
+        if found is None:
+            raise changing(held.partition)
+        return found
 
     async def find(self, held: HeldPartition, name: str) -> Subscription | None:
         """Return the subscription if it exists; no pending deletion can remove it afterwards. Raises `Fenced`, `Unavailable`."""
@@ -188,33 +197,36 @@ class Holdings:
         If the outcome is unknown or the call is cancelled, this server stops saving and confirming the cursor and closes its consumers.
         They attach again and so find or recreate the subscription.
         """
-        for _ in range(ATTEMPTS_MAX):
-            after = await self._cursors.deletion_count(saved.partition)
-            held = self._held.get(saved.partition)
-            if held is None or saved.is_over:
-                raise Fenced(f"the subscription {saved.name!r} was deleted or taken over by another server")
-            try:
-                await self._cursors.delete(saved.partition, {saved.name: saved.generation}, saved.lease, after=after)
-            except Conflict:
-                continue
-            except (Unavailable, asyncio.CancelledError):
-                held.deletion_unknown(after)
-                self._end(held, saved, Unavailable(f"the subscription {saved.name!r} may be deleted"))
-                raise
-            held.drop(saved, Fenced(f"the subscription {saved.name!r} is deleted"))
-            return
-        raise changing(saved.partition)
-
-    def unsaved(self, saved: SavedCursor) -> None:
-        """Handle a cursor that is missing in the store: close its consumers, which attach again and recreate it."""
         held = self._held.get(saved.partition)
-        error = Unavailable(f"the cursor {saved.name!r} is no longer stored")
+        if held is None:
+            raise _gone(saved)
+        async with held.deletions:
+            await self._delete(saved)
+
+    async def _delete(self, saved: SavedCursor) -> None:
+        """Delete the cursor if no client was told since the look-up that it exists; looks up once, as `create_cursor` does."""
+        after = await self._cursors.deletion_count(saved.partition)
+        held = self._held.get(saved.partition)
+        if held is None or saved.is_over:
+            raise _gone(saved)
+        try:
+            await self._cursors.delete(saved.partition, {saved.name: saved.generation}, saved.lease, after=after)
+        except Conflict as error:
+            raise changing(saved.partition) from error
+        except (Unavailable, asyncio.CancelledError):
+            held.deletion_unknown(after)
+            self._end(held, saved, Unavailable(f"the subscription {saved.name!r} may be deleted"))
+            raise
+        held.drop(saved, Fenced(f"the subscription {saved.name!r} is deleted"))
+
+    def unsaved(self, saved: SavedCursor, error: BearlakeError) -> None:
+        """Handle a cursor that is missing in the store or cannot be saved: close its consumers, which attach again and recreate it."""
+        held = self._held.get(saved.partition)
         if held is None:
             saved.end(error)
         elif not saved.is_over:
-            log.warning(
-                "a cursor is missing from the store; its consumers attach again", extra={"partition": saved.partition}
-            )
+            details = {"partition": saved.partition, "error": repr(error)}
+            log.warning("a cursor is not saved; its consumers attach again", extra=details)
             self._end(held, saved, error)
 
     def _end(self, held: HeldPartition, saved: SavedCursor, error: BearlakeError) -> None:
@@ -240,12 +252,16 @@ class Holdings:
         if not self._tenure.is_sure():
             self._doubt_all()
         for held in [held for held in self.all() if held.is_doubted or held.held.is_doubted]:
-            try:
-                await held.held.confirm()
-            except Fenced:
-                self._lose(held)
-            else:
-                held.is_doubted = not self._tenure.is_sure()
+            async with self._apart.of(held.partition):
+                await self._verify(held)
+
+    async def _verify(self, held: HeldPartition) -> None:
+        try:
+            await held.held.confirm()
+        except Fenced:
+            self._lose(held)
+        else:
+            held.is_doubted = not self._tenure.is_sure()
 
     # -- releasing -----------------------------------------------------------------------------------------------
 
@@ -347,3 +363,7 @@ class Holdings:
         for held in self.all():
             held.end(Closed.MOVED, Fenced("this server is stopping"))
         self._held.clear()
+
+
+def _gone(saved: SavedCursor) -> Fenced:
+    return Fenced(f"the subscription {saved.name!r} was deleted or taken over by another server")

@@ -2,19 +2,22 @@
 
 While a save runs, the next one collects cursors. A save carries the leases of its partitions. If another server has taken a partition
 over, the store skips its cursors, and the saver calls `on_overtaken`. If a cursor no longer exists in the store, the saver calls
-`on_unsaved`, and callers that wait for the cursor get an error.
+`on_unsaved`, and callers that wait for the cursor get an error. A cursor that cannot be saved because of a bug ends alone.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
 
-from bearlake.errors import BearlakeError, Fenced, Overloaded
+from bearlake.errors import BearlakeError, Fenced, Overloaded, Unavailable
 from bearlake.metadata.model import Lease, PartitionKey
 from bearlake.metadata.subscriptions import CursorId, CursorSave, CursorStore, CursorUpdate
 from bearlake.streams.subscriptions.cursor import AckCursor
 from bearlake.telemetry import metrics
+from bearlake.telemetry.containment import contained, fault
 from bearlake.telemetry.outage import Outage
 
 log = logging.getLogger(__name__)
@@ -95,14 +98,15 @@ class Saver:
         self,
         store: CursorStore,
         on_overtaken: Callable[[PartitionKey, Lease], None],
-        on_unsaved: Callable[[SavedCursor], None],
+        on_unsaved: Callable[[SavedCursor, BearlakeError], None],
         *,
         save_ms: int,
         retry_pause_ms: int,
     ) -> None:
         """`on_overtaken` is called for a partition whose lease is lost.
 
-        `on_unsaved` is called for a cursor that no longer exists in the store, and must call its `end`.
+        `on_unsaved` is called for a cursor that no longer exists in the store, or cannot be saved because of a bug; it must call the
+        cursor's `end` with the error.
         """
         self._store = store
         self._on_overtaken = on_overtaken
@@ -151,7 +155,7 @@ class Saver:
                 await asyncio.sleep(self._retry_pause_s)
 
     async def save(self) -> None:
-        """Save all moved cursors. Callers that wait for them get the error that this raises: `Unavailable`, `Overloaded`, `Fenced`."""
+        """Save all moved cursors. Callers that wait for them get the error that this raises: `Unavailable`, `Overloaded`."""
         chosen = [saved for saved in list(self._moved)[:SAVE_COUNT_MAX] if saved.is_dirty]
         for saved in list(self._moved)[:SAVE_COUNT_MAX]:
             del self._moved[saved]
@@ -161,31 +165,78 @@ class Saver:
         if chosen:
             await self._save(chosen)
 
-    async def _save(self, chosen: Collection[SavedCursor]) -> None:
-        versions = []
+    async def _save(self, chosen: Sequence[SavedCursor]) -> None:
+        packed = [one for one in map(self._packed, chosen) if one is not None]
         updates: dict[PartitionKey, tuple[Lease, list[CursorUpdate]]] = {}
-        for saved in chosen:
-            packed, is_whole = saved.cursor.pack()
-            versions.append((saved, saved.cursor.version, is_whole))
-            update = CursorUpdate(
-                saved.name, saved.cursor.mark_delete, packed, saved.revisions.next(), generation=saved.generation
-            )
-            updates.setdefault(saved.partition, (saved.lease, []))[1].append(update)
+        for one in packed:
+            updates.setdefault(one.saved.partition, (one.saved.lease, []))[1].append(one.update)
         saves = [CursorSave(partition, items, lease) for partition, (lease, items) in updates.items()]
+        if not saves:
+            return
         try:
             overtaken, unsaved = await self._store.save(saves)
-        except BearlakeError as error:
+        except (Unavailable, Overloaded) as error:
             metrics.CURSOR_SAVES.labels("failed").inc()
             for saved in chosen:
                 saved.answer(error)
                 self.moved(saved)
             raise
+        except Exception as error:  # noqa: BLE001 - boundary: one cursor, which is found by saving each alone
+            metrics.CURSOR_SAVES.labels("failed").inc()
+            await self._save_apart([one.saved for one in packed], error)
+            return
         metrics.CURSOR_SAVES.labels("saved").inc()
-        for saved, version, is_whole in versions:
-            if CursorId(saved.partition, saved.name) in unsaved:
-                self._on_unsaved(saved)
-            elif saved.partition not in overtaken:
-                saved.saved_version, saved.is_whole = version, is_whole
-                saved.answer()
+        for one in packed:
+            contained(
+                log,
+                "note a saved cursor",
+                partial(self._note, one, overtaken, unsaved),
+                partial(self._give_up, one.saved),
+            )
         for partition in overtaken:
-            self._on_overtaken(partition, updates[partition][0])
+            contained(log, "note a lost lease", partial(self._on_overtaken, partition, updates[partition][0]))
+
+    def _packed(self, saved: SavedCursor) -> "_Packed | None":
+        """Return the cursor's update; None if a bug prevents it, and then the cursor is given up."""
+        try:
+            ranges, is_whole = saved.cursor.pack()
+            update = CursorUpdate(
+                saved.name, saved.cursor.mark_delete, ranges, saved.revisions.next(), generation=saved.generation
+            )
+        except Exception as error:  # noqa: BLE001 - boundary: one cursor
+            fault(log, "pack a cursor", error, partial(self._give_up, saved))
+            return None
+        return _Packed(saved, saved.cursor.version, is_whole, update)
+
+    async def _save_apart(self, chosen: Sequence[SavedCursor], error: Exception) -> None:
+        """Save each cursor alone after the store refused them together; give up a cursor that the store refuses alone."""
+        if len(chosen) == 1:
+            fault(log, "save a cursor", error, partial(self._give_up, chosen[0]))
+            return
+        for index, saved in enumerate(chosen):
+            try:
+                await self._save([saved])
+            except (Unavailable, Overloaded):
+                for later in chosen[index + 1 :]:
+                    self.moved(later)
+                raise
+
+    def _note(self, packed: "_Packed", overtaken: Collection[PartitionKey], unsaved: Collection[CursorId]) -> None:
+        saved = packed.saved
+        if CursorId(saved.partition, saved.name) in unsaved:
+            self._on_unsaved(saved, Unavailable(f"the cursor {saved.name!r} is no longer stored"))
+        elif saved.partition not in overtaken:
+            saved.saved_version, saved.is_whole = packed.version, packed.is_whole
+            saved.answer()
+
+    def _give_up(self, saved: SavedCursor, error: Exception) -> None:
+        self._on_unsaved(saved, Unavailable(f"the cursor {saved.name!r} cannot be saved: {error!r}"))
+
+
+class _Packed(NamedTuple):
+    """A cursor's state that is being saved."""
+
+    saved: SavedCursor
+    version: int
+    is_whole: bool
+    update: CursorUpdate

@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
@@ -19,6 +20,7 @@ from bearlake.metadata.model import PartitionBounds, PartitionKey, ServerRef
 from bearlake.metadata.subscriptions import dispatch_lease
 from bearlake.streams.offsets import OffsetQuestion
 from bearlake.streams.subscriptions import Subscriptions
+from bearlake.streams.subscriptions.apart import Apart
 from bearlake.streams.subscriptions.attachment import Attached
 from bearlake.streams.subscriptions.cursor import AckCursor
 from bearlake.streams.subscriptions.ending import Endings
@@ -38,9 +40,10 @@ from bearlake.streams.subscriptions.model import (
 from bearlake.streams.subscriptions.reading import Records
 from bearlake.streams.subscriptions.saving import Saver
 from bearlake.streams.subscriptions.settings import SubscriptionSettings
-from bearlake.streams.subscriptions.subscription import Subscription
+from bearlake.streams.subscriptions.subscription import Subscription, stored_stats
 from bearlake.streams.tenure import Tenure
 from bearlake.telemetry import metrics
+from bearlake.telemetry.containment import contained
 from bearlake.telemetry.outage import Outage
 
 if TYPE_CHECKING:
@@ -84,11 +87,12 @@ class SubscriptionService(Subscriptions):
         self._saver = Saver(
             cursor_store,
             lambda partition, lease: self._holdings.overtaken(partition, lease),
-            lambda saved: self._holdings.unsaved(saved),
+            lambda saved, error: self._holdings.unsaved(saved, error),
             save_ms=settings.save_ms,
             retry_pause_ms=settings.retry_pause_ms,
         )
-        self._holdings = Holdings(metadata.leases, cursor_store, held, self._saver, tenure)
+        self._apart = Apart(metadata.log.head)
+        self._holdings = Holdings(metadata.leases, cursor_store, held, self._saver, tenure, self._apart)
         self._local: dict[tuple[PartitionKey, str], Subscription] = {}
         self._endings = Endings(records, is_terminated, self._all, retry_pause_ms=settings.retry_pause_ms)
         self._group: asyncio.TaskGroup | None = None
@@ -143,16 +147,15 @@ class SubscriptionService(Subscriptions):
                 return self._attach(found, spec, consumer, reader)
             finally:
                 self._local_moved(found)
-        while True:
-            held = await self._holdings.open(partition)
-            try:
-                found = held.subscriptions.get(subscription) or await self._create(
-                    held, subscription, spec.position, spec.subscription_properties
-                )
-            except Fenced:
-                continue  # the partition was released meanwhile
-            if not held.is_left:
-                return self._attach(found, spec, consumer, reader)
+        held = await self._holdings.open(partition)
+        try:
+            found = held.subscriptions.get(subscription) or await self._create(
+                held, subscription, spec.position, spec.subscription_properties
+            )
+        except Fenced as error:
+            # Not again from here: the subscription may have been deleted since it was created.
+            raise Unavailable(f"this server has released partition {partition} meanwhile") from error
+        return self._attach(found, spec, consumer, reader)
 
     def _attach(
         self, subscription: Subscription, spec: ConsumerSpec, consumer: "Consumer", reader: "EntryReader"
@@ -270,7 +273,7 @@ class SubscriptionService(Subscriptions):
             holder = await self.holder(partition)
             if holder not in (None, self._server):
                 raise NotHolder(f"another server dispatches partition {partition}", holder)
-            shown = [_stored_stats(cursor, bounds) for cursor in await self._cursors.load(partition)]
+            shown = [stored_stats(cursor, bounds) for cursor in await self._cursors.load(partition)]
         shown += [item.stats(bounds.end) for item in self._local.values() if item.partition == partition]
         return sorted(shown, key=_name)
 
@@ -340,12 +343,13 @@ class SubscriptionService(Subscriptions):
             await asyncio.sleep(min(self.settings.idle_ms / 4000, LOOK_ROUND_S_MAX))
             self._attached_count = self._consumer_count
             for subscription in list(self._local.values()):
-                self._local_moved(subscription)
-            await self._holdings.give_up_idle()
+                contained(log, "look after a subscription", partial(self._local_moved, subscription))
             try:
+                await self._holdings.give_up_idle()
                 await self._holdings.verify()
                 await self._holdings.release_former()
                 await self._close_deleted()
+                self._apart.end_round()
                 outage.over()
             except BearlakeError as error:
                 outage.failed(error)
@@ -359,11 +363,15 @@ class SubscriptionService(Subscriptions):
         existing = await self._records.bounds(unknown)
         for partition in unknown:
             if partition not in existing:
-                held = self._holdings.get(partition)
-                if held is not None:
-                    await self._holdings.leave(held, Closed.DELETED)
-                for subscription in [item for item in self._local.values() if item.partition == partition]:
-                    subscription.close(Closed.DELETED)
+                async with self._apart.of(partition):
+                    await self._close_partition(partition)
+
+    async def _close_partition(self, partition: PartitionKey) -> None:
+        held = self._holdings.get(partition)
+        if held is not None:
+            await self._holdings.leave(held, Closed.DELETED)
+        for subscription in [item for item in self._local.values() if item.partition == partition]:
+            contained(log, "close a subscription", partial(subscription.close, Closed.DELETED))
 
 
 _STORED_POSITIONS = {EARLIEST: cursors.EARLIEST, LATEST: cursors.LATEST}
@@ -374,26 +382,6 @@ def _clamp(offset: int, bounds: PartitionBounds) -> int:
     if offset == LATEST:
         return bounds.end
     return min(max(offset, bounds.start), bounds.end)
-
-
-def _stored_stats(stored: cursors.Cursor, bounds: PartitionBounds) -> SubscriptionStats:
-    """Return the statistics of a subscription that no server dispatches."""
-    cursor = AckCursor.unpack(stored.mark_delete, stored.acknowledged)
-    cursor.acknowledge_before(bounds.start)
-    return SubscriptionStats(
-        name=stored.name,
-        type=None,
-        is_durable=True,
-        mark_delete=cursor.mark_delete,
-        read_offset=cursor.mark_delete,
-        backlog_count=max(0, bounds.end - cursor.mark_delete - cursor.range_offset_count),
-        range_count=cursor.range_count,
-        unacknowledged_count=0,
-        delayed_count=0,
-        redelivery_count=0,
-        properties=stored.properties,
-        consumers=(),
-    )
 
 
 def _name(stats: SubscriptionStats) -> str:

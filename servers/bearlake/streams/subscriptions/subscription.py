@@ -10,7 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from bearlake.errors import BearlakeError, Overloaded, Unavailable
-from bearlake.metadata.model import PartitionKey
+from bearlake.metadata.model import PartitionBounds, PartitionKey
+from bearlake.metadata.subscriptions import Cursor
 from bearlake.streams.subscriptions.cursor import AckCursor
 from bearlake.streams.subscriptions.dispatcher import Dispatcher
 from bearlake.streams.subscriptions.feeding import Feeder, Surroundings
@@ -278,3 +279,23 @@ class Subscription:
             properties=self.properties,
             consumers=[self.consumer_stats(member) for member in self._closers],
         )
+
+
+def stored_stats(stored: Cursor, bounds: PartitionBounds) -> SubscriptionStats:
+    """Return the statistics of a subscription that no server dispatches."""
+    cursor = AckCursor.unpack(stored.mark_delete, stored.acknowledged)
+    cursor.acknowledge_before(bounds.start)
+    return SubscriptionStats(
+        name=stored.name,
+        type=None,
+        is_durable=True,
+        mark_delete=cursor.mark_delete,
+        read_offset=cursor.mark_delete,
+        backlog_count=max(0, bounds.end - cursor.mark_delete - cursor.range_offset_count),
+        range_count=cursor.range_count,
+        unacknowledged_count=0,
+        delayed_count=0,
+        redelivery_count=0,
+        properties=stored.properties,
+        consumers=(),
+    )

@@ -154,6 +154,50 @@ async def test_a_slow_request_does_not_let_later_answers_pass(kafka):
     assert second.brokers
 
 
+async def test_a_bug_while_answers_are_sent_closes_the_connection_and_is_counted(kafka, monkeypatch):
+    """Otherwise the client would wait for its answers until its own timeout."""
+    other = await kafka.client()
+    await other.ask(m.MetadataRequest(topics=[]), 12)
+    served = set(kafka.server.connections)
+    client = await kafka.client()
+    await client.ask(m.MetadataRequest(topics=[]), 12)
+    (victim,) = set(kafka.server.connections) - served
+    before = metrics.CONTAINED_FAULTS.labels("send responses").value
+
+    def broken(*_):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(victim, "_write", broken)
+    client.send(m.MetadataRequest(topics=[]), 12)
+
+    assert await client.is_closed()
+    assert metrics.CONTAINED_FAULTS.labels("send responses").value == before + 1
+    assert (await other.ask(m.MetadataRequest(topics=[]), 12)).brokers
+    assert await is_well(kafka)
+
+
+async def test_a_connection_that_can_be_neither_checked_nor_closed_keeps_no_other_from_being_checked(
+    kafka, monkeypatch
+):
+    for _ in range(4):
+        await (await kafka.client()).ask(m.MetadataRequest(topics=[]), 12)
+    connections = list(kafka.server.connections)
+    checked = []
+    before = metrics.CONTAINED_FAULTS.labels("check a connection").value
+
+    def broken(*_):
+        raise RuntimeError("a bug")
+
+    for number, connection in enumerate(connections):  # whatever the order, one that is well is behind one that is not
+        is_well = number in (0, len(connections) - 1)
+        monkeypatch.setattr(connection, "check", (lambda _, at=number: checked.append(at)) if is_well else broken)
+        monkeypatch.setattr(connection, "failed", broken)
+    kafka.server.connections.check()
+
+    assert checked == [0, len(connections) - 1]
+    assert metrics.CONTAINED_FAULTS.labels("check a connection").value == before + len(connections) - 2
+
+
 async def test_a_server_takes_so_many_connections_and_no_more(kafka_cluster):
     cluster = await kafka_cluster(1, settings=KafkaSettings(connections_max=3))
     kept = [await cluster.client() for _ in range(3)]
