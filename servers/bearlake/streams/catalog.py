@@ -65,7 +65,8 @@ class StreamView:
         if not self._is_plain:
             return None
         earliest, latest = now_ms - rules.timestamp_before_max_ms, now_ms + rules.timestamp_after_max_ms
-        return self.id_bytes, self.first_key, self.partition_count, rules.batch_bytes_max, earliest, latest
+        size_max, checks = rules.batch_bytes_max, int(rules.validates_records)
+        return self.id_bytes, self.first_key, self.partition_count, size_max, earliest, latest, checks
 
     def partition(self, index: int) -> PartitionKey:
         """Return the key of partition `index`. Raises `NotFound` if there is no such partition."""

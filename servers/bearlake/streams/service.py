@@ -30,6 +30,7 @@ from bearlake.metadata.model import (
 from bearlake.objects import ObjectStore
 from bearlake.streams.append import Append, AppendCall, Result
 from bearlake.streams.catalog import Catalog, ConfigDecision, StreamView
+from bearlake.streams.checking import Checks, CheckSettings
 from bearlake.streams.fetch import Fetched, FetchRange, Reader, ReaderSettings
 from bearlake.streams.follower import Follower, FollowerSettings
 from bearlake.streams.groups.coordinator import Coordinator
@@ -59,6 +60,8 @@ class StreamsSettings:
 
     writer: WriterSettings = field(default_factory=WriterSettings)
     """When records are flushed, and how much may wait."""
+    checks: CheckSettings = field(default_factory=CheckSettings)
+    """How records of batches that clients encoded are checked."""
     reader: ReaderSettings = field(default_factory=ReaderSettings)
     """Bounds of reads."""
     history: HistorySettings = field(default_factory=HistorySettings)
@@ -112,6 +115,8 @@ class Streams:
         self.clock = clock or SystemClock()
         self.authorizer = authorizer or AllowAll()
         self.catalog = Catalog(metadata.streams, settings.stream_count_max)
+        self.checks = Checks(settings.checks)
+        """Checks batches that clients encoded, before `admission.admit`."""
         self._tail = TailIndex(settings.tail_slice_count_max, self._on_gap)
         self._cache = ObjectCache(store, settings.cache, _count_lookup)
         segments = SegmentIndex(settings.history.piece_count_max)
@@ -190,6 +195,7 @@ class Streams:
         await self.coordinator.ownership.close()
         await self._subscriptions.close()
         await self._writer.close()
+        self.checks.close()
         await self._history.close()
         await self._cache.close()
         if self._owns_tenure:

@@ -33,6 +33,7 @@ from bearlake.protocols.pulsar.topics import Topic
 from bearlake.streams.admission import Header, admit
 from bearlake.streams.append import Append, AppendCall, Hold, Verdict
 from bearlake.streams.catalog import StreamView
+from bearlake.streams.checking import Checked
 from bearlake.streams.service import Streams
 from bearlake.telemetry import metrics
 
@@ -44,7 +45,7 @@ _BASE_TIMESTAMP = Struct(">q")
 _BASE_TIMESTAMP_AT = 27
 _NO_PRODUCER = (-1, -1, -1)
 _NO_NAMES = (*_NO_PRODUCER, 0, -1, -1)
-_NO_RULES = (b"", 0, 0, -1, 0, 0)
+_NO_RULES = (b"", 0, 0, -1, 0, 0, 0)
 """Replaces `StreamView.plain_rules` for a stream that validates each batch: every batch exceeds these limits."""
 _SEQUENCE_MAX = (1 << 63) - 1
 _PREFIX = "pulsar:"
@@ -224,7 +225,7 @@ class Producer:
             return
         now_ms = self.connection.context.streams.clock.now_ms()
         rules = view.plain_rules(now_ms)
-        stream_id, _, _, bytes_max, earliest_ms, latest_ms = rules if rules is not None else _NO_RULES
+        stream_id, _, _, bytes_max, earliest_ms, latest_ms, _ = rules if rules is not None else _NO_RULES
         partition = self.partition
         ids: list[SendIds] = []
         appends: list[Append] = []
@@ -306,7 +307,7 @@ class Producer:
         (attributes,) = _ATTRIBUTES.unpack_from(entry.batch, _ATTRIBUTES_AT)
         (base_timestamp,) = _BASE_TIMESTAMP.unpack_from(entry.batch, _BASE_TIMESTAMP_AT)
         header = Header(attributes, entry.record_count, base_timestamp, entry.max_timestamp, *_NO_PRODUCER)
-        admitted = admit(view, self.topic.index, entry.batch, None, header, now_ms)
+        admitted = admit(view, self.topic.index, entry.batch, None, header, now_ms, Checked.RECORDS)
         if not isinstance(admitted, Append):
             raise admitted
         return admitted[:6]

@@ -1,6 +1,7 @@
 """Iterates over the records of fetched batches. Skips control batches and records before the requested offset."""
 
 from collections.abc import Iterator
+from itertools import chain
 
 from bearlake import kernel
 from bearlake.records import batch as record_batch
@@ -21,10 +22,10 @@ def records(fetched: Fetched, bytes_max: int) -> Iterator[tuple[int, Record]]:
         for position, base_offset, header in kernel.batches(view, 0, len(view)):
             if record_batch.is_control(header.attributes):
                 continue
-            for record in record_codec.decode(view[position : position + header.length], bytes_max):
-                offset = base_offset + (record.offset_delta or 0)
-                if offset >= start:
-                    yield offset, record
+            batch = view[position : position + header.length]
+            for delta, timestamp, key, value, headers in chain.from_iterable(record_codec.parts(batch, bytes_max)):
+                if base_offset + delta >= start:
+                    yield base_offset + delta, Record(key=key, value=value, headers=headers, timestamp=timestamp)
 
 
 def next_offset(fetched: Fetched) -> int:
