@@ -80,6 +80,10 @@ class StreamsSettings:
     """Slices in the tail index (about 400 bytes each). Readers further behind need a look-up in the metadata store per fetch."""
     stream_count_max: int = 100_000
     """Streams that this deployment may have."""
+    partition_count_max: int = 200_000
+    """Partitions of all streams of this deployment. Clients ask for all of them in one request, and every server keeps state for each."""
+    stream_partition_count_max: int = 10_000
+    """Partitions of one stream; a stream that has more keeps them."""
 
 
 class Streams:
@@ -114,7 +118,12 @@ class Streams:
         self.server = server
         self.clock = clock or SystemClock()
         self.authorizer = authorizer or AllowAll()
-        self.catalog = Catalog(metadata.streams, settings.stream_count_max)
+        self.catalog = Catalog(
+            metadata.streams,
+            settings.stream_count_max,
+            settings.partition_count_max,
+            settings.stream_partition_count_max,
+        )
         self.checks = Checks(settings.checks)
         """Checks batches that clients encoded, before `admission.admit`."""
         self._tail = TailIndex(settings.tail_slice_count_max, self._on_gap)
