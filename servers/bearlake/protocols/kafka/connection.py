@@ -33,6 +33,7 @@ from bearlake.serving.hangups import has_hung_up
 from bearlake.serving.pacing import PacedConnection, Register
 from bearlake.serving.slabs import Slab
 from bearlake.streams.principal import ANONYMOUS
+from bearlake.telemetry.watchdog import begin
 
 _SIZE = struct.Struct(">i")
 _API_AND_VERSION = struct.Struct(">hh")
@@ -141,6 +142,7 @@ class Connection(PacedConnection):
         first = self._low
         try:
             if self._produce_lead is not None and not is_over_budget and self.produce_tail is None:
+                begin(self._apis[ApiKey.PRODUCE].what)
                 room = in_flight_max - self._request_count
                 self._low = produce_pipelined.take(self, self._produce_lead, slab, first, self._high, room)
             while (
@@ -208,6 +210,7 @@ class Connection(PacedConnection):
             raise Corrupt(f"API key {key} is not supported; see ApiVersions")
         header, position = codec.read_request_header(frame)
         self._has_spoken = True
+        begin(api.what)
         slot = Slot(key)
         self.add(slot)
         if not api.version_min <= version <= api.version_max:
@@ -257,6 +260,7 @@ class Connection(PacedConnection):
     async def _run(self, slot: Slot, caller: Caller, correlation_id: int, key: int, body: bytes) -> None:
         """Decode and answer a request. Requests wait undecoded, because objects take several times the memory."""
         self._waiting_bytes -= len(body)
+        begin(self._apis[key].what)
         try:
             request = await self._decode(key, caller.version, body)
         except BearlakeError as error:

@@ -19,6 +19,7 @@ from bearlake.serving.http.handlers import ConnectionGate, GatedHandler
 from bearlake.serving.http.limits import has_own_limits, has_own_time
 from bearlake.serving.http.origins import ForeignRequest, Origins
 from bearlake.telemetry.meters import Counter, Family, Gauge, Histogram
+from bearlake.telemetry.watchdog import begin
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +27,9 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _AIOHTTP_BODY_BYTES_MAX = 1024**2
 """aiohttp's own default, which bounds `request.read` only."""
+
+_REQUEST_LENGTH_MAX = 100
+"""Characters of a request's kind."""
 
 _SAFE_METHODS = frozenset({hdrs.METH_GET, hdrs.METH_HEAD, hdrs.METH_OPTIONS})
 """Methods that change nothing."""
@@ -139,6 +143,8 @@ class HttpGuard(ABC):
             request.protocol.heard()
         if request.method not in _SAFE_METHODS and _is_abandoned(request):
             raise ConnectionResetError("the client has gone without its answer")
+        resource = request.match_info.route.resource
+        begin(f"{request.method} {resource.canonical if resource is not None else 'unknown'}"[:_REQUEST_LENGTH_MAX])
         start = time.perf_counter()
         is_counted = not has_own_limits(request)
         if is_counted and self._is_full():

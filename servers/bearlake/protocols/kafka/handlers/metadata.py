@@ -50,9 +50,15 @@ async def handle(context: KafkaContext, caller: Caller, request: MetadataRequest
         asked = (request.include_topic_authorized_operations, request.include_cluster_authorized_operations)
         key = (caller.version, caller.listener, caller.who, zone, asked)
         return await context.renderings.get(state, key, lambda: _render_all(context, caller, request))
-    found = await _find_all(context, caller, request, wanted)
-    described = [(found[topic.topic_id if topic.name is None else topic.name], topic) for topic in wanted]
-    return await _render(context, caller, request, described)
+    unique = {
+        _key_of(topic): topic for topic in wanted
+    }  # as in Kafka; a name that is repeated must not repeat its partitions
+    found = await _find_all(context, caller, request, list(unique.values()))
+    return await _render(context, caller, request, [(found[key], topic) for key, topic in unique.items()])
+
+
+def _key_of(topic: MetadataRequest.Topic) -> str | bytes:
+    return topic.topic_id if topic.name is None else topic.name
 
 
 async def _render_all(context: KafkaContext, caller: Caller, request: MetadataRequest) -> Rendered:
