@@ -201,12 +201,12 @@ class Producer:
 
     # -- send ----------------------------------------------------------------------------------------------------
 
-    def take(self, command: CommandSend, message: memoryview) -> None:
+    def take(self, command: CommandSend, message: memoryview, prepared: entries.Prepared | None = None) -> None:
         """Handle a SEND: append its entry, or queue its error."""
         highest_id = command.highest_sequence_id if command.HasField("highest_sequence_id") else None
         send = self._queue([(command.sequence_id, highest_id)])
         try:
-            append = self._append(command, message)
+            append = self._append(command, message, prepared)
         except BadChecksum as error:
             send.refuse(error, ServerError.Value("ChecksumError"))
         except BearlakeError as error:
@@ -274,7 +274,7 @@ class Producer:
             self._held.popleft()
             self.connection.context.streams.submit(call)
 
-    def _append(self, command: CommandSend, message: memoryview) -> Append | None:
+    def _append(self, command: CommandSend, message: memoryview, prepared: entries.Prepared | None) -> Append | None:
         """The entry as an `Append`; None if the stream was deleted. Raises the error to answer with."""
         context = self.connection.context
         view = self._view()
@@ -293,7 +293,7 @@ class Producer:
                 "NotAllowedError",
                 f"a message of {len(message)} bytes with its metadata: expected at most {entry_limit}",
             )
-        entry = entries.to_batch(metadata, payload, context.settings.uncompressed_bytes_max)
+        entry = prepared() if prepared else entries.to_batch(metadata, payload, context.settings.uncompressed_bytes_max)
         head = self._admit(view, entry, context.streams.clock.now_ms())
         if command.is_chunk and metadata.chunk_id < metadata.num_chunks_from_msg - 1:
             return Append(*head, *_NO_NAMES)  # only the last chunk of a message has its sequence id

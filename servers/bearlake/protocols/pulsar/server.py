@@ -121,6 +121,7 @@ class PulsarServer:
     async def close(self) -> None:
         """Close listeners and connections at once."""
         self.context.watchers.close()
+        self.context.preparer.close()
         await self.connections.close()
 
 

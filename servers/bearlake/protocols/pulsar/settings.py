@@ -23,6 +23,8 @@ class PulsarSettings:
     address."""
     attachments_max: int = 20_000
     """Producers and consumers of one connection; more are refused with TooManyRequests."""
+    message_ids_max: int = 10_000
+    """Message ids that one command acknowledges or asks for again; a command with more closes its connection. Clients send up to 1,000."""
     watchers_max: int = 100
     """Topic lists that one connection may watch; more are refused with TooManyRequests."""
     requests_in_flight_max: int = 1_000
