@@ -64,7 +64,10 @@ async def site(
 
 async def status(port: int, method: str = "GET", **headers: str) -> int:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    async with aiohttp.ClientSession() as session, session.request(method, f"http://127.0.0.1:{port}/", headers=named) as response:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.request(method, f"http://127.0.0.1:{port}/", headers=named) as response,
+    ):
         return response.status
 
 

@@ -22,6 +22,10 @@ class GrpcSettings:
     """Partitions that one call may read."""
     calls_max: int = 10_000
     """Concurrent calls; more are refused with RESOURCE_EXHAUSTED."""
+    connections_max: int = 10_000
+    """Open client connections; further connections are closed at once."""
+    handshake_ms: int = 10_000
+    """Time (ms) in which a new connection must finish the handshakes of TLS and HTTP/2; otherwise it is closed."""
     in_flight_bytes_max: int = 32 * 1024 * 1024
     """Bytes of one ProduceStream call that are not durable yet; at the limit, the call is not read."""
     in_flight_batches_max: int = 4_096

@@ -42,6 +42,9 @@ class AdminSettings:
     """Concurrent requests; further requests are answered with 503."""
     connection_count_max: int = 256
     """Open connections; a request over a further connection is answered with 503, and the connection is closed."""
+    address_connection_count_max: int = 128
+    """Open connections of one client address; further connections are closed at once; 0: no limit. One client must not keep the machine's
+    health checks out."""
     first_request_ms: int = 10_000
     """Time (ms) in which a new connection must send the head of its first request; otherwise it is closed."""
     host_names: tuple[str, ...] = ()

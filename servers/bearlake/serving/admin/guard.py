@@ -21,6 +21,7 @@ class AdminGuard(HttpGuard):
             settings,
             HttpMeters(requests=metrics.ADMIN_REQUESTS),
             connection_count_max=settings.connection_count_max,
+            address_connection_count_max=settings.address_connection_count_max,
             first_request_ms=settings.first_request_ms,
             origins=Origins(settings.host_names),
         )
