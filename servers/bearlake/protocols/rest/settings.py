@@ -34,6 +34,8 @@ class RestSettings:
     """Partitions of a stream that is created without a count."""
     fetch_bytes_max: int = 16 * 1024 * 1024
     """Bytes of record batches in one answer, whatever the client requests (except for a single larger batch)."""
+    answer_record_count_max: int = 10_000
+    """Records in one answer to a consumer; the next answer continues. A compressed batch may hold a million records in few bytes."""
     batch_bytes_max: int = 256 * 1024 * 1024
     """Largest uncompressed size in bytes of a stored record batch that can be read."""
     consumer_count_max: int = 1_000
