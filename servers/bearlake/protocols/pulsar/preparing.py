@@ -27,7 +27,7 @@ class Preparer:
         """Shut down without waiting; pending results are discarded."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def start(self, message: memoryview, done: Callable[[Prepared], None]) -> bool:
+    def start(self, message: memoryview, done: Callable[[Prepared], object]) -> bool:
         """Begin to convert the message of a SEND, if that is much work; `done` is called in a thread. Returns whether it has begun."""
         try:
             metadata = framing.read_message(message).metadata
