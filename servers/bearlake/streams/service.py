@@ -112,27 +112,19 @@ class Streams:
         `tenure`: tracks this server's own lapses; the caller closes it. None: this server sends no heartbeats, and only lapses that other
         servers declare count.
         """
-        settings = settings or StreamsSettings()
-        self.settings = settings
+        settings = self.settings = settings or StreamsSettings()
         self.metadata = metadata
         self.server = server
         self.clock = clock or SystemClock()
         self.authorizer = authorizer or AllowAll()
-        self.catalog = Catalog(
-            metadata.streams,
-            settings.stream_count_max,
-            settings.partition_count_max,
-            settings.stream_partition_count_max,
-        )
+        self.catalog = _catalog(metadata, settings)
         self.checks = Checks(settings.checks)
-        """Checks batches that clients encoded, before `admission.admit`."""
         self._tail = TailIndex(settings.tail_slice_count_max, self._on_gap)
         self._cache = ObjectCache(store, settings.cache, _count_lookup)
-        segments = SegmentIndex(settings.history.piece_count_max)
+        index = SegmentIndex(settings.history.piece_count_max)
         self.seen = Seen(metadata.log)
         """The newest log position that this server knows. Protocol servers record it when a request arrives, for `AppendCall.seen`."""
-        seen = self.seen
-        self._follower = Follower(metadata.log, self._tail, segments, self.catalog, settings.follower, seen.advance)
+        self._follower = Follower(metadata.log, self._tail, index, self.catalog, settings.follower, self.seen.advance)
         self._writer = Writer(
             store,
             metadata.log,
@@ -148,7 +140,7 @@ class Streams:
         self._history = History(
             metadata.log,
             self._tail,
-            segments,
+            index,
             DataFileReader(store, settings.history.files),
             settings.history,
             slices_per_lookup=settings.reader.slices_per_lookup,
@@ -361,3 +353,8 @@ class Streams:
 
 def _count_lookup(is_hit: bool) -> None:
     (metrics.CACHE_HITS if is_hit else metrics.CACHE_MISSES).inc()
+
+
+def _catalog(metadata: Metadata, settings: StreamsSettings) -> Catalog:
+    limits = settings.stream_count_max, settings.partition_count_max, settings.stream_partition_count_max
+    return Catalog(metadata.streams, *limits)

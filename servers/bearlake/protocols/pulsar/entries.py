@@ -104,7 +104,7 @@ def to_batch(
     is_opaque = _is_opaque(metadata)
     is_compressed = metadata.compression != NONE and not is_opaque
     size = metadata.uncompressed_size if is_compressed else len(payload)
-    if metadata.num_messages_in_batch > kernel.RECORDS_MAX:
+    if not is_opaque and metadata.num_messages_in_batch > kernel.RECORDS_MAX:
         raise TooLarge("messages of an entry", metadata.num_messages_in_batch, kernel.RECORDS_MAX)
     if size > uncompressed_bytes_max:
         raise TooLarge("uncompressed entry", size, uncompressed_bytes_max)
