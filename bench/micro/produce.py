@@ -1,6 +1,6 @@
 """What a Produce request costs in its connection alone: from bytes that have arrived to the answer's bytes, without a write path.
 
-    python bench/micro/produce.py [--count 20000] [--rounds 9] [--bytes 1024]
+    python bench/micro/produce.py [--count 20000] [--rounds 9] [--bytes 1024] [--codec lz4] [--records 1]
 
 A Kafka connection gets requests of one idempotent batch each, one per read or sixteen per read; instead of the write path, a function
 answers them at once. CPU time of one thread per request, the best round.
@@ -24,6 +24,7 @@ from bearlake.protocols.kafka.codec import ApiKey
 from bearlake.protocols.kafka.connection import Connection
 from bearlake.protocols.kafka.server import KafkaServer
 from bearlake.protocols.kafka.settings import KafkaSettings
+from bearlake.records.batch import Compression
 from bearlake.records.codec import Producer, Record, encode
 from bearlake.streams.append import AppendCall, Appended, Verdict
 from bearlake.streams.principal import ANONYMOUS
@@ -70,9 +71,11 @@ def _answer(call: AppendCall) -> None:
     call.done()
 
 
-def _frame(size: int) -> bytes:
+def _frame(size: int, compression: Compression, record_count: int) -> bytes:
+    now_ms = time.time_ns() // 1_000_000
     batch = encode(
-        [Record(value=bytes(size), timestamp=time.time_ns() // 1_000_000)],
+        [Record(value=random.Random(at).randbytes(size // 2) * 2, timestamp=now_ms) for at in range(record_count)],
+        codec=compression,
         producer=Producer(id=7, epoch=0, base_sequence=0),
     )
     request = m.ProduceRequest(
@@ -85,7 +88,7 @@ def _frame(size: int) -> bytes:
     return b"".join(codec.request(ApiKey.PRODUCE, _VERSION).frame(1, "bench", request))
 
 
-async def measure(count: int, rounds: int, size: int) -> None:
+async def measure(count: int, rounds: int, frame: bytes) -> None:
     """Print a line per number of requests in one read."""
     metadata = await open_metadata("memory:///")
     registration = await registering.register(
@@ -97,7 +100,6 @@ async def measure(count: int, rounds: int, size: int) -> None:
     streams.submit = _answer  # type: ignore[method-assign]
     server = KafkaServer(streams, registration, KafkaSettings(), [])  # type: ignore[arg-type]
     await server.start()
-    frame = _frame(size)
     for together in (1, 16):
         connection = Connection(server.connections, server.context, dispatch.served(), "kafka")
         transport = Transport()
@@ -128,9 +130,12 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--bytes", type=int, default=1024)
+    parser.add_argument("--codec", choices=[codec.name.lower() for codec in Compression], default="none")
+    parser.add_argument("--records", type=int, default=1)
     options = parser.parse_args()
+    frame = _frame(options.bytes, Compression[options.codec.upper()], options.records)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(measure(options.count, options.rounds, options.bytes))
+        runner.run(measure(options.count, options.rounds, frame))
 
 
 if __name__ == "__main__":

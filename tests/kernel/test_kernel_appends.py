@@ -13,7 +13,7 @@ from bearlake.metadata.model import BatchCommit, Outcome, OutcomeKind, Partition
 from bearlake.streams.append import Append, AppendCall
 
 STREAM = bytes(range(16))
-RULES = (STREAM, 7 << 20, 4, 100, 1_000, 2_000)
+RULES = (STREAM, 7 << 20, 4, 100, 1_000, 2_000, 0)
 
 
 class Hold:

@@ -28,7 +28,7 @@ def build(native: ModuleType, data: bytes, *arguments: Any) -> Any:
 
 def append_calls(native: ModuleType) -> list[Callable[[], Any]]:
     entries = native.parse_produce(BODY, 0, 3)[3] * 3
-    rules = (bytes(16), 0, 9, 10**6, -1, 2**62)
+    rules = (bytes(16), 0, 9, 10**6, -1, 2**62, 1)
     appends: list[Any] = []
     native.admit_plain(entries, 0, memoryview(BODY), None, rules, appends)
     call = AppendCall(appends, lambda call: None, 0)
@@ -86,6 +86,8 @@ def calls(native: ModuleType) -> list[Callable[[], Any]]:
         lambda: native.encode_produce_response(9, 1, [*RESULTS, ("t", 2**40, 0, 0, 0, 0)], 0),
         lambda: native.encode_produce_response(9, 1, [*RESULTS, ("t",)], 0),
         lambda: native.check_records(BATCH[61:], 2),
+        lambda: native.decode_part(BATCH[61:], 0, 0, 2, 2**40),
+        lambda: native.decode_part(BATCH[61:], 0, 0, 3, 2**40),
         lambda: native.decode_records(BATCH[61:], 2, 2**40),
         lambda: native.decode_records(BATCH[61:], 3, 2**40),
         lambda: native.find_timestamp(BATCH[61:], 2, 2**40, 0),

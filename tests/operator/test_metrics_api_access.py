@@ -123,3 +123,22 @@ async def test_a_cluster_without_aggregation_layer_is_reported(fake_cluster, scr
 
     with pytest.raises(Unavailable, match="requestheader-client-ca-file"):
         await front_proxy.load(scraper.kube)
+
+
+@pytest.mark.parametrize(
+    ("query", "headers"),
+    [
+        ("?labelSelector=" + "a%3Db," * 20_000, {}),
+        ("", {f"X-Filler-{at}": "x" * 1_000 for at in range(500)}),
+        ("?labelSelector=" + "a%20in%20(" * 500, {}),
+        ("?labelSelector=" + "(" * 2_000, {}),
+    ],
+)
+async def test_huge_or_nested_requests_are_refused_and_others_are_answered(api, query, headers):
+    try:
+        status, _ = await api.ask(KAFKA + query, AUTOSCALER | headers)
+    except (aiohttp.ClientError, ValueError):
+        status = 400  # refused before it was read, without a Status object
+
+    assert status in (400, 431)
+    assert (await api.ask(KAFKA, AUTOSCALER))[0] == 200

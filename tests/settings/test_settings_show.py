@@ -4,8 +4,10 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
+
 from bearlake.settings.load import load
-from bearlake.settings.show import as_json, as_rows, as_tree, as_yaml
+from bearlake.settings.show import as_json, as_rows, as_tree, as_yaml, without_password
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,3 +112,28 @@ def test_rows_have_one_entry_per_setting_and_no_password() -> None:
 
 def test_tree_has_the_sections() -> None:
     assert as_tree(load(Shown))["server"]["pool"] == {"connection_count_max": 4, "url": "sqlite:///x.db"}
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://lake:hunter2@db/lake",
+        "postgresql://lake:hun/hunter2@db/lake",
+        "postgresql://lake:a@hunter2@db/lake",
+        "postgresql://db/lake?password=hunter2&sslmode=require",
+        "postgresql://db/lake?sslmode=require&sslpassword=hunter2",
+        "s3://bucket/prefix?aws_secret_access_key=hunter2",
+        "https://account.blob/lake?sv=1&sig=hunter2",
+    ],
+)
+def test_a_password_is_masked_wherever_a_url_may_have_it(url: str) -> None:
+    shown = without_password(url)
+
+    assert "hunter2" not in shown
+    assert "***" in shown
+    assert without_password(f"cannot connect to {url}: timeout").endswith("timeout")
+
+
+@pytest.mark.parametrize("url", ["postgresql://lake@db/lake?sslmode=require", "file:///a:b/c", "s3://bucket/a@b"])
+def test_what_is_no_password_is_shown(url: str) -> None:
+    assert without_password(url) == url

@@ -6,7 +6,8 @@ from bearlake import kernel
 from bearlake.errors import TooLarge
 from bearlake.records.batch import Compression, TimestampType, timestamp_type
 from bearlake.records.codec import Record, encode
-from bearlake.streams.admission import BadRecord, BadTimestamp
+from bearlake.streams.admission import BadTimestamp
+from bearlake.streams.checking import BadRecord
 from fixtures.deployment import NOW_MS, append, append_of, batch_of, create, deployment, fetch
 from simulator.loop import virtual_time
 
@@ -69,11 +70,11 @@ async def test_log_append_time_stamps_a_copy_and_is_served() -> None:
 
 
 @virtual_time
-async def test_records_are_looked_at_only_where_the_stream_asks_for_it() -> None:
+async def test_records_are_checked_unless_the_stream_asks_for_headers_only() -> None:
     async with deployment() as stores:
         streams = await stores.serve()
-        plain = await create(streams, "plain")
-        strict = await create(streams, "strict", record_validation="full")
+        plain = await create(streams, "plain", record_validation="header")
+        strict = await create(streams, "strict")
 
         append_of(plain, damaged())
         append_of(strict, batch_of(b"a", b"b"))

@@ -8,9 +8,13 @@ from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Mapping
 from contextlib import suppress
 
+from bearlake.settings.document import Settings
+
 log = logging.getLogger(__name__)
 
 STOP_TIMEOUT_MS = 30_000
+METADATA_VARIABLE = "BEARLAKE_METADATA__URL"
+"""The variable that names the metadata store."""
 
 
 def terminate(process: Process) -> None:
@@ -31,6 +35,16 @@ async def spawn(arguments: list[str], environment: Mapping[str, str] | None = No
         env={**os.environ, **(environment or {})},
         start_new_session=True,
     )
+
+
+def store_variables(settings: Settings) -> dict[str, str]:
+    """Return the variables that name the stores to a child: all users can read a command line, and a URL may have a password."""
+    named = {
+        METADATA_VARIABLE: settings.metadata.url,
+        "BEARLAKE_OBJECT_STORE__URL": settings.object_store.url,
+        "BEARLAKE_TABLES__CATALOG_URL": settings.tables.catalog_url,
+    }
+    return {name: url for name, url in named.items() if url}
 
 
 async def ended(name: str, process: Process) -> None:

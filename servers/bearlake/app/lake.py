@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bearlake.app import embedded
+from bearlake.app.children import METADATA_VARIABLE
 from bearlake.app.startup import open_stores
 from bearlake.errors import Invalid, NotFound
 from bearlake.metadata import Metadata
@@ -46,7 +47,7 @@ class Lake:
 def lake_settings(options: LakeOptions, environ: Mapping[str, str]) -> Settings:
     """Return the settings of a command. Raises `Invalid`, also if no folder, file or URL names the stores."""
     defaults: Given = {}
-    if options.config is None and "metadata.url" not in options.options:
+    if options.config is None and "metadata.url" not in options.options and METADATA_VARIABLE not in environ:
         if not (options.data_dir / "metadata.db").exists():
             raise Invalid(
                 f"there is no metadata store in {options.data_dir}: pass --data-dir of a `bearlake up`, or --config of a cluster"

@@ -42,6 +42,7 @@ from bearlake.settings.load import Loaded
 from bearlake.settings.show import as_rows
 from bearlake.streams.service import Streams
 from bearlake.telemetry import metrics
+from bearlake.telemetry.watchdog import StallLog, Watchdog
 
 if TYPE_CHECKING:
     from bearlake.streams.schemas.service import Schemas
@@ -207,6 +208,7 @@ async def _run(
     async with Tasks() as tasks:
         tasks.own("heartbeats", parts.registered.run())
         tasks.own("loop probe", _probe_loop())
+        tasks.own("loop watchdog", _watch_loop())
         tasks.own("certificates", parts.certificates.run())
         await admin.start()
         if parts.stream_service is not None:
@@ -261,6 +263,12 @@ async def _probe_loop() -> None:
         due = loop.time() + LOOP_PROBE_MS / 1000
         await asyncio.sleep(LOOP_PROBE_MS / 1000)
         metrics.LOOP_DELAY_SECONDS.observe(max(0.0, loop.time() - due))
+
+
+async def _watch_loop() -> None:
+    stalls = StallLog(lambda request: metrics.LOOP_STALLS.labels(request).inc())
+    async with Watchdog(metrics.LOOP_HELD_SECONDS.observe, stalls.add):
+        await asyncio.Event().wait()
 
 
 async def _drain(parts: Parts, admin: AdminServer, roles: Sequence[Role]) -> None:

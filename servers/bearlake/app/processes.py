@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from bearlake.app import ready
-from bearlake.app.children import ended, spawn, terminate
+from bearlake.app.children import ended, spawn, store_variables, terminate
 from bearlake.app.exits import Exit
 from bearlake.app.options import UpOptions
 from bearlake.app.stop import Stop
@@ -106,8 +106,6 @@ def _options(settings: Settings, options: UpOptions, port: int, ready_file: Path
         "--kafka-port": str(port),
         "--admin-port": "0",
         "--host": settings.listeners.kafka.host,
-        "--metadata-url": settings.metadata.url,
-        "--object-store-url": settings.object_store.url,
         "--ready-file": str(ready_file),
         "--name": f"{settings.server.name}-{index + 1}" if settings.server.name else "",
         "--config": str(options.config or ""),
@@ -117,8 +115,9 @@ def _options(settings: Settings, options: UpOptions, port: int, ready_file: Path
 
 
 def _environment(settings: Settings) -> dict[str, str]:
-    """Return the variables for settings whose defaults in `bearlake up` differ from those of a cluster's server."""
+    """Return the variables for the stores, and for settings whose defaults in `bearlake up` differ from those of a cluster's server."""
     return {
+        **store_variables(settings),
         "BEARLAKE_LOGS__LEVEL": settings.logs.level,
         "BEARLAKE_LOGS__FORMAT": settings.logs.format,
         "BEARLAKE_SERVER__DRAIN_MS": str(settings.server.drain_ms),
@@ -132,9 +131,8 @@ async def run_tour(kafka: str, admin: str, stop: Stop, stores: Settings | None) 
     """
     arguments = ["tour", "--bootstrap", kafka, "--admin", admin]
     if stores is not None:
-        arguments += ["--metadata-url", stores.metadata.url, "--object-store-url", stores.object_store.url]
-        arguments += ["--catalog-url", stores.tables.catalog_url, "--table"]
-    process = await spawn(arguments)
+        arguments.append("--table")
+    process = await spawn(arguments, None if stores is None else store_variables(stores))
     try:
         async with asyncio.TaskGroup() as group:
             stopped = group.create_task(_terminate_on(stop, process))

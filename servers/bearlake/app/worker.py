@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
-from bearlake.app.children import ended, spawn, terminate
+from bearlake.app.children import ended, spawn, store_variables, terminate
 from bearlake.app.options import UpOptions
 from bearlake.serving.tasks import Tasks
 from bearlake.settings.document import Settings
@@ -72,9 +72,6 @@ def _options(settings: Settings, options: UpOptions) -> list[str]:
     folder.mkdir(exist_ok=True)
     arguments = {
         "--admin-port": "0",
-        "--metadata-url": settings.metadata.url,
-        "--object-store-url": settings.object_store.url,
-        "--catalog-url": settings.tables.catalog_url,
         "--ready-file": str(folder / READY_FILE),
         "--name": f"{settings.server.name or 'up'}-compactor",
         "--config": str(options.config or ""),
@@ -85,6 +82,7 @@ def _options(settings: Settings, options: UpOptions) -> list[str]:
 
 def _environment(settings: Settings) -> Mapping[str, str]:
     return {
+        **store_variables(settings),
         "BEARLAKE_LOGS__LEVEL": settings.logs.level,
         "BEARLAKE_LOGS__FORMAT": settings.logs.format,
         "BEARLAKE_SERVER__DRAIN_MS": str(settings.server.drain_ms),

@@ -24,7 +24,7 @@ import warnings
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from bearlake.kernel.batch import HEADER_BYTES, BatchHeader, BatchStatus, RecordFields, SliceLike
+from bearlake.kernel.batch import HEADER_BYTES, RECORDS_MAX, BatchHeader, BatchStatus, RecordFields, SliceLike
 from bearlake.kernel.columns import Columns, DecodeStatus, EncodedBatch
 from bearlake.kernel.files import FILE_PARTS_MAX
 from bearlake.kernel.kafka import PlainRules, ProduceEntry, ProduceRequestPlace, ProduceResult
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         check_records,
         crc32c,
         decode_entry,
+        decode_part,
         decode_records,
         encode_columns,
         encode_entry,
@@ -87,6 +88,7 @@ else:
     check_records = _implementation.check_records
     crc32c = _implementation.crc32c
     decode_entry = _implementation.decode_entry
+    decode_part = _implementation.decode_part
     decode_records = _implementation.decode_records
     encode_columns = _implementation.encode_columns
     encode_entry = _implementation.encode_entry
@@ -108,6 +110,7 @@ __all__ = [
     "FILE_PARTS_MAX",
     "HEADER_BYTES",
     "IS_NATIVE",
+    "RECORDS_MAX",
     "Append",
     "BatchCommit",
     "BatchHeader",
@@ -135,6 +138,7 @@ __all__ = [
     "check_records",
     "crc32c",
     "decode_entry",
+    "decode_part",
     "decode_records",
     "encode_columns",
     "encode_entry",

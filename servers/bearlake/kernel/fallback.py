@@ -6,7 +6,7 @@ contract of both. Positions outside a buffer are a bug of the caller and raise `
 
 from bearlake.kernel.batch.batches import batches, inspect, rebase, seek, take
 from bearlake.kernel.batch.checksum import crc32c
-from bearlake.kernel.batch.records import check_records, decode_records, find_timestamp
+from bearlake.kernel.batch.records import check_records, decode_part, decode_records, find_timestamp
 from bearlake.kernel.columns.builder import ColumnBuilder
 from bearlake.kernel.columns.encode import encode_columns
 from bearlake.kernel.files.put import put_file
@@ -29,6 +29,7 @@ __all__ = [
     "check_records",
     "crc32c",
     "decode_entry",
+    "decode_part",
     "decode_records",
     "encode_columns",
     "encode_entry",

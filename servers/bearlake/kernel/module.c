@@ -15,6 +15,7 @@ static PyMethodDef functions[] = {
     FUNCTION(check_records),
     FUNCTION(crc32c),
     FUNCTION(decode_entry),
+    FUNCTION(decode_part),
     FUNCTION(decode_records),
     FUNCTION(encode_columns),
     FUNCTION(encode_entry),

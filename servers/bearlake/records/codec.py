@@ -4,7 +4,7 @@ A batch here is the bytes of one whole record batch v2 that passed `kernel.inspe
 the CRC again. `bytes_max` bounds the uncompressed records section. Layouts: `bearlake.kernel` (header), `kernel/batch/records.py` (record).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from struct import Struct, error
 
@@ -24,6 +24,9 @@ from bearlake.records.batch import (
     Compression,
 )
 from bearlake.records.compression import Buffer
+
+PART_RECORD_COUNT = 4096
+"""Records that `parts` decodes at a time: about 1 MiB of objects, and 1 ms."""
 
 _PREFIX = Struct(">qiibI")
 _FIELDS = Struct(">hiqqqhii")
@@ -87,6 +90,11 @@ def fields(batch: Buffer, bytes_max: int) -> list[RecordFields]:
     """`decode`, but with plain tuples: a quarter of the cost."""
     header, body = _open(batch, bytes_max)
     found = kernel.decode_records(body, header.record_count, header.base_timestamp)
+    return _stamped(header, found)
+
+
+def _stamped(header: BatchHeader, found: list[RecordFields]) -> list[RecordFields]:
+    """Give the records the batch's log append time, if it has one."""
     if not header.attributes & ATTRIBUTE_LOG_APPEND_TIME:
         return found
     stamped = header.max_timestamp
@@ -154,14 +162,50 @@ def stamp(batch: Buffer, now_ms: int) -> bytearray:
 
 
 def first_bad_record(batch: Buffer, bytes_max: int) -> int:
-    """Return the index of the first record that is malformed or out of sequence; -1 if all records are good.
+    """Return the index of the first record that is malformed or out of sequence; -1 if all records are good. Raises as `Opened`."""
+    return Opened(batch, bytes_max).first_bad_record()
+
+
+class Opened:
+    """A batch with its uncompressed records section."""
+
+    def __init__(self, batch: Buffer, bytes_max: int) -> None:
+        """Decompress the batch.
+
+        Raises:
+            Corrupt: the batch's header or compressed section is damaged.
+            TooLarge: the records have more than `bytes_max` bytes uncompressed.
+        """
+        self._header, self._body = _open(batch, bytes_max)
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the uncompressed records section."""
+        return len(self._body)
+
+    def first_bad_record(self) -> int:
+        """Return the index of the first record that is malformed or out of sequence; -1 if all records are good."""
+        return kernel.check_records(self._body, self._header.record_count)
+
+    def parts(self) -> Iterator[list[RecordFields]]:
+        """Yield the records as `fields` returns them, at most `PART_RECORD_COUNT` at a time. Raises `Corrupt`."""
+        header, position = self._header, 0
+        for index in range(0, header.record_count, PART_RECORD_COUNT):
+            end = min(index + PART_RECORD_COUNT, header.record_count)
+            found, position = kernel.decode_part(self._body, position, index, end, header.base_timestamp)
+            yield _stamped(header, found)
+        if position != len(self._body):
+            raise Corrupt(f"record {header.record_count} of a batch is malformed")
+
+
+def parts(batch: Buffer, bytes_max: int) -> Iterator[list[RecordFields]]:
+    """Yield the records as `fields` returns them, at most `PART_RECORD_COUNT` at a time: a batch may have a million.
 
     Raises:
-        Corrupt: the batch's header or compressed section is damaged.
+        Corrupt: the batch or a record is malformed.
         TooLarge: the records have more than `bytes_max` bytes uncompressed.
     """
-    header, body = _open(batch, bytes_max)
-    return kernel.check_records(body, header.record_count)
+    return Opened(batch, bytes_max).parts()
 
 
 def first_at(batch: Buffer, timestamp: int, bytes_max: int) -> tuple[int, int] | None:

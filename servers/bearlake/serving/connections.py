@@ -1,6 +1,7 @@
 """The connections of one protocol server: accepted on its listeners, counted, and checked every few seconds.
 
-At most `connections_max` are open, including those in a TLS handshake (`handshakes.py`); a further connection is closed at once. This
+At most `connections_max` are open, including those in a TLS handshake (`handshakes.py`), and at most `address_connections_max` of one
+client address; a further connection is closed at once. This
 register also owns the server's tasks, which end with it.
 """
 
@@ -12,6 +13,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Generic, TypeVar
 
+from bearlake.serving.addresses import AddressCounts
 from bearlake.serving.handshakes import TlsAcceptor
 from bearlake.serving.listener import Listener
 from bearlake.serving.pacing import ConnectionMeters, PacedConnection
@@ -33,14 +35,16 @@ class Connections(Generic[C]):
         meters: ConnectionMeters,
         *,
         connections_max: int,
+        address_connections_max: int,
         receive_bytes_max: int,
         check_ms: int,
         tls_handshake_ms: int,
     ) -> None:
         """`protocol` names the endpoints (`kafka`). `listeners` are already bound, and this object owns them from now on.
 
-        `receive_bytes_max` bounds the total of the larger receive buffers of all connections; `check_ms` is the time between checks.
-        `tls_handshake_ms` is the time limit of a TLS handshake.
+        `address_connections_max` bounds the connections of one client address; 0: no limit. `receive_bytes_max` bounds the total of the
+        larger receive buffers of all connections; `check_ms` is the time between checks. `tls_handshake_ms` is the time limit of a TLS
+        handshake.
         """
         self.slabs = SlabPool(SlabSettings(bytes_max=receive_bytes_max))
         self.meters = meters
@@ -49,6 +53,7 @@ class Connections(Generic[C]):
         self._protocol = protocol
         self._listeners = list(listeners)
         self._connections_max = connections_max
+        self._addresses = AddressCounts(address_connections_max)
         self._check_s = check_ms / 1000
         self._tls_handshake_s = tls_handshake_ms / 1000
         self._acceptors: list[asyncio.Server | TlsAcceptor] = []
@@ -115,9 +120,9 @@ class Connections(Generic[C]):
         return len(self._open) + len(self._handshakes)
 
     def add(self, connection: C) -> bool:
-        """Count an open connection; returns False if there are too many."""
+        """Count an open connection; returns False if there are too many, or too many of its address."""
         self._handshakes.discard(connection)
-        if self._count >= self._connections_max:
+        if self._count >= self._connections_max or not self._addresses.enter(connection.address):
             return False
         self._open.add(connection)
         self.meters.opened.inc()
@@ -125,7 +130,9 @@ class Connections(Generic[C]):
 
     def remove(self, connection: C) -> None:
         """Remove a closed connection. Safe to repeat."""
-        self._open.discard(connection)
+        if connection in self._open:
+            self._open.discard(connection)
+            self._addresses.leave(connection.address)
 
     def run(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """Run a task; it is cancelled when the server closes."""

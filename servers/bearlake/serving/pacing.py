@@ -17,6 +17,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self, TypeVar
 
+from bearlake.serving.addresses import address_of
 from bearlake.serving.receiving import LogPosition, Receiver
 from bearlake.serving.slabs import SlabPool
 from bearlake.telemetry.containment import fault
@@ -93,6 +94,8 @@ class PacedConnection(Receiver, ABC):
         self.listener = listener
         self.peer = ""
         """`host:port` of the client."""
+        self.address = ""
+        """Address of the client."""
         self._register = register
         self._loop = register.loop
         self._meters = register.meters
@@ -122,6 +125,7 @@ class PacedConnection(Receiver, ABC):
         self._transport = transport  # type: ignore[assignment]  # uvloop's transports are not asyncio.Transport
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer)
+        self.address = address_of(peer)
         sock = transport.get_extra_info("socket")
         self._is_encrypted = transport.get_extra_info("sslcontext") is not None
         if sock is not None:

@@ -17,7 +17,11 @@ from bearlake.settings.load import DEFAULT, Loaded
 from bearlake.settings.schema import Path, Setting
 
 COMMENT_WIDTH = 110
-_URL_PASSWORD = re.compile(r"(?<=://)([^/@:\s]*):[^/@\s]*@")
+_URL_PASSWORD = re.compile(r"(?<=://)([^/@:\s]*):\S*@")
+"""Up to the last @, because a password may contain / and @."""
+_QUERY_PASSWORD = re.compile(
+    r"(?i)([?&;][^=&;#\s]*(?:password|passwd|pwd|secret|token|credential|access_?key|sas|sig)[^=&;#\s]*=)[^&;#\s]*"
+)
 
 
 def as_rows(loaded: Loaded[Any]) -> list[dict[str, object]]:
@@ -117,8 +121,8 @@ def _plain(value: Any) -> Any:
 
 
 def without_password(url: str) -> str:
-    """Return the text with `***` for the password of a URL in it."""
-    return _URL_PASSWORD.sub(r"\1:***@", url)
+    """Return the text with `***` for the password of a URL in it, also in the URL's query."""
+    return _QUERY_PASSWORD.sub(r"\1***", _URL_PASSWORD.sub(r"\1:***@", url))
 
 
 def as_json(loaded: Loaded[Any]) -> str:

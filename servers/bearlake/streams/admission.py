@@ -6,7 +6,6 @@ The kernel has already checked that the batch is consistent (`kernel.inspect`). 
 Source: Apache Kafka, LogValidator (timestamps, sizes, KIP-467 record errors), KIP-937 (timestamp bounds).
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from bearlake.errors import BearlakeError, Invalid, TooLarge
@@ -16,23 +15,16 @@ from bearlake.records import batch as record_batch
 from bearlake.records import codec as record_codec
 from bearlake.streams.append import Append, Hold
 from bearlake.streams.catalog import StreamView
-from bearlake.streams.configs import StreamRules, TimestampSource
+from bearlake.streams.checking import Checked, check_records, needs_check
+from bearlake.streams.configs import TimestampSource
 
 NO_TIMESTAMP = -1
 UNCOMPRESSED_BYTES_MAX = 256 * 1024 * 1024
-"""Largest decompressed size (bytes) of a batch whose records are checked; refuses decompression bombs."""
+"""Largest decompressed size (bytes) of a batch that is read; refuses decompression bombs."""
 
 
 class BadTimestamp(Invalid):
     """A record's timestamp is too far from the server's clock."""
-
-
-class BadRecord(Invalid):
-    """Records of the batch are malformed or break the stream's rules; `indexes` lists them for the client."""
-
-    def __init__(self, indexes: Sequence[int], reason: str) -> None:
-        super().__init__(reason)
-        self.indexes = indexes
 
 
 class Header(NamedTuple):
@@ -48,10 +40,17 @@ class Header(NamedTuple):
 
 
 def admit(
-    view: StreamView, index: int, batch: Buffer, hold: Hold | None, header: Header, now_ms: int
+    view: StreamView,
+    index: int,
+    batch: Buffer,
+    hold: Hold | None,
+    header: Header,
+    now_ms: int,
+    known: Checked = Checked.NOTHING,
 ) -> Append | BearlakeError:
     """Return the batch as an `Append` to partition `index` (which exists), or the error for its producer.
 
+    `known` says which checks of single records the caller has made (`checking.Checks`); this function makes the others, whatever they take.
     Returned errors: `TooLarge`, `BadTimestamp`, `BadRecord`.
     """
     rules = view.rules
@@ -64,14 +63,13 @@ def admit(
             return BadTimestamp(
                 f"timestamps {header.base_timestamp} to {max_timestamp}: expected {max(earliest, 0)} to {latest}"
             )
-    if not rules.is_plain:
+    if needs_check(rules, known):
         try:
-            if rules.validates_records:
-                check_records(batch, rules)
+            check_records(batch, rules, known, UNCOMPRESSED_BYTES_MAX)
         except BearlakeError as error:
             return error
-        if rules.timestamp_source is TimestampSource.LOG_APPEND:
-            batch, hold, max_timestamp = record_codec.stamp(batch, now_ms), None, now_ms
+    if rules.timestamp_source is TimestampSource.LOG_APPEND:
+        batch, hold, max_timestamp = record_codec.stamp(batch, now_ms), None, now_ms
     flags = 0
     if header.attributes & (record_batch.ATTRIBUTE_TRANSACTIONAL | record_batch.ATTRIBUTE_CONTROL):
         flags = BATCH_TRANSACTIONAL * record_batch.is_transactional(header.attributes)
@@ -88,21 +86,3 @@ def admit(
         header.base_sequence,
         flags,
     )
-
-
-def check_records(batch: Buffer, rules: StreamRules) -> None:
-    """Decompress the batch and check every record (`record.validation=full`), and that keys exist where key compaction needs them.
-
-    Raises:
-        BadRecord: a record is malformed, or has no key although `cleanup.policy` contains `compact`.
-        TooLarge: the batch decompresses to more than `UNCOMPRESSED_BYTES_MAX`.
-        Corrupt: the compressed bytes are damaged.
-    """
-    bad = record_codec.first_bad_record(batch, UNCOMPRESSED_BYTES_MAX)
-    if bad >= 0:
-        raise BadRecord([bad], f"record {bad} of the batch is malformed")
-    if rules.requires_keys:
-        records = record_codec.decode(batch, UNCOMPRESSED_BYTES_MAX)
-        keyless = [position for position, record in enumerate(records) if record.key is None]
-        if keyless:
-            raise BadRecord(keyless, "a stream with cleanup.policy=compact requires a key in every record")

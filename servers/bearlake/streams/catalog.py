@@ -65,7 +65,8 @@ class StreamView:
         if not self._is_plain:
             return None
         earliest, latest = now_ms - rules.timestamp_before_max_ms, now_ms + rules.timestamp_after_max_ms
-        return self.id_bytes, self.first_key, self.partition_count, rules.batch_bytes_max, earliest, latest
+        size_max, checks = rules.batch_bytes_max, int(rules.validates_records)
+        return self.id_bytes, self.first_key, self.partition_count, size_max, earliest, latest, checks
 
     def partition(self, index: int) -> PartitionKey:
         """Return the key of partition `index`. Raises `NotFound` if there is no such partition."""
@@ -81,9 +82,22 @@ class StreamView:
 class Catalog:
     """All active streams of the deployment. Use it from the event loop's thread only."""
 
-    def __init__(self, store: StreamCatalog, stream_count_max: int) -> None:
-        """`stream_count_max` is the largest number of streams in this deployment."""
+    def __init__(
+        self,
+        store: StreamCatalog,
+        stream_count_max: int,
+        partition_count_max: int = PARTITION_COUNT_MAX,
+        stream_partition_count_max: int = PARTITION_COUNT_MAX,
+    ) -> None:
+        """The largest numbers of streams and of partitions in this deployment, and of partitions in one stream.
+
+        Concurrent changes may exceed the numbers of the deployment a little, because each server compares with what it knows.
+        """
         self._store = store
+        self._partition_count_max = partition_count_max
+        self._stream_partition_count_max = min(stream_partition_count_max, PARTITION_COUNT_MAX)
+        self.partition_count = 0
+        """Partitions of all streams."""
         self._stream_count_max = stream_count_max
         self._by_name: dict[str, StreamView] = {}
         self._by_number: dict[int, StreamView] = {}
@@ -175,8 +189,7 @@ class Catalog:
     def check_new(self, name: str, partition_count: int, configs: Mapping[str, str]) -> None:
         """Raise `Invalid`, naming the expected value, unless a stream with these properties may be created."""
         check_name(name)
-        if not 1 <= partition_count <= PARTITION_COUNT_MAX:
-            raise Invalid(f"partition count {partition_count}: expected 1 to {PARTITION_COUNT_MAX}")
+        self._check_partitions(partition_count, 0)
         if len(self._by_name) >= self._stream_count_max:
             raise Invalid(f"there are {len(self._by_name)} streams already, the limit is {self._stream_count_max}")
         stream_configs.check(configs)
@@ -212,9 +225,21 @@ class Catalog:
 
     async def add_partitions(self, stream: Stream, partition_count: int) -> StreamView:
         """Grow a stream. Raises `Invalid`, `NotFound`."""
-        if partition_count > PARTITION_COUNT_MAX:
-            raise Invalid(f"partition count {partition_count}: expected at most {PARTITION_COUNT_MAX}")
+        self.check_growth(stream, partition_count)
         return self._put(await self._store.add_partitions(stream.number, partition_count))
+
+    def check_growth(self, stream: Stream, partition_count: int) -> None:
+        """Raise `Invalid`, naming the expected value, if the stream may not have so many partitions."""
+        self._check_partitions(partition_count, stream.partition_count)
+
+    def _check_partitions(self, wanted: int, present: int) -> None:
+        if not 1 <= wanted <= self._stream_partition_count_max:
+            raise Invalid(f"partition count {wanted}: expected 1 to {self._stream_partition_count_max}")
+        if self.partition_count + wanted - present > self._partition_count_max:
+            raise Invalid(
+                f"partition count {wanted}: all streams have {self.partition_count} partitions already,"
+                f" the limit is {self._partition_count_max}"
+            )
 
     async def terminate(self, stream: Stream) -> StreamView:
         """Make a stream refuse new batches permanently; see `metadata.StreamCatalog.terminate`. Raises `NotFound`."""
@@ -241,6 +266,7 @@ class Catalog:
             return before  # a late answer about an older incarnation
         if before is not None and before.stream.number != stream.number:
             self._drop(before.stream)
+        self.partition_count += view.partition_count - (known.partition_count if known is not None else 0)
         self._by_name[stream.name] = view
         self._by_number[stream.number] = view
         self._by_id[view.id_bytes] = view
@@ -251,6 +277,7 @@ class Catalog:
         view = self._by_number.pop(stream.number, None)
         if view is None:
             return
+        self.partition_count -= view.partition_count
         self._by_id.pop(view.id_bytes, None)
         if self._by_name.get(stream.name) is view:
             del self._by_name[stream.name]

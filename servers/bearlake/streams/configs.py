@@ -217,8 +217,8 @@ ALL: tuple[Config, ...] = (
     Config(
         "record.validation",
         _S,
-        "header",
-        "header: the batch's header and checksum are checked. full: records are decompressed and checked one by one.",
+        "full",
+        "full: records are decompressed and checked one by one. header: only the batch's header and checksum are checked.",
         choices=("header", "full"),
     ),
     Config("remote.log.copy.disable", _B, "false", _NO_DISK),
@@ -311,7 +311,10 @@ class TimestampSource(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamRules:
-    """Rules that the append path checks: largest batch (bytes), timestamp bounds (ms), and checks of single records."""
+    """Rules that the append path checks: largest batch (bytes), timestamp bounds (ms), and checks of single records.
+
+    `validates_records`: the records of batches that clients encoded are checked. `requires_keys`: every record must have a key.
+    """
 
     batch_bytes_max: int
     timestamp_source: TimestampSource
@@ -322,8 +325,8 @@ class StreamRules:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the header alone decides: the server neither stamps batches nor checks single records."""
-        return self.timestamp_source is TimestampSource.CREATE and not self.validates_records
+        """Whether `kernel.admit_plain` can decide: the server neither stamps batches nor requires keys."""
+        return self.timestamp_source is TimestampSource.CREATE and not self.requires_keys
 
 
 def rules(configs: Mapping[str, str]) -> StreamRules:

@@ -7,6 +7,7 @@ because the exact record decides (KIP-79, KIP-734); of a segment it reads only t
 import asyncio
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
+from itertools import chain
 from typing import NamedTuple
 
 from bearlake import kernel
@@ -174,10 +175,9 @@ def _first_at(batch: memoryview, base_offset: int, timestamp: int, start: int) -
 
 def _from(batch: memoryview, base_offset: int, start: int) -> Iterator[tuple[int, int]]:
     """Yield (offset, timestamp) of the records from `start` on, for the one batch that a trim cut."""
-    for record in record_codec.decode(batch, UNCOMPRESSED_BYTES_MAX):
-        offset = base_offset + (record.offset_delta or 0)
-        if offset >= start:
-            yield offset, record.timestamp
+    for delta, timestamp, *_ in chain.from_iterable(record_codec.parts(batch, UNCOMPRESSED_BYTES_MAX)):
+        if base_offset + delta >= start:
+            yield base_offset + delta, timestamp
 
 
 def _max_timestamp(found: LocatedSlice) -> int:

@@ -30,6 +30,7 @@ from bearlake.metadata.model import (
 from bearlake.objects import ObjectStore
 from bearlake.streams.append import Append, AppendCall, Result
 from bearlake.streams.catalog import Catalog, ConfigDecision, StreamView
+from bearlake.streams.checking import Checks, CheckSettings
 from bearlake.streams.fetch import Fetched, FetchRange, Reader, ReaderSettings
 from bearlake.streams.follower import Follower, FollowerSettings
 from bearlake.streams.groups.coordinator import Coordinator
@@ -60,6 +61,8 @@ class StreamsSettings:
 
     writer: WriterSettings = field(default_factory=WriterSettings)
     """When records are flushed, and how much may wait."""
+    checks: CheckSettings = field(default_factory=CheckSettings)
+    """How records of batches that clients encoded are checked."""
     reader: ReaderSettings = field(default_factory=ReaderSettings)
     """Bounds of reads."""
     history: HistorySettings = field(default_factory=HistorySettings)
@@ -78,6 +81,10 @@ class StreamsSettings:
     """Slices in the tail index (about 400 bytes each). Readers further behind need a look-up in the metadata store per fetch."""
     stream_count_max: int = 100_000
     """Streams that this deployment may have."""
+    partition_count_max: int = 200_000
+    """Partitions of all streams of this deployment. Clients ask for all of them in one request, and every server keeps state for each."""
+    stream_partition_count_max: int = 10_000
+    """Partitions of one stream; a stream that has more keeps them."""
 
 
 class Streams:
@@ -106,20 +113,19 @@ class Streams:
         `tenure`: tracks this server's own lapses; the caller closes it. None: this server sends no heartbeats, and only lapses that other
         servers declare count.
         """
-        settings = settings or StreamsSettings()
-        self.settings = settings
+        settings = self.settings = settings or StreamsSettings()
         self.metadata = metadata
         self.server = server
         self.clock = clock or SystemClock()
         self.authorizer = authorizer or AllowAll()
-        self.catalog = Catalog(metadata.streams, settings.stream_count_max)
+        self.catalog = _catalog(metadata, settings)
+        self.checks = Checks(settings.checks)
         self._tail = TailIndex(settings.tail_slice_count_max, self._on_gap)
         self._cache = ObjectCache(store, settings.cache, _count_lookup)
-        segments = SegmentIndex(settings.history.piece_count_max)
+        index = SegmentIndex(settings.history.piece_count_max)
         self.seen = Seen(metadata.log)
         """The newest log position that this server knows. Protocol servers record it when a request arrives, for `AppendCall.seen`."""
-        seen = self.seen
-        self._follower = Follower(metadata.log, self._tail, segments, self.catalog, settings.follower, seen.advance)
+        self._follower = Follower(metadata.log, self._tail, index, self.catalog, settings.follower, self.seen.advance)
         self._writer = Writer(
             store,
             metadata.log,
@@ -135,7 +141,7 @@ class Streams:
         self._history = History(
             metadata.log,
             self._tail,
-            segments,
+            index,
             DataFileReader(store, settings.history.files),
             settings.history,
             slices_per_lookup=settings.reader.slices_per_lookup,
@@ -191,6 +197,7 @@ class Streams:
         await self.coordinator.ownership.close()
         await self._subscriptions.close()
         await self._writer.close()
+        self.checks.close()
         await self._history.close()
         await self._cache.close()
         if self._owns_tenure:
@@ -347,3 +354,8 @@ class Streams:
 
 def _count_lookup(is_hit: bool) -> None:
     (metrics.CACHE_HITS if is_hit else metrics.CACHE_MISSES).inc()
+
+
+def _catalog(metadata: Metadata, settings: StreamsSettings) -> Catalog:
+    limits = settings.stream_count_max, settings.partition_count_max, settings.stream_partition_count_max
+    return Catalog(metadata.streams, *limits)

@@ -96,6 +96,8 @@ CONTAINED_FAULTS = counters(
     "step",
 )
 LOOP_DELAY_SECONDS = latency("bearlake_server_loop_delay_seconds", "Delay with which the event loop ran a timer.")
+LOOP_HELD_SECONDS = latency("bearlake_server_loop_held_seconds", "Processor time of turns of the event loop, sampled.")
+LOOP_STALLS = counters("bearlake_server_loop_stalls_total", "Turns of more than 50 ms, by request.", "request")
 ADMIN_REQUESTS = counters("bearlake_admin_requests_total", "Admin API requests, by status class.", "status")
 
 # REST

@@ -211,3 +211,20 @@ async def test_all_versions_of_a_schema_are_listed(call: Call) -> None:
     assert [one["version"] for one in found["getSchemaResponses"]] == [0, 1]
     status, answer = await call("POST", f"{path}/compatibility", {"type": "STRING", "schema": "", "properties": {}})
     assert (status, answer) == (200, {"compatibility": False, "schemaCompatibilityStrategy": "BACKWARD"})
+
+
+class DenyAll:
+    def allows(self, *_: object) -> bool:
+        return False
+
+
+async def test_a_caller_without_rights_changes_no_namespace_and_finds_no_topic(pulsar: PulsarNode, call: Call) -> None:
+    client = await pulsar.client()
+    await call("PUT", T)
+    pulsar.streams.authorizer = DenyAll()
+
+    assert (await call("POST", f"{ACME_N}/retention", RETENTION))[0] == 403
+    assert (await call("GET", "/lookup/v2/topic/persistent/public/default/t"))[0] == 403
+    answer = await client.ask("lookup", pb.CommandLookupTopic(topic="t"))
+    assert answer.error == pb.ServerError.AuthorizationError
+    assert not (await pulsar.streams.metadata.defaults.get("pulsar:acme/prod")).configs

@@ -72,3 +72,11 @@ async def test_the_server_takes_a_body_if_and_only_if_the_document_allows_it(
 
     validator = jsonschema.Draft202012Validator({**schema, "components": document["components"]})
     assert (answer.status < 300) is validator.is_valid(body), answer.body
+
+
+async def test_the_page_loads_nothing_and_cannot_be_framed(rest: RestNode) -> None:
+    headers = (await rest.get("/docs")).headers
+
+    assert "default-src 'none'" in headers["Content-Security-Policy"]
+    assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+    assert headers["X-Content-Type-Options"] == "nosniff"

@@ -28,6 +28,8 @@ from typing import NamedTuple, TypeAlias
 
 HEADER_BYTES = 61
 """Bytes of a record batch before its records."""
+RECORDS_MAX = 1_000_000
+"""Records that one batch may claim. Compression makes a record cost almost no bytes, so the bytes alone do not bound their number."""
 
 
 class BatchHeader(NamedTuple):
@@ -75,7 +77,7 @@ class BatchStatus(IntEnum):
     CONTROL = -8
     """A control batch, which only servers may write."""
     BAD_COUNT = -9
-    """The record count is not positive, or exceeds what the uncompressed bytes can hold (a record has at least 7 bytes)."""
+    """The record count is not positive, or exceeds `RECORDS_MAX` or what uncompressed bytes can hold (a record has at least 7 bytes)."""
     BAD_OFFSETS = -10
     """The base offset is not 0, or the last offset delta is not the record count - 1."""
     BAD_PRODUCER = -11

@@ -11,6 +11,7 @@
 #define CRC_START 21
 #define DELTA_AT 23
 #define RECORD_BYTES_MIN 7
+#define RECORDS_MAX 1000000
 
 /* Work on at least this many bytes releases the GIL (8 us of CRC32C). For less work, releasing the GIL costs more than it gains: no other
    thread wakes up that fast, and a thread that does may keep the GIL for 5 ms. */
@@ -72,6 +73,7 @@ KERNEL_FUNCTION(kernel_rebase);
 KERNEL_FUNCTION(kernel_seek);
 KERNEL_FUNCTION(kernel_take);
 KERNEL_FUNCTION(kernel_check_records);
+KERNEL_FUNCTION(kernel_decode_part);
 KERNEL_FUNCTION(kernel_decode_records);
 KERNEL_FUNCTION(kernel_find_timestamp);
 

@@ -30,7 +30,7 @@ static Status check_header(const uint8_t *at, const Header *header)
         return STATUS_UNKNOWN_COMPRESSION;
     if (header->attributes & ATTRIBUTE_CONTROL)
         return STATUS_CONTROL;
-    if (records <= 0 || (codec == 0 && records > (header->length - HEADER_BYTES) / RECORD_BYTES_MIN))
+    if (records <= 0 || records > RECORDS_MAX || (codec == 0 && records > (header->length - HEADER_BYTES) / RECORD_BYTES_MIN))
         return STATUS_BAD_COUNT;
     if (load_u64(at) != 0 || header->last_offset_delta != records - 1)
         return STATUS_BAD_OFFSETS;

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from struct import Struct
 
 from bearlake.errors import Corrupt
-from bearlake.kernel.batch import HEADER_BYTES, BatchHeader, BatchStatus, SliceLike
+from bearlake.kernel.batch import HEADER_BYTES, RECORDS_MAX, BatchHeader, BatchStatus, SliceLike
 from bearlake.kernel.batch.checksum import crc32c
 from bearlake.kernel.buffers import Buffer, check_bounds, view_of
 
@@ -80,7 +80,8 @@ def _check(base_offset: int, header: BatchHeader) -> BatchHeader | int:
     if header.attributes & 0x20:
         return BatchStatus.CONTROL
     count = header.record_count
-    if count <= 0 or (codec == 0 and count > (header.length - HEADER_BYTES) // _RECORD_BYTES_MIN):
+    most = RECORDS_MAX if codec else min(RECORDS_MAX, (header.length - HEADER_BYTES) // _RECORD_BYTES_MIN)
+    if not 0 < count <= most:
         return BatchStatus.BAD_COUNT
     if base_offset != 0 or header.last_offset_delta != count - 1:
         return BatchStatus.BAD_OFFSETS

@@ -26,7 +26,7 @@ bool read_record(Cursor *section, Record *record)
     return cursor.at == cursor.end;
 }
 
-static int64_t first_bad_record(Cursor section, int64_t record_count)
+int64_t first_bad_record(Cursor section, int64_t record_count)
 {
     Record record;
     for (int64_t index = 0; index < record_count; index++)
@@ -109,23 +109,23 @@ static PyObject *record_value(const Record *record)
     return value;
 }
 
-static PyObject *record_values(KernelState *state, Cursor section, int64_t record_count, int64_t base)
+/* The next record as a value; NULL with an exception set, which names `index`. */
+static PyObject *next_value(KernelState *state, Cursor *section, int64_t index, int64_t base)
+{
+    Record record;
+    if (read_record(section, &record) && !__builtin_add_overflow(base, record.timestamp_delta, &record.timestamp_delta))
+        return record_value(&record);
+    return PyErr_Format(state->corrupt, "record %lld of a batch is malformed", (long long)index);
+}
+
+static PyObject *record_values(KernelState *state, Cursor *section, int64_t index, int64_t end, int64_t base)
 {
     PyObject *values = PyList_New(0);
-    for (int64_t index = 0; values != NULL && index <= record_count; index++) {
-        Record record;
-        if (index == record_count
-                ? section.at != section.end
-                : !read_record(&section, &record)
-                    || __builtin_add_overflow(base, record.timestamp_delta, &record.timestamp_delta)) {
-            PyErr_Format(state->corrupt, "record %lld of a batch is malformed", (long long)index);
+    for (; values != NULL && index < end; index++) {
+        PyObject *value = next_value(state, section, index, base);
+        if (value == NULL || PyList_Append(values, value) < 0)
             Py_CLEAR(values);
-        } else if (index < record_count) {
-            PyObject *value = record_value(&record);
-            if (value == NULL || PyList_Append(values, value) < 0)
-                Py_CLEAR(values);
-            Py_XDECREF(value);
-        }
+        Py_XDECREF(value);
     }
     return values;
 }
@@ -137,9 +137,36 @@ KERNEL_FUNCTION(kernel_decode_records)
     if (check_arguments("decode_records", count, 3, 3) < 0 || to_count(arguments[1], &record_count) < 0
         || to_int64(arguments[2], &base) < 0 || PyObject_GetBuffer(arguments[0], &view, PyBUF_SIMPLE) < 0)
         return NULL;
-    PyObject *values = record_values(state_of(module), whole(&view), record_count, base);
+    Cursor section = whole(&view);
+    PyObject *values = record_values(state_of(module), &section, 0, record_count, base);
+    if (values != NULL && section.at != section.end) {
+        PyErr_Format(state_of(module)->corrupt, "record %lld of a batch is malformed", (long long)record_count);
+        Py_CLEAR(values);
+    }
     PyBuffer_Release(&view);
     return values;
+}
+
+KERNEL_FUNCTION(kernel_decode_part)
+{
+    Py_buffer view;
+    int64_t position, index, end, base;
+    PyObject *result = NULL;
+    if (check_arguments("decode_part", count, 5, 5) < 0 || to_int64(arguments[1], &position) < 0 || to_count(arguments[2], &index) < 0
+        || to_count(arguments[3], &end) < 0 || to_int64(arguments[4], &base) < 0
+        || PyObject_GetBuffer(arguments[0], &view, PyBUF_SIMPLE) < 0)
+        return NULL;
+    if (position < 0 || position > view.len) {
+        PyErr_Format(PyExc_ValueError, "position %lld is not inside %zd bytes", (long long)position, view.len);
+    } else {
+        Cursor section = whole(&view);
+        section.at += position;
+        PyObject *values = record_values(state_of(module), &section, index, end, base);
+        if (values != NULL)
+            result = Py_BuildValue("Nn", values, (Py_ssize_t)(section.at - (const uint8_t *)view.buf));
+    }
+    PyBuffer_Release(&view);
+    return result;
 }
 
 KERNEL_FUNCTION(kernel_check_records)

@@ -27,6 +27,9 @@ typedef struct {
 /* records.c: reads the record at the cursor and advances the cursor past it; false if the record is malformed. */
 bool read_record(Cursor *section, Record *record);
 
+/* records.c: the index of the first record that is malformed or out of sequence; `record_count` if bytes follow the last; -1 if none. */
+int64_t first_bad_record(Cursor section, int64_t record_count);
+
 /* A zigzag varint of at most `bits` bits. */
 static inline bool read_zigzag(Cursor *cursor, int bits, int64_t *out)
 {

@@ -54,16 +54,29 @@ def decode_records(body: Buffer, record_count: int, base_timestamp: int, /) -> l
     Raises:
         Corrupt: a record is malformed, its timestamp does not fit an int64, or bytes follow the last record.
     """
-    view = _view(body, record_count)
-    position = 0
-    records: list[RecordFields] = []
-    for index in range(record_count):
-        position, timestamp, offset_delta, key, value, fields = _record_at(view, position, index, base_timestamp)
-        headers = [(str(name, "utf-8", "surrogateescape"), _copy(content)) for name, content in fields]
-        records.append((offset_delta, timestamp, _copy(key), _copy(value), tuple(headers)))
-    if position != len(view):
+    records, position = decode_part(body, 0, 0, record_count, base_timestamp)
+    if position != len(view_of(body)):
         raise Corrupt(f"record {record_count} of a batch is malformed")
     return records
+
+
+def decode_part(
+    body: Buffer, position: int, index: int, end: int, base_timestamp: int, /
+) -> tuple[list[RecordFields], int]:
+    """Return copies of the records `[index, end)` of `body`, of which the first is at `position`, and the position after the last.
+
+    Raises:
+        Corrupt: a record is malformed, or its timestamp does not fit an int64.
+    """
+    view = _view(body, min(index, end))
+    if not 0 <= position <= len(view):
+        raise ValueError(f"position {position} is not inside {len(view)} bytes")
+    records: list[RecordFields] = []
+    for at in range(index, end):
+        position, timestamp, offset_delta, key, value, fields = _record_at(view, position, at, base_timestamp)
+        headers = [(str(name, "utf-8", "surrogateescape"), _copy(content)) for name, content in fields]
+        records.append((offset_delta, timestamp, _copy(key), _copy(value), tuple(headers)))
+    return records, position
 
 
 def _view(body: Buffer, record_count: int) -> memoryview:

@@ -9,6 +9,10 @@ Source: Apache Kafka, ProduceRequest.json and ProduceResponse.json; KIP-482 (fle
 
 from typing import TypeAlias
 
+ELEMENTS_MAX = 20_000
+"""Topics, partitions and tagged fields of one Produce request, and partitions of requests that are parsed together. A malformed partition
+takes 8 bytes, and its error as much time as a batch."""
+
 ProduceEntry: TypeAlias = tuple[str | bytes, int, int, int, int, int, int, int, int, int, int, int]
 """(topic, index, start, end, status, attributes, record_count, base_timestamp, max_timestamp, producer_id, producer_epoch,
 base_sequence)"""
@@ -19,5 +23,6 @@ ProduceRequestPlace: TypeAlias = tuple[int, int, int]
 ProduceResult: TypeAlias = tuple[str | bytes, int, int, int, int, int]
 """(topic, index, error_code, base_offset, log_append_time_ms, log_start_offset)"""
 
-PlainRules: TypeAlias = tuple[bytes, int, int, int, int, int]
-"""(stream_id, key of the stream's partition 0, partition_count, batch_bytes_max, earliest base timestamp, latest max timestamp)"""
+PlainRules: TypeAlias = tuple[bytes, int, int, int, int, int, int]
+"""(stream_id, key of the stream's partition 0, partition_count, batch_bytes_max, earliest base timestamp, latest max timestamp,
+1 if records are checked)"""

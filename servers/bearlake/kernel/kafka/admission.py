@@ -1,5 +1,7 @@
 """Admit parsed Produce entries that need no further checks."""
 
+from bearlake.kernel.batch import HEADER_BYTES
+from bearlake.kernel.batch.records import check_records
 from bearlake.kernel.kafka import PlainRules, ProduceEntry
 from bearlake.kernel.log import Append, Hold, PartitionKey
 
@@ -18,9 +20,10 @@ def admit_plain(
     """Add the plain entries from index `start` on to `appends`, up to the first that has another topic or is not plain.
 
     An entry is plain if its status is OK, its partition exists, its size is within the limit, its only attribute is the compression
-    codec, and its timestamps are within the bounds. Returns the index of the first entry that was not added.
+    codec, and its timestamps are within the bounds. If the rules check records, it is also uncompressed and its records are good.
+    Returns the index of the first entry that was not added.
     """
-    stream_id, first_key, partition_count, bytes_max, earliest, latest = rules
+    stream_id, first_key, partition_count, bytes_max, earliest, latest, checks_records = rules
     if not 0 <= start < len(entries):
         raise ValueError(f"index {start} is not in a list of {len(entries)} entries")
     for at in range(start, len(entries)):
@@ -33,8 +36,16 @@ def admit_plain(
             or attributes & ~_COMPRESSION_MASK
             or newest > latest
             or base < earliest
+            or (checks_records and not _has_good_records(frame, low, high, attributes, count))
         ):
             return at
         key = PartitionKey(first_key | index)
         appends.append(Append(key, stream_id, frame[low:high], hold, count, newest, producer_id, epoch, sequence, 0))
     return len(entries)
+
+
+def _has_good_records(frame: memoryview, low: int, high: int, attributes: int, count: int) -> bool:
+    """Whether the records of a batch are good, as far as that needs no decompression."""
+    if attributes & _COMPRESSION_MASK or not 0 <= low <= high - HEADER_BYTES <= len(frame) - HEADER_BYTES:
+        return False
+    return check_records(frame[low + HEADER_BYTES : high], count) < 0

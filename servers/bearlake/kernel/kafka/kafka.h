@@ -11,6 +11,8 @@
 #define FLEXIBLE 9
 #define TOPIC_IDS 13
 
+#define ELEMENTS_MAX 20000 /* kafka/__init__.py */
+
 /* Indices in kafka.ProduceEntry */
 enum {
     TOPIC,

@@ -11,6 +11,7 @@ typedef struct {
     Py_ssize_t position;
     Py_ssize_t end;
     int version;
+    int elements_left;
 } Reader;
 
 static inline bool is_flexible(const Reader *reader) { return reader->version >= FLEXIBLE; }
@@ -25,6 +26,15 @@ static inline Py_ssize_t skip(Reader *reader, int64_t size, const char *what)
     }
     reader->position += size;
     return at;
+}
+
+/* Counts an element of the request's lists. */
+static inline int take_element(Reader *reader)
+{
+    if (reader->elements_left-- > 0)
+        return 0;
+    PyErr_Format(reader->corrupt, "Produce request: more than %d topics, partitions and tagged fields", ELEMENTS_MAX);
+    return -1;
 }
 
 static inline int read_i16(Reader *reader, const char *what, int16_t *out)
@@ -98,7 +108,7 @@ static int skip_tags(Reader *reader)
     if (read_varint(reader, "tagged field count", &tags) < 0)
         return -1;
     while (tags--)
-        if (read_varint(reader, "tag", &tag) < 0 || read_varint(reader, "tagged field size", &size) < 0
+        if (take_element(reader) < 0 || read_varint(reader, "tag", &tag) < 0 || read_varint(reader, "tagged field size", &size) < 0
             || skip(reader, size, "tagged field") < 0)
             return -1;
     return 0;
@@ -171,7 +181,8 @@ static int read_partition(Reader *reader, PyObject *topic, PyObject *entries)
 {
     int32_t index;
     int64_t length;
-    if (read_i32(reader, "partition index", &index) < 0 || read_length(reader, 4, "records", true, &length) < 0)
+    if (take_element(reader) < 0 || read_i32(reader, "partition index", &index) < 0
+        || read_length(reader, 4, "records", true, &length) < 0)
         return -1;
     const Py_ssize_t start = skip(reader, length > 0 ? length : 0, "records");
     if (start < 0)
@@ -188,6 +199,8 @@ static int read_topic_data(Reader *reader, PyObject *entries)
 {
     int64_t partitions;
     int outcome = 0;
+    if (take_element(reader) < 0)
+        return -1;
     PyObject *topic = read_topic(reader);
     if (topic == NULL)
         return -1;
@@ -243,7 +256,7 @@ KERNEL_FUNCTION(kernel_parse_produce)
     if (position < 0 || position > view.len) {
         PyErr_Format(PyExc_ValueError, "position %S is not inside a frame of %zd bytes", arguments[1], view.len);
     } else {
-        Reader reader = {state->corrupt, view.buf, position, view.len, (int)version};
+        Reader reader = {state->corrupt, view.buf, position, view.len, (int)version, ELEMENTS_MAX};
         result = read_request(&reader);
     }
     PyBuffer_Release(&view);
@@ -302,7 +315,7 @@ static int take_request(KernelState *state, const Py_buffer *frames, Py_ssize_t 
     if (size > end - *at - SIZE_BYTES || !is_alike(request, size, alike))
         return 0;
     const Py_ssize_t before = PyList_GET_SIZE(entries), start = *at + SIZE_BYTES, next = start + (Py_ssize_t)size;
-    Reader reader = {state->corrupt, frames->buf, start + LEAD_AT + alike->lead_size, next, alike->version};
+    Reader reader = {state->corrupt, frames->buf, start + LEAD_AT + alike->lead_size, next, alike->version, ELEMENTS_MAX};
     int outcome = read_plain(&reader, entries);
     if (outcome < 0 && PyErr_ExceptionMatches(state->corrupt)) { /* reported when this request is parsed alone */
         PyErr_Clear();
@@ -321,7 +334,7 @@ static PyObject *take_requests(KernelState *state, const Py_buffer *frames, Py_s
 {
     PyObject *requests = PyList_New(0), *entries = PyList_New(0);
     int outcome = requests == NULL || entries == NULL ? -1 : 1;
-    while (outcome > 0 && PyList_GET_SIZE(requests) < alike->count_max)
+    while (outcome > 0 && PyList_GET_SIZE(requests) < alike->count_max && PyList_GET_SIZE(entries) < ELEMENTS_MAX)
         outcome = take_request(state, frames, &at, end, alike, requests, entries);
     if (outcome >= 0)
         return Py_BuildValue("NN", requests, entries);

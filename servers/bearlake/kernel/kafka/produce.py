@@ -6,7 +6,7 @@ from bearlake.errors import Corrupt
 from bearlake.kernel.batch import BatchStatus
 from bearlake.kernel.batch.batches import inspect_view
 from bearlake.kernel.buffers import Buffer, view_of
-from bearlake.kernel.kafka import ProduceEntry, ProduceRequestPlace
+from bearlake.kernel.kafka import ELEMENTS_MAX, ProduceEntry, ProduceRequestPlace
 from bearlake.kernel.kafka.versions import FLEXIBLE, TOPIC_IDS, ZSTD, check_version
 
 _INT16 = Struct(">h")
@@ -24,7 +24,8 @@ def parse_produce(frame: Buffer, position: int, version: int, /) -> tuple[str | 
     ignored, as in Apache Kafka.
 
     Raises:
-        Corrupt: the structure is malformed or extends beyond the frame; the message names the field and the position.
+        Corrupt: the structure is malformed or extends beyond the frame; the message names the field and the position. Or the
+            request has more than `ELEMENTS_MAX` topics, partitions and tagged fields.
         Unsupported: the version is not in 3-13.
     """
     check_version(version)
@@ -37,6 +38,7 @@ def parse_produce(frame: Buffer, position: int, version: int, /) -> tuple[str | 
     timeout_ms = reader.number(_INT32, "timeout")
     entries: list[ProduceEntry] = []
     for _ in range(reader.count("topic count")):
+        reader.element()
         topic: str | bytes | None
         if version >= TOPIC_IDS:
             at = reader.skip(16, "topic id")
@@ -45,6 +47,7 @@ def parse_produce(frame: Buffer, position: int, version: int, /) -> tuple[str | 
             topic = reader.string("topic name", is_nullable=False)
         assert topic is not None
         for _ in range(reader.count("partition count")):
+            reader.element()
             index = reader.number(_INT32, "partition index")
             start, end = reader.records()
             entries.append(_entry(view, topic, index, start, end, version))
@@ -60,8 +63,9 @@ def parse_produces(
     """Parse consecutive Produce requests from `start` of `frames` on that need no special handling.
 
     Such a request has this `version` and at most `size_max` bytes, its header continues with `lead` after the correlation id, and it
-    has no transactional id, asks for a response (acks 1 or -1) and names a partition. Parsing stops after `count_max` requests, or at
-    the first request that does not match, is incomplete or is malformed; the caller parses that request on its own.
+    has no transactional id, asks for a response (acks 1 or -1) and names a partition. Parsing stops after `count_max` requests, at
+    `ELEMENTS_MAX` entries, or at the first request that does not match, is incomplete or is malformed; the caller parses that request on
+    its own.
 
     Returns the requests as (end, correlation_id, entry_count), and the entries of all requests with their positions in `frames`.
 
@@ -76,7 +80,7 @@ def parse_produces(
     requests: list[ProduceRequestPlace] = []
     entries: list[ProduceEntry] = []
     at = start
-    while len(requests) < count_max and end - at >= 4:
+    while len(requests) < count_max and len(entries) < ELEMENTS_MAX and end - at >= 4:
         (size,) = _INT32.unpack_from(view, at)
         at += 4
         if not 8 + len(lead) <= size <= min(size_max, end - at):
@@ -114,6 +118,13 @@ class _Reader:
         self.view = view
         self.position = position
         self.is_flexible = is_flexible
+        self.elements_left = ELEMENTS_MAX
+
+    def element(self) -> None:
+        """Count an element of the request's lists."""
+        if self.elements_left <= 0:
+            raise Corrupt(f"Produce request: more than {ELEMENTS_MAX} topics, partitions and tagged fields")
+        self.elements_left -= 1
 
     def skip(self, size: int, what: str) -> int:
         at = self.position
@@ -167,5 +178,6 @@ class _Reader:
         if not self.is_flexible:
             return
         for _ in range(self.varint("tagged field count")):
+            self.element()
             self.varint("tag")
             self.skip(self.varint("tagged field size"), "tagged field")

@@ -24,7 +24,8 @@ static inline void put(Writer *writer, const void *bytes, int64_t size)
     writer->size += size;
     if (writer->at == NULL || size > writer->end - writer->at)
         return;
-    memcpy(writer->at, bytes, (size_t)size);
+    if (size > 0) /* `bytes` may be NULL if there are none */
+        memcpy(writer->at, bytes, (size_t)size);
     writer->at += size;
 }
 

@@ -18,6 +18,7 @@ from bearlake.protocols.grpc.proto import stream_pb2 as pb
 from bearlake.records import codec as record_codec
 from bearlake.records.codec import NON_IDEMPOTENT, Producer, Record
 from bearlake.streams.admission import NO_TIMESTAMP, Header
+from bearlake.streams.checking import Checked
 
 if TYPE_CHECKING:
     from bearlake.table import ipc_decode
@@ -34,6 +35,8 @@ class Batch(NamedTuple):
 
     buffer: Buffer
     header: Header
+    known: Checked
+    """Whether this server encoded the batch, so that its records are good."""
 
 
 class PayloadReader:
@@ -49,10 +52,14 @@ class PayloadReader:
             case "record_batches":
                 return check_batch(payload.record_batches)
             case "records" if payload.records.records:
-                return check_batch(_encode(payload.records.records, producer, now_ms), "payload.records")
+                return check_batch(
+                    _encode(payload.records.records, producer, now_ms), "payload.records", Checked.RECORDS
+                )
             case "arrow":
                 await arrow.load()
-                return check_batch(self._encode_arrow(payload.arrow, producer, now_ms), "payload.arrow")
+                return check_batch(
+                    self._encode_arrow(payload.arrow, producer, now_ms), "payload.arrow", Checked.RECORDS
+                )
             case _:
                 raise BadField("payload", "expected at least one record, a record batch, or an Arrow record batch")
 
@@ -74,7 +81,7 @@ class PayloadReader:
             raise BadField("payload.arrow.record_batch", str(error)) from error
 
 
-def check_batch(buffer: Buffer, field: str = "payload.record_batches") -> Batch:
+def check_batch(buffer: Buffer, field: str = "payload.record_batches", known: Checked = Checked.NOTHING) -> Batch:
     """Validate `buffer`, received in `field`, as one record batch. Raises `BadField`."""
     found = kernel.inspect(buffer, 0, len(buffer))
     if isinstance(found, int):
@@ -91,6 +98,7 @@ def check_batch(buffer: Buffer, field: str = "payload.record_batches") -> Batch:
             found.producer_epoch,
             found.base_sequence,
         ),
+        known,
     )
 
 

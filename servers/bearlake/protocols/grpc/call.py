@@ -22,6 +22,7 @@ from bearlake.streams.principal import ANONYMOUS, Principal
 from bearlake.streams.producer_ids import ProducerIds
 from bearlake.streams.service import Streams
 from bearlake.telemetry import metrics
+from bearlake.telemetry.watchdog import begin
 
 Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
@@ -159,10 +160,12 @@ class _Meters:
     """Counts the calls of one method; a context manager that concurrent calls share."""
 
     def __init__(self, name: str) -> None:
+        self._what = f"grpc {name}"
         self._started = metrics.GRPC_CALLS.labels(name)
         self._open = metrics.GRPC_OPEN_CALLS.labels(name)
 
     def __enter__(self) -> None:
+        begin(self._what)
         self._started.inc()
         self._open.inc()
 

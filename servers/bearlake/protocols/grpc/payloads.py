@@ -1,6 +1,7 @@
 """Converts record batches into payloads for clients. Fills messages in place, because protobuf copies messages assembled elsewhere."""
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from bearlake import kernel
@@ -75,7 +76,8 @@ def _records(views: Sequence[memoryview], offset: int, bytes_max: int) -> Iterat
                 continue
             if header.record_count > 0 and not record_batch.is_control(header.attributes):
                 batch = view[position : position + header.length]
-                for delta, timestamp, key, value, headers in record_codec.fields(batch, UNCOMPRESSED_BYTES_MAX):
+                found = chain.from_iterable(record_codec.parts(batch, UNCOMPRESSED_BYTES_MAX))
+                for delta, timestamp, key, value, headers in found:
                     at = base_offset + delta
                     if at < offset:
                         continue

@@ -18,6 +18,7 @@ from bearlake.protocols.grpc.proto import stream_pb2 as pb
 from bearlake.streams.admission import admit
 from bearlake.streams.append import Append, AppendCall, Result, Verdict
 from bearlake.streams.catalog import StreamView
+from bearlake.streams.checking import Checked
 from bearlake.streams.principal import Operation, Principal
 
 _STORED = (Verdict.ACCEPTED, Verdict.DUPLICATE)
@@ -35,7 +36,7 @@ async def produce(node: Node, who: Principal, request: pb.ProduceRequest) -> pb.
     await node.room()
     sequence = request.sequence if request.HasField("sequence") else None
     batch = await PayloadReader().batch(request.payload, sequence, node.streams.clock.now_ms())
-    append = _append(node, view, request.partition, batch, _expected(request))
+    append = await _append(node, view, request.partition, batch, _expected(request))
     (result,) = await node.streams.append([append], seen)
     if result[0] not in _STORED:
         raise failure_of_result(result)
@@ -75,10 +76,14 @@ def _expected(request: pb.ProduceRequest | pb.ProduceStreamRequest) -> int:
     return request.expected_offset
 
 
-def _append(node: Node, view: StreamView, partition: int, batch: Batch, expected_offset: int) -> Append:
+async def _append(node: Node, view: StreamView, partition: int, batch: Batch, expected_offset: int) -> Append:
     if not 0 <= partition < view.partition_count:
         raise NotFound(f"stream {view.name!r} has partitions 0 to {view.partition_count - 1}, not {partition}")
-    admitted = admit(view, partition, batch.buffer, None, batch.header, node.streams.clock.now_ms())
+    bad = await node.streams.checks.check(batch.buffer, batch.header.attributes, view.rules, batch.known)
+    if bad is not None:
+        raise bad
+    now_ms = node.streams.clock.now_ms()
+    admitted = admit(view, partition, batch.buffer, None, batch.header, now_ms, Checked.ALL)
     if isinstance(admitted, BearlakeError):
         raise admitted
     return admitted if expected_offset < 0 else admitted._replace(expected_offset=expected_offset)
@@ -130,7 +135,7 @@ class _Call:
                     if view is None or view.name != name or self._node.streams.catalog.peek(name) is not view:
                         view = await writable(self._node, self._who, name)
                     batch = await self._batch(request, raw)
-                    self._submit(_append(self._node, view, partition, batch, _expected(request)))
+                    self._submit(await _append(self._node, view, partition, batch, _expected(request)))
                 except (BearlakeError, Failure) as error:
                     entry = _Entry(0)
                     entry.result = error if isinstance(error, Failure) else failure_of(error)

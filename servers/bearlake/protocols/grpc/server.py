@@ -125,6 +125,8 @@ def _options(settings: GrpcSettings) -> list[tuple[str, int]]:
         ("grpc.so_reuseport", 0),
         ("grpc.max_receive_message_length", settings.message_bytes_max),
         ("grpc.max_send_message_length", -1),
+        ("grpc.server_handshake_timeout_ms", settings.handshake_ms),
+        ("grpc.max_allowed_incoming_connections", settings.connections_max),
         ("grpc.keepalive_time_ms", settings.keepalive_ms),
         ("grpc.keepalive_timeout_ms", settings.keepalive_timeout_ms),
         # This option closes a connection whose probe is not answered; its default is one minute (gRPC 1.85).

@@ -25,6 +25,10 @@ class GrpcSettings:
     connection_call_count_max: int = 1_000
     """Concurrent calls of one connection; more are refused with RESOURCE_EXHAUSTED. One connection cannot take all of `calls_max`, and the
     bytes that it has in flight are bounded: in each call at most `in_flight_bytes_max` and one message."""
+    connections_max: int = 10_000
+    """Open client connections; further connections are closed at once."""
+    handshake_ms: int = 10_000
+    """Time (ms) in which a new connection must finish the handshakes of TLS and HTTP/2; otherwise it is closed."""
     in_flight_bytes_max: int = 32 * 1024 * 1024
     """Bytes of one ProduceStream call that are not durable yet; at the limit, the call is not read."""
     in_flight_batches_max: int = 4_096

@@ -35,6 +35,7 @@ from bearlake.serving.pacing import PacedConnection, Register
 from bearlake.serving.slabs import Slab
 from bearlake.streams.principal import ANONYMOUS
 from bearlake.telemetry.containment import fault
+from bearlake.telemetry.watchdog import begin
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +43,8 @@ _SIZE = struct.Struct(">i")
 _API_AND_VERSION = struct.Struct(">hh")
 QUIET_MS = 5_000
 """Time (ms) without a request after which a connection returns its receive buffer."""
+_DECODE_AT_ONCE_BYTES = 64 * 1024
+"""Larger requests are decoded in a thread; this many bytes take about 10 ms at most."""
 _WRITE_BYTES = 1 << 20  # largest write to the transport, so that a client that does not read is detected early
 _WAITING = frozenset({ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 """Requests that may wait long. They are cancelled when the client disconnects, because the client repeats them."""
@@ -87,6 +90,10 @@ class Connection(PacedConnection):
         self._is_working = False
         self._is_pumping = False
         self._is_finishing = False
+        self._waiting_bytes = 0
+        """Bytes of requests that wait, undecoded, behind the request that runs."""
+        self._has_spoken = False
+        """Whether the client has sent a request."""
 
     # -- life-cycle ----------------------------------------------------------------------------------------------
 
@@ -115,7 +122,9 @@ class Connection(PacedConnection):
         """Close the connection if the client stalls or is idle for `idle_ms`; free memory after `QUIET_MS` without a request."""
         self._close_if_stalled(now)
         idle_ms = (now - self._last_heard) * 1000
-        if idle_ms > self.context.settings.idle_ms:
+        if not self._has_spoken and idle_ms > self.context.settings.first_request_ms:
+            self.close("no request within the deadline", "silent")
+        elif idle_ms > self.context.settings.idle_ms:
             self.close_if_idle()
         elif idle_ms > QUIET_MS:
             self.release_idle_memory()
@@ -137,9 +146,14 @@ class Connection(PacedConnection):
         first = self._low
         try:
             if self._produce_lead is not None and not is_over_budget and self.produce_tail is None:
+                begin(self._apis[ApiKey.PRODUCE].what)
                 room = in_flight_max - self._request_count
                 self._low = produce_pipelined.take(self, self._produce_lead, slab, first, self._high, room)
-            while self._high - self._low >= 4 and self._request_count < in_flight_max:
+            while (
+                self._high - self._low >= 4
+                and self._request_count < in_flight_max
+                and self._waiting_bytes < limits.control_request_bytes_max
+            ):
                 (size,) = _SIZE.unpack_from(view, self._low)
                 start = self._low + 4
                 if not 8 <= size <= limits.control_request_bytes_max and not may_be_large(
@@ -170,6 +184,7 @@ class Connection(PacedConnection):
             self._is_write_paused
             or self._request_count >= limits.requests_in_flight_max
             or self._ready_bytes >= limits.response_bytes_max
+            or self._waiting_bytes >= limits.control_request_bytes_max
             or self._waits_for_budget
             or self._wish is not None
             or self._is_finishing
@@ -198,6 +213,8 @@ class Connection(PacedConnection):
         if api is None:
             raise Corrupt(f"API key {key} is not supported; see ApiVersions")
         header, position = codec.read_request_header(frame)
+        self._has_spoken = True
+        begin(api.what)
         slot = Slot(key)
         self.add(slot)
         if not api.version_min <= version <= api.version_max:
@@ -215,8 +232,9 @@ class Connection(PacedConnection):
                 self._produce_lead = (caller, bytes(frame[8:position]))
             produce.receive(self, slot, caller, header.correlation_id, frame, position, slab)
             return
-        request = codec.request(key, version).decode(frame, position)
-        work = self._run(slot, caller, header.correlation_id, key, request)
+        body = bytes(frame[position:])
+        self._waiting_bytes += len(body)
+        work = self._run(slot, caller, header.correlation_id, key, body)
         if key == ApiKey.FETCH:
             self._fetches.append(work)
             self._fetch_next()
@@ -243,7 +261,15 @@ class Connection(PacedConnection):
         self._is_working = False
         self._work_next()
 
-    async def _run(self, slot: Slot, caller: Caller, correlation_id: int, key: int, request: Any) -> None:
+    async def _run(self, slot: Slot, caller: Caller, correlation_id: int, key: int, body: bytes) -> None:
+        """Decode and answer a request. Requests wait undecoded, because objects take several times the memory."""
+        self._waiting_bytes -= len(body)
+        begin(self._apis[key].what)
+        try:
+            request = await self._decode(key, caller.version, body)
+        except BearlakeError as error:
+            self._malformed(error)
+            return
         if key in _ADMINISTRATIVE and has_hung_up(self._descriptor):
             self.close("the client has gone without its answer", "abandoned")
             return
@@ -253,6 +279,13 @@ class Connection(PacedConnection):
             self.answer(slot, response.frame(correlation_id, encoder.header_version))
         else:
             self.answer(slot, encoder.frame(correlation_id, response))
+
+    async def _decode(self, key: int, version: int, body: bytes) -> Any:
+        """Decode a request; a large one in a thread, so that the event loop goes on. Raises error kinds."""
+        decoder = codec.request(key, version)
+        if len(body) <= _DECODE_AT_ONCE_BYTES:
+            return decoder.decode(memoryview(body), 0)
+        return await self._loop.run_in_executor(self.context.workers, decoder.decode, memoryview(body), 0)
 
     # -- answers -------------------------------------------------------------------------------------------------
 

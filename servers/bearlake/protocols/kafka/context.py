@@ -4,6 +4,7 @@ A handler is `async def handle(context, caller, request) -> response`. Requests 
 neither sockets nor frames. `Caller` tells who sent the request, and through which listener.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from bearlake.protocols.kafka.rendered import Renderings
@@ -29,6 +30,8 @@ class KafkaContext:
         """Draining: Produce and Fetch are answered with NOT_LEADER_OR_FOLLOWER, so that clients switch to other servers."""
         self.producer_ids = ProducerIds(streams.metadata.producers)
         self.renderings = Renderings()
+        self.workers = ThreadPoolExecutor(1, thread_name_prefix="kafka-codec")
+        """Decodes large requests and encodes large responses, so that the event loop goes on."""
         self.unsent_bytes = 0
         """Bytes of responses that clients have not read, as of each connection's last check."""
 

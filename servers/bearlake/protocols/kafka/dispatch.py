@@ -69,6 +69,8 @@ class Served(NamedTuple):
     handle: Handler
     requests: Counter
     seconds: Histogram
+    what: str
+    """The request for the watchdog of the event loop."""
 
 
 def served() -> dict[int, Served]:
@@ -79,6 +81,7 @@ def served() -> dict[int, Served]:
             HANDLERS[api.key],
             metrics.KAFKA_REQUESTS.labels(api.key.name),
             metrics.KAFKA_REQUEST_SECONDS.labels(api.key.name),
+            f"kafka {api.key.name}",
         )
         for api in apis.APIS
     }

@@ -3,8 +3,9 @@
 A handler may return `Rendered` instead of a message. The cache is valid until the catalog or the live servers change.
 """
 
+import asyncio
 import struct
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 
 from bearlake.protocols.kafka import codec
 
@@ -35,16 +36,16 @@ class Renderings:
 
     def __init__(self) -> None:
         self._state: Hashable = None
-        self._kept: dict[Hashable, Rendered] = {}
+        self._kept: dict[Hashable, asyncio.Future[Rendered]] = {}
 
-    def get(self, state: Hashable, key: Hashable, render: Callable[[], Rendered]) -> Rendered:
-        """Return the response cached under `key`; render it if the cache has none for this `state`."""
+    async def get(self, state: Hashable, key: Hashable, render: Callable[[], Awaitable[Rendered]]) -> Rendered:
+        """Return the response cached under `key`; render it, once for all that ask meanwhile, if the cache has none for this `state`."""
         if state != self._state:
             self._state = state
             self._kept.clear()
         found = self._kept.get(key)
-        if found is None:
+        if found is None or (found.done() and (found.cancelled() or found.exception() is not None)):
             if len(self._kept) >= ENTRY_COUNT_MAX:
                 self._kept.pop(next(iter(self._kept)))
-            found = self._kept[key] = render()
-        return found
+            found = self._kept[key] = asyncio.ensure_future(render())
+        return await asyncio.shield(found)

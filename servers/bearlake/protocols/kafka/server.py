@@ -49,6 +49,7 @@ class KafkaServer:
             listeners,
             _meters(),
             connections_max=settings.connections_max,
+            address_connections_max=settings.address_connections_max,
             receive_bytes_max=settings.receive_bytes_max,
             check_ms=CHECK_MS,
             tls_handshake_ms=settings.tls_handshake_ms,
@@ -109,6 +110,7 @@ class KafkaServer:
     async def close(self) -> None:
         """Close listeners and connections at once."""
         await self.connections.close()
+        self.context.workers.shutdown(wait=False, cancel_futures=True)
 
     def _has_others(self) -> bool:
         others = other_servers(self.context.servers)

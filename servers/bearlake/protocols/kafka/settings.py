@@ -9,6 +9,9 @@ class KafkaSettings:
 
     auto_create_streams: bool = True
     """Create a stream when a client asks for its metadata and allows it (Kafka's `auto.create.topics.enable`)."""
+    auto_create_count_max: int = 64
+    """Unknown streams that one Metadata request may create, rounded up to a multiple of 16. The others do not exist for it,
+    until the client asks again."""
     default_partition_count: int = 1
     """Partitions of a stream that is created without a count (Kafka's `num.partitions`)."""
     request_bytes_max: int = 100 * 1024 * 1024
@@ -17,8 +20,13 @@ class KafkaSettings:
     """Largest request in bytes, except for Produce. Decoding a request creates objects that take several times its size."""
     connections_max: int = 10_000
     """Open client connections, including those in a TLS handshake; further connections are closed at once."""
+    address_connections_max: int = 5_000
+    """Open connections of one client address; further connections are closed at once; 0: no limit. Clients behind one proxy or NAT share an
+    address."""
     idle_ms: int = 600_000
     """Connections without a request for this long (ms) are closed (Kafka's `connections.max.idle.ms`)."""
+    first_request_ms: int = 10_000
+    """Time (ms) in which a new connection must send its first request; otherwise it is closed."""
     stall_ms: int = 60_000
     """Time (ms) in which a request must arrive completely once it has begun, and in which a client must read some of its answers."""
     tls_handshake_ms: int = 10_000

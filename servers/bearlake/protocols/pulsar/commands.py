@@ -11,6 +11,7 @@ from bearlake.protocols.pulsar import framing
 from bearlake.protocols.pulsar.proto import commands_pb2
 from bearlake.protocols.pulsar.proto.commands_pb2 import BaseCommand
 from bearlake.telemetry import metrics
+from bearlake.telemetry.watchdog import begin
 
 NAMES: dict[int, str] = {
     field.number: field.name for field in BaseCommand.DESCRIPTOR.fields if field.message_type is not None
@@ -21,8 +22,11 @@ SERVER_REQUEST_ID = (1 << 64) - 1
 """The request id of commands that the server sends on its own."""
 
 
+_REQUESTS = {number: f"pulsar {name}" for number, name in NAMES.items()}
+
+
 class CommandMeters:
-    """Counts the commands of clients."""
+    """Counts the commands of clients, and names them to the watchdog of the event loop."""
 
     def __init__(self, served: Collection[str]) -> None:
         """Commands that are not in `served` share one counter."""
@@ -34,6 +38,7 @@ class CommandMeters:
     def count(self, number: int, times: int = 1) -> None:
         """Count a command by its number."""
         self._by_number.get(number, self._other).inc(times)
+        begin(_REQUESTS.get(number, "pulsar other"))
 
 
 def frame(name: str, body: Message) -> bytes:

@@ -21,6 +21,7 @@ from bearlake.protocols.pulsar import commands, framing
 from bearlake.protocols.pulsar.commands import CommandMeters
 from bearlake.protocols.pulsar.consumers import Consumer
 from bearlake.protocols.pulsar.context import PROTOCOL, PulsarContext
+from bearlake.protocols.pulsar.entries import Prepared
 from bearlake.protocols.pulsar.errors import count_error, error_of
 from bearlake.protocols.pulsar.producers import Producer
 from bearlake.protocols.pulsar.proto.commands_pb2 import BaseCommand, CommandPing, CommandSend
@@ -35,8 +36,10 @@ _CONNECT = commands.NUMBERS["connect"]
 class Handlers(Protocol):
     """Executes the commands of a connection: the module `handlers`."""
 
-    def send(self, connection: "Connection", command: CommandSend, message: memoryview, /) -> None:
-        """Execute SEND."""
+    def send(
+        self, connection: "Connection", command: CommandSend, message: memoryview, prepared: Prepared | None, /
+    ) -> None:
+        """Execute SEND, converted already if `prepared` is not None."""
 
     def send_parsed(self, connection: "Connection", parsed: Sequence[SendEntry], /) -> None:
         """Execute SENDs that the kernel has parsed, in order."""
@@ -72,6 +75,9 @@ class Connection(PacedConnection):
         self.send_count = 0
         """Number of messages and batches that are not durable yet."""
         self._handlers = handlers
+        self._is_preparing = False
+        self._prepared: Prepared | None = None
+        """The next SEND, which a thread has converted."""
         self._command_meters = meters
         self._is_connected = False
         self._is_asked = False  # whether a PING waits for its PONG
@@ -188,15 +194,30 @@ class Connection(PacedConnection):
         if number == _SEND and self._budget.is_over_budget:
             self._wait_for_budget()
             return False
+        if number == _SEND and self._prepared is None and self.producers and self._prepares(message):
+            return False
         self._low = start + size
         if (number == _CONNECT) == self._is_connected:
             raise Corrupt("expected one CONNECT, as the first command")
         self._command_meters.count(number)
         if number == _SEND:
-            self._handlers.send(self, command.send, message)
+            prepared, self._prepared = self._prepared, None
+            self._handlers.send(self, command.send, message, prepared)
         else:
             self._handlers.carry_out(self, number, command)
         return self._transport is not None
+
+    def _prepares(self, message: memoryview) -> bool:
+        """Whether a thread converts the SEND first; its frame stays in the slab and is taken again."""
+        self._is_preparing = self.context.preparer.start(
+            message, lambda prepared: self._loop.call_soon_threadsafe(self._has_prepared, prepared)
+        )
+        return self._is_preparing
+
+    def _has_prepared(self, prepared: Prepared) -> None:
+        self._is_preparing = False
+        self._prepared = prepared
+        self._go_on()
 
     def connected(self) -> None:
         """Accept other commands from now on: CONNECT was answered."""
@@ -220,6 +241,7 @@ class Connection(PacedConnection):
         settings = self.context.settings
         return (
             self._is_write_paused
+            or self._is_preparing
             or self._waits_for_budget
             or self._wish is not None
             or self.send_count >= settings.sends_in_flight_max

@@ -8,6 +8,7 @@ message. Such an entry is stored unchanged, as one opaque record.
 Entries leave the server uncompressed, and their metadata says so, unless they are larger than the limit of clients.
 """
 
+from collections.abc import Callable
 from struct import Struct
 from typing import NamedTuple
 
@@ -59,6 +60,10 @@ class StoredEntry(NamedTuple):
     max_timestamp: int
 
 
+Prepared = Callable[[], StoredEntry]
+"""Returns the entry that a thread has made of a SEND, or raises its error."""
+
+
 class ReadEntry(NamedTuple):
     """The bytes after a MESSAGE command, from magic and checksum on; empty if the entry has no messages.
 
@@ -99,6 +104,8 @@ def to_batch(
     is_opaque = _is_opaque(metadata)
     is_compressed = metadata.compression != NONE and not is_opaque
     size = metadata.uncompressed_size if is_compressed else len(payload)
+    if not is_opaque and metadata.num_messages_in_batch > kernel.RECORDS_MAX:
+        raise TooLarge("messages of an entry", metadata.num_messages_in_batch, kernel.RECORDS_MAX)
     if size > uncompressed_bytes_max:
         raise TooLarge("uncompressed entry", size, uncompressed_bytes_max)
     if is_compressed:

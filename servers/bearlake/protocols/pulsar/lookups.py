@@ -19,6 +19,7 @@ from bearlake.protocols.pulsar.proto.commands_pb2 import (
     FeatureFlags,
 )
 from bearlake.protocols.pulsar.topics import parse
+from bearlake.streams.principal import Operation, Resource, require
 
 PROTOCOL_VERSION = 21
 
@@ -67,6 +68,8 @@ async def lookup(connection: Connection, request: CommandLookupTopic) -> bytes:
     topic = await context.topics.find(request.topic)
     if topic is None and not context.settings.auto_create_streams:
         raise Refused("TopicNotFound", f"topic {name} does not exist")
+    if topic is not None:
+        require(context.streams.authorizer, connection.who, Operation.DESCRIBE, Resource.STREAM, topic.view.name)
     holder = await context.holder(topic.partition) if topic is not None else None
     endpoint, scheme = connection.endpoint_named(request.advertised_listener_name)
     server = context.server_for(str(name), endpoint, holder.node_id if holder is not None else None)

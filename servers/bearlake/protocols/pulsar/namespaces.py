@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bearlake.errors import Conflict, NotFound, Overloaded
 from bearlake.protocols.pulsar import names
-from bearlake.streams.principal import Principal
+from bearlake.streams.principal import Operation, Principal, Resource, require
 
 if TYPE_CHECKING:
     from bearlake.streams.catalog import StreamView
@@ -37,8 +37,9 @@ class Namespaces:
     ) -> None:
         """Set and unset configs of the namespace, and of its topics that follow it. Repeat the call if it was interrupted.
 
-        Raises `Denied`: `who` may not alter one of the topics; `Overloaded`: too many concurrent changes of the namespace.
+        Raises `Denied`: `who` may not alter the namespace or one of its topics; `Overloaded`: too many concurrent changes of the namespace.
         """
+        require(self._streams.authorizer, who, Operation.ALTER, Resource.CLUSTER, namespace)
         for _ in range(_TRY_COUNT):
             before = await self._store.get(_GROUP + namespace)
             kept = {key: value for key, value in before.configs.items() if key not in unset_configs}

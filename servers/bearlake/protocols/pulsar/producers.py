@@ -33,6 +33,7 @@ from bearlake.protocols.pulsar.topics import Topic
 from bearlake.streams.admission import Header, admit
 from bearlake.streams.append import Append, AppendCall, Hold, Verdict
 from bearlake.streams.catalog import StreamView
+from bearlake.streams.checking import Checked
 from bearlake.streams.service import Streams
 from bearlake.telemetry import metrics
 
@@ -44,7 +45,7 @@ _BASE_TIMESTAMP = Struct(">q")
 _BASE_TIMESTAMP_AT = 27
 _NO_PRODUCER = (-1, -1, -1)
 _NO_NAMES = (*_NO_PRODUCER, 0, -1, -1)
-_NO_RULES = (b"", 0, 0, -1, 0, 0)
+_NO_RULES = (b"", 0, 0, -1, 0, 0, 0)
 """Replaces `StreamView.plain_rules` for a stream that validates each batch: every batch exceeds these limits."""
 _SEQUENCE_MAX = (1 << 63) - 1
 _PREFIX = "pulsar:"
@@ -200,12 +201,12 @@ class Producer:
 
     # -- send ----------------------------------------------------------------------------------------------------
 
-    def take(self, command: CommandSend, message: memoryview) -> None:
+    def take(self, command: CommandSend, message: memoryview, prepared: entries.Prepared | None = None) -> None:
         """Handle a SEND: append its entry, or queue its error."""
         highest_id = command.highest_sequence_id if command.HasField("highest_sequence_id") else None
         send = self._queue([(command.sequence_id, highest_id)])
         try:
-            append = self._append(command, message)
+            append = self._append(command, message, prepared)
         except BadChecksum as error:
             send.refuse(error, ServerError.Value("ChecksumError"))
         except BearlakeError as error:
@@ -224,7 +225,7 @@ class Producer:
             return
         now_ms = self.connection.context.streams.clock.now_ms()
         rules = view.plain_rules(now_ms)
-        stream_id, _, _, bytes_max, earliest_ms, latest_ms = rules if rules is not None else _NO_RULES
+        stream_id, _, _, bytes_max, earliest_ms, latest_ms, _ = rules if rules is not None else _NO_RULES
         partition = self.partition
         ids: list[SendIds] = []
         appends: list[Append] = []
@@ -273,7 +274,7 @@ class Producer:
             self._held.popleft()
             self.connection.context.streams.submit(call)
 
-    def _append(self, command: CommandSend, message: memoryview) -> Append | None:
+    def _append(self, command: CommandSend, message: memoryview, prepared: entries.Prepared | None) -> Append | None:
         """The entry as an `Append`; None if the stream was deleted. Raises the error for the answer."""
         context = self.connection.context
         view = self._view()
@@ -292,7 +293,7 @@ class Producer:
                 "NotAllowedError",
                 f"a message of {len(message)} bytes with its metadata: expected at most {entry_limit}",
             )
-        entry = entries.to_batch(metadata, payload, context.settings.uncompressed_bytes_max)
+        entry = prepared() if prepared else entries.to_batch(metadata, payload, context.settings.uncompressed_bytes_max)
         head = self._admit(view, entry, context.streams.clock.now_ms())
         if command.is_chunk and metadata.chunk_id < metadata.num_chunks_from_msg - 1:
             return Append(*head, *_NO_NAMES)  # only the last chunk of a message has its sequence id
@@ -306,7 +307,7 @@ class Producer:
         (attributes,) = _ATTRIBUTES.unpack_from(entry.batch, _ATTRIBUTES_AT)
         (base_timestamp,) = _BASE_TIMESTAMP.unpack_from(entry.batch, _BASE_TIMESTAMP_AT)
         header = Header(attributes, entry.record_count, base_timestamp, entry.max_timestamp, *_NO_PRODUCER)
-        admitted = admit(view, self.topic.index, entry.batch, None, header, now_ms)
+        admitted = admit(view, self.topic.index, entry.batch, None, header, now_ms, Checked.RECORDS)
         if not isinstance(admitted, Append):
             raise admitted
         return admitted[:6]

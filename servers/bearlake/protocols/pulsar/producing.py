@@ -15,6 +15,7 @@ from bearlake.metadata.model import NamedProducer
 from bearlake.metadata.subscriptions import EARLIEST
 from bearlake.protocols.pulsar import commands, renumbering
 from bearlake.protocols.pulsar.connection import Connection
+from bearlake.protocols.pulsar.entries import Prepared
 from bearlake.protocols.pulsar.errors import Refused
 from bearlake.protocols.pulsar.producers import Producer, State
 from bearlake.protocols.pulsar.proto.commands_pb2 import (
@@ -119,11 +120,14 @@ def _check_open(producer: Producer) -> None:
         raise Refused("ServiceNotReady", "the producer was closed before it was open")
 
 
-def send(connection: Connection, command: CommandSend, message: memoryview) -> None:
-    """Handle SEND. Drops a SEND to a producer that is no longer open: its client learns of the close."""
+def send(connection: Connection, command: CommandSend, message: memoryview, prepared: Prepared | None) -> None:
+    """Handle SEND; `prepared` is the converted message, or None.
+
+    Drops a SEND to a producer that is no longer open: its client learns of the close.
+    """
     producer = connection.producers.get(command.producer_id)
     if producer is not None and producer.state is State.OPEN:
-        producer.take(command, message)
+        producer.take(command, message, prepared)
 
 
 def send_parsed(connection: Connection, parsed: Sequence[SendEntry]) -> None:

@@ -56,6 +56,7 @@ class PulsarServer:
             listeners,
             _meters(),
             connections_max=settings.connections_max,
+            address_connections_max=settings.address_connections_max,
             receive_bytes_max=settings.receive_bytes_max,
             check_ms=CHECK_MS,
             tls_handshake_ms=settings.tls_handshake_ms,
@@ -120,6 +121,7 @@ class PulsarServer:
     async def close(self) -> None:
         """Close listeners and connections at once."""
         self.context.watchers.close()
+        self.context.preparer.close()
         await self.connections.close()
 
 

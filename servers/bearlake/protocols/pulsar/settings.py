@@ -18,8 +18,13 @@ class PulsarSettings:
     only if no larger batch is stored."""
     connections_max: int = 10_000
     """Open client connections, including those in a TLS handshake; further connections are closed at once."""
+    address_connections_max: int = 5_000
+    """Open connections of one client address; further connections are closed at once; 0: no limit. Clients behind one proxy or NAT share an
+    address."""
     attachments_max: int = 20_000
     """Producers and consumers of one connection; more are refused with TooManyRequests."""
+    message_ids_max: int = 10_000
+    """Message ids that one command acknowledges or asks for again; a command with more closes its connection. Clients send up to 1,000."""
     watchers_max: int = 100
     """Topic lists that one connection may watch; more are refused with TooManyRequests."""
     requests_in_flight_max: int = 1_000

@@ -5,8 +5,9 @@ a closed or unknown consumer: the client may have sent them before it learned of
 """
 
 import asyncio
+from collections.abc import Sequence
 
-from bearlake.errors import BearlakeError
+from bearlake.errors import BearlakeError, Corrupt
 from bearlake.protocols.pulsar import commands, message_ids
 from bearlake.protocols.pulsar.connection import Connection
 from bearlake.protocols.pulsar.consumers import Consumer
@@ -24,6 +25,7 @@ from bearlake.protocols.pulsar.proto.commands_pb2 import (
     CommandSeek,
     CommandSubscribe,
     CommandUnsubscribe,
+    MessageIdData,
 )
 from bearlake.protocols.pulsar.topics import Topic
 from bearlake.streams.offsets import OffsetQuestion
@@ -32,6 +34,8 @@ from bearlake.streams.subscriptions import Attachment
 from bearlake.streams.subscriptions.model import EARLIEST, LATEST, ConsumerSpec, SubscriptionType
 
 _TIME_MAX = (1 << 63) - 1
+_WORDS_PER_ID = 10
+"""Words of `ack_set` (64 messages each) per message id, on average, that one command may have."""
 
 
 def begin(connection: Connection, request: CommandSubscribe) -> bool:
@@ -123,7 +127,8 @@ def flow(connection: Connection, request: CommandFlow) -> None:
 
 
 def acknowledge(connection: Connection, request: CommandAck) -> None:
-    """Handle ACK. If it has a request id, the server answers once the acknowledgements are saved."""
+    """Handle ACK. If it has a request id, the server answers once the acknowledgements are saved. Raises `Corrupt`: it has too many ids."""
+    _check_count(connection, request.message_id)
     consumer = connection.consumers.get(request.consumer_id)
     if request.txnid_least_bits or request.txnid_most_bits:
         _acknowledged(connection, request, Refused("NotAllowedError", "transactions are not supported"))
@@ -139,6 +144,12 @@ def acknowledge(connection: Connection, request: CommandAck) -> None:
             return
         if request.HasField("request_id"):
             connection.start(_acknowledge_when_saved(connection, request, consumer.attachment))
+
+
+def _check_count(connection: Connection, ids: Sequence[MessageIdData]) -> None:
+    limit = connection.context.settings.message_ids_max
+    if len(ids) > limit or sum(len(message_id.ack_set) for message_id in ids) > _WORDS_PER_ID * limit:
+        raise Corrupt(f"{len(ids)} message ids in one command: expected at most {limit}")
 
 
 async def _acknowledge_when_saved(connection: Connection, request: CommandAck, attachment: Attachment) -> None:
@@ -168,7 +179,8 @@ def _acknowledged(connection: Connection, request: CommandAck, error: BearlakeEr
 
 
 def redeliver(connection: Connection, request: CommandRedeliverUnacknowledgedMessages) -> None:
-    """Handle REDELIVER_UNACKNOWLEDGED_MESSAGES."""
+    """Handle REDELIVER_UNACKNOWLEDGED_MESSAGES. Raises `Corrupt`: it has too many ids."""
+    _check_count(connection, request.message_ids)
     consumer = connection.consumers.get(request.consumer_id)
     if consumer is not None:
         epoch = request.consumer_epoch if request.HasField("consumer_epoch") else None

@@ -1,11 +1,13 @@
 """CORS: which web pages a browser lets call a server. Source: WHATWG Fetch, "CORS protocol"."""
 
 from collections.abc import Collection
+from typing import Protocol
 
 from aiohttp import hdrs, web
 from typing_extensions import override
 
 from bearlake.serving.http.guard import HttpGuard, HttpLimits, HttpMeters
+from bearlake.serving.http.origins import Origins
 
 _AGE_S = "600"
 """Seconds that a browser may cache a preflight."""
@@ -36,15 +38,44 @@ def preflight(request: web.Request) -> web.Response:
     return web.Response(status=204, headers=headers)
 
 
+class CorsSettings(Protocol):
+    """Settings of an API that web pages may call."""
+
+    @property
+    def connection_count_max(self) -> int:
+        """Most open connections."""
+
+    @property
+    def address_connection_count_max(self) -> int:
+        """Most open connections of one address; 0: no limit."""
+
+    @property
+    def first_request_ms(self) -> int:
+        """Time in which the head of a connection's first request must arrive."""
+
+    @property
+    def host_names(self) -> Collection[str]:
+        """Further names of the server."""
+
+    @property
+    def cors_origins(self) -> Collection[str]:
+        """Allowed origins of pages."""
+
+
 class CorsGuard(HttpGuard):
     """Guard of an API that web pages may call; `answer` formats the API's errors."""
 
-    def __init__(
-        self, limits: HttpLimits, meters: HttpMeters, *, connection_count_max: int, origins: Collection[str]
-    ) -> None:
-        """`origins` are the allowed origins of pages; `*` allows all."""
-        super().__init__(limits, meters, connection_count_max=connection_count_max)
-        self._origins = origins
+    def __init__(self, limits: HttpLimits, meters: HttpMeters, settings: CorsSettings) -> None:
+        """`settings.cors_origins` are the allowed origins of pages; `*` allows all."""
+        super().__init__(
+            limits,
+            meters,
+            connection_count_max=settings.connection_count_max,
+            address_connection_count_max=settings.address_connection_count_max,
+            first_request_ms=settings.first_request_ms,
+            origins=Origins(settings.host_names, settings.cors_origins),
+        )
+        self._cors_origins = settings.cors_origins
 
     def intercept(self, request: web.Request) -> web.StreamResponse | None:
         """Answer preflights, for every route."""
@@ -53,5 +84,5 @@ class CorsGuard(HttpGuard):
     @override
     async def prepare(self, request: web.Request, response: web.StreamResponse) -> None:
         response.headers["X-Content-Type-Options"] = "nosniff"
-        allow(request, response, self._origins)
+        allow(request, response, self._cors_origins)
         await super().prepare(request, response)

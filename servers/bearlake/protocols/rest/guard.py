@@ -9,6 +9,7 @@ from bearlake.protocols.rest.cors import CorsGuard
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.serving.http.guard import HttpMeters, InternalError, TimedOut, TooManyRequests
+from bearlake.serving.http.origins import ForeignRequest
 from bearlake.streams.groups.problems import GroupRefusal
 from bearlake.telemetry import metrics
 
@@ -23,9 +24,7 @@ class RestGuard(CorsGuard):
             open=metrics.REST_OPEN_REQUESTS,
             open_max=metrics.REST_OPEN_REQUESTS_MAX,
         )
-        super().__init__(
-            settings, meters, connection_count_max=settings.connection_count_max, origins=settings.cors_origins
-        )
+        super().__init__(settings, meters, settings)
 
     @override
     async def prepare(self, request: web.Request, response: web.StreamResponse) -> None:
@@ -41,6 +40,8 @@ class RestGuard(CorsGuard):
                 return _answer(request, problems.of_error(error))
             case GroupRefusal():
                 return _answer(request, problems.of_refusal(error))
+            case ForeignRequest():
+                return _answer(request, Problem(403, 40301, str(error)))
             case TooManyRequests() | TimedOut():
                 return _answer(request, Problem(503, 50003, str(error)))
             case InternalError():

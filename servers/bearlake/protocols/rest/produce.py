@@ -26,6 +26,7 @@ from bearlake.records.codec import Record
 from bearlake.streams.admission import Header, admit
 from bearlake.streams.append import Append, Result, Verdict
 from bearlake.streams.catalog import StreamView
+from bearlake.streams.checking import Checked
 from bearlake.streams.principal import Operation, Principal
 from bearlake.streams.service import Streams
 from bearlake.telemetry import metrics
@@ -175,7 +176,7 @@ def _chunks(places: Sequence[int], placed: Sequence[tuple[int, Record]], bytes_m
     start, size = 0, _BATCH_OVERHEAD_BYTES
     for position, at in enumerate(places):
         record = _size(placed[at][1])
-        if position > start and size + record > bytes_max:
+        if position > start and (size + record > bytes_max or position - start == kernel.RECORDS_MAX):
             chunks.append(places[start:position])
             start, size = position, _BATCH_OVERHEAD_BYTES
         size += record
@@ -204,4 +205,4 @@ def _admitted(view: StreamView, partition: int, records: Sequence[Record], now_m
         header.producer_epoch,
         header.base_sequence,
     )
-    return admit(view, partition, batch, None, fields, now_ms)
+    return admit(view, partition, batch, None, fields, now_ms, Checked.RECORDS)

@@ -15,6 +15,15 @@ class RestSettings:
     """Longest time (ms) for one request that does not follow a stream, including its body."""
     connection_count_max: int = 4_096
     """Open client connections; a request over a further connection is answered with 503, and the connection is closed."""
+    address_connection_count_max: int = 2048
+    """Open connections of one client address; further connections are closed at once; 0: no limit. Half of the connections, so that one
+    client cannot take all; clients behind one proxy or NAT share an address."""
+    first_request_ms: int = 10_000
+    """Time (ms) in which a new connection must send the head of its first request; otherwise it is closed."""
+    host_names: tuple[str, ...] = ()
+    """Public DNS names by which clients reach this server without TLS, such as an ingress; `*` for any name. Addresses, names without a dot
+    and names of private networks (`.svc`, `.local`, `.internal`) are always allowed. Other names are refused: a web page could rebind its
+    own name to this server."""
     idle_ms: int = 75_000
     """Connections without a request for this long (ms) are closed."""
     cors_origins: tuple[str, ...] = ()
@@ -25,6 +34,8 @@ class RestSettings:
     """Partitions of a stream that is created without a count."""
     fetch_bytes_max: int = 16 * 1024 * 1024
     """Bytes of record batches in one answer, whatever the client requests (except for a single larger batch)."""
+    answer_record_count_max: int = 10_000
+    """Records in one answer to a consumer; the next answer continues. A compressed batch may hold a million records in few bytes."""
     batch_bytes_max: int = 256 * 1024 * 1024
     """Largest uncompressed size in bytes of a stored record batch that can be read."""
     consumer_count_max: int = 1_000

@@ -40,6 +40,16 @@ class AdminSettings:
     """Longest time for one request."""
     request_count_max: int = 64
     """Concurrent requests; further requests are answered with 503."""
+    connection_count_max: int = 256
+    """Open connections; a request over a further connection is answered with 503, and the connection is closed."""
+    address_connection_count_max: int = 128
+    """Open connections of one client address; further connections are closed at once; 0: no limit. One client must not keep the machine's
+    health checks out."""
+    first_request_ms: int = 10_000
+    """Time (ms) in which a new connection must send the head of its first request; otherwise it is closed."""
+    host_names: tuple[str, ...] = ()
+    """Public DNS names by which clients reach this server without TLS; `*` for any name. Addresses, names without a dot and names of
+    private networks are always allowed."""
     health_timeout_ms: int = 5_000
     """Time in which the metadata store must answer for the server to count as healthy."""
 

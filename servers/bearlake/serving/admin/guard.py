@@ -8,6 +8,7 @@ from bearlake.serving.admin import problems
 from bearlake.serving.admin.auth import OPEN_PATHS, AdminSettings, is_own_name
 from bearlake.serving.admin.token import AdminToken
 from bearlake.serving.http.guard import HttpGuard, HttpMeters, InternalError, TimedOut, TooManyRequests
+from bearlake.serving.http.origins import ForeignRequest, Origins
 from bearlake.telemetry import metrics
 
 
@@ -16,7 +17,14 @@ class AdminGuard(HttpGuard):
 
     def __init__(self, settings: AdminSettings, token: AdminToken | None) -> None:
         """`token` None: only this machine can reach the API, without a token."""
-        super().__init__(settings, HttpMeters(requests=metrics.ADMIN_REQUESTS))
+        super().__init__(
+            settings,
+            HttpMeters(requests=metrics.ADMIN_REQUESTS),
+            connection_count_max=settings.connection_count_max,
+            address_connection_count_max=settings.address_connection_count_max,
+            first_request_ms=settings.first_request_ms,
+            origins=Origins(settings.host_names),
+        )
         self._token = token
 
     @property
@@ -41,6 +49,8 @@ class AdminGuard(HttpGuard):
         match error:
             case BearlakeError():
                 return problems.answer(problems.of_error(error))
+            case ForeignRequest():
+                return problems.answer(problems.problem(403, "Not allowed", str(error)))
             case TooManyRequests():
                 return problems.answer(problems.problem(503, "Overloaded", str(error)))
             case TimedOut():

@@ -15,8 +15,11 @@ from typing import Protocol
 from aiohttp import hdrs, web
 
 from bearlake.serving.hangups import has_hung_up
+from bearlake.serving.http.handlers import ConnectionGate, GatedHandler
 from bearlake.serving.http.limits import has_own_limits, has_own_time
+from bearlake.serving.http.origins import ForeignRequest, Origins
 from bearlake.telemetry.meters import Counter, Family, Gauge, Histogram
+from bearlake.telemetry.watchdog import begin
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +27,9 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _AIOHTTP_BODY_BYTES_MAX = 1024**2
 """aiohttp's own default, which bounds `request.read` only."""
+
+_REQUEST_LENGTH_MAX = 100
+"""Characters of a request's kind."""
 
 _SAFE_METHODS = frozenset({hdrs.METH_GET, hdrs.METH_HEAD, hdrs.METH_OPTIONS})
 """Methods that change nothing."""
@@ -76,7 +82,24 @@ class HttpMeters:
 class HttpGuard(ABC):
     """The middleware of an HTTP server."""
 
-    def __init__(self, limits: HttpLimits, meters: HttpMeters, *, connection_count_max: int | None = None) -> None:
+    def __init__(
+        self,
+        limits: HttpLimits,
+        meters: HttpMeters,
+        *,
+        connection_count_max: int | None = None,
+        address_connection_count_max: int = 0,
+        first_request_ms: int = 10_000,
+        origins: Origins | None = None,
+    ) -> None:
+        """`origins` None: requests must name this server by an address or a private name, and no foreign page may change anything.
+
+        The other limits are those of `ConnectionGate`.
+        """
+        self.origins = origins or Origins()
+        """Names of this server and allowed pages."""
+        self.gate = ConnectionGate(connection_count_max, address_connection_count_max, first_request_ms)
+        """Limits of connections."""
         self.open_count = 0
         """Number of running requests."""
         self.connection_count: Callable[[], int] = lambda: 0
@@ -94,7 +117,7 @@ class HttpGuard(ABC):
     def answer(self, request: web.Request, error: Exception) -> web.StreamResponse | None:
         """Return the API's response to an error that a handler or this guard raised; None for an error that only a bug can raise.
 
-        It handles `TooManyRequests`, `TimedOut` and `InternalError`.
+        It handles `TooManyRequests`, `TimedOut`, `ForeignRequest` and `InternalError`.
         """
 
     def intercept(self, request: web.Request) -> web.StreamResponse | None:
@@ -116,8 +139,12 @@ class HttpGuard(ABC):
     @web.middleware
     async def handle(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Answer one request; raises `ConnectionResetError` instead if it would change something and its client has gone (decision 110)."""
+        if isinstance(request.protocol, GatedHandler):
+            request.protocol.note_request()
         if request.method not in _SAFE_METHODS and _is_abandoned(request):
             raise ConnectionResetError("the client has gone without its answer")
+        resource = request.match_info.route.resource
+        begin(f"{request.method} {resource.canonical if resource is not None else 'unknown'}"[:_REQUEST_LENGTH_MAX])
         start = time.perf_counter()
         is_counted = not has_own_limits(request)
         if is_counted and self._is_full():
@@ -147,6 +174,10 @@ class HttpGuard(ABC):
         )
 
     async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            self.origins.check(request, is_safe=request.method in _SAFE_METHODS)
+        except ForeignRequest as error:
+            return self._certain_answer(request, error)
         intercepted = self.intercept(request)
         if intercepted is not None:
             return intercepted

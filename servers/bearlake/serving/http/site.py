@@ -1,10 +1,14 @@
 """An HTTP application on listeners: start, stop accepting, count connections, close."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from aiohttp import web
+from typing_extensions import override
 
 from bearlake.serving.http.guard import HttpGuard
+from bearlake.serving.http.handlers import ConnectionGate, GatedHandler
 from bearlake.serving.listener import Listener
 
 SHUTDOWN_S = 1
@@ -36,7 +40,9 @@ class HttpSite:
         self._auto_decompress = auto_decompress
         self._handler_cancellation = handler_cancellation
         self._runner: web.AppRunner | None = None
-        self._sites: list[web.SockSite] = []
+        self._sites: list[web.BaseSite] = []
+        for listener in listeners:
+            guard.origins.add_name(listener.advertised_host)
         guard.connection_count = lambda: self.connection_count
 
     @property
@@ -62,7 +68,8 @@ class HttpSite:
         )
         await self._runner.setup()
         for listener in self._listeners:
-            site = web.SockSite(self._runner, listener.socket, ssl_context=listener.tls)
+            site = _GatedSite(self._runner, listener.socket, ssl_context=listener.tls)
+            site.gate = self._guard.gate
             await site.start()
             self._sites.append(site)
 
@@ -78,3 +85,21 @@ class HttpSite:
             await self._runner.cleanup()
         for listener in self._listeners:
             listener.socket.close()
+
+
+class _GatedSite(web.SockSite):
+    """A site whose connections pass a gate."""
+
+    gate: ConnectionGate
+
+    @override
+    async def start(self) -> None:
+        await web.BaseSite.start(self)
+        server = self._runner.server
+        assert server is not None
+        loop = asyncio.get_running_loop()
+        accept = partial(GatedHandler, self.gate, server, loop=loop, **server._kwargs)
+        timeout_s = self.gate.first_request_s if self._ssl_context is not None else None
+        self._server = await loop.create_server(
+            accept, sock=self._sock, ssl=self._ssl_context, backlog=self._backlog, ssl_handshake_timeout=timeout_s
+        )

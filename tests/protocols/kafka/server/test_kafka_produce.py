@@ -261,8 +261,8 @@ async def test_log_append_time_is_stamped_and_echoed(kafka_cluster):
 @pytest.mark.parametrize("compression", [Compression.NONE, Compression.ZSTD])
 async def test_full_validation_names_the_bad_record_kip_467(kafka, compression):
     client = await kafka.client()
-    await kafka.create("full", record_validation="full")
-    await kafka.create("header")
+    await kafka.create("full")
+    await kafka.create("header", record_validation="header")
     good = batch_of(b"a", b"b", b"c", compression=compression)
     bad = bad_record(compression)
 

@@ -26,7 +26,10 @@ from bearlake.protocols.kafka.messages import (
 from bearlake.streams import configs as stream_configs
 from bearlake.streams.catalog import ConfigChanges, ConfigDecision
 from bearlake.streams.configs import ConfigType
-from bearlake.streams.principal import Operation
+from bearlake.streams.principal import Operation, Resource, require
+
+KAFKA_CLUSTER = "kafka-cluster"
+"""The name of the cluster as a resource, as in Kafka's ACLs."""
 
 
 class ResourceType(IntEnum):
@@ -77,6 +80,7 @@ async def _describe(
         if resource.resource_type == ResourceType.TOPIC:
             configs = await _topic_configs(context, caller, resource.resource_name, request)
         elif resource.resource_type == ResourceType.BROKER:
+            require(context.streams.authorizer, caller.who, Operation.DESCRIBE, Resource.CLUSTER, KAFKA_CLUSTER)
             configs = _broker_configs(context, resource.resource_name)
         elif resource.resource_type in (ResourceType.CLIENT_METRICS, ResourceType.GROUP):
             configs = []

@@ -9,7 +9,7 @@ Source: KIP-516 (topic ids), KIP-700 (DescribeCluster), KIP-966 (DescribeTopicPa
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from bearlake.errors import AlreadyExists, BearlakeError, Invalid, NotFound, Unavailable
 from bearlake.metadata.model import Server
@@ -37,9 +37,11 @@ ALL_TOPIC_OPERATIONS = 0b1101_1111_1000  # bits 3-8, 10, 11: the operations of t
 ALL_CLUSTER_OPERATIONS = 0b1_1111_1010_0000
 ENDPOINT_TYPE_BROKERS = 1
 _AT_ONCE = 16
+_AT_ONCE_PARTITIONS = 2_000
+"""Streams and partitions of a response that is encoded on the event loop: about 5 ms."""
 
 
-async def handle(context: KafkaContext, caller: Caller, request: MetadataRequest) -> MetadataResponse | Rendered:
+async def handle(context: KafkaContext, caller: Caller, request: MetadataRequest) -> Rendered:
     """The servers, and the partitions of the requested streams (of all streams if the request names none)."""
     topics = request.topics
     if topics is None or (caller.version == 0 and not topics):
@@ -47,22 +49,43 @@ async def handle(context: KafkaContext, caller: Caller, request: MetadataRequest
         zone = zone_of(caller.client_id, context.settings.zone_client_id_keys)
         asked = (request.include_topic_authorized_operations, request.include_cluster_authorized_operations)
         key = (caller.version, caller.listener, caller.who, zone, asked)
-        return context.renderings.get(state, key, lambda: _render_all(context, caller, request))
-    found = await _find_all(context, caller, request, topics)
-    servers = candidates(context, caller)
-    return _response(context, caller, request, [_describe(found, topic, servers, request) for topic in topics])
+        return await context.renderings.get(state, key, lambda: _render_all(context, caller, request))
+    unique = {
+        _key_of(topic): topic for topic in topics
+    }  # as in Kafka; a name that is repeated must not repeat its partitions
+    found = await _find_all(context, caller, request, list(unique.values()))
+    return await _render(context, caller, request, [(found[key], topic) for key, topic in unique.items()])
 
 
-def _render_all(context: KafkaContext, caller: Caller, request: MetadataRequest) -> Rendered:
-    catalog, servers = context.streams.catalog, candidates(context, caller)
+def _key_of(topic: MetadataRequest.Topic) -> str | bytes:
+    return topic.topic_id if topic.name is None else topic.name
+
+
+async def _render_all(context: KafkaContext, caller: Caller, request: MetadataRequest) -> Rendered:
+    catalog = context.streams.catalog
     views = [view for name in catalog.names() if (view := catalog.peek(name)) is not None]
-    topics = [
-        _topic(view, servers, request)
-        for view in views
-        if context.streams.may(caller.who, Operation.DESCRIBE, view.name)
-    ]
-    response = _response(context, caller, request, topics)
-    return Rendered(codec.response(codec.ApiKey.METADATA, caller.version).encode(response))
+    seen = [view for view in views if context.streams.may(caller.who, Operation.DESCRIBE, view.name)]
+    return await _render(context, caller, request, [(view, None) for view in seen])
+
+
+async def _render(
+    context: KafkaContext,
+    caller: Caller,
+    request: MetadataRequest,
+    described: Sequence[tuple[StreamView | ErrorCode, MetadataRequest.Topic | None]],
+) -> Rendered:
+    """Encode the response; in a thread if it has many partitions."""
+    servers = candidates(context, caller)
+    brokers = _response(context, caller, request, [])
+
+    def render() -> Rendered:
+        brokers.topics = [_describe(found, topic, servers, request) for found, topic in described]
+        return Rendered(codec.response(codec.ApiKey.METADATA, caller.version).encode(brokers))
+
+    size = sum(1 + (found.partition_count if isinstance(found, StreamView) else 0) for found, _ in described)
+    if size <= _AT_ONCE_PARTITIONS:
+        return render()
+    return await asyncio.get_running_loop().run_in_executor(context.workers, render)
 
 
 def _response(
@@ -97,21 +120,23 @@ async def _find_all(
         if catalog.peek(name) is not None:
             found[name] = await find_or_create(context, caller, name, may_create)
     unknown = [name for name in names if name not in found]
+    created_max = context.settings.auto_create_count_max
     for start in range(0, len(unknown), _AT_ONCE):
         chunk = unknown[start : start + _AT_ONCE]
+        may_create = may_create and start < created_max
         answers = await asyncio.gather(*(find_or_create(context, caller, name, may_create) for name in chunk))
         found.update(zip(chunk, answers, strict=True))
     return found
 
 
 def _describe(
-    found: Mapping[str | bytes, StreamView | ErrorCode],
-    topic: MetadataRequest.Topic,
+    view: StreamView | ErrorCode,
+    topic: MetadataRequest.Topic | None,
     servers: Sequence[Server],
     request: MetadataRequest,
 ) -> MetadataResponse.Topic:
-    view = found[topic.topic_id if topic.name is None else topic.name]
     if isinstance(view, ErrorCode):
+        assert topic is not None
         topic_id = topic.topic_id if topic.name is None else UUID_ZERO
         return MetadataResponse.Topic(error_code=view, name=topic.name, topic_id=topic_id)
     return _topic(view, servers, request)

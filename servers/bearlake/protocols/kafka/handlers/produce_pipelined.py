@@ -11,12 +11,14 @@ from bearlake import kernel
 from bearlake.kernel import ProduceEntry, ProduceRequestPlace
 from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka.codec import ApiKey
-from bearlake.protocols.kafka.context import Caller
+from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.handlers.produce import ProduceCall, Requester, resolve
 from bearlake.protocols.kafka.slot import Slot
 from bearlake.serving.slabs import Slab
+from bearlake.streams.admission import Header, admit
 from bearlake.streams.append import Append, AppendCall
 from bearlake.streams.catalog import StreamView
+from bearlake.streams.checking import Checked
 
 Lead: TypeAlias = tuple[Caller, bytes]
 """What pipelined requests share: the caller with its API version, and the header bytes after the correlation id."""
@@ -77,15 +79,34 @@ def _append(
         topic = entries[at][0]
         found = resolve(context, caller, topic)
         rules = found.plain_rules(now_ms) if isinstance(found, StreamView) else None
-        if rules is None:
+        if rules is None or not isinstance(found, StreamView):
             return False
         at = kernel.admit_plain(entries, at, slab.view, slab, rules, appends)
         if at < count and entries[at][0] == topic:
-            return False
+            append = _admit_light(context, found, entries[at], slab.view, slab, now_ms)
+            if append is None:
+                return False
+            appends.append(append)
+            at += 1
     connection.add(slot)
     calls = ProduceCalls(connection, slot, caller, requests, entries)
     context.streams.submit(AppendCall(appends, calls.done, connection.arrived, connection.failed))
     return True
+
+
+def _admit_light(
+    context: KafkaContext, view: StreamView, entry: ProduceEntry, frame: memoryview, slab: Slab, now_ms: int
+) -> Append | None:
+    """Admit one batch that stays unchanged and whose check is little work; None if it needs `receive`."""
+    _, index, start, end, status, *header = entry
+    if status or not 0 <= index < view.partition_count or end - start > view.rules.batch_bytes_max:
+        return None
+    fields = Header(*header)
+    batch = frame[start:end]
+    if context.streams.checks.at_once(batch, fields.attributes, view.rules, Checked.NOTHING) is not True:
+        return None
+    admitted = admit(view, index, batch, slab, fields, now_ms, Checked.ALL)
+    return admitted if isinstance(admitted, Append) else None
 
 
 def take(connection: Requester, lead: Lead, slab: Slab, low: int, high: int, count_max: int) -> int:

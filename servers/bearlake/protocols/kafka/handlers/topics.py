@@ -82,6 +82,8 @@ async def _create(
     topic_id = UUID_ZERO
     try:
         if validate_only:
+            if not context.streams.may(caller.who, Operation.CREATE, topic.name):
+                raise Denied(f"{caller.who} may not create stream {topic.name!r}")
             context.streams.catalog.check_new(topic.name, count, configs)
             await _check_absent(context, topic.name)
         else:
@@ -217,7 +219,9 @@ async def _grow(
             f"{len(topic.assignments)} assignments for {topic.count - view.partition_count} new partitions",
         )
     try:
-        if not validate_only:
+        if validate_only:
+            context.streams.catalog.check_growth(view.stream, topic.count)
+        else:
             await context.streams.add_partitions(caller.who, view.stream, topic.count)
     except Invalid as error:
         raise Refused(ErrorCode.INVALID_PARTITIONS, str(error)) from error

@@ -9,6 +9,7 @@ from bearlake.protocols.pulsar.http import problems
 from bearlake.protocols.pulsar.http.problems import Problem
 from bearlake.protocols.pulsar.http.settings import PulsarHttpSettings
 from bearlake.serving.http.guard import HttpGuard, HttpMeters, InternalError, TimedOut, TooManyRequests
+from bearlake.serving.http.origins import ForeignRequest, Origins
 from bearlake.streams.subscriptions.model import NotHolder
 from bearlake.telemetry import metrics
 
@@ -23,7 +24,14 @@ class PulsarHttpGuard(HttpGuard):
             open=metrics.PULSAR_HTTP_OPEN_REQUESTS,
             open_max=metrics.PULSAR_HTTP_OPEN_REQUESTS_MAX,
         )
-        super().__init__(settings, meters, connection_count_max=settings.connection_count_max)
+        super().__init__(
+            settings,
+            meters,
+            connection_count_max=settings.connection_count_max,
+            address_connection_count_max=settings.address_connection_count_max,
+            first_request_ms=settings.first_request_ms,
+            origins=Origins(settings.host_names),
+        )
         self._context = context
 
     @property
@@ -44,6 +52,8 @@ class PulsarHttpGuard(HttpGuard):
                 return self._elsewhere(request, error)
             case BearlakeError():
                 return problems.of_error(error)
+            case ForeignRequest():
+                return Problem(403, str(error))
             case TooManyRequests() | TimedOut():
                 return Problem(503, str(error))
             case InternalError():

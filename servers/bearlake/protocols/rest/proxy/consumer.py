@@ -260,8 +260,8 @@ class Consumer:
         answers = await self._streams.fetch(fetch_ranges, bytes_min=bytes_min, bytes_max=bytes_max, wait_ms=wait_ms)
         if self._joining is not None:
             return []  # a rebalance is running: another member may get the partitions, and our commit would be too late
-        found: list[Consumed] = []
-        positions = {}
+        found, positions = list[Consumed](), dict[Partition, int]()
+        room = reading.Room(self._settings.answer_record_count_max, self._settings.fetch_bytes_max)
         for (partition, _), fetched in zip(ranges, answers, strict=True):
             if partition not in self._assigned:
                 continue  # reassigned in the meantime: another member reads and commits this partition
@@ -272,9 +272,10 @@ class Consumer:
                 continue
             if fetched.error is not None:
                 raise fetched.error
-            for offset, record in reading.records(fetched, self._settings.batch_bytes_max):
-                found.append(Consumed(*partition, offset, record))
-            positions[partition] = reading.next_offset(fetched)
+            taken, positions[partition] = await reading.take(fetched, self._settings.batch_bytes_max, room)
+            found += [Consumed(*partition, offset, record) for offset, record in taken]
+        if self._joining is not None or not positions.keys() <= set(self._assigned):
+            return []  # a rebalance began meanwhile
         self.move(positions)
         return found
 

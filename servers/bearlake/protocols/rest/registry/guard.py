@@ -11,6 +11,7 @@ from bearlake.protocols.rest.registry.answers import problem, refused
 from bearlake.protocols.rest.registry.requests import BadRequest
 from bearlake.protocols.rest.registry.settings import RegistrySettings
 from bearlake.serving.http.guard import HttpMeters, InternalError, TimedOut, TooManyRequests
+from bearlake.serving.http.origins import ForeignRequest
 from bearlake.telemetry import metrics
 
 
@@ -24,9 +25,7 @@ class RegistryGuard(CorsGuard):
             open=metrics.REGISTRY_OPEN_REQUESTS,
             open_max=metrics.REGISTRY_OPEN_REQUESTS_MAX,
         )
-        super().__init__(
-            settings, meters, connection_count_max=settings.connection_count_max, origins=settings.cors_origins
-        )
+        super().__init__(settings, meters, settings)
 
     @override
     def answer(self, request: web.Request, error: Exception) -> web.StreamResponse | None:
@@ -44,6 +43,8 @@ def _answer(request: web.Request, error: Exception) -> web.Response | None:
             return problem(request, error.status, error.code, str(error))
         case BearlakeError():
             return refused(request, error)
+        case ForeignRequest():
+            return problem(request, 403, 40301, str(error))
         case TooManyRequests():
             return problem(request, 503, 503, str(error))
         case TimedOut():

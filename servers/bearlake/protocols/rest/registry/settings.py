@@ -15,6 +15,15 @@ class RegistrySettings:
     """Longest time (ms) for one request."""
     connection_count_max: int = 4_096
     """Open client connections; a request over a further connection is answered with 503, and the connection is closed."""
+    address_connection_count_max: int = 2048
+    """Open connections of one client address; further connections are closed at once; 0: no limit. Half of the connections, so that one
+    client cannot take all; clients behind one proxy or NAT share an address."""
+    first_request_ms: int = 10_000
+    """Time (ms) in which a new connection must send the head of its first request; otherwise it is closed."""
+    host_names: tuple[str, ...] = ()
+    """Public DNS names by which clients reach this server without TLS, such as an ingress; `*` for any name. Addresses, names without a dot
+    and names of private networks (`.svc`, `.local`, `.internal`) are always allowed. Other names are refused: a web page could rebind its
+    own name to this server."""
     cors_origins: tuple[str, ...] = ()
     """Origins of web pages whose scripts may call the registry; `*` for all, none by default."""
     idle_ms: int = 75_000

@@ -16,6 +16,14 @@ _STYLE = (
     "b{display:inline-block;min-width:4.5rem}"
 )
 
+_PAGE_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Frame-Options": "DENY",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+"""The page runs no script and loads nothing, and no other page may frame it."""
+
 
 class DocumentRoutes:
     """Handlers of the document."""
@@ -39,7 +47,7 @@ class DocumentRoutes:
 
     async def page(self, request: web.Request) -> web.Response:
         """Get the OpenAPI document as an HTML page."""
-        return web.Response(text=self._page, content_type="text/html")
+        return web.Response(text=self._page, content_type="text/html", headers=_PAGE_HEADERS)
 
 
 def _page(made: Mapping[str, Any]) -> str:

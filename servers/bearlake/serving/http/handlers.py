@@ -1,0 +1,89 @@
+"""Connections of HTTP servers: counted per address, and closed unless their first request comes soon.
+
+aiohttp accepts any number of connections, and waits for a first request as long as for a further one.
+"""
+
+import asyncio
+from typing import Any
+
+from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
+
+from bearlake.serving.addresses import AddressCounts, address_of
+
+EXTRA_CONNECTION_COUNT = 64
+"""Connections beyond the maximum whose requests are answered with 503; further connections are closed at once."""
+
+
+class ConnectionGate:
+    """Decides which connections of one server stay open."""
+
+    def __init__(self, count_max: int | None, per_address_max: int, first_request_ms: int) -> None:
+        """`count_max`: most connections; None: no limit. `per_address_max`: most connections of one address; 0: no limit.
+
+        `first_request_ms`: time in which the head of the first request must arrive.
+        """
+        self._count_max = count_max
+        self._addresses = AddressCounts(per_address_max)
+        self._first_request_s = first_request_ms / 1000
+        self._count = 0
+
+    @property
+    def first_request_s(self) -> float:
+        """Time (s) in which the head of the first request must arrive."""
+        return self._first_request_s
+
+    def enter(self, address: str) -> bool:
+        """Count a connection; returns False, without counting it, if it must be closed."""
+        if self._count_max is not None and self._count >= self._count_max + EXTRA_CONNECTION_COUNT:
+            return False
+        if not self._addresses.enter(address):
+            return False
+        self._count += 1
+        return True
+
+    def leave(self, address: str) -> None:
+        """Count a connection as closed."""
+        self._count -= 1
+        self._addresses.leave(address)
+
+
+class GatedHandler(RequestHandler):
+    """aiohttp's handler of one connection, behind a gate."""
+
+    __slots__ = ("_address", "_deadline", "_gate")
+
+    def __init__(self, gate: ConnectionGate, manager: web.Server, **options: Any) -> None:  # Any: aiohttp's options
+        """`options`: as of `RequestHandler`."""
+        super().__init__(manager, **options)
+        self._gate = gate
+        self._address: str | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the event loop."""
+        super().connection_made(transport)
+        address = address_of(transport.get_extra_info("peername"))
+        if not self._gate.enter(address):
+            transport.abort()  # type: ignore[attr-defined]  # every stream transport has it
+            return
+        self._address = address
+        self._deadline = self._loop.call_later(self._gate.first_request_s, self._give_up)
+
+    def connection_lost(self, error: BaseException | None) -> None:
+        """Called by the event loop."""
+        self.note_request()
+        if self._address is not None:
+            self._gate.leave(self._address)
+            self._address = None
+        super().connection_lost(error)
+
+    def note_request(self) -> None:
+        """Note that the head of a request has arrived."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _give_up(self) -> None:
+        self._deadline = None
+        self.force_close()

@@ -1,0 +1,161 @@
+"""Bounds on what one client makes a server do: waiting requests, partitions, streams on demand; and a caller without rights."""
+
+import asyncio
+
+import pytest
+
+from bearlake.protocols.kafka import dispatch
+from bearlake.protocols.kafka import messages as m
+from bearlake.protocols.kafka.codec import ApiKey
+from bearlake.protocols.kafka.errors import ErrorCode
+from bearlake.protocols.kafka.settings import KafkaSettings
+from bearlake.streams.service import StreamsSettings
+from bearlake.telemetry import metrics
+from fixtures.kafka_server import batch_of
+from fixtures.waiting import until
+
+KIB = 1024
+
+
+def commit(metadata):
+    partition = m.OffsetCommitRequest.Partition(partition_index=0, committed_offset=1, committed_metadata=metadata)
+    return m.OffsetCommitRequest(group_id="g", topics=[m.OffsetCommitRequest.Topic(name="t", partitions=[partition])])
+
+
+def creation(partition_count, name="t"):
+    topic = m.CreateTopicsRequest.Topic(
+        name=name, num_partitions=partition_count, replication_factor=-1, assignments=[], configs=[]
+    )
+    return m.CreateTopicsRequest(topics=[topic], timeout_ms=10_000, validate_only=False)
+
+
+def named(*names):
+    return m.MetadataRequest(
+        topics=[m.MetadataRequest.Topic(name=name) for name in names], allow_auto_topic_creation=True
+    )
+
+
+async def test_requests_behind_a_waiting_request_are_bounded_in_bytes(kafka_cluster, monkeypatch):
+    """64 requests of 16 MiB, decoded, on each of many connections would take all memory."""
+    limit = 64 * KIB
+    held = asyncio.Event()
+    describe = dispatch.HANDLERS[ApiKey.METADATA]
+
+    async def wait(context, caller, request):
+        await held.wait()
+        return await describe(context, caller, request)
+
+    monkeypatch.setitem(dispatch.HANDLERS, ApiKey.METADATA, wait)
+    cluster = await kafka_cluster(1, settings=KafkaSettings(control_request_bytes_max=limit))
+    client = await cluster.client()
+    taken = metrics.KAFKA_REQUESTS.labels("OFFSET_COMMIT")
+    paused, before = metrics.KAFKA_PAUSED.value, taken.value
+
+    client.send(m.MetadataRequest(topics=[]), 12)
+    for _ in range(20):
+        client.send(commit("x" * 16 * KIB), 8)
+    await until(lambda: metrics.KAFKA_PAUSED.value > paused)
+
+    assert taken.value - before <= 1 + limit // (16 * KIB)
+    held.set()
+    assert (await client.receive()).brokers
+    for _ in range(20):
+        assert (await client.receive()).topics
+
+
+@pytest.mark.parametrize("size", [8, 100 * KIB])
+async def test_a_malformed_request_closes_its_connection_when_its_turn_comes(kafka, size):
+    client, other = await kafka.client(), await kafka.client()
+    body = b"\0\x03\0\x0c\0\0\0\1\0\1c\0" + b"\xff" * size
+
+    client.send_bytes(len(body).to_bytes(4, "big") + body)
+
+    assert await client.is_closed()
+    assert (await other.ask(m.MetadataRequest(topics=[]), 12)).brokers
+
+
+async def test_a_large_request_is_answered_like_a_small_one(kafka):
+    client = await kafka.client()
+    await kafka.create("t", 3)
+    names = ["t", *(f"missing-{at}" for at in range(10_000))]
+
+    request = named(*names)
+    request.allow_auto_topic_creation = False
+    answer = await client.ask(request, 12)
+
+    assert len(answer.topics) == len(names)
+    assert len(answer.topics[0].partitions) == 3
+
+
+async def test_metadata_of_many_partitions_is_complete(kafka):
+    first, second = await kafka.client(), await kafka.client()
+    await kafka.create("large", 5_000)
+    await kafka.create("small", 1)
+    everything = m.MetadataRequest(topics=None)
+
+    answers = await asyncio.gather(first.ask(everything, 12), second.ask(everything, 12))
+
+    for answer in answers:
+        assert {topic.name: len(topic.partitions) for topic in answer.topics} == {"large": 5_000, "small": 1}
+
+
+async def test_partitions_are_bounded_per_stream_and_in_all(kafka_cluster):
+    limits = StreamsSettings(partition_count_max=25, stream_partition_count_max=10)
+    cluster = await kafka_cluster(1, streams=limits)
+    client = await cluster.client()
+
+    async def create(count, name):
+        return (await client.ask(creation(count, name), 5)).topics[0].error_code
+
+    assert await create(1_048_576, "huge") == ErrorCode.INVALID_PARTITIONS
+    assert await create(11, "large") == ErrorCode.INVALID_PARTITIONS
+    assert [await create(10, name) for name in "ab"] == [0, 0]
+    assert await create(6, "c") == ErrorCode.INVALID_PARTITIONS
+    assert await create(5, "c") == 0
+    grow = m.CreatePartitionsRequest(
+        topics=[m.CreatePartitionsRequest.Topic(name="c", count=6, assignments=None)], timeout_ms=1_000,
+        validate_only=True,
+    )  # fmt: skip
+    assert (await client.ask(grow, 3)).results[0].error_code == ErrorCode.INVALID_PARTITIONS
+    deletion = m.DeleteTopicsRequest(topics=[m.DeleteTopicsRequest.Topic(name="a")], timeout_ms=10_000)
+    assert (await client.ask(deletion, 6)).responses[0].error_code == 0
+    assert await create(10, "d") == 0
+
+
+async def test_one_request_creates_a_bounded_number_of_streams(kafka_cluster):
+    cluster = await kafka_cluster(1, settings=KafkaSettings(auto_create_count_max=32))
+    client = await cluster.client()
+
+    answer = await client.ask(named(*(f"t{at}" for at in range(100))), 12)
+
+    assert len(cluster[0].streams.catalog) == 32
+    codes = [topic.error_code for topic in answer.topics]
+    assert codes.count(0) == 32
+    assert codes.count(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) == 68
+
+
+class DenyAll:
+    def allows(self, who, operation, kind, name):
+        return False
+
+
+async def test_a_caller_without_rights_learns_and_changes_nothing(kafka):
+    client = await kafka.client()
+    await kafka.create("t")
+    kafka.streams.authorizer = DenyAll()
+    only_validated = creation(1, "new")
+    only_validated.validate_only = True
+    grow = m.CreatePartitionsRequest(
+        topics=[m.CreatePartitionsRequest.Topic(name="t", count=6, assignments=None)], timeout_ms=1_000,
+        validate_only=True,
+    )  # fmt: skip
+    broker = m.DescribeConfigsRequest.Resource(
+        resource_type=4, resource_name=str(kafka.member.server.node_id), configuration_keys=None
+    )
+
+    assert (await client.ask(only_validated, 5)).topics[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert (await client.ask(grow, 3)).results[0].error_code
+    described = (await client.ask(m.DescribeConfigsRequest(resources=[broker]), 4)).results[0]
+    assert described.error_code
+    assert not described.configs
+    assert (await client.produce("t", batch_of(b"a"))).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED

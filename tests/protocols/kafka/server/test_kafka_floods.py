@@ -1,0 +1,42 @@
+"""Floods of connections: neither one address nor silent clients can take the connections of everyone."""
+
+from bearlake.protocols.kafka import messages as m
+from bearlake.protocols.kafka.settings import KafkaSettings
+from fixtures.waiting import until
+
+
+def check_after(connections, seconds):
+    """Check the connections as `Connections.check` does so many seconds from now."""
+    now = connections.loop.time() + seconds
+    for connection in connections:
+        connection.check(now)
+
+
+async def test_one_address_takes_so_many_connections_and_no_more(kafka_cluster):
+    cluster = await kafka_cluster(1, settings=KafkaSettings(address_connections_max=2))
+    first, second = await cluster.client(), await cluster.client()
+    await until(lambda: len(cluster[0].server.connections) == 2)
+
+    assert await (await cluster.client()).is_closed()
+    await first.close()
+    await until(lambda: len(cluster[0].server.connections) == 1)
+    third = await cluster.client()
+
+    for client in (second, third):
+        assert (await client.ask(m.MetadataRequest(topics=[]), 12)).brokers
+
+
+async def test_a_connection_that_sends_no_request_is_closed(kafka_cluster):
+    cluster = await kafka_cluster(1, settings=KafkaSettings(first_request_ms=1_000))
+    silent, partial, client = await cluster.client(), await cluster.client(), await cluster.client()
+    partial.send_bytes(b"\0\0")
+    assert (await client.ask(m.MetadataRequest(topics=[]), 12)).brokers
+    connections = cluster[0].server.connections
+    await until(lambda: len(connections) == 3)
+
+    check_after(connections, 2)
+
+    assert await silent.is_closed()
+    assert await partial.is_closed()
+    await until(lambda: len(connections) == 1)
+    assert (await client.ask(m.MetadataRequest(topics=[]), 12)).brokers
