@@ -26,9 +26,9 @@ from bearlake.metadata.model import (
 from bearlake.table.settings import TableSettings
 from fixtures import by_name
 from fixtures.virtual_lake import DAY_MS, SETTINGS, Lake
+from simulator.deployment import skip_numbers
 from simulator.loop import virtual_time
 from simulator.tables import MemoryTables
-from simulator.world import skip_numbers
 
 
 class Unanswered:

@@ -205,7 +205,7 @@ def in_a_storm(seed: int) -> ScenarioSettings:
     """Workers are replaced while they stand still, all the time, and messages are late."""
     drawn = draw_lake_settings(seed)
     assert drawn.lake is not None
-    calm = replace(drawn.lake, unreadable="", is_sweep_impatient=False, absence_rate=0.0, crash_before_swap_rate=0.1)
+    calm = replace(drawn.lake, unreadable="", is_sweep_aggressive=False, absence_rate=0.0, crash_before_swap_rate=0.1)
     lake = replace(calm, worker_count=3, chaos_pause_s=0.2, chaos_weights=(0.1, 3, 1, 0.1))
     return replace(drawn, network=replace(drawn.network, slow_rate=0.1, lost_reply_rate=0.1), lake=lake)
 

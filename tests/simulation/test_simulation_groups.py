@@ -14,8 +14,8 @@ from simulator.scenario import Report, ScenarioSettings, run_seed
 
 SEEDS_PER_TEST = 20
 TROUBLES = (
-    "server stands still",
-    "member stands still",
+    "server freezes",
+    "member freezes",
     "member killed",
     "member added",
     "step of the store's clock",

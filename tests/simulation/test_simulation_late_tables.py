@@ -40,7 +40,7 @@ def with_a_late_catalog(seed: int) -> ScenarioSettings:
     lake = replace(
         drawn.lake,
         unreadable="",
-        is_sweep_impatient=True,
+        is_sweep_aggressive=True,
         late_commit_rate=0.4,
         worker_count=2,
         chaos_pause_s=0.4,
@@ -61,7 +61,7 @@ def with_a_late_catalog(seed: int) -> ScenarioSettings:
 def with_late_merges(seed: int, still_rate: float = 0.0) -> ScenarioSettings:
     """Merges are offered all the time, their commits reach the table late, and trims take their inputs away meanwhile.
 
-    `still_rate`: see `LakeSettings.still_before_load_rate`. Nothing else goes wrong.
+    `still_rate`: see `LakeSettings.freeze_before_load_rate`. Nothing else goes wrong.
     """
     drawn = draw_lake_settings(seed)
     assert drawn.lake is not None
@@ -91,7 +91,7 @@ def with_late_merges(seed: int, still_rate: float = 0.0) -> ScenarioSettings:
             merge=replace(compaction.merge, file_bytes=100_000, fan_in=2, input_count_max=4, open_task_count_max=2),
         ),
         unreadable="",
-        is_sweep_impatient=False,
+        is_sweep_aggressive=False,
         poison_rate=0.0,
         crash_rate=0.0,
         crash_before_swap_rate=0.0,
@@ -99,7 +99,7 @@ def with_late_merges(seed: int, still_rate: float = 0.0) -> ScenarioSettings:
         worker_count=3,
         chaos_pause_s=QUIET_S,
         late_merge_rate=0.9,
-        still_before_load_rate=still_rate,
+        freeze_before_load_rate=still_rate,
     )
     return replace(
         drawn,
@@ -154,7 +154,7 @@ def test_merges_that_are_committed_late_break_nothing(seed: int) -> None:
 
     assert_holds(report)
     assert report.faults["late table commit"]
-    assert report.faults["worker stands still before it loads a table"]
+    assert report.faults["worker freezes before it loads a table"]
 
 
 @pytest.mark.parametrize("seed", DROPPED_MERGES, ids=lambda seed: f"seed_{seed}")

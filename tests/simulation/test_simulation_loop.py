@@ -185,13 +185,13 @@ def test_an_error_is_no_failure_while_its_task_s_owner_has_not_run_yet() -> None
     process = loop.process("a")
     seen: list[BaseException] = []
 
-    async def fail_and_stand_still() -> None:
+    async def fail_and_freeze() -> None:
         loop.pause(process)
         raise ValueError("lost")
 
     async def owner() -> None:
         try:
-            await asyncio.create_task(fail_and_stand_still())
+            await asyncio.create_task(fail_and_freeze())
         except ValueError as error:
             seen.append(error)
 

@@ -67,9 +67,9 @@ def test_a_deployment_without_troubles_answers_everything(server_count: int) -> 
 def test_the_command_prints_what_seeds_did(capsys: pytest.CaptureFixture[str]) -> None:
     assert simulate.main(["--seeds", "3-4"]) == 0
 
-    told = capsys.readouterr().out
-    assert told.startswith("2 seeds, 0 with a violation")
-    assert "told to producers: ACCEPTED" in told
+    output = capsys.readouterr().out
+    assert output.startswith("2 seeds, 0 with a violation")
+    assert "answers to producers: ACCEPTED" in output
 
 
 def test_the_command_traces_one_seed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,8 +17,8 @@ from bearlake.streams.service import Streams
 from bearlake.streams.subscriptions.model import EARLIEST, ConsumerSpec, EntryAck, NotHolder, SubscriptionType
 from fixtures.deployment import append, batch_of, create
 from fixtures.subscriptions import Consumer, KeyReader
+from simulator.deployment import LoopClock
 from simulator.loop import SimulationLoop, virtual_time
-from simulator.world import LoopClock
 
 FIRST_PAUSE_S = 0.1
 
