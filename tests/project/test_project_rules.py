@@ -77,6 +77,18 @@ def test_links_of_the_documentation_lead_somewhere() -> None:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+def test_the_guide_lists_every_file_that_can_skip_tests() -> None:
+    guide = (ROOT / "CONTRIBUTING.md").read_text()
+    listed = set(re.findall(r"`((?:\w+/)?\w+\.py)`", guide))
+    can_skip = re.compile(r"pytest\.(mark\.)?(skip|skipif|importorskip)\(")
+
+    files = [
+        path for path in (ROOT / "tests").rglob("*.py") if path != Path(__file__) and can_skip.search(path.read_text())
+    ]
+
+    assert [str(path) for path in files if not {path.name, f"{path.parent.name}/{path.name}"} & listed] == []
+
+
 @pytest.mark.parametrize("target", ["up", "test", "check", "bench", "conformance", "venv", "clean"])
 def test_make_has_the_targets_of_the_documentation(target: str) -> None:
     known = subprocess.run(
