@@ -1,7 +1,7 @@
 """A producer and a Shared consumer of one topic, by pulsar-client: `move.py URL TOPIC BEFORE_S AFTER_S`. See ../pulsar_moves.py.
 
 Sends a message each millisecond. Prints "steady" after BEFORE_S seconds and continues for AFTER_S seconds, in which its producer and
-consumer are moved. Then prints one line of JSON with what it observed; a perfect move leaves no trace.
+consumer are moved. Then prints one line of JSON with what it observed.
 """
 
 import json

@@ -269,7 +269,7 @@ async def test_a_schema_with_references_is_used_by_its_id(scene: Scene) -> None:
         ),
     ],
 )
-async def test_wrong_requests_are_told_what_is_wrong(
+async def test_errors_of_wrong_requests_name_the_fault(
     scene: Scene, kind: str, body: Any, expected: tuple[int, int], words: str
 ) -> None:
     assert await scene.registry.register("orders-value", '"int"') == 1
