@@ -130,7 +130,7 @@ class Cut:
 
 @contextlib.contextmanager
 def mounted(device: Path, place: Path, *, make: bool = False) -> Iterator[Path]:
-    """Mount the file `device`, which holds a file system, at `place`; `make`: create an ext4 with Linux's defaults. Skips if not permitted."""
+    """Mount the file system in the file `device` at `place`; `make`: create an ext4 with default options. Skips if not permitted."""
     programs = [shutil.which(name) for name in ("mkfs.ext4", "mount", "umount")]
     if os.geteuid() != 0 or None in programs:
         pytest.skip("needs root, mkfs.ext4 and mount, to see what a power cut would leave")

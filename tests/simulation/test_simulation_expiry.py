@@ -1,4 +1,4 @@
-"""Seeds of the expiry profile: producers expire while their batches are pending (I9, decision 83); and faults that the profile must find."""
+"""Seeds of the expiry profile: producers expire while their batches are pending (I9, decision 83); and faults that it must find."""
 
 from collections.abc import Callable
 from dataclasses import replace

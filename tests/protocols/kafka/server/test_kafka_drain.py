@@ -48,7 +48,7 @@ async def test_a_single_server_answers_accepted_requests_and_closes_although_fet
     assert codes == {0}
     assert await waiting.is_closed()
     assert await idle.is_closed()
-    with pytest.raises(OSError):  # refused or reset, depending on the system
+    with pytest.raises(OSError):  # noqa: PT011 - refused or reset, depending on the system
         await kafka.client()
 
 
@@ -159,7 +159,7 @@ async def coordinator(client, group):
 async def until_found(client, group, node_id):
     """Ask for the coordinator until it is that server."""
     async with asyncio.timeout(WAIT_S):
-        while await coordinator(client, group) != node_id:  # only a request shows the coordinator
+        while await coordinator(client, group) != node_id:  # noqa: ASYNC110 - only a request shows the coordinator
             await asyncio.sleep(0.005)
 
 
