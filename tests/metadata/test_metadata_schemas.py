@@ -172,7 +172,7 @@ async def test_an_import_keeps_its_id_and_version(metadata: Metadata) -> None:
     lower = await register(store, ORDERS, "three", schema_id=20, version=3)
 
     assert imported == repeated == VersionRow(7, 40, is_deleted=False)
-    a referenced version stays as long as its referrer exists
+    assert following == VersionRow(8, 41, is_deleted=False)
     assert lower == VersionRow(3, 20, is_deleted=False)
     assert await store.last_id(DEFAULT_CONTEXT) == 41
     with pytest.raises(AlreadyExists):
@@ -182,7 +182,7 @@ async def test_an_import_keeps_its_id_and_version(metadata: Metadata) -> None:
     assert await store.last_id(DEFAULT_CONTEXT) == 41
 
 
-async def test_a_referenced_version_stays_as_long_as_its_referrer_lives(metadata: Metadata) -> None:
+async def test_a_referenced_version_stays_as_long_as_its_referrer_exists(metadata: Metadata) -> None:
     store = metadata.schemas
     await register(store, ORDERS, "base")
     base = VersionKey(ORDERS, 1)
