@@ -1,7 +1,7 @@
-"""Autoscaling on a real cluster: servers by load, workers by backlog, each without the other, and clients notice nothing.
+"""Autoscaling on a real cluster: servers by load, workers by backlog, independent of each other, without failed requests.
 
-Kafka's clients connect to pods' own addresses, as from inside the cluster, so that every pod's share can be seen. Runs by `make test-kube`;
-the tests build on each other in the order in which they stand here.
+Kafka's clients connect to the pods' own addresses, as from inside the cluster, so that every pod's share can be measured. Runs by
+`make test-kube`; the tests build on each other in file order.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """Planned changes under load of all four protocols: no request fails, no record is lost, and data survives the release.
 
-Runs by `make test-kube`; the tests build on each other in the order in which they stand here.
+Runs by `make test-kube`; the tests build on each other in file order.
 """
 
 import time

@@ -174,7 +174,9 @@ class Cluster:
         """Check that every listener of the server has its link."""
         for protocol, address in self.servers[name].listening().items():
             port = address.rpartition(":")[2]
-            assert self.addresses[protocol][name] == f"{HOST}:{port}", f"{name} listens at {address}, beside its link"
+            assert self.addresses[protocol][name] == f"{HOST}:{port}", (
+                f"{name} listens at {address}, not behind its link"
+            )
 
     def client_environment(self) -> dict[str, str]:
         """Return the object store's credentials and address, for clients that read tables."""

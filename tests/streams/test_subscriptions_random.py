@@ -1,4 +1,4 @@
-"""Any mix of events, on all four types, against a model: a set of acknowledged offsets, and who has which entry."""
+"""Random events, on all four types, against a model: a set of acknowledged offsets, and the holder of each entry."""
 
 from dataclasses import replace
 
@@ -41,7 +41,7 @@ events = st.one_of(
 
 
 class Checked(FakeConsumer):
-    """A consumer that knows what the run knows, and checks each delivery."""
+    """A consumer that shares the run's model, and checks each delivery against it."""
 
     def __init__(self, run: "Run") -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Checked(FakeConsumer):
 
 
 class Run:
-    """A machine, its log, and the model."""
+    """A dispatcher, its log, and the model."""
 
     def __init__(self, type_: SubscriptionType) -> None:
         self.log = FakeLog()
@@ -66,7 +66,7 @@ class Run:
         self.consumers: list[tuple[Member, Checked]] = []
         self.acknowledged: set[int] = set()
         self.trimmed = 0
-        """Below this the log was trimmed."""
+        """The log was trimmed below this offset."""
         self.has_nacked = False
         self.now_ms = 0
         self.joined = 0
@@ -74,7 +74,7 @@ class Run:
     # -- the model -----------------------------------------------------------------------------------------------
 
     def check(self, who: Checked, delivery: Delivery) -> None:
-        """Every delivery is one that may happen."""
+        """Check that each delivery is allowed."""
         base, end = delivery.base_offset, delivery.base_offset + delivery.record_count
         entry = self.log.at(base)
         known = {offset for span in delivery.acknowledged for offset in range(*span)}
@@ -193,11 +193,11 @@ class Run:
                 is_known = self.machine.acknowledge(member, EntryAck(delivery.base_offset, open_bits))
                 assert (
                     is_known or delivery.base_offset + delivery.record_count <= self.trimmed
-                )  # looked up in vain, without harm
+                )  # a look-up that finds nothing does no harm
                 self.acknowledge(delivery.base_offset, delivery.base_offset + delivery.record_count, open_bits)
 
     def finish(self) -> None:
-        """Everybody is well and acknowledges all: nothing is left."""
+        """Let all consumers work and acknowledge everything: nothing must remain."""
         self.now_ms += 10
         self.join(0)
         for _ in range(1_000):
@@ -219,7 +219,7 @@ class Run:
 
 @given(st.sampled_from(list(SubscriptionType)), st.lists(events, max_size=40))
 @settings(max_examples=400, deadline=None)
-def test_whatever_happens_nothing_is_lost_nor_delivered_twice_at_once(
+def test_any_mix_of_events_loses_nothing_and_delivers_nothing_to_two_consumers_at_once(
     type_: SubscriptionType,
     happened: list[tuple],  # type: ignore[type-arg]
 ) -> None:
