@@ -43,7 +43,7 @@ def test_the_tour_runs_on_real_records_and_its_success_is_the_exit_code(tmp_path
     assert any((tmp_path / "data" / "objects").rglob("*"))
 
 
-def test_a_second_tour_on_the_same_folder_goes_on_where_the_first_ended(tmp_path: Path) -> None:
+def test_a_second_tour_on_the_same_folder_continues_after_the_first(tmp_path: Path) -> None:
     for _ in range(2):
         result = finished("up", "--data-dir", tmp_path / "data", *QUIET[:-1], "--exit-after-tour")
         assert result.returncode == 0, result.stderr.decode()

@@ -70,7 +70,7 @@ def known() -> dict[str, Known]:
     for collector in vars(of_operator).values():
         if hasattr(collector, "_labelnames"):
             (metric,) = collector.describe()
-            found |= dict(series(metric, set(collector._labelnames), SCRAPE_LABELS))  # noqa: SLF001 - prometheus_client tells label names nowhere else
+            found |= dict(series(metric, set(collector._labelnames), SCRAPE_LABELS))  # noqa: SLF001 - no public attribute of prometheus_client has the label names
     return found
 
 
@@ -142,7 +142,7 @@ def test_alerts_ask_for_what_there_is(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", list(alerts()))
-def test_alerts_say_labels_that_their_expression_keeps(name: str) -> None:
+def test_alerts_use_labels_that_their_expression_keeps(name: str) -> None:
     rule = alerts()[name]
     expression = parsed(rule["expr"])
     kept = expression.grouped or known()[expression.asked[0].name].labels

@@ -111,7 +111,7 @@ def test_overrides_of_the_pod(pod: dict[str, Any]) -> None:
     assert pod["spec"]["dnsConfig"] == {"options": [{"name": "ndots", "value": "2"}]}
 
 
-def test_what_is_switched_off_is_not_there(found: settings.Settings) -> None:
+def test_disabled_parts_are_not_rendered(found: settings.Settings) -> None:
     rest = made(found, "rest")
     spec = rest["Deployment", "bearlake-default-rest"]["spec"]
 

@@ -36,7 +36,7 @@ OF_SERVERS_ALONE = {
         *("minReplicas", "maxReplicas", "targetCpuPercent", "targetRequestsPerSecond", "targetBytesPerSecond")
     },
 }
-"""What says nothing of workers: their number is a Compactor's, and they have no clients."""
+"""Values that do not apply to workers: a Compactor sets their number, and they have no clients."""
 
 
 def resolved(schema: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -70,7 +70,7 @@ FREE = {"settings", "spec", "global", "nodeAffinity", "podAffinity", "podAntiAff
 """Documents of others: of Bearlake's servers, of pods, of other charts."""
 
 
-def test_what_is_not_known_is_refused_at_every_depth() -> None:
+def test_unknown_values_are_refused_at_every_depth() -> None:
     for path, schema in EVERY.items():
         if "object" in schema["type"]:
             name = path.rpartition(".")[2]

@@ -46,7 +46,7 @@ def numbers(records: list[Record]) -> list[int]:
     return [int(record.value or b"") for record in records]
 
 
-async def test_a_group_goes_on_where_a_consumer_ended(client: AsyncClient) -> None:
+async def test_a_group_continues_where_a_consumer_ended(client: AsyncClient) -> None:
     await client.create_stream("one")
     await fill(client, 10)
 
@@ -112,7 +112,7 @@ async def test_polls_hand_out_no_more_than_asked_and_end_in_time(client: AsyncCl
     assert nothing == []
 
 
-async def test_offsets_are_committed_while_it_goes_on(grpc_node: GrpcNode) -> None:
+async def test_offsets_are_committed_while_the_consumer_runs(grpc_node: GrpcNode) -> None:
     settings = ClientSettings(linger_ms=1, auto_commit_ms=0)
     async with AsyncClient(grpc_node.address, settings=settings) as client:
         await client.create_stream("one")
@@ -203,7 +203,7 @@ async def test_a_server_that_stops_hands_no_record_out_twice(grpc_cluster: MakeG
         assert sorted(numbers(found)) == list(range(100))
 
 
-async def test_streams_that_are_not_there_are_said(client: AsyncClient) -> None:
+async def test_missing_streams_are_reported(client: AsyncClient) -> None:
     consumer = client.consumer("g", "none")
 
     with pytest.raises(NotFound, match="none"):

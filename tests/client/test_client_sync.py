@@ -17,7 +17,7 @@ from fixtures.kafka_server import open_stores
 
 @pytest.fixture
 def address() -> Iterator[str]:
-    """A server that runs beside the test."""
+    """A server in a separate thread."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()

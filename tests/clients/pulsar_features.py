@@ -1,4 +1,4 @@
-"""Features of Pulsar by client, each with the test that shows it: what `docs/pulsar-clients.md` says is made from this."""
+"""Features of Pulsar by client, each with the tests that show it: `docs/pulsar-clients.md` is generated from this table."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""The matrix of `docs/pulsar-clients.md` says what the tests show, and nothing else."""
+"""The matrix of `docs/pulsar-clients.md` lists exactly what the tests show."""
 
 import re
 import xml.etree.ElementTree as ElementTree

@@ -1,7 +1,7 @@
 """Pulsar's Java client, Go client and command line tools, unmodified, against a server process.
 
-`pulsar_java/PulsarSteps.java` and `pulsar_go/main.go` are programs around the libraries: they say a line for each step, a feature of
-Pulsar as the client knows it (`pulsar_features.py`). What is missing, or cannot be fetched, skips its tests and says so.
+`pulsar_java/PulsarSteps.java` and `pulsar_go/main.go` are programs that use the libraries and print a line per step, a feature of
+Pulsar (`pulsar_features.py`). If a program is missing and cannot be fetched, its tests are skipped with a message.
 """
 
 import re
@@ -25,7 +25,7 @@ STEPS_TIMEOUT_S = 400.0
 TOOL_TIMEOUT_S = 90.0
 WARNINGS = f"-Dlog4j2.configurationFile={packages.JAVA_SOURCES / 'log4j2.properties'}"
 PERF_OPTIONS = ("-Xmx512m", "-Dorg.apache.logging.log4j.level=INFO", "-Dlog4j.shutdownHookEnabled=false")
-"""pulsar-perf logs what it has to say, the last of it in a shutdown hook, and keeps large histograms."""
+"""pulsar-perf logs its results, some of them in a shutdown hook, and keeps large histograms."""
 CLIENT_TOOL = "org.apache.pulsar.client.cli.PulsarClientTool"
 PERF_TOOL = "org.apache.pulsar.testclient.PulsarPerfTestTool"
 
@@ -53,7 +53,7 @@ def obtained(name: str, obtain: Callable[[], Path]) -> Path:
 def outcomes(
     server: ServerProcess, program: Sequence[str | Path], folder: Path, *steps: str, run: str = ""
 ) -> dict[str, str]:
-    """What a program says of its `steps`, or of all that do not run apart. Topics are named after `run`, or some name."""
+    """Return the output of a program for these `steps`, or for all steps that do not run separately. Topics are named after `run`."""
     run = run or f"steps-{uuid.uuid4().hex[:8]}"
     if not steps:
         for name in TOPICS:

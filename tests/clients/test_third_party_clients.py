@@ -26,7 +26,7 @@ BYTES = [Message(bytes(range(256)), b"\x00\xff", (("binary", b"\xfe\n\t"),))]
 LARGE_BYTES = 900_000
 
 
-def test_every_compression_comes_back_as_it_was_written(client: Client, name: str) -> None:
+def test_every_compression_is_read_as_it_was_written(client: Client, name: str) -> None:
     client.create_topic(name, 3)
     written = []
     for compression in client.compressions:

@@ -142,7 +142,7 @@ def test_a_commit_that_is_known_already_changes_nothing() -> None:
     assert backlog.streams[1].ready() == [(FIRST, Waiting(0, 5, 10, 1, 10.0))]
 
 
-def test_a_commit_behind_a_gap_is_told() -> None:
+def test_a_commit_after_a_gap_is_reported() -> None:
     assert not a_backlog().committed(committed(FIRST, 9, 5), 11.0)
 
 
@@ -156,7 +156,7 @@ def test_a_trim_takes_waiting_records_away() -> None:
     assert backlog.partition_count == 0
 
 
-def test_memory_is_bounded_and_says_so() -> None:
+def test_memory_is_bounded_and_the_limit_is_reported() -> None:
     backlog = Backlog(PlannerSettings(partition_count_max=2))
     for index in range(5):
         backlog.load(PartitionBacklog(partition_key(1, index), 0, 5, 100, 0), 0.0)
@@ -192,7 +192,7 @@ def test_a_partition_that_is_too_large_is_cut_behind_a_slice() -> None:
     assert offer.size_bytes == 800
 
 
-def test_one_slice_that_is_too_large_is_a_task_all_the_same() -> None:
+def test_a_single_slice_above_the_limit_still_becomes_a_task() -> None:
     found = cut(FIRST, 0, [committed(FIRST, 0, 4, length=9_000)], SETTINGS, 4)
 
     assert found is not None

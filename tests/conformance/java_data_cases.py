@@ -70,7 +70,7 @@ def performance_tools_with_every_compression(case: Case) -> None:
 
 
 def console_tools(case: Case) -> None:
-    """Lines with keys and headers go through the console producer and come back from the console consumer."""
+    """Write lines with keys and headers with the console producer, and read them with the console consumer."""
     lines = "h:1\tk1\tgrüße\nh:2\tk2\t値\n".encode()
     properties = ["--reader-property", "parse.key=true", "--reader-property", "parse.headers=true"]
     finished = case.tools.run(CONSOLE_PRODUCER, "--topic", case.name, *properties, stdin=lines)

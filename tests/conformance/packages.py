@@ -33,7 +33,7 @@ KAFKA_JAVASCRIPT = "@confluentinc/kafka-javascript@1.10.1"
 
 
 class ToolMissing(RuntimeError):
-    """A program is not installed; the text says which package to install."""
+    """A program is not installed; the message names the package to install."""
 
 
 class ObtainFailed(RuntimeError):
@@ -45,7 +45,7 @@ class BuildFailed(RuntimeError):
 
 
 def require(program: str, package: str) -> str:
-    """Path of `program`; raises `ToolMissing` naming `package`, which brings it."""
+    """Path of `program`; raises `ToolMissing` that names its `package`."""
     found = shutil.which(program)
     if found is None:
         raise ToolMissing(f"{program} is not installed: install {package}")

@@ -71,7 +71,7 @@ class Counts:
     read: dict[str, int] = field(default_factory=dict)
     examples: list[str] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
-    """Broken promises, as the checker of histories tells them."""
+    """Broken promises, as the history checker reports them."""
 
     def __str__(self) -> str:
         read = ", ".join(f"{name} {count:,}" for name, count in self.read.items())

@@ -76,7 +76,7 @@ class Server:
         self.wait_until_ready()
 
     def restart_with(self, environment: Mapping[str, str]) -> None:
-        """Start with these variables from now on, beside those that it had, without waiting; empty ones are left out."""
+        """Start without waiting, with these variables in addition to earlier ones from now on; empty variables are removed."""
         self._environment = {key: value for key, value in {**self._environment, **environment}.items() if value}
         self.spawn()
 

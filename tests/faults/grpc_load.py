@@ -23,7 +23,7 @@ PLENTY = pb.Credit(bytes=1 << 40, messages=1 << 30)
 TIMEOUT_S = 60.0
 RETRY_S = 0.05
 WINDOW_COUNT = 16
-"""Batches under way in a ProduceStream call."""
+"""Batches in flight in a ProduceStream call."""
 
 
 class GrpcClient(Client):

@@ -1,4 +1,4 @@
-"""Compaction while records come in: workers, their JVMs and servers are killed (-9) again and again, under load by real clients.
+"""Compaction under load by real clients, while workers, their JVMs and servers are repeatedly killed (-9).
 
 At the end the table has each record of the log once, and no other; a consumer that starts at the beginning reads from Parquet files
 what was acknowledged. `BEARLAKE_TEST_FAULTS_SECONDS=60` makes ten minutes of it.

@@ -1,4 +1,4 @@
-"""A REST and a gRPC server are told to stop (SIGTERM) under load, beside a second one: no client sees a failed request.
+"""A REST and a gRPC server get SIGTERM under load, while a second server of each runs: no client sees a failed request.
 
 What the protocols themselves mean is no failure: `Connection: close`, the end of an event stream, 40403 and 307 for consumer instances,
 Drain in a streaming call, GOAWAY on a connection; and a connection that is refused, behind which a balancer has the other server.

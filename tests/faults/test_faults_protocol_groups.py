@@ -62,7 +62,7 @@ def settled(members: Sequence[AnyMember], what: str) -> list[set[int]]:
         if are_shared(members, begun_s):
             return True
         if sum(map(len, since(members, begun_s))) > PARTITION_COUNT:
-            begun_s = time.monotonic()  # a partition has changed hands: look anew
+            begun_s = time.monotonic()  # a partition has moved: look again
         return False
 
     until(is_so, TIMEOUT_S, what)

@@ -1,4 +1,4 @@
-"""Pulsar servers are killed (-9) at random, or told to stop, under load on a Shared and a Key_Shared subscription of one topic.
+"""Pulsar servers get SIGKILL at random, or SIGTERM, under load on a Shared and a Key_Shared subscription of one topic.
 
 Nothing is lost, each message is stored once, a key's messages come in order, and no error reaches a program. A killed server's consumers
 get again what was not acknowledged, or whose acknowledgement was not saved yet; a drained one's get nothing twice.
@@ -153,12 +153,12 @@ def loaded(cluster: Cluster, folder: Path) -> Iterator[Load]:
 
 
 def assert_exact(load: Load, log: Log, tell: Tell) -> dict[str, Received]:
-    """Every message that has a receipt is stored once, where the receipt says, and was received, those of a key in order."""
+    """Every message with a receipt is stored once, at the receipt's position, and was received; messages of a key in order."""
     producers = load.producers
     acknowledged = [each for producer in producers for each in producer.acknowledged]
     again = {name for producer in producers for name in producer.acknowledged_as_duplicates}
     unknown = {name for producer in producers for name in producer.unknown}
-    counts = check(acknowledged, unknown | again, log, {})  # a receipt as a duplicate tells no offset
+    counts = check(acknowledged, unknown | again, log, {})  # the receipt of a duplicate has no offset
     counts.unknown -= len(again)
     found = {name: received(group, log) for name, group in load.consumers.items()}
     said = {name: f"{one.message_count:,}, twice {one.duplicate_count:,}" for name, one in found.items()}
@@ -174,7 +174,7 @@ def assert_exact(load: Load, log: Log, tell: Tell) -> dict[str, Received]:
 
 
 def assert_all_is_acknowledged(load: Load) -> None:
-    """Whoever comes to a subscription now gets nothing: all acknowledgements are saved."""
+    """A new consumer of a subscription gets nothing: all acknowledgements are saved."""
     client = pulsar.Client("pulsar://" + ",".join(load.addresses))
     try:
         for name in load.consumers:
@@ -241,7 +241,7 @@ def _have_all_partitions(consumers: list[PulsarConsumer]) -> bool:
 
 
 def test_a_server_drains_and_nothing_comes_twice(folder: Path, stores: Stores, load_s: float, tell: Tell) -> None:
-    # Clients on a busy machine come late with the acknowledgements that they collect.
+    # Clients on a busy machine send their grouped acknowledgements late.
     patient = {**SETTINGS, "streams.subscriptions.last_ack_wait_ms": 5_000}
     with running(Cluster(folder, stores, patient)) as cluster, loaded(cluster, folder) as load:
         ended_s = {}

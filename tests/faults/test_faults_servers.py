@@ -22,7 +22,7 @@ PARTITION_COUNT = 6
 RESUME_S_MAX = 20.0
 
 
-def test_either_of_two_servers_is_killed_and_clients_go_on(
+def test_clients_continue_when_either_of_two_servers_is_killed(
     folder: Path, stores: Stores, load_s: float, tell: Callable[[object], None]
 ) -> None:
     with running(Cluster(folder, stores), "one", "two") as cluster:

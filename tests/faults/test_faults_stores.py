@@ -1,7 +1,7 @@
-"""The stores behind two servers go away and come back, or answer late and wrongly, in the middle of load.
+"""The stores behind two servers become unavailable and return, or answer late and wrongly, under load.
 
 A server without its stores acknowledges nothing, answers late and then with errors that clients retry, and keeps its memory bounded.
-When the stores are back, everything goes on, and nothing that was acknowledged is missing.
+When the stores are back, everything continues, and no acknowledged record is missing.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ RESUME_S_MAX = 20.0
 STOP_TIMEOUT_S = 20.0
 BUDGET_BYTES = 64 * 1024 * 1024
 RESIDENT_BYTES_MAX = 500_000_000
-"""Idle 70 MB, the write path's budget 67 MB, the cache 134 MB, kept receive buffers 67 MB; the rest is what is under way."""
+"""Idle 70 MB, the write path's budget 67 MB, the cache 134 MB, kept receive buffers 67 MB; the rest are pending requests."""
 ERROR_FRACTION = 0.2
 
 Tell = Callable[[object], None]
@@ -131,7 +131,7 @@ def flood(cluster: Cluster) -> Iterator[None]:
         client.stop()
 
 
-def test_the_object_store_stands_still_and_fails_a_fifth_of_its_requests(
+def test_the_object_store_is_paused_and_fails_a_fifth_of_its_requests(
     folder: Path, stores: Stores, load_s: float, tell: Tell
 ) -> None:
     stall_s = 5.0 if load_s < 30 else 30.0
@@ -143,7 +143,7 @@ def test_the_object_store_stands_still_and_fails_a_fifth_of_its_requests(
             "object_store.faults.error_fraction": ERROR_FRACTION,
             "object_store.faults.lost_reply_fraction": 0.05,
             "object_store.faults.stall_file": str(stall_file),
-            # So that even a short stall outlives the patience of the server, and its clients are told.
+            # So that even a short stall exceeds the server's retries, and its clients get errors.
             "streams.writer.deadline_ms": int(stall_s * 600),
             "streams.writer.bytes_max": BUDGET_BYTES,
         }

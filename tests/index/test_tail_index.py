@@ -275,7 +275,7 @@ def test_slices_that_were_swapped_leave_and_the_rest_stays() -> None:
     assert (log.tail(OTHER).known_from, len(log.tail(OTHER))) == (0, 4)
 
 
-def test_a_tail_that_was_swapped_whole_goes_on_at_its_end() -> None:
+def test_a_tail_that_was_swapped_completely_continues_at_its_end() -> None:
     log = Log()
     log.commit(ONE)
     swap(log, (ONE, 0, 2))
@@ -319,7 +319,7 @@ def test_swapped_slices_give_their_memory_back_although_an_old_one_stays() -> No
     assert (len(log.tail()), len(log.tail(OTHER))) == (500, 1)
 
 
-def test_readers_go_on_while_commits_swaps_and_evictions_alternate() -> None:
+def test_readers_continue_while_commits_swaps_and_evictions_alternate() -> None:
     log = Log(slice_count_max=50)
     for number in range(1, 400):
         log.commit(ONE, OTHER)

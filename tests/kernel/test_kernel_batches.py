@@ -88,7 +88,7 @@ def test_a_batch_without_producer_id_reads_minus_one_whatever_its_epoch_and_sequ
         (batch(attributes=0x08), BatchStatus.BAD_TIMESTAMP),
     ],
 )
-def test_what_a_broker_refuses_has_its_status(kernel: ModuleType, data: bytes, status: BatchStatus) -> None:
+def test_batches_that_a_broker_refuses_have_their_status(kernel: ModuleType, data: bytes, status: BatchStatus) -> None:
     assert kernel.inspect(data, 0, len(data)) == status
 
 
@@ -101,7 +101,7 @@ def test_what_a_broker_refuses_has_its_status(kernel: ModuleType, data: bytes, s
         batch(count=1, delta=0, body=b"r" * 7),
     ],
 )
-def test_what_a_broker_accepts_passes(kernel: ModuleType, data: bytes) -> None:
+def test_batches_that_a_broker_accepts_pass(kernel: ModuleType, data: bytes) -> None:
     assert isinstance(kernel.inspect(data, 0, len(data)), BatchHeader)
 
 

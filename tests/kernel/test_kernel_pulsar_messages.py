@@ -79,7 +79,7 @@ def test_each_delivery_becomes_a_message_with_its_entry(kernel: ModuleType) -> N
     ]
 
 
-def test_a_consumers_epoch_is_said_and_a_partition_that_is_none(kernel: ModuleType) -> None:
+def test_a_consumers_epoch_is_encoded_and_a_missing_partition_too(kernel: ModuleType) -> None:
     ((command, _),), _, _ = messages(kernel, [delivery(ALONE)], names=(1, 5, -1, 9))
 
     assert command.consumer_epoch == 9
@@ -96,7 +96,7 @@ def test_a_consumers_epoch_is_said_and_a_partition_that_is_none(kernel: ModuleTy
         delivery(ALONE[:-1]),
     ],
 )
-def test_what_is_not_common_is_left_to_others(kernel: ModuleType, row: Row) -> None:
+def test_uncommon_messages_are_left_to_the_general_path(kernel: ModuleType, row: Row) -> None:
     found, count, end = messages(kernel, [delivery(ALONE), row, delivery(ALONE)])
 
     assert (len(found), count, end) == (1, 1, 1)
@@ -142,7 +142,7 @@ ROWS = st.builds(
     names=st.tuples(UINT64, UINT64, st.integers(-1, 2**31), st.none() | UINT64),
     limits=st.tuples(st.sampled_from([BIG, 60, 100]), st.integers(0, 500)),
 )
-def test_both_kernels_say_the_same(native: ModuleType, rows: list[Row], names: Any, limits: Any) -> None:
+def test_both_kernels_give_the_same_result(native: ModuleType, rows: list[Row], names: Any, limits: Any) -> None:
     assert outcome(native, rows, *names, *limits) == outcome(fallback, rows, *names, *limits)
 
 

@@ -135,7 +135,7 @@ def accounts(plane: ControlPlane) -> str:
 
 
 def rendered() -> tuple[dict[str, Any], dict[str, Any]]:
-    """The Deployment of workers whose executors are pods, and the files beside their settings, as the operator makes them."""
+    """The Deployment of workers whose executors are pods, and the files next to their settings, as the operator creates them."""
     layer = operator_settings.DataLayer(settings={}, admin=operator_settings.AdminAccess(secret="admin"))
     values = operator_settings.Settings(
         image="bearlake.dev/server:test",

@@ -160,7 +160,7 @@ async def test_tasks_that_are_repeated_until_answered_are_done_once(inner: Metad
         while not tasks:
             try:
                 tasks = await store.tasks.claim(server, limit=1, bytes_max=1_000)
-            except Unavailable:  # what a lost reply told is held by nobody who knows: give it back
+            except Unavailable:  # no caller knows the result of a lost reply: undo it
                 mine = [one for one in await answered(lambda: store.tasks.list()) if one.holder == server]
                 claims = [TaskClaim(task_id=one.id, epoch=one.epoch, worker=server) for one in mine]
                 await answered(lambda: store.tasks.release(claims))  # noqa: B023 (called at once)

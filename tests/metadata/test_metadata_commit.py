@@ -111,7 +111,7 @@ async def test_an_object_without_batches_writes_no_entry(scene: Any) -> None:
 # Idempotent producers.
 
 
-async def test_sequences_go_on_where_the_last_batch_ended(scene: Any, peer: Metadata) -> None:
+async def test_sequences_continue_where_the_last_batch_ended(scene: Any, peer: Metadata) -> None:
     partition = await scene.partition()
     first = await scene.commit(scene.batch(partition, 3, producer=1, sequence=0))
     second = await scene.commit(scene.batch(partition, 2, producer=1, sequence=3), by=peer)
@@ -120,7 +120,7 @@ async def test_sequences_go_on_where_the_last_batch_ended(scene: Any, peer: Meta
     assert [*kinds(first), *kinds(second), *kinds(gap)] == [ACCEPTED, ACCEPTED, OUT_OF_ORDER]
 
 
-async def test_sequences_go_on_within_one_object(scene: Any) -> None:
+async def test_sequences_continue_within_one_object(scene: Any) -> None:
     partition = await scene.partition()
     committed = await scene.commit(
         scene.batch(partition, 3, producer=1, sequence=0),
@@ -281,7 +281,7 @@ async def test_a_repeat_after_hours_is_a_conflict_and_changes_nothing(scene: Any
     assert await scene.metadata.log.bounds([partition]) == {partition: (0, 3, 3)}
 
 
-async def test_a_forbidden_token_is_fenced_for_ever(scene: Any, peer: Metadata) -> None:
+async def test_a_forbidden_token_is_fenced_forever(scene: Any, peer: Metadata) -> None:
     partition = await scene.partition()
 
     assert await peer.log.forbid(["wal/x", "wal/y"]) == {"wal/x", "wal/y"}

@@ -108,7 +108,7 @@ async def test_a_late_save_changes_nothing(scene: Any, key: Any) -> None:
     assert [cursor.mark_delete for cursor in await scene.metadata.cursors.load(key)] == [20]
 
 
-async def test_of_many_partitions_the_overtaken_are_told_and_left_alone(scene: Any) -> None:
+async def test_saves_of_overtaken_cursors_are_refused_and_the_others_succeed(scene: Any) -> None:
     stream = await scene.stream("wide", 40)
     keys = [stream.partition(index) for index in range(40)]
     leases = {key: await lease_of(scene, key) for key in keys}
@@ -147,7 +147,7 @@ async def test_nothing_to_save_is_fine(scene: Any, key: Any) -> None:
     assert await scene.metadata.cursors.save([CursorSave(key, [], lease)]) == CursorsSaved({key}, set())
 
 
-async def test_a_save_brings_no_cursor_back(scene: Any, key: Any) -> None:
+async def test_a_save_restores_no_deleted_cursor(scene: Any, key: Any) -> None:
     lease = await lease_of(scene, key)
     await create(scene, key)
     await delete(scene, key, ["sub", "absent"], lease)
@@ -160,9 +160,7 @@ async def test_a_save_brings_no_cursor_back(scene: Any, key: Any) -> None:
     assert (await create(scene, key, "sub", LATEST)).mark_delete == 4
 
 
-async def test_a_creation_that_arrives_late_brings_no_deleted_subscription_back(
-    scene: Any, key: Any, peer: Any
-) -> None:
+async def test_a_late_creation_restores_no_deleted_subscription(scene: Any, key: Any, peer: Any) -> None:
     lease = await lease_of(scene, key)
     late = await scene.metadata.cursors.deletion_count(key)
     await create(scene, key)
@@ -175,9 +173,7 @@ async def test_a_creation_that_arrives_late_brings_no_deleted_subscription_back(
     assert (await peer.cursors.create(key, "sub", mark_delete=0, properties={}, after=late)).name == "sub"
 
 
-async def test_a_deletion_that_arrives_late_removes_no_cursor_that_was_created_anew(
-    scene: Any, key: Any, peer: Any
-) -> None:
+async def test_a_late_deletion_removes_no_recreated_cursor(scene: Any, key: Any, peer: Any) -> None:
     lease = await lease_of(scene, key)
     cursors = scene.metadata.cursors
     first = await create(scene, key)
@@ -220,7 +216,7 @@ async def test_deleting_nothing_refuses_the_deletions_before(scene: Any, key: An
     assert await cursors.load(key) == [first]
 
 
-async def test_a_save_that_arrives_late_moves_no_cursor_that_was_created_anew(scene: Any, key: Any) -> None:
+async def test_a_late_save_moves_no_recreated_cursor(scene: Any, key: Any) -> None:
     lease = await lease_of(scene, key)
     cursors = scene.metadata.cursors
     await create(scene, key)
@@ -235,7 +231,7 @@ async def test_a_save_that_arrives_late_moves_no_cursor_that_was_created_anew(sc
     assert await cursors.load(key) == [replace(again, mark_delete=3, revision=1)]
 
 
-async def test_limits_are_told(scene: Any, key: Any) -> None:
+async def test_limits_are_reported(scene: Any, key: Any) -> None:
     cursors = scene.metadata.cursors
     lease = await lease_of(scene, key)
     await create(scene, key, "kept")

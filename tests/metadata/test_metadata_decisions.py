@@ -28,7 +28,7 @@ async def grow(scene: Any, partition: Any, count: int) -> None:
     await scene.commit(scene.batch(partition, count), token=token(1, count))
 
 
-async def test_a_refused_commit_that_comes_again_is_refused_again(scene: Any, peer: Metadata) -> None:
+async def test_a_repeated_refused_commit_is_refused_again(scene: Any, peer: Metadata) -> None:
     partition = await scene.partition()
     late = scene.object(scene.batch(partition, expected=2), token=token(0))
     first = await scene.metadata.log.commit(late)
@@ -123,7 +123,7 @@ async def test_a_committed_object_is_remembered_below_the_floor(scene: Any) -> N
         await scene.metadata.log.commit(replace(commit, token=token(0, 9)))
 
 
-async def test_a_server_whose_clock_is_hours_behind_goes_on(scene: Any) -> None:
+async def test_a_server_whose_clock_is_hours_behind_continues(scene: Any) -> None:
     partition = await scene.partition()
     for day in range(20):
         await scene.metadata.log.forbid([token(day * DAY_MS)])

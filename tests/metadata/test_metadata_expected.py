@@ -26,7 +26,7 @@ async def test_a_batch_goes_where_it_expects_to_be(scene: Any, key: Any) -> None
 
 
 @pytest.mark.parametrize("expected", [0, 2, 4, 2**62])
-async def test_elsewhere_it_is_refused_and_told_the_end(scene: Any, key: Any, expected: int) -> None:
+async def test_another_expected_offset_is_refused_with_the_end(scene: Any, key: Any, expected: int) -> None:
     await scene.commit(scene.batch(key, 3))
     refused = await scene.commit(scene.batch(key, 2, expected=expected))
 
@@ -103,7 +103,7 @@ async def test_a_refused_batch_uses_up_no_sequence(scene: Any, key: Any) -> None
     assert (await scene.metadata.producers.named(key, "name")).last_sequence == 8
 
 
-async def test_what_is_out_of_order_is_told_so_first(scene: Any, key: Any) -> None:
+async def test_an_out_of_order_sequence_is_reported_first(scene: Any, key: Any) -> None:
     (producer,) = await scene.metadata.producers.allocate(1)
     committed = await scene.commit(
         scene.batch(key, producer=producer, sequence=7, expected=7), scene.batch(partition_key(99, 0), expected=0)

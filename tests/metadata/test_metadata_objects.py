@@ -79,7 +79,7 @@ async def test_unused_objects_come_by_key_in_pages(two: Compaction, peer: Metada
     assert [one.object.key for one in rest] == ["wal/3"]
 
 
-async def test_deleted_objects_are_not_told_again_and_those_in_use_stay(two: Compaction, peer: Metadata) -> None:
+async def test_deleted_objects_are_not_listed_again_and_those_in_use_stay(two: Compaction, peer: Metadata) -> None:
     await two.compacted((two.scene.key, 0, 10), (two.scene.other, 0, 20))
     await two.metadata.objects.deleted(["wal/0", "wal/1", "none"])
     await two.metadata.objects.deleted(["wal/0"])
@@ -124,7 +124,7 @@ def told(entries: Any) -> list[tuple[str, list[tuple[int, int]]]]:
     return [(one.object.key, [(two.base_offset, two.end_offset) for two in one.segments]) for one in entries]
 
 
-async def test_data_files_are_told_in_the_order_of_their_swaps(two: Compaction, peer: Metadata) -> None:
+async def test_data_files_are_listed_in_the_order_of_their_swaps(two: Compaction, peer: Metadata) -> None:
     number = two.scene.first.number
     await two.compacted((two.scene.key, 0, 20), per_segment=1)
     claim = await two.claimed((two.scene.other, 0, 20))

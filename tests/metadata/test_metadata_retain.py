@@ -42,7 +42,7 @@ async def retain_as_of(store: Metadata, stream: Stream, *indexes: int, **rules: 
 @pytest.mark.parametrize(
     ("before_ms", "start"), [(OLD_MS, 0), (300_000, 0), (299_999, 10), (150_000, 30), (1, 50), (60_000, 40)]
 )
-async def test_what_is_older_is_trimmed(six: Compaction, peer: Metadata, before_ms: int, start: int) -> None:
+async def test_older_records_are_trimmed(six: Compaction, peer: Metadata, before_ms: int, start: int) -> None:
     key = six.scene.key
     moved = await retain(six.metadata, key, before_ms=before_ms)
 
@@ -68,7 +68,9 @@ async def test_a_young_slice_keeps_older_ones_behind_it(six: Compaction) -> None
 
 
 @pytest.mark.parametrize(("size_max", "start"), [(600, 0), (10_000, 0), (550, 0), (450, 10), (250, 30), (50, 50)])
-async def test_what_is_too_much_is_trimmed(six: Compaction, peer: Metadata, size_max: int, start: int) -> None:
+async def test_records_beyond_the_size_limit_are_trimmed(
+    six: Compaction, peer: Metadata, size_max: int, start: int
+) -> None:
     key = six.scene.key
     moved = await retain(six.metadata, key, size_max=size_max)
 

@@ -238,7 +238,7 @@ async def test_a_lapsed_servers_leases_can_be_taken(metadata: Metadata, peer: Me
         await metadata.leases.acquire("group-0", a)
 
 
-async def test_a_lease_that_nobody_took_is_its_revived_holders(metadata: Metadata, peer: Metadata) -> None:
+async def test_a_lease_that_no_server_took_belongs_to_its_revived_holder(metadata: Metadata, peer: Metadata) -> None:
     a, b = await register(metadata, "a"), await register(metadata, "b")
     lease = await metadata.leases.acquire("group-0", a)
     assert await lapse(peer, a)

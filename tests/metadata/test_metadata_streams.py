@@ -226,7 +226,7 @@ async def test_a_late_change_of_a_deleted_stream_leaves_its_successor_alone(meta
     assert await metadata.streams.list() == [second]
 
 
-async def test_a_late_creation_does_not_bring_a_deleted_stream_back(metadata: Metadata, peer: Metadata) -> None:
+async def test_a_late_creation_does_not_restore_a_deleted_stream(metadata: Metadata, peer: Metadata) -> None:
     assert await metadata.streams.newest("orders") == 0
     first = await peer.streams.create(StreamSpec(name="orders", partition_count=1))
     assert await metadata.streams.newest("orders") == first.number

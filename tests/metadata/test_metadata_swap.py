@@ -74,7 +74,7 @@ async def test_the_compacted_offset_moves_and_the_task_is_gone(ten: Compaction, 
     assert list(await peer.tasks.list()) == []
 
 
-async def test_followers_hear_of_the_swap(ten: Compaction, peer: Metadata) -> None:
+async def test_followers_see_the_swap(ten: Compaction, peer: Metadata) -> None:
     key, other = ten.scene.key, ten.scene.other
     head = await peer.log.head()
     claim = await ten.claimed((key, 0, 70), (other, 0, 30))
@@ -86,7 +86,7 @@ async def test_followers_hear_of_the_swap(ten: Compaction, peer: Metadata) -> No
     assert await peer.log.head() == position
 
 
-async def test_commits_go_on_behind_a_swap(ten: Compaction, peer: Metadata) -> None:
+async def test_commits_continue_after_a_swap(ten: Compaction, peer: Metadata) -> None:
     key = ten.scene.key
     await ten.compacted((key, 0, 100))
     committed = await ten.scene.commit(ten.scene.batch(key, 5), token="wal/next", by=peer)
@@ -136,7 +136,7 @@ async def test_a_worker_whose_name_registered_again_is_fenced(ten: Compaction, p
 @pytest.mark.parametrize(
     "wrong", ["begins inside a row", "ends inside a row", "behind the end", "a gap", "other bytes", "overlap"]
 )
-async def test_what_does_not_fit_the_index_changes_nothing(ten: Compaction, peer: Metadata, wrong: str) -> None:
+async def test_a_swap_that_does_not_fit_the_index_changes_nothing(ten: Compaction, peer: Metadata, wrong: str) -> None:
     key = ten.scene.key
     claim = await ten.claimed((key, 0, 100))
     (whole,) = await ten.segments((key, 0, 100))
@@ -160,7 +160,7 @@ async def test_what_does_not_fit_the_index_changes_nothing(ten: Compaction, peer
 
 @pytest.mark.parametrize("is_swept", [False, True])
 @pytest.mark.parametrize("start", [10, 45, 70, 85])
-async def test_what_was_trimmed_before_the_swap_is_not_missed(
+async def test_slices_that_were_trimmed_before_the_swap_are_not_missed(
     ten: Compaction, peer: Metadata, start: int, is_swept: bool
 ) -> None:
     key = ten.scene.key

@@ -28,7 +28,7 @@ async def three(compaction: Compaction) -> Compaction:
 
 
 async def heir_of(three: Compaction, peer: Metadata) -> TaskClaim:
-    """Another worker claims the task, weeks after the first one was last heard of."""
+    """Another worker claims the task, weeks after the first one's last heartbeat."""
     await three.scene.backend.advance(WEEKS_MS)
     assert await lapse(peer, three.worker)
     heir = await three.scene.register(peer, "worker-1", timeout_ms=10 * WEEKS_MS)
@@ -74,7 +74,7 @@ async def test_an_object_that_was_forbidden_is_never_prepared_by_the_claim_that_
     assert await peer.objects.forbid(["data/fine"]) == {"data/fine"}, "nothing was registered by the refused call"
 
 
-async def test_a_worker_whose_objects_were_forbidden_writes_them_anew(three: Compaction, peer: Metadata) -> None:
+async def test_a_worker_whose_objects_were_forbidden_writes_new_ones(three: Compaction, peer: Metadata) -> None:
     key = three.scene.keys[0]
     claim = await three.claimed((key, 0, 10))
     await peer.objects.forbid(["data/first"])
@@ -97,7 +97,9 @@ async def test_bans_do_not_pile_up_once_the_claims_of_their_time_have_ended(thre
 
 
 @pytest.mark.parametrize("ending", ["swapped", "cancelled", "dropped with its stream"])
-async def test_what_a_closed_task_left_behind_may_be_swept(three: Compaction, peer: Metadata, ending: str) -> None:
+async def test_objects_that_a_closed_task_left_behind_may_be_swept(
+    three: Compaction, peer: Metadata, ending: str
+) -> None:
     key = three.scene.keys[0]
     claim = await three.claimed((key, 0, 10))
     file = three.file(await three.segments((key, 0, 10)), key="data/winner")

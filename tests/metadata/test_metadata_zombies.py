@@ -175,7 +175,7 @@ class Zombies:
 
 
 @pytest.mark.parametrize("order", range(ORDER_COUNT))
-async def test_what_arrives_late_from_those_who_were_replaced_changes_nothing(
+async def test_late_writes_of_replaced_servers_change_nothing(
     compaction: Compaction, peer: Metadata, order: int
 ) -> None:
     zombies = Zombies(compaction, peer)

@@ -1,4 +1,4 @@
-"""Two live processes with one server name: the one that registered first confirms nothing any more, before any heartbeat tells it so.
+"""Two live processes with one server name: the earlier one confirms nothing more, even before a heartbeat reports its replacement.
 
 A process may be started again while its predecessor is only suspended or cut off. Both then serve clients. What the elder confirmed
 would be lost to the clients of the younger one, or would contradict it.
@@ -81,7 +81,7 @@ class Process:
         await self.streams.coordinator.commit(self.group, self.member_id, None, self.generation, {})
 
     async def heartbeat(self) -> None:
-        """A member is told that it still has its partitions."""
+        """A member gets the answer that it still has its partitions."""
         await self.streams.coordinator.heartbeat(self.group, self.member_id, None, self.generation)
 
     async def describe(self) -> None:

@@ -44,7 +44,7 @@ async def put_again(store: ObjectStore, key: str, is_faulty: bool) -> None:
     ],
     ids=["one", "three", "none", "empty", "empties", "large", "2500"],
 )
-async def test_what_was_put_is_read_back(store: ObjectStore, parts: list[Buffer]) -> None:
+async def test_a_stored_object_is_read_back(store: ObjectStore, parts: list[Buffer]) -> None:
     await store.put("folder/object", parts)
 
     assert await content_of(store, "folder/object") == b"".join(parts)
@@ -95,7 +95,7 @@ async def test_buffers_are_the_callers_again_after_put_returned(store: ObjectSto
     buffer.extend(b"more")  # BufferError if somebody still held it
 
 
-async def test_what_was_read_is_writable_and_belongs_to_the_reader(store: ObjectStore) -> None:
+async def test_read_bytes_are_writable_and_belong_to_the_reader(store: ObjectStore) -> None:
     await store.put("object", [CONTENT])
     [view] = await store.read("object", [ByteRange(10, 20)])
     view[:] = b"0123456789"
@@ -119,7 +119,7 @@ async def test_what_was_read_is_writable_and_belongs_to_the_reader(store: Object
         [],
     ],
 )
-async def test_ranges_come_back_in_the_order_asked_for(store: ObjectStore, ranges: list[tuple[int, int]]) -> None:
+async def test_ranges_are_returned_in_the_requested_order(store: ObjectStore, ranges: list[tuple[int, int]]) -> None:
     await store.put("object", [CONTENT])
     views = await store.read("object", [ByteRange(start, end) for start, end in ranges])
 
@@ -185,7 +185,7 @@ async def test_a_folder_that_was_emptied_can_be_filled_again(store: ObjectStore)
     assert await keys_of(store, "") == ["a/b/d"]
 
 
-async def test_a_listing_tells_key_size_and_time(store: ObjectStore) -> None:
+async def test_a_listing_has_key_size_and_time(store: ObjectStore) -> None:
     await store.put("wal/one", [b"12345"])
     [found] = [found async for found in store.list("wal/")]
 
@@ -237,7 +237,7 @@ async def test_a_listing_is_bounded_by_prefix_and_after(store: ObjectStore, pref
     assert await keys_of(store, prefix, after) == sorted(key for key in keys if key.startswith(prefix) and key > after)
 
 
-async def test_a_listing_goes_on_beyond_a_thousand_objects(store: ObjectStore, is_faulty: bool) -> None:
+async def test_a_listing_continues_beyond_a_thousand_objects(store: ObjectStore, is_faulty: bool) -> None:
     count = 150 if is_faulty else 2300
     keys = [f"wal/{at:06d}" for at in range(count)]
     places = asyncio.Semaphore(32)

@@ -137,7 +137,7 @@ def test_reads_sizes_and_deletions_are_retried_too(run_virtual: RunVirtual) -> N
     run_virtual(run())
 
 
-async def test_a_listing_that_breaks_off_goes_on_behind_its_last_object() -> None:
+async def test_an_interrupted_listing_continues_after_its_last_object() -> None:
     class BreaksOff(MemoryObjectStore):
         asked_after: list[str] = []  # noqa: RUF012
 

@@ -29,7 +29,7 @@ DISK_BYTES_MIN = 24_000_000_000
 
 
 def install() -> None:
-    """Install the packages that are missing, if nothing else is in the way; `check` says what is."""
+    """Install the missing packages, unless something else is missing; `check` lists what is missing."""
     missing = _missing()
     if missing and not _obstacles() and shutil.which("apt-get"):
         print(f"Installing {' '.join(missing)} ...", flush=True)

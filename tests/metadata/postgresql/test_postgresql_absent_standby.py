@@ -1,4 +1,4 @@
-"""While the synchronous standby is away, nothing can be written: what starts meanwhile leaves few backends behind, and all reads go on."""
+"""Without the synchronous standby nothing can be written: writes leave few backends waiting, and all reads continue."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -113,7 +113,7 @@ async def test_a_migration_without_a_standby_lets_running_servers_read(
     assert await admin.fetchval("select extra from bearlake.stream") == "x"
 
 
-async def test_a_migration_that_waits_for_a_standby_says_so(pair: Pair, client: Client) -> None:
+async def test_a_migration_that_waits_for_a_standby_reports_this(pair: Pair, client: Client) -> None:
     pair.standby.kill()
     names = r"synchronous_standby_names is '\*', connected standbys: none"
     with pytest.raises(Unavailable, match=f"waited for a synchronous standby: {names}"):

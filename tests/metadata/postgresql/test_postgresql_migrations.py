@@ -1,4 +1,4 @@
-"""The layout's versions: made once however many servers start, carried forward, never used when it is newer; and what a URL may say."""
+"""Versions of the layout: created once however many servers start, migrated, refused if newer; and valid URLs."""
 
 import asyncio
 import zlib
@@ -167,7 +167,7 @@ async def test_a_missing_database_and_a_missing_user_have_their_own_kinds(postgr
 
 
 @pytest.mark.parametrize("url", ["postgresql://user:hidden-word@host:port/x", "mysql://user:hidden-word@host/x"])
-async def test_a_wrong_url_is_invalid_and_tells_no_password(url: str) -> None:
+async def test_a_wrong_url_is_invalid_and_shows_no_password(url: str) -> None:
     with pytest.raises(Invalid) as raised:
         await open_postgresql(url)
 

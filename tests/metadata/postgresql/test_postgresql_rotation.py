@@ -1,4 +1,4 @@
-"""A password in a file can be rotated under a running server: new connections read it anew, for the store and for the catalog."""
+"""A password in a file can be rotated under a running server: new connections of the store and the catalog read it again."""
 
 import uuid
 from collections.abc import AsyncIterator
@@ -91,7 +91,7 @@ async def test_the_file_wins_over_the_url(rotation: Rotation) -> None:
     await metadata.close()
 
 
-async def test_a_catalog_in_postgresql_reads_its_password_anew_too(rotation: Rotation, tmp_path: Path) -> None:
+async def test_a_catalog_in_postgresql_reads_its_password_again_too(rotation: Rotation, tmp_path: Path) -> None:
     store, url = local_store(tmp_path)
     settings = TableSettings(
         catalog_url=rotation.url,

@@ -1,6 +1,6 @@
 """While the synchronous standby is away, PostgreSQL holds commits back. Giving such a commit up must not publish it.
 
-A client was promised: what it was told is stored, or what it has read, survives a fail-over to the synchronous standby.
+Promise to clients: an acknowledged or read record survives a fail-over to the synchronous standby.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ async def test_a_commit_that_was_given_up_stays_hidden_until_the_standby_has_it(
             await client.append("1")
         assert await client.end() == 1
     other = await opened(stack, client.elsewhere(pair))
-    assert await other.end() == 1  # reads go on, also on new connections and in new processes
+    assert await other.end() == 1  # reads continue, also on new connections and in new processes
     assert await held_back_count(pair) == 1  # repeats do not pile up
     pair.bring_standby_back()
     again = await client.append_in_the_end("1")
@@ -167,7 +167,9 @@ async def test_an_address_that_leads_to_a_standby_for_a_moment_serves_nothing_st
 
 
 @pytest.mark.parametrize("attributes", ["any", "primary", "read-write", "prefer-standby"])
-async def test_a_url_may_say_what_kind_of_server_it_wants(pair: Pair, stack: AsyncExitStack, attributes: str) -> None:
+async def test_a_url_may_name_the_kind_of_server_that_it_needs(
+    pair: Pair, stack: AsyncExitStack, attributes: str
+) -> None:
     separator = "&" if "?" in pair.url else "?"
     metadata = await open_postgresql(f"{pair.url}{separator}target_session_attrs={attributes}", SETTINGS)
     stack.push_async_callback(metadata.close)

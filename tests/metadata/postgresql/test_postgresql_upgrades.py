@@ -65,7 +65,7 @@ async def test_a_migration_ends_when_a_transaction_touches_tables_in_any_order(
     await metadata.close()
 
 
-async def test_servers_of_layout_26_go_on_during_and_after_the_upgrade(
+async def test_servers_of_layout_26_continue_during_and_after_the_upgrade(
     postgresql_url: str,
     opened: Opening,
     admin: asyncpg.Connection,

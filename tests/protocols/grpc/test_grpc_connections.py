@@ -28,9 +28,7 @@ async def lists(node: GrpcNode) -> int:
 
 
 @pytest.mark.parametrize("limit", ["connection_age_ms", "connection_idle_ms"])
-async def test_a_connection_that_is_old_or_idle_is_made_anew_and_no_call_fails(
-    grpc_cluster: MakeGrpc, limit: str
-) -> None:
+async def test_an_old_or_idle_connection_is_replaced_and_no_call_fails(grpc_cluster: MakeGrpc, limit: str) -> None:
     node = (await grpc_cluster(1, settings=GrpcSettings(**{limit: 50})))[0]
 
     async with asyncio.timeout(WAIT_S):
@@ -64,7 +62,7 @@ async def test_an_old_call_is_asked_to_go_and_then_ended(
 
 
 async def read_to_end(call: Any) -> None:
-    """Read the news from before the end of the call; raises its error."""
+    """Read the answers from before the end of the call; raises its error."""
     while await call.read() is not grpc.aio.EOF:
         pass
 
@@ -90,7 +88,7 @@ async def test_a_client_that_answers_no_probe_is_disconnected(grpc_cluster: Make
     assert PING in kinds
 
 
-async def test_more_calls_than_the_limit_are_refused_and_told_so(grpc_cluster: MakeGrpc) -> None:
+async def test_more_calls_than_the_limit_are_refused_with_the_reason(grpc_cluster: MakeGrpc) -> None:
     node = (await grpc_cluster(1, settings=GrpcSettings(calls_max=1)))[0]
     await node.create("one")
     held = node.open(methods.PRODUCE_STREAM)

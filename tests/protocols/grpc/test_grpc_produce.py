@@ -308,7 +308,9 @@ async def test_exactly_one_of_many_conditional_writers_wins_each_offset(grpc_nod
     assert await end_offset(grpc_node, "one") == 5
 
 
-async def test_a_stream_of_conditional_batches_ends_at_the_first_that_comes_too_late(grpc_node: GrpcNode) -> None:
+async def test_a_stream_of_conditional_batches_ends_at_the_first_batch_whose_offset_is_taken(
+    grpc_node: GrpcNode,
+) -> None:
     await grpc_node.create("one")
     call = grpc_node.open(methods.PRODUCE_STREAM)
 

@@ -59,7 +59,7 @@ def test_unknown_tagged_fields_are_skipped_wherever_they_stand():
     assert request == messages.MetadataRequest(topics=[messages.MetadataRequest.Topic(name="a")])
 
 
-def test_tagged_fields_may_come_in_any_order_and_the_last_of_equal_ones_counts():
+def test_tagged_fields_may_be_in_any_order_and_the_last_of_duplicates_counts():
     head = "00000000 00000000 00000000 00 00000000 00000000 01 01 01"
     tags = "04 01 0d 00000005 0000000000000009 00 00 02 02 61 00 02 02 62 7f 00"
 

@@ -196,7 +196,7 @@ def test_encoded_records_are_the_buffers_of_the_caller(version):
     assert decoded.responses[1].partitions[0].records == one
 
 
-def test_records_are_null_or_empty_as_the_caller_says():
+def test_records_are_null_or_empty_as_the_caller_requests():
     for version in (8, 9):
         for records in (None, b"", []):
             request = ProduceRequest(
