@@ -165,7 +165,7 @@ def test_bounds_that_are_behind_the_follower_change_nothing() -> None:
 def test_bounds_older_than_what_was_forgotten_are_not_learned(is_reset: bool) -> None:
     log = Log()
     generation = log.index.generation  # the store is asked here: the partition ends at 0 …
-    log.commit(ONE)  # … this comes meanwhile, and is forgotten again
+    log.commit(ONE)  # … this entry arrives in the meantime, and is dropped again
     if is_reset:
         log.index.reset(log.position)
     else:
@@ -177,7 +177,7 @@ def test_bounds_older_than_what_was_forgotten_are_not_learned(is_reset: bool) ->
     assert log.index.get(ONE) is None
 
 
-def test_bounds_that_come_after_a_deletion_do_not_revive_the_partition() -> None:
+def test_bounds_that_arrive_after_a_deletion_do_not_revive_the_partition() -> None:
     log = Log()
     generation = log.index.generation  # asked here, answered after the stream was deleted
     log.index.forget(ONE)
@@ -187,7 +187,7 @@ def test_bounds_that_come_after_a_deletion_do_not_revive_the_partition() -> None
 
 
 @pytest.mark.parametrize("is_known", [True, False])
-def test_a_trim_is_not_hidden_by_bounds_that_come_late(is_known: bool) -> None:
+def test_late_bounds_do_not_hide_a_trim(is_known: bool) -> None:
     log = Log()
     log.ends[ONE] = 6
     generation = log.index.generation

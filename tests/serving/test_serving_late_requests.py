@@ -150,7 +150,7 @@ async def test_an_assignment_that_arrives_after_the_group_has_moved_is_not_given
     with pytest.raises(GroupRefusal):
         await pair.there.sync(ref("g", leader.member_id, None, lost.generation), ("consumer", "range"), shares)
     delayed.pass_on()
-    await pair.here.ownership.release_all()  # nothing of this round was saved; the other member does not come back
+    await pair.here.ownership.release_all()  # nothing of this round was saved; the other member does not join again
     alone = await pair.there.join("g", again)
     await delayed.arrive()
     synced = await pair.there.sync(

@@ -53,7 +53,7 @@ def test_the_time_between_the_end_of_the_first_and_the_start_of_the_last_read_co
     assert observer.reads(6.25, {A: 7}) == [A]
 
 
-def test_a_heartbeat_starts_the_time_anew() -> None:
+def test_a_heartbeat_restarts_the_time() -> None:
     observer = Observer()
     for at_s in range(6):
         observer.reads(at_s, {A: 7})
@@ -109,7 +109,7 @@ def test_a_server_does_not_watch_itself() -> None:
     assert [observer.reads(at_s, {OWN: 0}) for at_s in range(20)] == [[]] * 20
 
 
-def test_a_server_that_came_back_after_a_lapse_is_watched_anew() -> None:
+def test_a_server_that_revived_after_a_lapse_is_watched_again() -> None:
     observer = Observer()
     for at_s in range(8):
         observer.reads(at_s, {A: 7})

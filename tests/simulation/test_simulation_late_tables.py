@@ -1,4 +1,4 @@
-"""Table commits that come late, by the catalog or by their worker: what keeps them out (decision 79), and that its absence is found."""
+"""Late table commits, delayed by the catalog or by their worker: the protection (decision 79), and that its absence is found."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ QUIET_S = 1e9
 LATE_CATALOGS = (2, 9)
 """Seeds in which a catalog executes requests late."""
 LATE_MERGES = (0, 1)
-"""Seeds in which merges are dropped while a request to commit them is still under way."""
+"""Seeds in which merges are dropped while a request to commit them is still pending."""
 
 DROPPED_MERGES = (0, 1)
 """Seeds in which such a request meets the version that its worker has loaded."""
@@ -122,7 +122,7 @@ def with_late_merges(seed: int, still_rate: float = 0.0) -> ScenarioSettings:
 
 
 def with_late_workers(seed: int) -> ScenarioSettings:
-    """As with late merges; and workers stand still in front of the table, and are replaced."""
+    """As with late merges; in addition, workers freeze before they load the table, and are replaced."""
     return with_late_merges(seed, still_rate=0.3)
 
 

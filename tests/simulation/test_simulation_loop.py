@@ -1,4 +1,4 @@
-"""The loop of the simulation: virtual time, seeded order between processes, asyncio's order within one, processes that stand still."""
+"""The loop of the simulation: virtual time, seeded order between processes, asyncio's order within a process, paused processes."""
 
 import asyncio
 import random
@@ -75,7 +75,7 @@ def interleaving(seed: int) -> list[str]:
     return steps
 
 
-def test_a_process_keeps_its_order_and_processes_interleave_as_the_seed_says() -> None:
+def test_a_process_keeps_its_order_and_the_seed_determines_how_processes_interleave() -> None:
     orders = {tuple(interleaving(seed)) for seed in range(20)}
 
     assert len(orders) > 10
@@ -138,7 +138,7 @@ def test_no_finally_of_a_crashed_process_runs_before_the_end() -> None:
     assert "finally" in steps
 
 
-def test_what_can_never_end_is_stuck() -> None:
+def test_a_run_that_can_never_end_is_stuck() -> None:
     async def forever() -> None:
         await asyncio.get_running_loop().create_future()
 
@@ -150,7 +150,7 @@ def test_what_can_never_end_is_stuck() -> None:
         loop.close()
 
 
-def test_what_takes_too_long_is_stuck() -> None:
+def test_a_run_that_takes_too_long_is_stuck() -> None:
     loop = new_loop()
     try:
         with pytest.raises(Stuck, match="virtual seconds"):
@@ -164,7 +164,7 @@ async def _tick() -> None:
         await asyncio.sleep(1)
 
 
-def test_an_error_that_nobody_looks_at_is_a_failure() -> None:
+def test_an_error_that_is_never_retrieved_is_a_failure() -> None:
     async def bad() -> None:
         raise ValueError("nobody looks")
 

@@ -222,7 +222,7 @@ def let_unknown_producers_start_anywhere(patch: pytest.MonkeyPatch) -> None:
 
 
 def believe_in_the_rules(patch: pytest.MonkeyPatch) -> None:
-    """Only what clients conclude counts: whoever judges outcomes agrees with the code."""
+    """Only the clients' conclusions count: the check of outcomes agrees with the code."""
     patch.setattr(truth, "contradiction", lambda *_: None)
 
 
@@ -262,7 +262,7 @@ def test_the_simulation_notices_code_that_would(
 
 
 def test_a_client_that_infers_notices_unknown_producers_that_start_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a word about rules: the application was told "delivered", and the record is not there."""
+    """Violation without reference to rules: the application got "delivered", and the record is missing."""
     believe_in_the_rules(monkeypatch)
     let_unknown_producers_start_anywhere(monkeypatch)
 

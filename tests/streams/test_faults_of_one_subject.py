@@ -72,7 +72,7 @@ async def test_a_caller_whose_answer_fails_stops_neither_the_others_of_its_objec
 
 
 @virtual_time
-async def test_a_connection_that_cannot_go_on_keeps_no_other_from_going_on() -> None:
+async def test_a_connection_that_fails_does_not_stop_the_others() -> None:
     async with deployment(SlowStore(1.0)) as stores:
         streams = await stores.serve(settings(bytes_max=3_000, object_bytes_max=1_500))
         view = await create(streams)
@@ -110,7 +110,7 @@ async def test_a_buffer_that_cannot_be_sealed_stops_the_server(monkeypatch: pyte
 
 
 @virtual_time
-async def test_who_cannot_be_told_of_a_changed_stream_keeps_no_other_from_hearing() -> None:
+async def test_a_failed_notification_about_a_changed_stream_does_not_affect_other_listeners() -> None:
     async with deployment() as stores:
         streams = await stores.serve(settings())
         told: list[str] = []
@@ -212,7 +212,7 @@ async def test_an_entry_that_meets_a_bug_ends_its_subscription_and_no_other() ->
 
 @virtual_time
 async def test_a_partition_that_meets_a_bug_while_it_is_released_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise this server would hold it for ever and deliver nothing: its consumers would wait."""
+    """Otherwise this server would keep the lease forever and deliver nothing: its consumers would wait."""
     async with lake() as made:
         streams, service = await made.serve()
         consumer = await attach(service, made.partition)

@@ -19,7 +19,7 @@ DRAFT = Draft(text='"int"')
 
 
 class Grants:
-    """The owner may do everything; the guest what was granted."""
+    """The owner may do everything; the other principal only what was granted."""
 
     def __init__(self) -> None:
         self.granted: set[tuple[Operation, str]] = set()

@@ -266,7 +266,7 @@ async def test_references_are_loaded_up_to_the_limit_of_their_size() -> None:
     assert len(counting.loaded) == 3
 
 
-async def test_a_list_of_schemas_has_bounded_size_and_goes_on_by_offset() -> None:
+async def test_a_list_of_schemas_has_bounded_size_and_continues_by_offset() -> None:
     async with registry() as (schemas, _):
         for at in range(40):
             await schemas.register(ANONYMOUS, f"s{at:02}", Draft(text=text_of(at, 4_000)))

@@ -96,7 +96,7 @@ REFERENCE = re.compile(
 @given(
     st.lists(st.sampled_from(["\ufeff", " ", "\n", "\t", "//", "/*", "*/", "*", "/", "x", "syntax", "edition", "="]))
 )
-def test_the_scan_for_syntax_says_what_the_grammar_says(parts: list[str]) -> None:
+def test_the_syntax_scan_agrees_with_the_grammar(parts: list[str]) -> None:
     text = "".join(parts)
 
     assert protobuf.says_syntax(text) is (REFERENCE.match(text) is not None)
@@ -187,7 +187,7 @@ async def test_without_a_helper_the_registry_is_unavailable(monkeypatch: pytest.
         assert (await compilers.compiled("PROTOBUF", HONEST, {})).text == HONEST
 
 
-async def test_what_exceeds_the_queue_is_refused_and_what_waits_is_served() -> None:
+async def test_requests_beyond_the_queue_are_refused_and_waiting_ones_are_served() -> None:
     async with pool(compile_count_max=1, compile_queue_count_max=2) as compilers:
         found = await asyncio.gather(
             *(compilers.compiled("PROTOBUF", HONEST, {}) for _ in range(4)), return_exceptions=True

@@ -86,7 +86,7 @@ async def servers(closing: AsyncExitStack, url: str, count: int) -> list[Schemas
     return [on(closing, metadata.schemas) for metadata in (first, *stores)]
 
 
-async def test_what_one_server_registers_the_others_know_at_once(closing: AsyncExitStack, url: str) -> None:
+async def test_other_servers_know_a_registered_schema_at_once(closing: AsyncExitStack, url: str) -> None:
     first, second = await servers(closing, url, 2)
     with pytest.raises(SchemaNotFound):
         await second.schema(ANONYMOUS, 1)

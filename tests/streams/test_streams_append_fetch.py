@@ -11,7 +11,7 @@ from simulator.loop import virtual_time
 
 
 @virtual_time
-async def test_what_is_appended_is_fetched_from_the_same_server() -> None:
+async def test_appended_records_are_fetched_from_the_same_server() -> None:
     async with deployment() as stores:
         streams = await stores.serve()
         view = await create(streams)
@@ -25,7 +25,7 @@ async def test_what_is_appended_is_fetched_from_the_same_server() -> None:
 
 
 @virtual_time
-async def test_what_is_appended_is_fetched_from_another_server() -> None:
+async def test_appended_records_are_fetched_from_another_server() -> None:
     async with deployment() as stores:
         one, other = await stores.serve(), await stores.serve()
         view = await create(one)

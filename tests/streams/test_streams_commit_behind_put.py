@@ -144,7 +144,7 @@ def test_only_the_oldest_object_in_flight_is_committed_behind_its_put() -> None:
 
 
 @pytest.mark.parametrize("is_run_first", [True, False])
-def test_whoever_claims_an_attempt_first_decides(is_run_first: bool) -> None:
+def test_the_first_claim_of_an_attempt_decides(is_run_first: bool) -> None:
     made: list[str] = []
     result = ObjectCommitted(position=1, outcomes=(), slices=())
 

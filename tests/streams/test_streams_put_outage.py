@@ -13,7 +13,7 @@ LOGGER = "bearlake.streams.putting"
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[tuple[int, int | None]]:
-    """Level, and number of failures where it is said, of what was logged about puts."""
+    """Level, and number of failures if present, of log messages about puts."""
     found = [record for record in caplog.records if record.name == LOGGER]
     return [(record.levelno, vars(record).get("failure_count")) for record in found]
 

@@ -74,7 +74,7 @@ def test_a_cursor_is_saved_and_loaded_unchanged(mark: int, steps: list[tuple[int
     assert loaded.range_offset_count == cursor.range_offset_count
 
 
-def test_a_cursor_with_too_many_ranges_saves_the_lowest_and_says_so() -> None:
+def test_a_cursor_with_too_many_ranges_saves_the_lowest_and_reports_the_rest() -> None:
     cursor = AckCursor(0, [(start, start + 1) for start in range(1, 2_001, 2)])
 
     packed, is_whole = cursor.pack(bytes_max=500)

@@ -78,7 +78,7 @@ async def test_a_late_deletion_removes_no_subscription_that_was_seen_since(
 
 
 @virtual_time
-async def test_a_late_deletion_removes_no_subscription_that_another_server_was_told_of() -> None:
+async def test_a_late_deletion_removes_no_subscription_that_another_server_has_found() -> None:
     async with lake() as made:
         service = await filled(made)
         await attach(service, made.partition, permits=0)
@@ -93,7 +93,7 @@ async def test_a_late_deletion_removes_no_subscription_that_another_server_was_t
 
 
 @virtual_time
-async def test_a_late_deletion_removes_no_subscription_that_a_creation_was_told_of() -> None:
+async def test_a_late_deletion_removes_no_subscription_that_a_creation_has_found() -> None:
     async with lake() as made:
         service = await filled(made)
         await attach(service, made.partition, permits=0)
@@ -140,7 +140,7 @@ async def test_an_acknowledgement_that_the_store_did_not_keep_gets_no_receipt() 
 
 
 @virtual_time
-async def test_a_late_save_moves_no_subscription_that_was_made_anew() -> None:
+async def test_a_late_save_moves_no_recreated_subscription() -> None:
     async with lake() as made:
         service = await filled(made)
         consumer = await attach(service, made.partition)
@@ -213,7 +213,7 @@ async def test_a_lease_that_could_not_be_released_is_released_later(monkeypatch:
 
 
 class Slow:
-    """`CursorStore.load`, whose answers are under way until `go`."""
+    """`CursorStore.load`, whose answers stay in flight until `go` is set."""
 
     def __init__(self, made: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
         self.asked, self.go = asyncio.Event(), asyncio.Event()

@@ -1,4 +1,4 @@
-"""What an acknowledgement's receipt says: an entry whose acknowledgement was confirmed is never delivered again."""
+"""The meaning of an acknowledgement's receipt: an entry whose acknowledgement was confirmed is never delivered again."""
 
 import asyncio
 from collections.abc import Sequence
@@ -76,7 +76,7 @@ async def test_a_confirmed_acknowledgement_of_an_entry_that_was_not_followed_yet
 
 
 @virtual_time
-async def test_a_receipt_does_not_wait_for_ever_for_what_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_receipt_does_not_wait_forever_for_unreadable_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     async with lake(resolve_wait_ms=3_000) as made:
         streams, service = await filled(made)
         behind = Behind(streams, monkeypatch)
@@ -107,7 +107,7 @@ async def test_acknowledgements_of_entries_that_do_not_exist_hold_nothing_up() -
 
 
 @virtual_time
-async def test_more_acknowledgements_of_unknown_entries_than_allowed_are_refused_and_come_again() -> None:
+async def test_acknowledgements_of_unknown_entries_above_the_limit_are_refused_and_the_entries_redelivered() -> None:
     async with lake(unresolved_ack_count_max=2) as made:
         _, service = await filled(made)
         consumer = await attach(service, made.partition, permits=0)
@@ -121,7 +121,7 @@ async def test_more_acknowledgements_of_unknown_entries_than_allowed_are_refused
 
 
 @virtual_time
-async def test_a_receipt_behind_the_end_of_its_consumer_tells_what_was_dropped() -> None:
+async def test_a_receipt_after_the_end_of_its_consumer_reports_dropped_acknowledgements() -> None:
     async with lake() as made:
         _, service = await filled(made)
         consumer = await attach(service, made.partition, permits=0)
@@ -137,7 +137,7 @@ async def test_a_receipt_behind_the_end_of_its_consumer_tells_what_was_dropped()
 
 
 @virtual_time
-async def test_what_was_acknowledged_before_the_end_of_its_consumer_is_confirmed_behind_it() -> None:
+async def test_acknowledgements_before_the_end_of_a_consumer_are_confirmed_after_it() -> None:
     async with lake() as made:
         _, service = await filled(made)
         consumer = await attach(service, made.partition)
@@ -155,7 +155,7 @@ async def test_while_nothing_is_read_any_more_unknown_entries_are_not_acknowledg
     async with lake() as made:
         _, service = await filled(made)
         consumer = await attach(service, made.partition, permits=0)
-        (held,) = service._holdings.all()  # noqa: SLF001 - as in a drain, before consumers are told
+        (held,) = service._holdings.all()  # noqa: SLF001 - as in a drain, before consumers are notified
         held.subscriptions["readers"].stop()  # as a drain does, before the consumers are told
 
         with pytest.raises(Unavailable):
@@ -163,7 +163,7 @@ async def test_while_nothing_is_read_any_more_unknown_entries_are_not_acknowledg
 
 
 @virtual_time
-async def test_nothing_is_confirmed_while_nobody_knows_whether_the_subscription_was_deleted() -> None:
+async def test_nothing_is_confirmed_while_it_is_unknown_whether_the_subscription_was_deleted() -> None:
     async with lake() as made:
         _, service = await filled(made)
         consumer = await attach(service, made.partition)

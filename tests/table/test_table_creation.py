@@ -131,7 +131,7 @@ async def test_a_creation_after_its_file_was_deleted_does_not_block_the_name_of_
     assert await listed(workers[1]) == ["mine"]
 
 
-async def test_a_late_creation_does_not_bring_back_a_dropped_table(workers: list[IcebergTables]) -> None:
+async def test_a_late_creation_does_not_restore_a_dropped_table(workers: list[IcebergTables]) -> None:
     stream = a_stream()
     with kept_requests(workers[0], "_name_first") as late, pytest.raises(Unavailable):
         await workers[0].ensure(stream)
@@ -173,7 +173,7 @@ async def test_a_stream_whose_name_becomes_free_during_a_creation_has_one_table(
 ) -> None:
     """Two workers create, one `orders` and one `orders_<id>`: another stream's table was `orders`, until it was dropped in between.
 
-    The first worker stands still before it reads the permit, or after it has chosen the name.
+    The first worker is paused before it reads the permit, or after it has chosen the name.
     """
     other, stream = a_stream(number=6), a_stream()
     await workers[1].ensure(other)

@@ -1,4 +1,4 @@
-"""Requests to Apache Iceberg's own REST catalog that come late, twice or without an answer; and what every request requires.
+"""Requests to Apache Iceberg's REST catalog that arrive late, twice or without an answer; and the requirements of each request.
 
 Promised to readers of the table: each acknowledged record is a row once, and the table stays readable.
 """
@@ -91,7 +91,7 @@ async def check_late(
 async def test_each_row_is_in_the_table_once_whenever_the_catalog_executes_a_commit(
     proxy: LateProxy, workers: list[IcebergTables], store: tuple[ObjectStore, str]
 ) -> None:
-    """Two epochs of one task; the first one's request comes late, several times."""
+    """Two epochs of one task; the first epoch's request arrives late, several times."""
     late, rival = workers
     reader = Reader(proxy)
 
@@ -131,7 +131,7 @@ async def test_each_row_is_in_the_table_once_whenever_the_catalog_executes_a_com
             assert not await rival.live_files(work.stream, [mine.add[0].key]) or name == "rolled_back"
         assert found == expected, name
         state = await late.commit(work.stream, commit_of(mine), closed_tasks=[])
-        if name != "rolled_back":  # the marks say that the rows are in the table, and a user has removed them
+        if name != "rolled_back":  # the marks show that the rows are in the table, but a user has removed them
             assert await asyncio.to_thread(reader.offsets, name) == list(range(start + 1)), name
         assert state.ends == {0: start + 1}
 
@@ -188,7 +188,7 @@ async def test_a_late_creation_changes_no_table_that_exists(
 async def test_files_of_commits_that_were_given_up_are_deleted(
     proxy: LateProxy, workers: list[IcebergTables], store: tuple[ObjectStore, str], clock: ManualClock
 ) -> None:
-    """The folder is as small as if nobody had given up a commit, and the commits do no harm later."""
+    """The folder is as small as without abandoned commits, and these do no harm later."""
     work = Work(store[0], a_stream())
     made = await workers[0].ensure(work.stream)
     await workers[0].commit(work.stream, commit_of(await work.append(1, 0, 1)), closed_tasks=[])

@@ -136,7 +136,7 @@ async def test_messages_inside_a_batch_are_acknowledged_one_by_one(pulsar: Pulsa
     assert (list(second.ack_set), second.redelivery_count) == ([1016], 1)
 
 
-async def test_acknowledgements_of_who_is_not_there_are_ignored_and_not_confirmed(pulsar: PulsarNode) -> None:
+async def test_acknowledgements_of_unknown_consumers_are_ignored_and_not_confirmed(pulsar: PulsarNode) -> None:
     client = await filled(pulsar)
     one = pb.MessageIdData(ledger_id=ledger(pulsar), entry_id=0)
 
@@ -253,7 +253,7 @@ async def test_subscriptions_are_refused_in_their_words(pulsar: PulsarNode) -> N
     assert isinstance(again, pb.CommandSuccess)
 
 
-async def test_failover_tells_who_is_active(pulsar: PulsarNode) -> None:
+async def test_failover_notifies_the_active_consumer(pulsar: PulsarNode) -> None:
     first, second = await pulsar.client(), await pulsar.client()
     failover = {"sub_type": pb.CommandSubscribe.Failover}
 
@@ -334,7 +334,7 @@ async def test_unsubscribe_forgets_the_subscription(pulsar: PulsarNode) -> None:
     assert (await client.receive_message())[2] == b"m0"
 
 
-async def test_what_a_lost_connection_had_goes_to_the_others(pulsar: PulsarNode) -> None:
+async def test_entries_of_a_lost_connection_are_delivered_to_the_others(pulsar: PulsarNode) -> None:
     first, second = await filled(pulsar), await pulsar.client()
     shared = {"sub_type": pb.CommandSubscribe.Shared}
     await first.subscribe("t", **shared)
@@ -351,7 +351,7 @@ async def test_what_a_lost_connection_had_goes_to_the_others(pulsar: PulsarNode)
     assert {body.redelivery_count for body, _, _ in got} == {1}
 
 
-async def test_messages_of_a_later_epoch_say_so(pulsar: PulsarNode) -> None:
+async def test_messages_carry_their_consumers_epoch(pulsar: PulsarNode) -> None:
     client = await filled(pulsar)
     await client.subscribe("t", consumer_epoch=0)
     client.flow(100)

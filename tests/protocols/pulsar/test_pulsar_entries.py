@@ -70,7 +70,7 @@ def compact(batch: bytes, base_offset: int) -> bytes:
 
 @SETTINGS
 @given(batches(), st.integers(0, 2**60))
-def test_a_batch_comes_back_with_all_its_fields(batch: tuple[MessageMetadata, Singles], base_offset: int) -> None:
+def test_a_batch_keeps_all_its_fields(batch: tuple[MessageMetadata, Singles], base_offset: int) -> None:
     head, messages = batch
     head.uncompressed_size = 1
 
@@ -90,7 +90,7 @@ def test_a_batch_comes_back_with_all_its_fields(batch: tuple[MessageMetadata, Si
 
 @SETTINGS
 @given(ENTRIES, UNKNOWN_FIELDS, st.binary(max_size=6))
-def test_a_single_message_comes_back_with_all_its_fields(head: MessageMetadata, unknown: bytes, payload: bytes) -> None:
+def test_a_single_message_keeps_all_its_fields(head: MessageMetadata, unknown: bytes, payload: bytes) -> None:
     head.MergeFromString(unknown)
 
     found = entries.from_batch(memoryview(store(head, payload)), 5)

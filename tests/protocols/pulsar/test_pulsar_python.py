@@ -1,6 +1,6 @@
 """The unmodified Python client (pulsar-client, the C++ client underneath) against a server in this process.
 
-Its calls block, so every test's work runs in a thread beside the server's event loop. Waits of the client have timeouts of their own.
+Its calls block, so every test's work runs in a separate thread. Waits of the client have their own timeouts.
 """
 
 import asyncio
@@ -118,7 +118,7 @@ async def test_batches_come_back_in_order_with_ids_that_compare(client: Any) -> 
 
 @pytest.mark.parametrize("codec", ["NONE", "LZ4", "ZLib", "ZSTD", "SNAPPY"])
 @pytest.mark.parametrize("is_batched", [False, True])
-async def test_messages_come_back_whole(client: Any, codec: str, is_batched: bool) -> None:
+async def test_messages_keep_all_their_fields(client: Any, codec: str, is_batched: bool) -> None:
     def work() -> None:
         compression = getattr(pulsar_client.CompressionType, codec)
         producer = client.create_producer("t", batching_enabled=is_batched, compression_type=compression)
@@ -275,7 +275,7 @@ async def test_what_fails_too_often_goes_to_the_dead_letters(client: Any) -> Non
     await asyncio.to_thread(work)
 
 
-async def test_a_delayed_message_comes_in_time(client: Any) -> None:
+async def test_a_delayed_message_is_delivered_in_time(client: Any) -> None:
     def work() -> None:
         consumer = client.subscribe("t", "s", consumer_type=Shared)
         producer = client.create_producer("t", batching_enabled=False)

@@ -1,4 +1,4 @@
-"""The Durable Streams protocol's own conformance suite (npm) against this server. Skipped, loudly, where npm cannot get it."""
+"""The Durable Streams protocol's own conformance suite (npm) against this server. Skipped with a message if npm cannot install it."""
 
 import asyncio
 import json

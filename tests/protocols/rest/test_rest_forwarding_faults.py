@@ -27,7 +27,7 @@ async def test_a_server_that_drains_has_instances_made_by_others_and_ends_its_ow
     await client.subscribe("t")
     values(await client.poll())
     draining = asyncio.create_task(one.server.drain(600_000))
-    await until(lambda: one.server._guard.is_draining)  # noqa: SLF001 - clients are told later
+    await until(lambda: one.server._guard.is_draining)  # noqa: SLF001 - clients are notified later
     client.rest = Balancer([two, three])
     kept = await client.rest.get(f"{client.base}/assignments")
     committed = await client.rest.post(f"{client.base}/offsets")
@@ -86,7 +86,7 @@ async def test_the_last_server_makes_no_instance_while_it_drains(rest_servers: M
     assert [told(answer) for answer in answers] == [(503, 50003)] * 2
 
 
-async def test_the_death_of_a_server_is_told_at_once_and_then_its_instances_are_made_anew(
+async def test_the_death_of_a_server_is_reported_at_once_and_then_its_instances_are_created_again(
     rest_servers: MakeServers, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "bearlake.protocols.rest.proxy.peers")

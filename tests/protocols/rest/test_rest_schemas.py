@@ -1,6 +1,6 @@
 """Embedded formats with schemas: what REST writes, Confluent's deserializers read, and the reverse; errors in the proxy's codes.
 
-The serializers are those of the unmodified `confluent-kafka`; they block, so they run in threads beside the servers' event loop.
+The serializers are those of the unmodified `confluent-kafka`; they block, so they run in separate threads.
 """
 
 import asyncio
@@ -310,7 +310,7 @@ async def test_a_record_that_cannot_be_shown_is_named_and_not_skipped(scene: Sce
         ("json", b"{", "orders-0"),
     ],
 )
-async def test_bytes_that_are_no_value_are_told_why(scene: Scene, kind: str, octets: bytes, words: str) -> None:
+async def test_the_error_for_invalid_bytes_names_the_reason(scene: Scene, kind: str, octets: bytes, words: str) -> None:
     await scene.registry.register("s", '"int"')
     await scene.produce("binary", {"records": [{"value": base64.b64encode(octets).decode()}]})
     answer = await scene.records(await scene.consumer(kind), kind)
@@ -403,7 +403,7 @@ async def test_v3_names_subjects_by_strategy(scene: Scene) -> None:
         ({"schema_id": 1, "data": "x"}, 42203, "value.data"),
     ],
 )
-async def test_v3_tells_each_record_what_is_wrong(scene: Scene, value: Any, code: int, words: str) -> None:
+async def test_v3_reports_the_error_of_each_record(scene: Scene, value: Any, code: int, words: str) -> None:
     await scene.registry.register("s", '"int"')
     wrong, right = await scene.reports({"value": value}, {"value": {"schema_id": 1, "data": 1}})
 

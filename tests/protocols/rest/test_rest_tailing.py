@@ -60,7 +60,7 @@ async def test_appends_are_records_for_other_protocols(rest: RestNode) -> None:
     assert [(one["offset"], one["value"]) for one in answer.body] == [(0, {"a": 1}), (1, "ü")]
 
 
-async def test_events_go_on_behind_the_last_event_id(rest: RestNode) -> None:
+async def test_events_continue_after_the_last_event_id(rest: RestNode) -> None:
     await rest.put("/v1/stream/t", b"[1,2,3]", headers=JSON)
     url = f"{rest.url}/v1/stream/t?offset=-1&live=sse"
     async with rest.session.get(url, headers={"Last-Event-ID": f"{2:020}"}) as response:

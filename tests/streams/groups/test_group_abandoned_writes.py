@@ -14,7 +14,7 @@ LEASE = Lease(name="group/g", holder=ServerRef(node_id=0, epoch=1), epoch=1)
 
 
 class Store:
-    """A store whose writes are answered when the test says. Also its own groups."""
+    """A store that answers writes when the test allows it. It is also its own `groups`."""
 
     def __init__(self) -> None:
         self.groups = self

@@ -220,7 +220,7 @@ async def test_a_store_that_takes_no_writes_begins_no_generation_after_generatio
 
 
 @virtual_time
-async def test_nobody_joins_a_round_while_the_store_takes_no_writes():
+async def test_no_member_joins_a_round_while_the_store_accepts_no_writes():
     scene = await Scene().open()
     member_id = (await scene.one.join("g", request())).member_id
     await scene.one.sync(ref("g", member_id, None, 1), (None, None), {member_id: b"all"})

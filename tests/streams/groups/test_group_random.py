@@ -136,7 +136,7 @@ def test_a_group_makes_sense_whatever_its_members_do(seed):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_members_that_follow_the_protocol_always_come_to_rest(seed):
+def test_members_that_follow_the_protocol_always_reach_a_stable_group(seed):
     @virtual_time
     async def run():
         noise = random.Random(seed)

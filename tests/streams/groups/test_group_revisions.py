@@ -66,14 +66,14 @@ def test_a_revision_of_another_term_is_refused():
 
 
 @pytest.mark.parametrize("text", ["", "/", "term", "term/", "term/-1", "term/1", "term/x", "term/1e3", "x/0", "term/²"])
-def test_what_was_never_told_is_refused(text: str):
+def test_an_unknown_revision_is_refused(text: str):
     revisions = Revisions(10, "term")
 
     assert outdated(revisions, "m", text) == "term/0"
     outdated(revisions, "m", text)
 
 
-def test_a_group_whose_revision_nobody_knows_remembers_nothing():
+def test_a_group_whose_revision_no_sender_knows_remembers_nothing():
     revisions = Revisions(10)
     revisions.take(["m"], None)
     before = len(revisions)

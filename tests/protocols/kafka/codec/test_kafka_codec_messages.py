@@ -264,7 +264,7 @@ def test_values_that_do_not_fit_their_field_are_refused_by_name(message, what, v
         codec.request(0, version).encode(message)
 
 
-def test_what_has_no_schema_is_unsupported():
+def test_a_message_without_a_schema_is_unsupported():
     with pytest.raises(Unsupported, match="4"):
         codec.request(4, 0)
     with pytest.raises(Unsupported, match="4"):

@@ -32,7 +32,7 @@ def fields(text=TEXT):
     return {one.name: one for one in schema.parse(text).request.root.fields}
 
 
-def test_notation_says_versions_nullability_tags_and_defaults():
+def test_the_notation_expresses_versions_nullability_tags_and_defaults():
     found = fields()
 
     assert (found["acks"].type, found["acks"].versions, found["acks"].default) == ("int16", range(1, 12), -1)

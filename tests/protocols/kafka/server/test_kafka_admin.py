@@ -84,7 +84,7 @@ async def test_a_stream_is_created_and_described(kafka):
         ({"count": -1, "factor": -1, "assignments": (0, 2)}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
     ],
 )
-async def test_what_cannot_be_created_is_refused_with_its_code_and_reason(kafka, options, code):
+async def test_impossible_topics_are_refused_with_their_code_and_reason(kafka, options, code):
     client = await kafka.client()
 
     answer = await create(client, "t", **options)
@@ -102,7 +102,7 @@ async def test_illegal_names_are_refused(kafka, name):
     assert (await metadata(client, name, may_create=True)).topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-async def test_assignments_only_say_how_many_partitions(kafka):
+async def test_assignments_only_determine_the_number_of_partitions(kafka):
     client = await kafka.client()
 
     answer = await create(client, "t", count=-1, factor=-1, assignments=(0, 1, 2))
@@ -128,7 +128,7 @@ async def test_validate_only_creates_nothing(kafka):
     assert (await create(client, "t", validate_only=True)).error_code == ErrorCode.TOPIC_ALREADY_EXISTS
 
 
-async def test_a_deleted_stream_comes_back_empty_with_another_id_and_without_offsets(kafka):
+async def test_a_recreated_stream_is_empty_with_another_id_and_without_offsets(kafka):
     client = await kafka.client()
     first = await create(client, "t")
     await client.produce("t", batch_of(b"old"))
@@ -341,7 +341,7 @@ async def test_named_configs_are_described_alone(kafka):
     assert [one.name for one in found.configs] == ["retention.ms"]
 
 
-async def test_what_describe_configs_says_can_be_given_back(kafka):
+async def test_values_that_describe_configs_returns_can_be_set_again(kafka):
     client = await kafka.client()
     await create(client, "t", configs=[("retention.ms", "1000")])
     described = (await describe(client, TOPIC, "t")).configs

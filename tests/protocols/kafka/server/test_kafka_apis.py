@@ -277,4 +277,4 @@ async def test_a_newer_api_versions_gets_version_0_and_error_35_kip_511(kafka, v
     assert correlation_id == 7
     assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
     assert [(item.api_key, item.min_version, item.max_version) for item in answer.api_keys] == [(18, 0, 4)]
-    assert (await client.ask(m.ApiVersionsRequest(), 0)).error_code == 0  # and the connection goes on
+    assert (await client.ask(m.ApiVersionsRequest(), 0)).error_code == 0  # and the connection stays open

@@ -80,7 +80,7 @@ async def test_a_fetch_inside_a_batch_returns_that_batch(kafka):
     assert offsets(await client.fetch("t", 19))[0] == 10
 
 
-async def test_several_streams_come_in_one_answer(kafka):
+async def test_several_streams_are_returned_in_one_answer(kafka):
     client = await filled(kafka, 10, name="a")
     await kafka.create("b")
     await client.produce("b", batch_of(b"vb"))
@@ -104,7 +104,7 @@ async def test_a_long_poll_ends_when_something_comes(kafka):
     assert values_of(answer.responses[0].partitions[0].records) == [(0, b"new")]
 
 
-async def test_a_long_poll_ends_when_something_comes_through_another_server(any_cluster):
+async def test_a_long_poll_ends_when_another_server_accepts_a_record(any_cluster):
     cluster = await any_cluster(2)
     await cluster[0].create("t")
     client, producer = await cluster[0].client(), await cluster[1].client()
@@ -250,7 +250,7 @@ async def test_there_are_no_leader_epochs_kip_320(kafka):
 
     fetched = await client.fetch("t", 0)
     assert bytes(fetched.records)[12:16] == b"\xff" * 4
-    assert (await client.fetch("t", 0, epoch=0)).error_code == 0  # librdkafka's, when it was told -1
+    assert (await client.fetch("t", 0, epoch=0)).error_code == 0  # librdkafka's value after it got -1
     assert (await client.fetch("t", 0, epoch=1)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
     assert await end_of(0) == (0, 0, 1)
     assert await end_of(3) == (0, -1, -1)
@@ -321,7 +321,7 @@ async def test_the_record_with_the_largest_timestamp_kip_734(kafka):
     assert (found.offset, found.timestamp) == (3, T0 + 51)
 
 
-async def test_what_was_acknowledged_by_one_server_is_the_end_on_another(any_cluster):
+async def test_a_record_acknowledged_by_one_server_is_below_the_end_on_another(any_cluster):
     cluster = await any_cluster(2)
     client, other = await cluster[0].client(), await cluster[1].client()
     await cluster[0].create("t")

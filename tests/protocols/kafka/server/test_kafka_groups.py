@@ -143,7 +143,7 @@ async def test_membership_needs_a_group_name_and_a_sane_session(kafka):
 
 
 @pytest.mark.parametrize("version", [8, 9])
-async def test_offsets_come_back_as_they_were_committed(kafka, version):
+async def test_offsets_are_returned_as_they_were_committed(kafka, version):
     client = await kafka.client()
     await kafka.create("t", 3)
 
@@ -197,7 +197,7 @@ async def test_a_commit_is_carried_through_though_its_client_goes_at_once(kafka)
             await asyncio.sleep(0.01)
 
 
-async def test_pipelined_commits_keep_their_order_and_come_before_a_leave(kafka):
+async def test_pipelined_commits_keep_their_order_and_precede_a_leave(kafka):
     client, other = await kafka.client(), await kafka.client()
     await kafka.create("t")
     member = await stable(client)
@@ -223,7 +223,7 @@ async def test_a_client_that_commits_leaves_and_closes_at_once_has_done_so(kafka
     member = await stable(client)
 
     client.send(commit_of(7, member_id=member, generation=1), 8)
-    client.send(join(member_id=member), 9)  # waits for nobody, or is dropped
+    client.send(join(member_id=member), 9)  # the round waits for no member, or is dropped
     client.send(m.LeaveGroupRequest(group_id="g", members=[m.LeaveGroupRequest.Member(member_id=member)]), 5)
     await client.close()
 
@@ -374,7 +374,7 @@ async def test_a_second_server_takes_over_and_members_keep_id_and_generation(any
 
 
 @pytest.mark.integration
-async def test_a_librdkafka_consumer_goes_on_without_a_rebalance_when_its_coordinator_dies(any_cluster):
+async def test_a_librdkafka_consumer_continues_without_a_rebalance_when_its_coordinator_dies(any_cluster):
     cluster = await any_cluster(2)
     await cluster[0].create("t", 2)
     client = await cluster[0].client()

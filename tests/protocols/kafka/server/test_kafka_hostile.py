@@ -339,7 +339,7 @@ class StalledStore(MemoryObjectStore):
         await super().put(key, parts)
 
 
-async def test_while_the_store_stalls_produce_waits_and_everything_else_goes_on(kafka_cluster):
+async def test_while_the_store_stalls_produce_waits_and_other_requests_are_answered(kafka_cluster):
     store = StalledStore()
     streams = StreamsSettings(writer=WriterSettings(bytes_max=10 * MIB, object_bytes_max=4 * MIB, flush_bytes=MIB))
     cluster = await kafka_cluster(1, store=store, streams=streams)

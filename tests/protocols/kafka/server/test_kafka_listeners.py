@@ -40,7 +40,7 @@ async def leaders(client, *names):
     return [partition.leader_id for topic in answer.topics for partition in topic.partitions]
 
 
-async def test_each_listener_tells_its_own_addresses(kafka_cluster):
+async def test_each_listener_advertises_its_own_addresses(kafka_cluster):
     listeners = [
         ListenerSettings(),
         ListenerSettings(name="EXTERNAL", advertised_host="kafka.example.org", advertised_port=19092),
@@ -62,7 +62,7 @@ async def test_each_listener_tells_its_own_addresses(kafka_cluster):
     await outside.close()
 
 
-async def test_a_server_without_the_listener_is_not_told_to_its_clients(kafka_cluster):
+async def test_a_server_without_the_listener_is_not_advertised_to_its_clients(kafka_cluster):
     cluster = await kafka_cluster(1, listeners=[ListenerSettings(), ListenerSettings(name="EXTERNAL")])
     await cluster.add()
     await cluster[0].create("t", 20)
@@ -169,7 +169,7 @@ async def test_all_servers_send_a_client_to_the_same_one(kafka_cluster):
     assert found[0] == found[1] == found[2]
 
 
-async def test_every_server_takes_every_partition_whatever_metadata_says(kafka_cluster):
+async def test_every_server_accepts_every_partition_whatever_the_metadata_response_names(kafka_cluster):
     cluster = await zoned(kafka_cluster, "a", "b")
     clients = [await node.client("app,zone_id=a") for node in cluster.nodes]
     for at in range(6):

@@ -99,7 +99,7 @@ async def test_batches_that_the_commit_refuses_have_their_own_errors(kafka):
     assert answers == [(0, 0), (0, 1), (0, 1), out_of_order, (0, 2)]
 
 
-async def test_a_producer_that_expired_hears_so_with_the_log_start_offset(kafka):
+async def test_an_expired_producer_gets_the_error_with_the_log_start_offset(kafka):
     """Java retries without end while it does not know the start offset (TransactionManager.canRetry)."""
     client = await kafka.client()
     await kafka.create("t")
