@@ -107,7 +107,7 @@ def partitions_of(connection: int, per_request: int) -> range:
 
 
 def write_templates(directory: Path, frames: Sequence[bytes]) -> None:
-    """Write one file per connection, as `loader --templates` reads them; replaces what is there."""
+    """Write one file per connection, as `loader --templates` reads them; existing files are replaced."""
     directory.mkdir(parents=True, exist_ok=True)
     for connection, frame in enumerate(frames):
         (directory / f"{connection}.bin").write_bytes(frame)

@@ -1,4 +1,4 @@
-"""What one flush costs by itself: one append at a time through the write path, as at low load.
+"""CPU and wall time of one flush: one append at a time through the write path, as at low load.
 
     python bench/micro/flush.py [--folder /dev/shm] [--count 2000] [--rounds 5] [--bytes 1024]
 

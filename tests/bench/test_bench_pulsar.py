@@ -215,7 +215,7 @@ MOVE = Move(
         (replace(MOVE, lost=1), ["lost"]),
     ],
 )
-def test_a_move_misses_its_goal_by_time_or_by_what_is_lost_or_comes_twice(move: Move, missed: list[str]) -> None:
+def test_a_move_misses_its_goal_by_time_or_by_lost_or_duplicate_messages(move: Move, missed: list[str]) -> None:
     assert pulsar_moves.missed("python", [move]) == missed
 
 

@@ -33,7 +33,7 @@ async def test_bytes_pass_in_order_and_bounded() -> None:
 
 
 @virtual_time
-async def test_one_that_gives_up_when_its_turn_comes_holds_nothing() -> None:
+async def test_a_waiter_that_gives_up_when_its_turn_arrives_holds_nothing() -> None:
     gate = ByteGate(10)
     first, second, third = (asyncio.create_task(pass_through(gate, 8)) for _ in range(3))
     await asyncio.sleep(0.5)

@@ -34,7 +34,7 @@ class Known:
 
 @dataclass
 class Asked:
-    """What an expression asks of one metric."""
+    """The labels and values of one metric that an expression uses."""
 
     name: str
     labels: set[str]
@@ -43,7 +43,7 @@ class Asked:
 
 @dataclass
 class Expression:
-    """What is asked by one expression; `grouped` are the labels that it aggregates or matches by."""
+    """The metrics that one expression uses; `grouped` are the labels by which it aggregates or matches."""
 
     asked: list[Asked] = field(default_factory=list)
     grouped: set[str] = field(default_factory=set)
@@ -75,7 +75,7 @@ def known() -> dict[str, Known]:
 
 
 def parsed(text: str) -> Expression:
-    """What the expression asks. Grafana's variables are replaced by what it puts in."""
+    """Parse an expression. Grafana's variables are replaced by values as Grafana does."""
     text = text.replace("$__rate_interval", "5m").replace("$__range", "1h")
     found = Expression()
 

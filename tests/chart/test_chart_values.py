@@ -1,4 +1,4 @@
-"""The chart's values: each is described and typed; what is not known or cannot be is refused before anything is installed."""
+"""The chart's values: each has a description and a type; unknown and invalid values are refused before anything is installed."""
 
 import json
 import subprocess
@@ -18,7 +18,7 @@ from fixtures.waiting import WAIT_S
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 AS_KUBERNETES = {"resources", "tolerations", "affinity", "podTemplate"}
-"""Values that are parts of Kubernetes' own objects: no rows for what is in them."""
+"""Values that are parts of Kubernetes' own objects: no rows for their fields."""
 
 FORMS = {
     "dataLayer": settings.DataLayer,

@@ -34,7 +34,7 @@ async def test_streams_are_managed(client: AsyncClient) -> None:
     assert await client.list_streams("o") == []
 
 
-async def test_errors_tell_what_is_wrong(client: AsyncClient) -> None:
+async def test_errors_name_the_fault(client: AsyncClient) -> None:
     with pytest.raises(CallFailed) as caught:
         await client.create_stream("no spaces allowed")
 
@@ -74,7 +74,7 @@ async def test_reading_begins_at_the_given_position(client: AsyncClient) -> None
     assert [item.value for item in await collect(client, "one", start={0: "latest", 1: 4})] == [b"9"]
 
 
-async def test_a_following_reader_waits_for_what_is_written(client: AsyncClient) -> None:
+async def test_a_following_reader_waits_for_new_records(client: AsyncClient) -> None:
     await client.create_stream("one")
     reader = client.read("one")
 

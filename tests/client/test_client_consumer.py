@@ -122,7 +122,7 @@ async def test_offsets_are_committed_while_the_consumer_runs(grpc_node: GrpcNode
             (key,) = (await grpc_node.streams.catalog.find("one")).partitions()
             committed = -1
             async with asyncio.timeout(WAIT_S):
-                while committed < 3:  # what was handed out is done with the next poll
+                while committed < 3:  # the next poll marks returned records as processed
                     assert await consumer.poll(0.01) == []
                     found = (await grpc_node.streams.groups.offsets("g", [key])).get(key)
                     committed = -1 if found is None else found.offset

@@ -1,4 +1,4 @@
-"""Every third-party client reads what was compacted: records from Parquet, past offsets without rows, up to the tail."""
+"""Every third-party client reads compacted records from Parquet, past offsets without rows, up to the tail."""
 
 import asyncio
 import struct
@@ -22,7 +22,7 @@ from fixtures.kafka_server import Cluster, kafka_cluster  # noqa: F401 - a fixtu
 
 pytestmark = [
     pytest.mark.integration,
-    # Third-party libraries' own warnings are theirs to mend.
+    # Warnings of third-party libraries are not ours to fix.
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning"),
 ]
 

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.integration]
 
 SOURCES = Path(__file__).resolve().parent
 SLOW_S = 0.5
-"""How long a put takes that fails in the end: the batches behind it are sent meanwhile."""
+"""Duration of a put that fails at the end: the next batches are sent in the meantime."""
 ANSWER_S = 60.0
 
 

@@ -1,6 +1,6 @@
 """Unmodified clients that others maintain produce to and consume from the server, each on its own.
 
-What they must get back is exactly what they wrote: null is not empty, headers repeat, text is UTF-8, a value is large.
+The clients must read exactly what they wrote: null is not empty, headers repeat, text is UTF-8, a value is large.
 """
 
 import pytest
@@ -9,7 +9,7 @@ from clients.messages import Client, Message, by_content
 
 pytestmark = [
     pytest.mark.integration,
-    # Third-party libraries' own warnings are theirs to mend.
+    # Warnings of third-party libraries are not ours to fix.
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning"),
 ]
 

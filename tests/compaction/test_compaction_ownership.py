@@ -58,7 +58,7 @@ def test_a_worker_may_stay_away_for_months_between_table_and_swap() -> None:
     body()
 
 
-def test_a_kept_object_that_was_deleted_under_an_open_task_is_written_anew_from_the_wal() -> None:
+def test_a_kept_object_that_was_deleted_under_an_open_task_is_rebuilt_from_the_wal() -> None:
     """The state that an earlier version left behind: the sweep has deleted the kept object, the table has the task's rows."""
 
     @virtual_time

@@ -1,4 +1,4 @@
-"""What waits for compaction, and which tasks it becomes: pure."""
+"""The backlog of compaction and the tasks that result from it: pure functions."""
 
 from dataclasses import replace
 
@@ -126,7 +126,7 @@ def test_partitions_that_are_quarantined_crowd_out_no_other() -> None:
     assert backlog.due(100.0)[0] == [2]
 
 
-def test_nothing_is_kept_of_what_is_compacted() -> None:
+def test_the_backlog_keeps_nothing_about_compacted_ranges() -> None:
     backlog = a_backlog()
     backlog.busy(task((FIRST, 0, 5)))
     backlog.compacted(FIRST, 5)
@@ -180,7 +180,7 @@ def test_a_huge_stream_gets_so_many_tasks_and_no_more() -> None:
     assert len(pack(ready, {}, SETTINGS, number=1, task_count_max=2, now_s=1.0)) == 2
 
 
-def test_a_partition_that_is_too_large_is_cut_behind_a_slice() -> None:
+def test_a_partition_above_the_limit_is_cut_after_a_slice() -> None:
     waiting = Waiting(0, 40, 4_000, 40, 0.0)
     slices = [committed(FIRST, base, 4, length=400) for base in range(0, 40, 4)]
     found = cut(FIRST, 0, slices, SETTINGS, 40)

@@ -137,7 +137,7 @@ def test_an_executors_pod_becomes_sparks_jvm() -> None:
     assert Path(environment["SPARK_HOME"], "jars").is_dir()
 
 
-def test_classes_of_a_template_come_first() -> None:
+def test_classes_of_a_template_precede_ours() -> None:
     words, _ = executor_command(SparkSettings(archive=False), {**EXECUTOR, "SPARK_CLASSPATH": "/more/*"})
 
     assert words[words.index("-cp") + 1].startswith("/more/*:")

@@ -79,7 +79,7 @@ async def test_a_zombie_is_too_late_when_its_task_is_closed(tables: Tables, work
     assert await tables.live_files(work.stream, [late.add[0].key]) == set()
 
 
-async def test_a_gap_is_what_was_trimmed_and_an_overlap_a_conflict(tables: Tables, work: Work) -> None:
+async def test_a_gap_means_trimmed_records_and_an_overlap_is_a_conflict(tables: Tables, work: Work) -> None:
     await tables.ensure(work.stream)
     await tables.commit(work.stream, commit_of(await work.append(3, 0, 5)), closed_tasks=())
     state = await tables.commit(work.stream, commit_of(await work.append(4, 7, 9)), closed_tasks=())

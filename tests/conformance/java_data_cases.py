@@ -82,7 +82,9 @@ def console_tools(case: Case) -> None:
 
 def client_compatibility(case: Case) -> None:
     """Kafka's own compatibility test: cluster id, offsets for times, topics, configurations, large record, idempotence."""
-    case.run(TOPICS, "--delete", "--if-exists", "--topic", "newtopic")  # the tool creates it and leaves it behind
+    case.run(
+        TOPICS, "--delete", "--if-exists", "--topic", "newtopic"
+    )  # the tool creates the topic and does not delete it
     has_acls = re.search(r"DescribeAcls\(29\): \d", case.succeed(f"{TOOLS}.BrokerApiVersionsCommand")) is not None
     supported = ["offsets-for-times", "cluster-id", "create-topics", "describe-configs", "idempotent-producer"]
     arguments = [word for name in supported for word in (f"--{name}-supported", "true")]

@@ -41,7 +41,7 @@ class ObtainFailed(RuntimeError):
 
 
 class BuildFailed(RuntimeError):
-    """What was fetched does not build; the text names the log."""
+    """A fetched package does not build; the message names the log."""
 
 
 def require(program: str, package: str) -> str:
@@ -191,7 +191,7 @@ def _fetch(command: Sequence[str | Path], name: str, cwd: Path | None = None) ->
 
 
 def _compile(command: Sequence[str | Path], name: str, cwd: Path) -> None:
-    """Run a step that needs only what is here; raises `BuildFailed` with the end of its output."""
+    """Run a step that needs no download; raises `BuildFailed` with the end of its output."""
     finished = _step(command, name, BUILD_TIMEOUT_S, cwd)
     if not finished.is_success:
         raise BuildFailed(_complaint(name, finished))

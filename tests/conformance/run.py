@@ -32,7 +32,7 @@ SUITES: dict[str, Callable[[Context], Iterator[Outcome]]] = {
     "librdkafka-groups": suite_librdkafka.run,
 }
 SETTINGS = {"librdkafka-groups": {"BEARLAKE_STREAMS__GROUPS__INITIAL_REBALANCE_DELAY_MS": "3000"}}
-"""What a suite's server is set to beyond the defaults of all."""
+"""Settings of a suite's server that differ from the common defaults."""
 QUICK = ("kgo", "java", "connect")
 """Suites of `--quick --suite all`: building librdkafka's tests alone takes longer than all of these."""
 

@@ -34,7 +34,7 @@ PROTOCOLS = ("kafka", "pulsar", "pulsar_http", "rest", "registry", "grpc")
 
 @dataclass(frozen=True, kw_only=True)
 class Stores:
-    """What the servers of a cluster share; `environment` holds the object store's credentials."""
+    """Settings that the servers of a cluster share; `environment` has the object store's credentials."""
 
     metadata_url: str
     object_store_url: str
@@ -67,7 +67,7 @@ class Server:
     # -- life-cycle ----------------------------------------------------------------------------------------------
 
     def rename(self, name: str) -> None:
-        """From its next start on it is another server, with a new node id, at the same address: a new pod behind a stable name."""
+        """From its next start on, run as another server with a new node id at the same address, like a new pod with a stable name."""
         self._settings["server.name"] = name
 
     def start(self) -> None:
@@ -96,7 +96,7 @@ class Server:
             )
 
     def command(self) -> list[str]:
-        """The words behind `bearlake`."""
+        """The command line arguments of `bearlake`."""
         return [*self._words, "--config", str(self.config), "--ready-file", str(self._ready_file)]
 
     def wait_until_ready(self) -> None:

@@ -194,7 +194,7 @@ class FetchReader(GrpcClient):
 
 
 class GrpcMember(FetchReader):
-    """A member of a group that commits each message; what comes behind its farewell, which it could not commit, it leaves to the next."""
+    """A member of a group that commits each message. Messages after it has left, which it cannot commit, are left to the next member."""
 
     def __init__(self, name: str, addresses: Sequence[str], stream: str, group: str) -> None:
         super().__init__(name, addresses, stream, 0)

@@ -1,4 +1,4 @@
-"""What the clients of a fault test saw, as a history in the format of `simulator.history`, and judged by the same checker.
+"""The observations of a fault test's clients as a history in the format of `simulator.history`, judged by the same checker.
 
 Clients keep what they sent and got, with times of this process's monotonic clock; the file is written from that in the end. What is not
 recorded so that it excludes the least: a record without a receipt was sent at the beginning, and its outcome is unknown.
@@ -80,7 +80,7 @@ def _operations(
 
 
 def _reads(process: str, reads: "Sequence[Read]", *, is_from_start: bool) -> Iterator[_Told]:
-    """One operation per run of one partition's records. A reader with a position of its own asks for the offset behind its last one."""
+    """One operation per run of one partition's records. A reader that keeps its own position asks for the offset after its last record."""
     position: dict[int, int] = {}
     at = 0
     while at < len(reads):

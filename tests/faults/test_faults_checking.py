@@ -52,7 +52,7 @@ def test_a_record_at_two_offsets_is_duplicated_also_in_two_partitions() -> None:
     assert found(check([], [], {0: [read(0, 0)], 1: [read(0, 0, partition=1)]}, {})) == (0, 1, 0)
 
 
-def test_a_record_behind_a_later_one_of_its_producer_is_reordered() -> None:
+def test_a_record_after_a_later_one_of_its_producer_is_reordered() -> None:
     assert found(check([], [], {0: [read(0, 1), read(1, 5, "q"), read(2, 0)]}, {})) == (0, 0, 1)
 
 

@@ -82,7 +82,7 @@ def test_workers_are_killed_while_they_compact(folder: Path, stores: Stores, loa
 
 
 def kill(cluster: Cluster, what: str, name: str) -> int:
-    """kill -9 a worker, a worker's JVM, or the server; what was killed is started again. Returns how many were killed."""
+    """Kill (-9) a worker, a worker's JVM, or the server, and restart it. Returns the number of kills."""
     server = cluster["a" if what == "server" else name]
     if what == "jvm":
         pids = [pid for pid in children(server.pid) if "java" in (Path("/proc") / str(pid) / "comm").read_text()]

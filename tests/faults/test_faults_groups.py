@@ -212,7 +212,7 @@ def test_a_server_that_was_paused_does_no_harm_when_it_resumes(
         assert not traffic.failed
 
 
-def test_a_server_that_stood_still_while_another_took_its_name_is_fenced_and_ends(
+def test_a_paused_server_whose_name_was_taken_over_is_fenced_and_ends(
     folder: Path, stores: Stores, load_s: float, tell: Tell
 ) -> None:
     with running(Cluster(folder, stores), *NAMES) as cluster, loaded(cluster, **patience(load_s)) as traffic:

@@ -35,7 +35,7 @@ def places(members: Sequence[AnyMember]) -> Counter[tuple[int, int]]:
 
 
 def has_all(producer: RestProducer, members: Sequence[AnyMember]) -> bool:
-    """Whether the members together have what was acknowledged."""
+    """Whether the members together have all acknowledged records."""
     got = places(members)
     return all((one.partition, one.offset) in got for one in list(producer.acknowledged))
 

@@ -1,7 +1,7 @@
 """Pulsar servers get SIGKILL at random, or SIGTERM, under load on a Shared and a Key_Shared subscription of one topic.
 
 Nothing is lost, each message is stored once, a key's messages come in order, and no error reaches a program. A killed server's consumers
-get again what was not acknowledged, or whose acknowledgement was not saved yet; a drained one's get nothing twice.
+receive unacknowledged messages again, and those whose acknowledgement was not saved yet; after a drain nothing is received twice.
 `BEARLAKE_TEST_FAULTS_SECONDS=75` with `pytest -o timeout=2400` makes ten minutes of it.
 """
 
@@ -207,8 +207,8 @@ def test_servers_are_killed_at_random(folder: Path, stores: Stores, load_s: floa
     assert max(slowest.values()) < RESUME_S_MAX
 
 
-def test_a_server_that_stood_still_is_fenced(folder: Path, stores: Stores, load_s: float, tell: Tell) -> None:
-    """Others take its partitions over when somebody comes for them; what is acknowledged to the first one then counts for nothing.
+def test_a_server_that_was_paused_is_fenced(folder: Path, stores: Stores, load_s: float, tell: Tell) -> None:
+    """Other servers take over its partitions when consumers connect; acknowledgements to the first server then have no effect.
 
     Its producers notice when it does not answer a PING, which the library sends every 30 s.
     """
@@ -240,7 +240,9 @@ def _have_all_partitions(consumers: list[PulsarConsumer]) -> bool:
     return all(len({read.partition for read in list(consumer.read)}) == PARTITION_COUNT for consumer in consumers)
 
 
-def test_a_server_drains_and_nothing_comes_twice(folder: Path, stores: Stores, load_s: float, tell: Tell) -> None:
+def test_a_server_drains_and_no_message_is_received_twice(
+    folder: Path, stores: Stores, load_s: float, tell: Tell
+) -> None:
     # Clients on a busy machine send their grouped acknowledgements late.
     patient = {**SETTINGS, "streams.subscriptions.last_ack_wait_ms": 5_000}
     with running(Cluster(folder, stores, patient)) as cluster, loaded(cluster, folder) as load:

@@ -27,13 +27,13 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 JAVA_SOURCES = Path(__file__).resolve().parents[1] / "clients" / "pulsar_java"
 TIMEOUT_S = 90.0
 GAP_MS_MAX = 10_000
-"""Far above what is measured on a quiet machine: the test fails when a move does not work, not when it is slow."""
+"""Far above figures on an idle machine: the test fails if a move does not work, not if it is slow."""
 
 Tell = Callable[[object], None]
 
 
 class Outcome(NamedTuple):
-    """What a program noticed: counts, and the longest times without a receipt and without a message since the last mark."""
+    """The program's observations: counts, and the longest times without a receipt and without a message since the last mark."""
 
     sent: int
     failed: int

@@ -162,7 +162,7 @@ def test_bounds_that_are_behind_the_follower_change_nothing() -> None:
 
 
 @pytest.mark.parametrize("is_reset", [True, False])
-def test_bounds_older_than_what_was_forgotten_are_not_learned(is_reset: bool) -> None:
+def test_bounds_older_than_those_that_were_dropped_are_ignored(is_reset: bool) -> None:
     log = Log()
     generation = log.index.generation  # the store is asked here: the partition ends at 0 …
     log.commit(ONE)  # … this entry arrives in the meantime, and is dropped again
@@ -285,7 +285,7 @@ def test_a_tail_that_was_swapped_completely_continues_at_its_end() -> None:
     assert (log.tail().known_from, log.tail().end, found(log.tail(), 2), log.gaps) == (2, 4, 2, [])
 
 
-def test_a_swap_of_what_is_not_known_changes_nothing() -> None:
+def test_a_swap_of_an_unknown_range_changes_nothing() -> None:
     log = Log()
     log.ends[ONE] = 10
     log.learn(ONE, 0, 10)

@@ -175,7 +175,7 @@ def test_a_slice_that_its_batches_do_not_fill_is_corrupt(
         kernel.rebase(bytearray(GOOD), [entry], 0, origin)
 
 
-def test_rebasing_refuses_what_is_the_callers_fault(kernel: ModuleType) -> None:
+def test_rebasing_refuses_wrong_arguments(kernel: ModuleType) -> None:
     with pytest.raises(BufferError):
         kernel.rebase(GOOD, [], 0)
     with pytest.raises(ValueError, match="int32"):
@@ -187,7 +187,7 @@ def test_rebasing_refuses_what_is_the_callers_fault(kernel: ModuleType) -> None:
 
 
 def three(kernel: ModuleType) -> bytearray:
-    """Batches of 75 bytes with the offsets [10, 12), [12, 14), [14, 16) behind 5 other bytes."""
+    """Batches of 75 bytes with the offsets [10, 12), [12, 14), [14, 16) after 5 other bytes."""
     buffer = bytearray(b"_____" + GOOD * 3)
     kernel.rebase(buffer, [(0, 10, 6, 5, 225, 0)], 0)
     return buffer

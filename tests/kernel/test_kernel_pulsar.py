@@ -1,4 +1,4 @@
-"""The stored form of Pulsar entries, byte for byte, and what is refused, by both kernels."""
+"""The stored form of Pulsar entries, byte for byte, and refused entries, in both kernels."""
 
 from struct import Struct
 from types import ModuleType
@@ -76,7 +76,7 @@ def test_a_string_that_is_not_utf_8_survives_a_round_trip(kernel: ModuleType) ->
             BATCH,
             b"\xff" + MESSAGES[1:],
             "message 0 of a Pulsar batch is malformed",
-        ),  # its metadata ends behind the payload
+        ),  # its metadata ends after the payload
         (
             BATCH,
             MESSAGES.replace(b"\x18\x01", b"\x18\x7f"),

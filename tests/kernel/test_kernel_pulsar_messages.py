@@ -1,4 +1,4 @@
-"""MESSAGE commands for consumers: what is taken, where it ends, and that both kernels agree on every input.
+"""MESSAGE commands for consumers: which entries are sent, where a call ends, and that both kernels agree on every input.
 
 Source: Pulsar binary protocol specification.
 """
@@ -43,7 +43,7 @@ def delivery(batch: bytes, base_offset: int = 100, redelivery_count: int = 0, ac
 def messages(
     kernel: ModuleType, rows: Sequence[Row], *, start: int = 0, names: Any = (1, 5, -1, None), limits: Any = (BIG, BIG)
 ) -> tuple[list[tuple[CommandMessage, bytes]], int, int]:
-    """The commands, each with the entry behind it; count of messages; where they end."""
+    """The commands, each followed by its entry; the number of messages; the end offset."""
     octets, count, end = kernel.encode_messages(rows, start, *names, *limits)
     found, at = [], 0
     while at < len(octets):
@@ -111,7 +111,7 @@ def test_an_entry_over_the_limit_is_left_to_others(kernel: ModuleType, spare: in
     assert messages(kernel, [delivery(BATCH)], limits=(size + spare, BIG))[2] == count
 
 
-def test_messages_end_behind_the_one_with_which_they_are_enough(kernel: ModuleType) -> None:
+def test_messages_end_after_the_entry_that_reaches_the_limit(kernel: ModuleType) -> None:
     rows = [delivery(ALONE)] * 5
     (first,) = messages(kernel, rows[:1])[0]
     size = len(kernel.encode_messages(rows[:1], 0, 1, 5, -1, None, BIG, BIG)[0])

@@ -1,4 +1,4 @@
-"""SENDs in a receive buffer, and their receipts: what is taken, where it ends, and that both kernels agree on every input.
+"""SENDs in a receive buffer, and their receipts: which SENDs are accepted, where a call ends, and that both kernels agree on every input.
 
 Source: Pulsar binary protocol specification.
 """
@@ -26,7 +26,7 @@ SINGLES = [(SingleMessageMetadata(sequence_id=7 + place, partition_key="k"), b"v
 
 
 def message(payload: bytes = b"value", *, is_checked: bool = True, **fields: Any) -> bytes:
-    """What is behind a SEND command."""
+    """The bytes after a SEND command."""
     head = metadata(**fields).SerializeToString()
     covered = len(head).to_bytes(4, "big") + head + payload
     return b"\x0e\x01" + fallback.crc32c(covered).to_bytes(4, "big") + covered if is_checked else covered

@@ -174,7 +174,7 @@ async def test_a_batch_that_shares_only_its_first_sequence_is_no_duplicate(scene
     assert kinds(committed) == [OUT_OF_ORDER]
 
 
-async def test_sequences_wrap_behind_the_largest_int32(scene: Any) -> None:
+async def test_sequences_wrap_after_the_largest_int32(scene: Any) -> None:
     partition = await scene.partition()
     await scene.commit(*(scene.batch(partition, SEQUENCE_MAX - 1, producer=producer) for producer in (1, 2)))
     results = [
@@ -254,7 +254,7 @@ async def test_concurrent_calls_with_one_token_commit_once(scene: Any, peer: Met
     assert await peer.log.bounds([partition]) == {partition: (0, 3, 3)}
 
 
-async def test_a_repeat_behind_the_truncated_log_changes_nothing(scene: Any) -> None:
+async def test_a_repeat_after_the_log_was_truncated_changes_nothing(scene: Any) -> None:
     partition = await scene.partition()
     first = await scene.commit(scene.batch(partition, 3), token="wal/x")
     await scene.commit(scene.batch(partition, 1))

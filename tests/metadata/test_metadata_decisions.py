@@ -95,7 +95,7 @@ async def test_a_commit_whose_bytes_went_long_ago_is_refused(scene: Any) -> None
     assert (await scene.metadata.log.bounds([partition]))[partition].end == 3
 
 
-async def test_only_what_was_forgotten_is_below_the_floor(scene: Any) -> None:
+async def test_only_forgotten_decisions_are_below_the_floor(scene: Any) -> None:
     """A store that has forgotten nothing refuses no token; a store that has forgotten tokens refuses no newer token."""
     partition = await scene.partition()
     await scene.backend.advance(LONG_MS)

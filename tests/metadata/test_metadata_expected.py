@@ -62,7 +62,7 @@ async def test_each_batch_of_an_object_is_judged_at_its_turn(scene: Any, key: An
     ]
 
 
-async def test_a_start_does_not_change_what_is_expected(scene: Any, key: Any) -> None:
+async def test_a_moved_start_does_not_change_the_expected_offset(scene: Any, key: Any) -> None:
     await scene.commit(scene.batch(key, 3))
     await scene.metadata.log.trim(key, 3)
     committed = await scene.commit(scene.batch(key, expected=0), scene.batch(key, expected=3))

@@ -136,7 +136,7 @@ async def test_waiting_ends_when_a_stream_changes_or_a_partition_is_trimmed(scen
             await waiting
 
 
-async def test_waiting_for_what_is_there_or_for_nothing_returns(scene: Any, peer: Metadata) -> None:
+async def test_waiting_for_an_existing_entry_or_for_no_time_returns_at_once(scene: Any, peer: Metadata) -> None:
     partition = await scene.partition()
     await scene.commit(scene.batch(partition))
     async with asyncio.timeout(WAIT_S):

@@ -70,7 +70,7 @@ async def test_the_age_of_being_unused_counts_from_the_last_release(two: Compact
     assert list(await peer.objects.unused(WAL, unused_ms=3_001)) == []
 
 
-async def test_unused_objects_come_by_key_in_pages(two: Compaction, peer: Metadata) -> None:
+async def test_unused_objects_are_listed_by_key_in_pages(two: Compaction, peer: Metadata) -> None:
     await two.compacted((two.scene.key, 0, 40), (two.scene.other, 0, 40))
     first = await peer.objects.unused(WAL, unused_ms=0, limit=3)
     rest = await peer.objects.unused(WAL, unused_ms=0, after=first[-1].object.key)

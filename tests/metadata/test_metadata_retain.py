@@ -61,7 +61,7 @@ async def test_all_may_be_too_old(six: Compaction, peer: Metadata) -> None:
     assert await retain(six.metadata, key, before_ms=1_000) == {}
 
 
-async def test_a_young_slice_keeps_older_ones_behind_it(six: Compaction) -> None:
+async def test_a_young_slice_keeps_the_older_slices_after_it(six: Compaction) -> None:
     await six.scene.commit(six.scene.batch(six.scene.key, 10, timestamp=0))
 
     assert (await retain(six.metadata, six.scene.key, before_ms=90_000))[six.scene.key].start == 40

@@ -190,7 +190,7 @@ async def test_slices_that_were_trimmed_before_the_swap_are_not_missed(
 @pytest.mark.parametrize(
     ("swept", "start"), [(25, 45), (25, 40), (25, 65), (35, 45), (35, 75), (45, 85), (0, 45), (45, 45)]
 )
-async def test_behind_a_trim_no_row_is_lost_to_a_page_that_is_replaced_itself(
+async def test_after_a_trim_no_row_is_lost_to_a_page_that_is_itself_replaced(
     backend: Any, new_scene: Any, swept: int, start: int, per_segment: int
 ) -> None:
     """Pages of four rows: what stays of the first has room, and ends where the first new row that is still needed begins."""
@@ -302,7 +302,7 @@ async def test_the_first_segment_with_the_timestamp_is_located(
     assert all(one.kind is PARQUET for one in found.slices)
 
 
-async def test_the_largest_timestamp_is_located_in_a_segment_and_behind_it(ten: Compaction, peer: Metadata) -> None:
+async def test_the_largest_timestamp_is_located_in_a_segment_and_after_it(ten: Compaction, peer: Metadata) -> None:
     key = ten.scene.key
     await ten.compacted((key, 0, 90), per_segment=3)
     assert spans((await peer.log.locate_max_timestamp(key)).slices) == [(30, 60, "data/000001")]

@@ -1,7 +1,7 @@
 """Random histories of compaction on every store against a naive model: what readers find never has a gap, and no count is off.
 
 Commits, compactions (also quarantined, with kept objects, and repeated), merges, trims, retention, deletions, sweeps and maintenance in
-any order. After each step: the index covers `[start, end)` densely, usage is what was committed, and exactly those
+any order. After each step: the index covers `[start, end)` densely, usage equals the committed bytes, and exactly those
 objects are unused that no offset needs any more.
 """
 
@@ -27,7 +27,7 @@ STEPS = (
 
 
 class Model:
-    """What is committed: per partition its start, and (base, count, length, timestamp) of each batch."""
+    """The committed state: per partition its start, and (base, count, length, timestamp) of each batch."""
 
     def __init__(self) -> None:
         self.starts: dict[PartitionKey, int] = {}

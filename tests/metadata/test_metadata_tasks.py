@@ -29,7 +29,7 @@ async def four(compaction: Compaction) -> Compaction:
 # Offers.
 
 
-async def test_an_offered_task_is_queued_as_it_was_offered(four: Compaction, peer: Metadata) -> None:
+async def test_an_offered_task_is_queued_unchanged(four: Compaction, peer: Metadata) -> None:
     ranges = [(four.scene.keys[0], 0, 20), (four.scene.keys[1], 0, 10)]
     (task,) = await four.offer(four.compact(*ranges, size_bytes=300, age_ms=7))
     await four.scene.backend.advance(5)

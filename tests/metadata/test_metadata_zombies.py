@@ -1,7 +1,7 @@
 """Requests of zombies in every store: requests of servers, workers and clients arrive after their senders were replaced.
 
 Promised (I8, I10, I12 to I14): none of them changes anything that anybody can see, in whatever order they arrive and however often. Each
-is refused, or answered as it was before.
+is refused, or gets its earlier answer.
 """
 
 import random

@@ -108,7 +108,7 @@ def test_five_batches_are_remembered_newest_first() -> None:
 def test_outcomes_of_named_batches_that_may_skip(
     known: Producer | None, partition_epoch: int, epoch: int, sequence: int, expected: tuple[OutcomeKind, int]
 ) -> None:
-    """Pulsar's MessageDeduplication: what is not above the last sequence is a duplicate; the topic epoch fences (PIP-68)."""
+    """Pulsar's MessageDeduplication: a sequence at or below the last one is a duplicate; the topic epoch fences (PIP-68)."""
     assert judge_named(known, partition_epoch, epoch, sequence, is_in_step=False) == expected
 
 

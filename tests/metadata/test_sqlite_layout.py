@@ -73,7 +73,7 @@ async def test_a_layout_that_is_too_old_is_refused_with_what_to_do(tmp_path: Pat
     assert raw.execute("SELECT version FROM migrations").fetchall() == [(OLDEST - 1,)]
 
 
-def test_a_migration_that_fails_leaves_nothing_behind(raw: sqlite3.Connection) -> None:
+def test_a_failed_migration_leaves_no_trace(raw: sqlite3.Connection) -> None:
     migrate(raw, 0)
     broken = replace(NEXT, migrations=[(VERSION + 1, "CREATE TABLE half (x);\nSELECT 1 FROM absent;\n")])
     before = tables(raw)

@@ -346,7 +346,7 @@ async def test_objects_count_references_until_their_last_slice_is_gone(opened: O
     assert await slice_count() == 0
 
 
-async def test_a_deleted_stream_leaves_no_rows_behind(opened: Opened) -> None:
+async def test_a_deleted_stream_leaves_no_rows(opened: Opened) -> None:
     store = await opened.open(sweep_page_count_max=1)
     key = opened.stream.partition(1)
     lease = await store.leases.acquire("l", opened.server)

@@ -72,7 +72,7 @@ async def test_a_link_without_a_rule_passes_bytes_on() -> None:
         assert await reader.readexactly(5) == b"hello"
 
 
-async def test_what_is_held_back_is_delivered_after_its_client_has_gone() -> None:
+async def test_held_bytes_are_delivered_after_their_client_has_gone() -> None:
     async with linked() as (link, echo, port):
         _, writer = await echo.dial(port)
         link.set_rule(Rule(mode="hold"))

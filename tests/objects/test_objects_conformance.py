@@ -1,4 +1,4 @@
-"""The behaviour of every object store: one suite for all stores, bare and behind faults with retries."""
+"""The behaviour of every object store: one suite for all stores, directly and with faults and retries."""
 
 import asyncio
 import contextlib

@@ -237,7 +237,7 @@ def test_a_stall_holds_calls_until_its_end_or_their_deadline(run_virtual: RunVir
     assert run_virtual(run()) == pytest.approx((0.7, 1.7))
 
 
-async def test_a_retried_put_leaves_nothing_behind_that_holds_its_buffers() -> None:
+async def test_a_retried_put_releases_its_buffers() -> None:
     class Content(bytearray):
         """One that can be watched."""
 

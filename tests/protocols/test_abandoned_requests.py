@@ -55,7 +55,7 @@ async def test_kafka_a_deletion_that_was_given_up_unread_leaves_the_next_topic_a
     assert await numbers(node.streams, "t") == [anew]
 
 
-async def test_kafka_a_deletion_that_waits_behind_a_request_ends_with_its_connection(kafka_cluster: Make) -> None:
+async def test_kafka_a_deletion_that_waits_for_another_request_ends_with_its_connection(kafka_cluster: Make) -> None:
     (node,) = (await kafka_cluster(1)).nodes
     await node.create("t")
     client = await node.client()

@@ -94,7 +94,7 @@ def test_grpc_says_terminated(at: Addresses) -> None:
     assert refused.value.reason == "TERMINATED"
 
 
-def test_pulsar_producers_are_told_and_readers_read_to_the_end(at: Addresses) -> None:
+def test_pulsar_producers_are_notified_and_readers_read_to_the_end(at: Addresses) -> None:
     client = pulsar.Client(f"pulsar://{at.pulsar}", logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     try:
         with pytest.raises(pulsar.TopicTerminated):
@@ -108,7 +108,7 @@ def test_pulsar_producers_are_told_and_readers_read_to_the_end(at: Addresses) ->
     assert values == [b"a", b"b", b"c"]
 
 
-def test_nothing_came_behind_the_end(at: Addresses) -> None:
+def test_no_record_is_stored_after_the_end(at: Addresses) -> None:
     assert [item.value for item in KafkaReader().read(at, STREAM, 3)] == [b"a", b"b", b"c"]
     with Client(at.grpc) as client:
         assert client.describe_stream(STREAM).bounds == [(0, 3)]

@@ -200,7 +200,7 @@ async def test_a_page_with_usage_ends_where_its_partitions_become_too_many(api: 
     assert ([stream["name"] for stream in second["streams"]], second["next"]) == (["c"], None)
 
 
-async def test_the_backlog_tells_how_many_tasks_were_quarantined(api: Api) -> None:
+async def test_the_backlog_has_the_number_of_quarantined_tasks(api: Api) -> None:
     await create(api, "a")
     await write(api, "a", 0, 5, 100)
     tasks, server = api.metadata.tasks, api.member.server
@@ -238,7 +238,7 @@ async def test_where_nothing_was_compacted_there_is_no_last_commit(api: Api) -> 
     assert await api.call("GET", "/v1/compaction/commits") == (200, nothing)
 
 
-async def test_finished_tasks_are_told_of_the_streams_that_are_there(api: Api) -> None:
+async def test_finished_tasks_are_listed_for_existing_streams(api: Api) -> None:
     await create(api, "a", "b")
     metadata, server = api.metadata, api.member.server
     lease = await metadata.leases.acquire("planner", server)
@@ -316,7 +316,9 @@ async def test_a_wrong_request_is_a_problem_document(
         ({"name": "a", "partitions": 2}, "Unrecognized field: partitions: expected name, partition_count and configs"),
     ],
 )
-async def test_a_wrong_item_says_what_is_expected(api: Api, item: dict[str, object], detail: str) -> None:
+async def test_the_error_for_a_wrong_item_names_the_expected_value(
+    api: Api, item: dict[str, object], detail: str
+) -> None:
     status, answer = await api.call("POST", "/v1/streams", {"streams": [item]})
 
     assert status == 207
@@ -406,7 +408,7 @@ async def test_a_token_is_asked_for_on_all_paths_but_probes(guarded: Api) -> Non
     assert (await guarded.call("GET", "/v1/streams", headers={"Authorization": f"Bearer {TOKEN}"}))[0] == 200
 
 
-async def test_requests_beyond_the_limit_are_told_to_come_back() -> None:
+async def test_requests_beyond_the_limit_get_a_retry_answer() -> None:
     async for api in serve(AdminSettings(request_count_max=1), None):
         entered, leave = asyncio.Event(), asyncio.Event()
 
@@ -435,7 +437,7 @@ def test_without_a_token_another_address_is_refused() -> None:
         read_token(AdminSettings(host="0.0.0.0"), {})
 
 
-def test_the_token_comes_from_the_file_or_the_variable(tmp_path: Any) -> None:
+def test_the_token_is_read_from_the_file_or_the_variable(tmp_path: Any) -> None:
     path = tmp_path / "token"
     path.write_text(f"{TOKEN}\n")
 
@@ -491,7 +493,7 @@ async def test_the_openapi_document_has_every_route_and_is_valid(api: Api) -> No
     assert [str(error) for error in OpenAPIV31SpecValidator(document).iter_errors()] == []
 
 
-async def test_what_the_openapi_document_needs_is_what_the_server_needs(api: Api) -> None:
+async def test_the_openapi_document_requires_the_same_fields_as_the_server(api: Api) -> None:
     _, document = await api.call("GET", "/openapi.json")
     schemas = document["components"]["schemas"]
     one = {"name": "a", "partition_count": 2, "configs": {}}

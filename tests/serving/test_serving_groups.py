@@ -124,7 +124,7 @@ async def test_a_server_that_does_not_know_the_new_token_yet_is_asked_with_the_o
         b'{"group": "g", "request": {"protocols": [["range", "not base64"]]}}',
     ],
 )
-async def test_what_is_no_request_about_a_group_is_refused(pair: Pair, body: bytes) -> None:
+async def test_an_invalid_group_request_is_refused(pair: Pair, body: bytes) -> None:
     headers = {"Authorization": f"Bearer {TOKEN}"}
     async with (
         aiohttp.ClientSession(headers=headers) as session,
@@ -145,7 +145,7 @@ async def test_a_server_that_is_gone_does_not_answer(pair: Pair) -> None:
         assert caught.value.problem is Problem.COORDINATOR_UNAVAILABLE
 
 
-def test_values_are_the_same_behind_the_way() -> None:
+def test_values_survive_the_way_to_another_server() -> None:
     joined = Joined(
         generation=1,
         protocol_type="consumer",

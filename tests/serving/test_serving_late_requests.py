@@ -32,7 +32,7 @@ async def pair() -> AsyncIterator[Pair]:
 
 
 def way(pair: Pair, name: str) -> Coordination:
-    """How the later request comes: through the same server, through another one, or straight to the coordinator's."""
+    """The way of the later request: through the same server, through another one, or directly to the coordinator's."""
     return {"same": pair.there, "other": pair.other, "own": pair.here}[name]
 
 

@@ -36,7 +36,7 @@ class Observer:
         return [one.ref for one in self.watcher.saw(at_s * 1000, at_s * 1000 + took_ms, servers)]
 
 
-def test_a_count_that_stood_still_for_the_timeout_is_reported() -> None:
+def test_a_count_that_does_not_change_for_the_timeout_is_reported() -> None:
     observer = Observer()
 
     reports = [observer.reads(at_s, {A: 7, B: at_s}) for at_s in range(9)]

@@ -92,7 +92,7 @@ def test_the_simulation_of_expiry_notices_code_that_would(
 
 
 @pytest.mark.parametrize("mutate", MUTATIONS, ids=lambda mutate: mutate.__name__)
-def test_what_clients_saw_shows_code_that_would(
+def test_the_clients_history_shows_code_that_would(
     mutate: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only the history judges: each record of an idempotent producer is stored once."""

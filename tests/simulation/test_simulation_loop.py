@@ -18,7 +18,7 @@ def start(loop: SimulationLoop, process: Process, work: Coroutine[Any, Any, None
     loop.create_task(work, context=process.context.copy())
 
 
-def test_time_stands_still_while_something_runs_and_jumps_when_nothing_does() -> None:
+def test_virtual_time_passes_only_when_nothing_can_run() -> None:
     async def main() -> list[float]:
         loop = asyncio.get_running_loop()
         times = [loop.time()]

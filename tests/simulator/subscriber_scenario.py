@@ -38,7 +38,7 @@ class BeatingStreams(Streams):
         on_fenced: Callable[[], None],
         **named: Any,
     ) -> None:
-        # Any: passed on to `Streams` as it comes
+        # Any: passed unchanged to `Streams`
         loop = asyncio.get_running_loop()
         tenure = Tenure(metadata.servers, server, timeout_ms=LIVE_MS, boot_time_s=loop.time)
         self._on_fenced = on_fenced

@@ -204,7 +204,7 @@ async def test_a_schema_that_waits_too_long_is_not_blamed() -> None:
             await compilers.compiled("PROTOBUF", HONEST, {})
 
 
-async def test_closing_ends_what_is_compiled_and_leaves_no_process() -> None:
+async def test_closing_ends_running_compilations_and_leaves_no_process() -> None:
     async with pool() as compilers:
         await compilers.compiled("PROTOBUF", HONEST, {})
         asking = asyncio.create_task(compilers.compiled("PROTOBUF", GROUPS, {}))

@@ -1,4 +1,4 @@
-"""The registry of several servers on one store: the same answers, unique ids, bounded caches, and no look at what is not asked for."""
+"""The registry of several servers on one store: the same answers, unique ids, bounded caches, and only the requested reads."""
 
 import asyncio
 import json
@@ -177,7 +177,7 @@ async def test_that_there_is_no_schema_is_not_remembered(closing: AsyncExitStack
     assert (await second.schema(ANONYMOUS, 1)).text == (await second.version(ANONYMOUS, "s", 1)).schema.text
 
 
-async def test_the_cache_is_bounded_and_lets_go_of_what_is_deleted(closing: AsyncExitStack) -> None:
+async def test_the_cache_is_bounded_and_drops_deleted_schemas(closing: AsyncExitStack) -> None:
     store = Counting((await opened(closing)).schemas)
     small = on(closing, store, cache_bytes_max=4096)
     for at in range(20):

@@ -39,7 +39,7 @@ async def test_appended_records_are_fetched_from_another_server() -> None:
 
 
 @virtual_time
-async def test_a_server_that_starts_later_reads_what_was_there_before() -> None:
+async def test_a_server_that_starts_later_reads_earlier_records() -> None:
     async with deployment() as stores:
         one = await stores.serve()
         view = await create(one)

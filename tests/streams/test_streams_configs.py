@@ -41,7 +41,7 @@ def test_a_stream_keeps_its_tables_name(
         configs.check_fixed(before, set_configs, unset_configs)
 
 
-def test_a_change_that_leaves_the_tables_name_as_it_is_passes() -> None:
+def test_a_change_that_keeps_the_tables_name_is_accepted() -> None:
     before = {"table.name": "sales", "retention.ms": "5"}
 
     configs.check_fixed(before, {"table.name": "sales", "table.namespace": "streams"}, ["retention.ms"])

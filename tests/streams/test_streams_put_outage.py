@@ -1,4 +1,4 @@
-"""What a server logs when the object store takes nothing: one line when that begins and one when it is over, however many objects fail."""
+"""Log messages when the object store accepts no puts: one when the outage begins and one when it ends, however many objects fail."""
 
 import asyncio
 import logging

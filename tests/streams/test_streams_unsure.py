@@ -135,7 +135,7 @@ async def test_a_call_that_began_long_ago_does_no_harm_to_batches_of_others(old:
 
 @virtual_time
 async def test_a_server_whose_follower_is_stuck_stores_repeated_batches() -> None:
-    """Batches behind the one that may be stored are surely not: their client sends them again, in order."""
+    """Batches after the unsure one are surely not stored: their client resends them, in order."""
     async with deployment(SlowStore(0.1)) as stores:
         other = await stores.serve(settings())
         view = await create(other)

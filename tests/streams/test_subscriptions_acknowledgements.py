@@ -47,7 +47,7 @@ class Worker(FakeConsumer):
 
     def deliver(self, deliveries: list[Delivery]) -> int:  # type: ignore[override]
         for delivery in deliveries:
-            assert delivery.base_offset not in self.held, "an entry comes twice"
+            assert delivery.base_offset not in self.held, "an entry was delivered twice"
             self.held[delivery.base_offset] = (1 << delivery.record_count) - 1
         return sum(delivery.open_count for delivery in deliveries)
 

@@ -28,7 +28,7 @@ async def filled(made: Lake) -> SubscriptionService:
 
 
 async def delivered_after_restart(made: Lake, service: SubscriptionService, **spec: int) -> list[int]:
-    """What a consumer gets when the server has died and the next one has taken over."""
+    """The entries that a consumer gets after the server has died and the next one has taken over."""
     await made.kill(service)
     await lapse(made.stores.metadata, service._server)
     _, successor = await made.serve()
@@ -232,7 +232,7 @@ class Slow:
 async def test_a_look_that_ends_after_the_partition_was_taken_again_saves_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The look finds the cursor as it was, below the start that a trim has made: saving that would undo the newer acknowledgement."""
+    """The read returns the old cursor, below a start that a trim has moved: saving that cursor would undo the newer acknowledgement."""
     async with lake() as made:
         service = await filled(made)
         await attach(service, made.partition, permits=0)

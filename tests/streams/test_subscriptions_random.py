@@ -78,14 +78,14 @@ class Run:
         base, end = delivery.base_offset, delivery.base_offset + delivery.record_count
         entry = self.log.at(base)
         known = {offset for span in delivery.acknowledged for offset in range(*span)}
-        assert known == self.acknowledged & set(range(base, end)), "what is acknowledged already is told"
+        assert known == self.acknowledged & set(range(base, end)), "acknowledged offsets are reported in the delivery"
         assert len(known) < delivery.record_count, "nothing acknowledged is delivered again"
         assert not entry.is_void
-        assert who.permits > 0, "nobody gets anything without permits"
+        assert who.permits > 0, "no delivery without permits"
         assert not who.is_stuck
         if self.machine.type not in SHARED_TYPES:
             return
-        assert entry.traits.deliver_at_ms <= self.now_ms, "nothing comes before its time"
+        assert entry.traits.deliver_at_ms <= self.now_ms, "no delivery before its time"
         assert not any(base in other.has for _, other in self.consumers), "an entry is with one consumer at a time"
         if self.machine.type is SubscriptionType.KEY_SHARED and entry.traits.ordering_key:
             for earlier in self.log.entries:
@@ -95,7 +95,7 @@ class Run:
                     assert all(other is who for other in holders), "a key's entries are with one consumer at a time"
                     is_delayed = earlier.traits.deliver_at_ms > 0 or entry.traits.deliver_at_ms > 0
                     if earlier.base < base and not self.has_nacked and not is_delayed:
-                        assert holders, "a key's entries come in order"
+                        assert holders, "entries of a key are in order"
 
     def acknowledge(self, base: int, end: int, open_bits: int) -> None:
         for span in acknowledged_spans(base, end, open_bits):
@@ -108,7 +108,7 @@ class Run:
         void = {offset for entry in self.log.entries if entry.is_void for offset in range(entry.base, entry.end)}
         mark = self.machine.cursor.mark_delete
         above = {offset for span in self.machine.cursor.ranges for offset in range(*span)}
-        assert set(range(mark)) | above <= self.acknowledged | void, "only what was acknowledged is"
+        assert set(range(mark)) | above <= self.acknowledged | void, "only acknowledged offsets count as acknowledged"
         assert self.acknowledged <= set(range(mark)) | above, "whatever was acknowledged is"
         if self.machine.type in SHARED_TYPES:
             for member, consumer in self.consumers:

@@ -43,7 +43,7 @@ async def filled(made: Lake) -> tuple[Streams, SubscriptionService]:
 
 
 async def delivered_after_restart(made: Lake, service: SubscriptionService, type_: SubscriptionType) -> list[int]:
-    """What a consumer gets when the server has died and the next one has taken over."""
+    """The entries that a consumer gets after the server has died and the next one has taken over."""
     await made.kill(service)
     await lapse(made.stores.metadata, service._server)  # noqa: SLF001
     _, successor = await made.serve()

@@ -45,7 +45,7 @@ async def test_a_killed_server_s_partition_is_taken_over_when_its_registration_i
         await consumer.got(3)
         attachment(consumer).acknowledge([EntryAck(1)])
         await attachment(consumer).flushed()
-        attachment(consumer).acknowledge([EntryAck(0)])  # not saved: the kill comes first
+        attachment(consumer).acknowledge([EntryAck(0)])  # not saved: the kill happens first
         await made.kill(one)
         await made.stores.metadata.servers.leave(streams.server)
 

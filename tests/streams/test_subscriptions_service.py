@@ -42,7 +42,7 @@ async def test_a_consumer_that_waits_at_the_end_gets_the_next_records() -> None:
 
 
 @virtual_time
-async def test_permits_bound_what_is_delivered() -> None:
+async def test_permits_limit_deliveries() -> None:
     async with lake() as made:
         streams, service = await made.serve()
         await append(streams, made.view, *(batch_of(b"%d" % number) for number in range(10)))
@@ -133,7 +133,7 @@ async def test_entries_that_this_server_did_not_read_are_acknowledged_too() -> N
 
 
 @virtual_time
-async def test_cumulative_acknowledgements_end_inside_and_behind_entries() -> None:
+async def test_cumulative_acknowledgements_end_inside_and_after_entries() -> None:
     async with lake() as made:
         streams, service = await made.serve()
         await append(streams, made.view, batch_of(b"a", b"b"), batch_of(b"c", b"d", b"e"), batch_of(b"f"))
@@ -206,7 +206,7 @@ async def test_a_subscription_without_consumers_is_shown_at_the_start_of_a_trimm
 
 
 @virtual_time
-async def test_an_entry_that_a_trim_has_cut_into_is_delivered_again_with_what_is_left() -> None:
+async def test_an_entry_that_a_trim_has_cut_into_is_redelivered_with_its_remaining_messages() -> None:
     async with lake() as made:
         streams, service = await made.serve()
         await append(streams, made.view, batch_of(b"a", b"b", b"c"))

@@ -56,7 +56,7 @@ def test_a_smaller_priority_number_is_served_first() -> None:
     assert first.bases == [0, 1, 6, 7]
 
 
-def test_redelivery_goes_before_what_is_new_and_counts() -> None:
+def test_redeliveries_precede_new_entries_and_count() -> None:
     log = log_of(b"", b"")
     machine = machine_of(SHARED, log)
     member, sink = join(machine, permits=2)
@@ -308,7 +308,7 @@ def test_sticky_and_splitting_consumers_do_not_mix() -> None:
         StickySlots[str]().add("one", "one", [])
 
 
-def test_one_that_comes_or_goes_moves_only_the_slots_that_it_gets_or_had() -> None:
+def test_a_consumer_that_joins_or_leaves_moves_only_its_own_slots() -> None:
     slots: SplitSlots[str] = SplitSlots()
     for who in ("a", "b", "c", "c again"):
         slots.add(who, who[0])

@@ -65,7 +65,7 @@ def test_partitions_of_a_stream_are_spread_over_its_consumers(index: int, active
     assert machine.active.spec.name == active
 
 
-def test_when_the_active_one_goes_the_next_one_gets_what_is_not_acknowledged() -> None:
+def test_when_the_active_consumer_leaves_the_next_one_gets_the_unacknowledged_entries() -> None:
     log = log_of(4)
     machine = failover(log)
     one, first = join(machine, "a", permits=10)

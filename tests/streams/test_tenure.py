@@ -1,4 +1,4 @@
-"""What a server knows of its own registration: confirmations, and its doubts by two clocks."""
+"""A server's knowledge of its own registration: confirmations, and when it expires by two clocks."""
 
 import asyncio
 from collections.abc import AsyncIterator

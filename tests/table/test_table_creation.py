@@ -147,7 +147,7 @@ async def test_a_late_creation_does_not_restore_a_dropped_table(workers: list[Ic
 async def test_no_creation_begun_for_a_stream_that_was_deleted_since_succeeds_after_the_drop(
     workers: list[IcebergTables], store: tuple[ObjectStore, str], is_looked_at: bool
 ) -> None:
-    """The worker asked whether the stream lives, and then stood still."""
+    """The worker checked that the stream exists, and was then paused."""
     stream = a_stream()
     asked: list[int] = []
 

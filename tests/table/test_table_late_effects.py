@@ -339,7 +339,7 @@ async def test_a_retry_does_not_affect_another_table_that_has_the_name_now(
 async def test_a_table_that_is_renamed_during_its_upkeep_stays_readable(
     tmp_path: Path, tables: IcebergTables, rival: IcebergTables, work: Work, clock: ManualClock
 ) -> None:
-    """Another stream's table has its name when upkeep looks what is named."""
+    """Another stream's table has the name when upkeep lists the named files."""
     await appended(tables, work, 0)
     clock.advance(100 * HOUR_MS)
     store, theirs = work._store, foreign(tmp_path).catalog

@@ -46,7 +46,7 @@ def clock() -> ManualClock:
 async def workers(
     proxy: LateProxy, store: tuple[ObjectStore, str], clock: ManualClock
 ) -> AsyncIterator[list[IcebergTables]]:
-    """The tables of a worker behind the proxy, and of one before the catalog itself."""
+    """The tables of a worker that uses the proxy, and of a worker that uses the catalog directly."""
     opened = [
         open_tables(TableSettings(catalog_url=url, commit_pause_max_ms=5), *store, clock=clock)
         for url in (proxy.url, proxy.target)

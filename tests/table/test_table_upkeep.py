@@ -1,4 +1,4 @@
-"""Upkeep of tables: expiry keeps what is live (I7), a busy table stays small, retention, figures."""
+"""Upkeep of tables: expiry keeps live files (I7), a busy table stays small, retention, figures."""
 
 import time
 from collections.abc import AsyncIterator, Callable

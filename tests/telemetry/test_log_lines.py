@@ -1,4 +1,4 @@
-"""Log lines: readable or JSON, data behind the message, no secrets."""
+"""Log lines: readable or JSON, data after the message, no secrets."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""What the cluster needs from a machine, and the Debian packages that provide it."""
+"""The cluster's requirements on a machine, and the Debian packages that meet them."""
 
 import os
 import re
@@ -25,7 +25,7 @@ PACKAGES = {
 """A program, or a file that shows its presence: the Debian package."""
 INSTALL_S = 600
 DISK_BYTES_MIN = 24_000_000_000
-"""What a first build needs: Go's caches, the images in three stores, and what their layers are made of."""
+"""Disk space of a first build: Go's caches, the images in three stores, and the sources of their layers."""
 
 
 def install() -> None:

@@ -13,7 +13,7 @@ from layout import BIN, DNS_SERVICE, HOST, IMAGES, LOG, PKI, STATE
 from trees import spawn, supervise
 
 SYSTEM_DIRECTORIES = ("/var/lib/cni", "/var/log/containers")
-"""What the node's programs would write into on the host; hidden under a tmpfs inside the node."""
+"""Host folders into which the node's programs would write; a tmpfs hides them inside the node."""
 
 
 def main(index: int) -> None:

@@ -54,7 +54,7 @@ async def write_in_vain(client: Client, token: str) -> None:
         await client.append(token)
 
 
-async def test_processes_that_start_again_and_again_leave_few_backends_behind(
+async def test_repeatedly_restarted_processes_leave_few_backends_waiting(
     pair: Pair, client: Client, admin: asyncpg.Connection
 ) -> None:
     await client.metadata.close()
@@ -77,7 +77,7 @@ async def test_processes_that_start_again_and_again_leave_few_backends_behind(
     await until(admin, f"select not exists (select {BACKENDS})")
 
 
-async def test_processes_that_lost_their_sessions_leave_few_backends_behind(pair: Pair, client: Client) -> None:
+async def test_processes_that_lost_their_sessions_leave_few_backends_waiting(pair: Pair, client: Client) -> None:
     processes = [await client.elsewhere(pair) for _ in range(PROCESS_COUNT)]
     for i, process in enumerate(processes):
         await process.append_in_the_end(f"first/{i}")

@@ -1,4 +1,4 @@
-"""What happens when PostgreSQL or the way to it breaks: nothing is lost, nothing is there twice, and nothing foreign is raised."""
+"""Faults of PostgreSQL and of its connections: nothing is lost or stored twice, and no foreign error is raised."""
 
 import asyncio
 import inspect

@@ -55,7 +55,7 @@ async def test_a_store_of_an_older_version_is_carried_forward_with_its_contents(
     assert [row[0] for row in rows] == ["x"]
 
 
-async def test_a_migration_that_fails_leaves_nothing_behind(postgresql_url: str) -> None:
+async def test_a_failed_migration_leaves_no_trace(postgresql_url: str) -> None:
     broken = following(NEXT, "create table bearlake.half (); select 1 / 0")
     with pytest.raises(Invalid):
         await open_postgresql(postgresql_url, layout=broken)
@@ -176,7 +176,7 @@ async def test_a_wrong_url_is_invalid_and_shows_no_password(url: str) -> None:
     assert raised.value.__suppress_context__ or raised.value.__context__ is None
 
 
-async def test_statements_need_no_cache_behind_a_pooler(postgresql_url: str, writer_on: Any) -> None:
+async def test_statements_need_no_cache_with_a_pooler(postgresql_url: str, writer_on: Any) -> None:
     metadata = await open_postgresql(postgresql_url, PostgresqlSettings(statement_cache_count=0))
     stream = await metadata.streams.create(StreamSpec(name="orders", partition_count=1))
     writer = await writer_on.on(metadata)

@@ -106,7 +106,7 @@ async def test_a_commit_that_a_crash_of_the_primary_shows_is_no_answer_before_th
     assert (await client.append_in_the_end("1")).outcomes[0].base_offset == 1
 
 
-async def test_a_process_that_starts_while_the_standby_is_away_reads_and_leaves_few_backends_behind(
+async def test_a_process_that_starts_while_the_standby_is_away_reads_and_leaves_few_backends_waiting(
     pair: Pair, stack: AsyncExitStack
 ) -> None:
     first = await opened(stack, Client.on(pair))
@@ -125,7 +125,7 @@ async def test_a_process_that_starts_while_the_standby_is_away_reads_and_leaves_
     assert await client.end() == 2
 
 
-async def test_reads_do_not_wait_behind_writes_that_hang(pair: Pair, stack: AsyncExitStack) -> None:
+async def test_reads_do_not_wait_for_writes_that_hang(pair: Pair, stack: AsyncExitStack) -> None:
     client = await opened(stack, Client.on(pair))
     pair.standby.kill()
     hanging = [asyncio.ensure_future(client.append(str(i))) for i in range(10)]

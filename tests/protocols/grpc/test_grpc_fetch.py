@@ -48,7 +48,7 @@ async def silence(call: Any) -> bool:
     return True
 
 
-async def test_records_come_as_they_were_written(grpc_node: GrpcNode) -> None:
+async def test_records_are_returned_as_they_were_written(grpc_node: GrpcNode) -> None:
     await grpc_node.create("one")
     written = [
         Record(key=None, value=None, timestamp=-1),
@@ -126,7 +126,7 @@ async def test_raw_batches_are_the_stored_ones(grpc_node: GrpcNode) -> None:
     assert data[21:61] == batch_of(b"a", compression=Compression.GZIP)[21:61]
 
 
-async def test_a_reader_at_the_end_gets_what_is_written_later(grpc_node: GrpcNode) -> None:
+async def test_a_reader_at_the_end_gets_later_records(grpc_node: GrpcNode) -> None:
     await grpc_node.create("one")
     await put(grpc_node, batch_of(b"old"))
     call = grpc_node.open(methods.FETCH)
@@ -205,7 +205,7 @@ async def test_answers_after_a_seek_differ_from_those_in_flight_before_it(grpc_n
     assert (after.tag, [item.value for item in after.payload.records.records]) == (2, [b"b"])
 
 
-async def test_a_seek_of_what_is_not_assigned_is_refused(grpc_node: GrpcNode) -> None:
+async def test_a_seek_of_an_unassigned_partition_is_refused(grpc_node: GrpcNode) -> None:
     await grpc_node.create("one")
     call = grpc_node.open(methods.FETCH)
 

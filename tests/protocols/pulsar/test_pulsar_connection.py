@@ -11,7 +11,7 @@ from fixtures.pulsar_server import Make, PulsarNode
 from fixtures.waiting import until
 
 
-async def test_connect_is_answered_with_what_is_true(pulsar: PulsarNode) -> None:
+async def test_connect_is_answered_with_the_true_limits(pulsar: PulsarNode) -> None:
     connected = (await pulsar.client()).connected
 
     assert connected.server_version.startswith("Bearlake ")
@@ -143,7 +143,7 @@ async def test_a_lookup_names_the_server_that_dispatches_the_topic(pulsar_cluste
     cluster = await pulsar_cluster(2)
     clients = [await node.client() for node in cluster.nodes]
     topics = [f"t{number}" for number in range(8)]
-    for number, topic in enumerate(topics):  # half of them where nobody would be sent
+    for number, topic in enumerate(topics):  # half of them for addresses to which no client is sent
         assert isinstance(await clients[number % 2].subscribe(topic, consumer_id=number), pb.CommandSuccess)
 
     urls = [(await clients[0].ask("lookup", pb.CommandLookupTopic(topic=topic))).broker_service_url for topic in topics]

@@ -44,7 +44,7 @@ def ack(*ids: pb.MessageIdData, kind: int = 0, request_id: int | None = None) ->
     return pb.CommandAck(consumer_id=1, ack_type=kind, message_id=ids, request_id=request_id)  # type: ignore[arg-type]
 
 
-async def test_messages_come_as_permits_allow(pulsar: PulsarNode) -> None:
+async def test_messages_are_delivered_as_permits_allow(pulsar: PulsarNode) -> None:
     client = await filled(pulsar)
     await client.subscribe("t")
 
@@ -96,7 +96,7 @@ async def test_cumulative_acknowledgements(pulsar: PulsarNode) -> None:
     client.flow(10)
     ids = [(await client.receive_message())[0].message_id for _ in range(3)]
 
-    nothing = pb.MessageIdData(ledger_id=ids[0].ledger_id, entry_id=NOTHING)  # what is before the first entry
+    nothing = pb.MessageIdData(ledger_id=ids[0].ledger_id, entry_id=NOTHING)  # offsets before the first entry
     client.send("ack", ack(nothing, kind=pb.CommandAck.Cumulative))
     client.send("ack", ack(ids[1], kind=pb.CommandAck.Cumulative, request_id=5))
     await client.receive("ack_response")

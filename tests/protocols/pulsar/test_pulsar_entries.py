@@ -57,7 +57,7 @@ def records(batch: bytes) -> list[Record]:
 
 
 def compact(batch: bytes, base_offset: int) -> bytes:
-    """The batch as it is read from the table."""
+    """The batch after it was read from the table."""
     builder = kernel.ColumnBuilder()
     body = codec.encode(records(batch))
     body = body[:27] + batch[27:35] + body[35:]  # so that the deltas fit, the base timestamp is that of the batch
@@ -127,7 +127,7 @@ def test_an_encrypted_entry_is_returned_unchanged(
 @SETTINGS
 def test_an_entry_is_the_same_after_compaction(batch: tuple[MessageMetadata, Singles]) -> None:
     head, messages = batch
-    head.publish_time %= 2**50  # of a later one the whole batch stays as it is
+    head.publish_time %= 2**50  # a batch of a later version is kept unchanged as a whole
     for single, _ in messages:
         single.event_time %= 2**50
     stored = store(head, pack(messages))

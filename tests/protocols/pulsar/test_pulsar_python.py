@@ -80,7 +80,7 @@ def take(consumer: Any, count: int, *, acknowledges: bool = True) -> list[bytes]
 
 
 def take_all(consumer: Any, values: list[bytes]) -> None:
-    """Take until each of the values has come; what a client had not acknowledged when it was moved may come twice."""
+    """Receive until each of the values has arrived; messages that were unacknowledged at a move may arrive twice."""
     missing = set(values)
     while missing:
         missing.difference_update(take(consumer, 1))

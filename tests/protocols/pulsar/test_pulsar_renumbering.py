@@ -113,7 +113,7 @@ async def test_other_clients_and_streams_without_deduplication_get_the_true_sequ
     assert (await cpp.produce("plain", **options)).last_sequence_id == -1
 
 
-async def test_a_number_near_the_largest_one_stays_as_it_is(pulsar: PulsarNode) -> None:
+async def test_a_number_near_the_largest_one_stays_unchanged(pulsar: PulsarNode) -> None:
     client = await cpp_client(pulsar)
     opened = await client.produce("t", producer_name="p")
     await sent(client, b"value", 2**63 - 2)

@@ -1,4 +1,4 @@
-"""What the admin API shows and changes of topics, of one partition and of all, on one server and on several."""
+"""Statistics and changes of topics through the admin API, for one partition and for all, on one server and on several."""
 
 import aiohttp
 import pytest

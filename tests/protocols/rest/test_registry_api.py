@@ -144,7 +144,7 @@ async def test_errors_have_confluents_format_and_code(
     assert answer.body["message"]
 
 
-async def test_an_incompatible_schema_is_refused_with_what_is_wrong(registry: RegistryNode) -> None:
+async def test_an_incompatible_schema_is_refused_with_the_reasons(registry: RegistryNode) -> None:
     await registry.register("a-value", V1)
     refused = await registry.post("/subjects/a-value/versions", {"schema": json.dumps(BAD)})
     checked = await registry.post("/compatibility/subjects/a-value/versions/latest", {"schema": json.dumps(BAD)})

@@ -17,7 +17,7 @@ INSTALL_S = 240
 RUN_S = 400
 
 SKIPPED = {"Reserved subscription APIs": "optional: off unless a server says that it has them"}
-"""What the suite skips, by a word of its name, and why. Nothing may fail."""
+"""The tests that the suite skips, by a word of their name, and the reason. No test may fail."""
 PASSED_COUNT = 332
 
 

@@ -13,7 +13,7 @@ from fixtures.rest_server import MakeServers, RestNode
 BINARY = "application/vnd.kafka.binary.v2+json"
 
 
-async def test_a_consumer_reads_what_was_written_before_and_after_it_came(rest: RestNode) -> None:
+async def test_a_consumer_reads_records_from_before_and_after_its_start(rest: RestNode) -> None:
     await rest.create("t")
     await produce(rest, "t", b"a", b"b")
     client = await Client.create(rest)
@@ -169,7 +169,7 @@ async def test_a_partition_that_another_instance_has_by_now_cannot_be_committed(
     assert [answer.status for answer in answers] == [200, 409]
 
 
-async def test_an_answer_can_be_committed_though_the_group_changes_behind_it(rest_servers: MakeServers) -> None:
+async def test_an_answer_can_be_committed_although_the_group_has_changed_since(rest_servers: MakeServers) -> None:
     (rest,) = await rest_servers(1, consumer_beat_ms=20)
     await rest.create("t", 2)
     first, second = await Client.create(rest, auto_commit_enable=False), await Client.create(rest)

@@ -1,4 +1,4 @@
-"""Consumer instances behind a load balancer: any server answers for any instance, wherever it lives."""
+"""Consumer instances behind a load balancer: any server answers for any instance, on whichever server it is."""
 
 import asyncio
 import gzip
@@ -223,7 +223,7 @@ async def test_other_errors_and_bodies_pass_as_they_are(rest_servers: MakeServer
     assert (packed.status, large.status, found.status) == (204, 413, 204)
 
 
-async def test_a_long_poll_through_another_server_ends_when_records_come(rest_servers: MakeServers) -> None:
+async def test_a_long_poll_through_another_server_ends_when_records_arrive(rest_servers: MakeServers) -> None:
     one, *_ = await rest_servers(1)
     two, *_ = await rest_servers(1, request_timeout_ms=1)  # which is no limit to what follows a stream
     await one.create("t")

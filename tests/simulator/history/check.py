@@ -42,7 +42,7 @@ DEFAULT = Options()
 
 @dataclass(slots=True, kw_only=True)
 class Verdict:
-    """Counts of what was judged, and the violations."""
+    """Counts of the judged operations, and the violations."""
 
     violations: list[Violation] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)

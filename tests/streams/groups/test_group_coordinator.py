@@ -328,7 +328,7 @@ async def test_a_request_for_a_group_whose_lease_is_being_released_waits_and_tak
 
 
 @virtual_time
-async def test_groups_that_do_not_exist_are_not_found_and_leave_nothing_behind():
+async def test_groups_that_do_not_exist_are_not_found_and_create_no_state():
     cluster = await Cluster().open()
     one = await cluster.server("1")
 

@@ -242,7 +242,7 @@ async def test_a_round_that_ends_after_a_take_over_gives_no_member_a_generation(
 
 
 @virtual_time
-async def test_a_member_whose_heartbeat_waited_while_its_server_stood_still_keeps_its_place() -> None:
+async def test_a_member_whose_heartbeat_waited_while_its_server_was_paused_keeps_its_place() -> None:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SimulationLoop)
     process = loop.process("one")
@@ -261,7 +261,7 @@ async def test_a_member_whose_heartbeat_waited_while_its_server_stood_still_keep
 
 
 @virtual_time
-async def test_a_member_that_stays_silent_after_its_server_stood_still_is_gone_a_session_later() -> None:
+async def test_a_member_that_stays_silent_after_its_server_was_paused_is_removed_a_session_later() -> None:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SimulationLoop)
     process = loop.process("one")

@@ -15,7 +15,7 @@ REBALANCE_MS = 20_000
 
 
 def check(scene: Scene) -> None:
-    """What holds after every step."""
+    """Check the invariants after every step."""
     group, rounds = scene.group, scene.machine.rounds
     assert set(group.static.values()) <= set(group.members)
     assert {group.members[member_id].instance_id for member_id in group.static.values()} == set(group.static)

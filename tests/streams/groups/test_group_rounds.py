@@ -295,7 +295,7 @@ async def test_a_member_does_not_expire_while_it_waits_for_the_others():
 
 
 @virtual_time
-async def test_a_member_has_a_whole_session_after_its_assignment_has_come():
+async def test_a_member_has_a_whole_session_after_its_assignment_has_arrived():
     scene = Scene()
     a, b = await scene.completing("a", "b")
     follower = scene.sync(b)

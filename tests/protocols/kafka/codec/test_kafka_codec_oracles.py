@@ -1,4 +1,4 @@
-"""What we write, kio and kafka-python read as the same values and write as the same bytes; what they write, we read.
+"""kio and kafka-python read our bytes as the same values and write the same bytes; we read theirs.
 
 kio 0.6.5 begins at Kafka 4's versions (no Produce 0-2). It holds a zero UUID as None and refuses some numbers, see
 `Samples.number`; it raises KeyError on unknown tags, so that only fields of its own version are sent to it.

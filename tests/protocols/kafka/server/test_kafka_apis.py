@@ -253,7 +253,7 @@ async def test_every_advertised_version_has_a_schema():
         assert schema[0] <= api.version_min <= api.version_max <= schema[-1]
 
 
-async def test_api_versions_lists_what_is_served_and_no_feature(kafka):
+async def test_api_versions_lists_the_served_apis_and_no_feature(kafka):
     client = await kafka.client()
 
     answer = await client.ask(m.ApiVersionsRequest(client_software_name="t", client_software_version="1"), 4)

@@ -40,7 +40,7 @@ async def test_a_fetch_returns_whole_batches_up_to_its_limits(kafka):
 
 
 @pytest.mark.parametrize("limits", [{"partition_bytes_max": 1}, {"bytes_max": 1}, {"partition_bytes_max": 0}])
-async def test_the_first_batch_comes_even_above_the_limits_kip_74(kafka, limits):
+async def test_the_first_batch_is_returned_even_above_the_limits_kip_74(kafka, limits):
     client = await filled(kafka, 100_000, 10)
 
     assert offsets(await client.fetch("t", 0, **limits)) == [0]
@@ -94,7 +94,7 @@ async def test_several_streams_are_returned_in_one_answer(kafka):
 # -- waiting -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_long_poll_ends_when_something_comes(kafka):
+async def test_a_long_poll_ends_when_a_record_arrives(kafka):
     client, producer = await filled(kafka), await kafka.client()
     client.send(fetch_request([("t", 0, 0)], wait_ms=20_000, bytes_min=1), 11)
     await producer.produce("t", batch_of(b"new"))

@@ -434,7 +434,7 @@ class Reader:
 
 
 @pytest.mark.integration
-async def test_librdkafka_consumers_come_and_go_and_every_record_is_read(kafka):
+async def test_librdkafka_consumers_join_and_leave_and_every_record_is_read(kafka):
     await kafka.create("t", 6)
     loop = asyncio.get_running_loop()
     readers = [Reader(kafka.address) for _ in range(3)]

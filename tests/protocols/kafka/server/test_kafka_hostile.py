@@ -111,7 +111,7 @@ async def test_damaged_requests_close_a_connection_or_are_answered(kafka, seed):
     assert await is_well(kafka)
 
 
-async def test_a_frame_that_comes_byte_by_byte_is_answered(kafka):
+async def test_a_frame_that_arrives_byte_by_byte_is_answered(kafka):
     client = await kafka.client()
     await kafka.create("t")
     frame = frame_of(produce_request("t", batch_of(b"v")), 9)
@@ -268,7 +268,7 @@ async def test_announced_but_unsent_requests_do_not_take_the_memory_of_others(ka
     assert answer.responses[0].partition_responses[0].error_code == 0
 
 
-async def test_announced_bytes_cost_little_memory_until_they_come(kafka):
+async def test_announced_bytes_cost_little_memory_until_they_arrive(kafka):
     await kafka.create("t", max_message_bytes=str(40 * MIB))
     liars = [await kafka.client() for _ in range(10)]
     for liar in liars:
@@ -280,7 +280,7 @@ async def test_announced_bytes_cost_little_memory_until_they_come(kafka):
     assert (await good.produce("t", batch_of(b"x" * (30 * MIB)))).error_code == 0
 
 
-async def test_a_client_that_never_reads_its_fetches_pins_little_and_is_closed(kafka_cluster):
+async def test_a_client_that_never_reads_its_fetches_uses_little_memory_and_is_closed(kafka_cluster):
     settings = KafkaSettings(unsent_bytes_max=4 * MIB)
     cluster = await kafka_cluster(
         1, settings=settings, streams=StreamsSettings(reader=ReaderSettings(bytes_max=8 * MIB))
@@ -371,7 +371,7 @@ async def test_while_the_store_stalls_produce_waits_and_other_requests_are_answe
     assert (await other.list_offset("t", -1)).offset == 201
 
 
-async def test_connections_that_break_off_at_any_point_leave_nothing_behind(kafka):
+async def test_connections_that_end_at_any_point_leave_no_state(kafka):
     await kafka.create("t")
     frame = frame_of(produce_request("t", batch_of(b"x" * 200_000)), 9)
     unknown = frame_of(produce_request("none", batch_of(b"x" * 200_000)), 9)
