@@ -86,7 +86,7 @@ def interrupt_when_a_reader_waits() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_an_interrupt_ends_the_wait_for_records_and_the_consumer_leaves_well(address: str) -> None:
+def test_an_interrupt_ends_the_wait_for_records_and_the_consumer_leaves_its_group(address: str) -> None:
     def listen(client: Client) -> None:
         with client.consumer("listeners", "quiet") as consumer:
             for _ in consumer:
@@ -113,7 +113,7 @@ def test_errors_are_raised_where_the_call_is(address: str) -> None:
             producer.send("none", b"v")
 
 
-def test_closing_twice_is_no_error(address: str) -> None:
+def test_closing_twice_raises_no_error(address: str) -> None:
     client = Client(address)
     client.close()
     client.close()

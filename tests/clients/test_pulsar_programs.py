@@ -32,9 +32,9 @@ PERF_TOOL = "org.apache.pulsar.testclient.PulsarPerfTestTool"
 JAVA_STEPS = tuple(dict.fromkeys(step for row in FEATURES for step in row.java))
 GO_STEPS = tuple(dict.fromkeys(step for row in FEATURES for step in row.go))
 RESTART_STEPS = ("delayed-before", "delayed-after")
-"""They run apart: the server is started again between them."""
+"""Steps that run separately, because the server is restarted in between."""
 TOPICS = ("partitioned", "failover-partitions")
-"""Ends of the names of the topics that the programs want with three partitions."""
+"""Suffixes of the topics that the programs expect to have three partitions."""
 
 Run = Callable[..., str]
 
@@ -112,10 +112,10 @@ def test_every_step_is_of_a_feature(java_outcomes: Mapping[str, str], go_outcome
 
 @pytest.fixture(scope="module")
 def tool(pulsar_server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """`tool(main, …)`: what one of Pulsar's tools prints; it must end with code 0."""
+    """`tool(main, …)`: the output of one of Pulsar's tools; it must end with code 0."""
     jars = obtained("TOOLS", partial(packages.obtain_jars, SOURCES / "pulsar_tools" / "pom.xml", "pulsar-tools-jars"))
     folder = tmp_path_factory.mktemp("tools")
-    config = folder / "client.conf"  # the tools insist on one
+    config = folder / "client.conf"  # the tools require one
     config.write_text(f"brokerServiceUrl=pulsar://{pulsar_server.ready['pulsar']}\n", encoding="utf-8")
 
     def run(main: str, *words: str) -> str:

@@ -1,4 +1,4 @@
-"""Embedded formats with schemas: what REST writes, Confluent's deserializers read, and the reverse; errors in the proxy's codes.
+"""Embedded formats with schemas: Confluent's deserializers read what REST writes, and the reverse; errors have the proxy's codes.
 
 The serializers are those of the unmodified `confluent-kafka`; they block, so they run in separate threads.
 """
