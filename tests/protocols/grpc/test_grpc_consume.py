@@ -39,7 +39,7 @@ class GroupMember:
         return self
 
     async def step(self) -> str:
-        """Take one message, and answer it if it wants that; returns its kind."""
+        """Take one message, and answer it if it requires an answer; returns its kind."""
         news = await self.call.read()
         assert news is not grpc.aio.EOF
         kind = news.WhichOneof("news")
@@ -231,7 +231,7 @@ async def test_a_draining_server_notifies_its_members(grpc_node: GrpcNode) -> No
 
 
 class WithKafka:
-    """The server's membership as it would be if it had registered with its Kafka listener too, as `bearlake up` does."""
+    """The server's membership as if it had also registered with its Kafka listener, as `bearlake up` does."""
 
     version = 0
 

@@ -72,7 +72,7 @@ async def test_a_partition_is_named_in_message_ids(pulsar: PulsarNode) -> None:
     assert (await client.receive_message())[0].message_id.partition == 2
 
 
-async def test_acknowledged_messages_stay_away(pulsar: PulsarNode) -> None:
+async def test_acknowledged_messages_are_not_redelivered(pulsar: PulsarNode) -> None:
     client = await filled(pulsar)
     await client.subscribe("t")
     client.flow(10)
@@ -195,7 +195,7 @@ async def test_seek_by_time_and_to_either_end(pulsar: PulsarNode, where: dict[st
     assert found.consumer_mark_delete_position.entry_id == acknowledged
 
 
-async def test_seek_needs_a_place(pulsar: PulsarNode) -> None:
+async def test_seek_needs_a_position(pulsar: PulsarNode) -> None:
     client = await filled(pulsar)
     await client.subscribe("t")
 
@@ -205,7 +205,7 @@ async def test_seek_needs_a_place(pulsar: PulsarNode) -> None:
     assert (nowhere.error, nobody.error) == (pb.NotAllowedError, pb.ConsumerNotFound)
 
 
-async def test_the_last_message_id(pulsar: PulsarNode) -> None:
+async def test_the_last_message_id_is_returned(pulsar: PulsarNode) -> None:
     client = await pulsar.client()
     await client.subscribe("t")
 
@@ -229,7 +229,7 @@ async def test_the_last_message_id(pulsar: PulsarNode) -> None:
     assert done.consumer_mark_delete_position.entry_id == done.last_message_id.entry_id
 
 
-async def test_subscriptions_are_refused_in_their_words(pulsar: PulsarNode) -> None:
+async def test_invalid_subscriptions_are_refused_with_pulsars_errors(pulsar: PulsarNode) -> None:
     first, second = await pulsar.client(), await pulsar.client()
     await first.subscribe("t")
     key_shared = pb.KeySharedMeta(key_shared_mode=pb.STICKY, hash_ranges=[pb.IntRange(start=0, end=9)])
@@ -295,7 +295,7 @@ async def test_a_reader_goes_back_in_time(pulsar: PulsarNode, seconds: int, coun
     assert 2 - (found.consumer_mark_delete_position.entry_id if count else 2) == count
 
 
-async def test_consumer_stats(pulsar: PulsarNode) -> None:
+async def test_consumer_stats_are_returned(pulsar: PulsarNode) -> None:
     client = await filled(pulsar)
     await client.subscribe("t", consumer_name="c", sub_type=pb.CommandSubscribe.Shared)
     client.flow(2)
@@ -317,7 +317,7 @@ async def test_consumer_stats(pulsar: PulsarNode) -> None:
     assert nobody.error_code == pb.ConsumerNotFound
 
 
-async def test_unsubscribe_forgets_the_subscription(pulsar: PulsarNode) -> None:
+async def test_unsubscribe_deletes_the_subscription(pulsar: PulsarNode) -> None:
     client = await filled(pulsar)
     await client.subscribe("t")
     client.flow(1)
@@ -365,7 +365,7 @@ async def test_messages_carry_their_consumers_epoch(pulsar: PulsarNode) -> None:
     assert [one.consumer_epoch for one in after] == [1, 1, 1]
 
 
-async def test_a_consumer_that_is_closed_while_it_is_attached_leaves_nothing(pulsar: PulsarNode) -> None:
+async def test_a_consumer_that_is_closed_while_it_is_attached_leaves_no_state(pulsar: PulsarNode) -> None:
     client = await pulsar.client()
 
     subscribe = pb.CommandSubscribe(topic="t", subscription="s", consumer_id=1, request_id=1)
