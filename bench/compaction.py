@@ -229,7 +229,7 @@ async def bench_start(folder: Path, mib: int) -> None:
         await runner.run([item, item])
         await runner.run([item, item])
         jvm = psutil.Process(runner.jvm_pid)
-        workers = [one.memory_full_info() for one in jvm.children(recursive=True)]
+        workers = [child.memory_full_info() for child in jvm.children(recursive=True)]
         print(
             f"archive {'yes' if has_archive else 'no ':<3} start {ready_s:.1f} s ({ready_cpu_s:.1f} s CPU), to the first result"
             f" {first_s:.1f} s | RSS JVM {jvm.memory_info().rss // MIB} MiB, Python"

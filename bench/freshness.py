@@ -202,7 +202,7 @@ def _figures(
     killed: float,
 ) -> dict[str, object]:
     found: dict[str, object] = {
-        "records acknowledged": sum(len(one) for one in load.offsets),
+        "records acknowledged": sum(len(offset) for offset in load.offsets),
         "records failed": load.failed_count,
         "MB/s acknowledged": sum(len(one) for one in load.offsets) * options.record_bytes / options.seconds / 1e6,
         "commits of the table seen": len(watch.seen),

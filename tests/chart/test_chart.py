@@ -119,7 +119,7 @@ def test_helm_test_has_a_stream_and_a_pod_for_each_data_layer(helm: str) -> None
 def test_helm_test_creates_its_stream_in_a_namespace_that_the_operator_watches(helm: str) -> None:
     streams = [one for one in objects(rendered(helm, "namespaced")) if one["kind"] == "Stream"]
 
-    assert [one["metadata"]["namespace"] for one in streams] == ["team-a"]
+    assert [stream["metadata"]["namespace"] for stream in streams] == ["team-a"]
 
 
 def test_helm_test_uses_the_protocol_and_port_of_the_values(helm: str) -> None:

@@ -110,7 +110,7 @@ def test_every_value_has_its_default_in_the_values_file() -> None:
 @pytest.mark.parametrize("definition", FORMS)
 def test_values_have_the_names_and_defaults_that_the_operator_knows(definition: str) -> None:
     properties = SCHEMA["definitions"][definition]["properties"]
-    known = {decoder.camel_case(one.name): one for one in fields(FORMS[definition])}
+    known = {decoder.camel_case(field.name): field for field in fields(FORMS[definition])}
 
     assert set(properties) == set(known) - OF_SERVERS_ALONE.get(definition, set())
     for name, schema in properties.items():

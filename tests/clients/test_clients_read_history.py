@@ -49,7 +49,7 @@ async def commit(cluster: Cluster, view: StreamView, number: int, codecs: Sequen
             )
             for at in range(20)
         ]
-        messages += [Message(one.value, one.key, one.headers) for one in records]
+        messages += [Message(record.value, record.key, record.headers) for record in records]
         raws.append((encode(records, codec=codec), len(records), 0))
         raws.append((marker(), 1, BATCH_CONTROL | BATCH_TRANSACTIONAL))
     commits = []

@@ -262,7 +262,7 @@ async def test_a_zombie_can_commit_neither_the_table_nor_the_index(deployment: D
     (work,) = held
     change = TableChange(
         mark=TaskMark(task_id=work.task.id, epoch=work.claim.epoch, ranges={0: (0, 3), 1: (0, 3)}),
-        add=[one.file for item in work.result.items for one in item.files],
+        add=[file.file for item in work.result.items for file in item.files],
     )
     await deployment.tables.commit(stream, TableCommit(changes=[change]), closed_tasks=())
     errors = await zombie.worker._committer.commit(stream, [work])
@@ -354,7 +354,7 @@ async def test_workers_with_different_streams_compact_them_in_parallel(deploymen
     assert [await deployment.rows(stream) for stream in streams.values()] == [30, 30, 30, 0]
     assert set(of_orders.worker.reports.recent()) == {streams["orders-eu"].number, streams["orders-us"].number}
     assert of_clicks.worker.reports.recent() == [streams["clicks"].number]
-    commits = {one.stream_number: one.commit_count for one in await deployment.metadata.tasks.commits()}
+    commits = {commit.stream_number: commit.commit_count for commit in await deployment.metadata.tasks.commits()}
     assert set(commits) == {streams[name].number for name in names[:3]}
     assert min(commits.values()) >= 5
 

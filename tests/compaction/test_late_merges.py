@@ -31,7 +31,7 @@ async def test_a_merge_whose_file_was_forbidden_is_blamed_and_the_former_worker_
     stream, former = await late_merge(lake, point)
     other = await lake.compactor()
     works = await takes(other)
-    written = [one.file.key for item in works[0].result.items for one in item.files]
+    written = [file.file.key for item in works[0].result.items for file in item.files]
     assert await lake.metadata.objects.forbid(written) == set(written)
     await other.worker._commit_round(works)
 

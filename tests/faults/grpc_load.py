@@ -188,7 +188,7 @@ class FetchReader(GrpcClient):
         """Remember the records of a message."""
         now_s = time.monotonic()
         records = answer.payload.records.records
-        self.read += [Read(answer.partition, one.offset, name_of(one.value), now_s) for one in records]
+        self.read += [Read(answer.partition, record.offset, name_of(record.value), now_s) for record in records]
         if records:
             self._next[answer.partition] = answer.next_offset
 
@@ -219,7 +219,9 @@ class GrpcMember(FetchReader):
     def _hear(self, news: Any, outgoing: "queue.SimpleQueue[Any]") -> None:
         kind = news.WhichOneof("news")
         if kind == "assigned":
-            self.assignments.append((time.monotonic(), sorted(one.partition for one in news.assigned.positions)))
+            self.assignments.append(
+                (time.monotonic(), sorted(position.partition for position in news.assigned.positions))
+            )
         elif kind == "revoked":
             outgoing.put(pb.ConsumeRequest(released=True))
         elif kind == "drain":

@@ -93,7 +93,7 @@ class Load:
 
         After how many seconds the last of them was so, by producer and subscription.
         """
-        starts = {each.name: len(each.acknowledged) for each in self.producers}
+        starts = {producer.name: len(producer.acknowledged) for producer in self.producers}
         read_starts = {each.name: len(each.read) for group in self.consumers.values() for each in group}
         found: dict[tuple[str, int], float] = {}
 

@@ -119,7 +119,7 @@ def megabytes(sizes: Mapping[str, int]) -> str:
 @contextlib.contextmanager
 def flood(cluster: Cluster) -> Iterator[None]:
     """A client that sends 50 MB/s and does not wait for answers, to a stream of its own: only the servers can hold it back."""
-    create_stream([each.kafka for each in cluster.servers.values()], "flood", PARTITION_COUNT)
+    create_stream([server.kafka for server in cluster.servers.values()], "flood", PARTITION_COUNT)
     client = Producer(
         "flood", cluster.bootstrap, "flood", PARTITION_COUNT, per_second=500, padding_bytes=100_000,
         enable_idempotence=False, max_in_flight=1_000, queue_buffering_max_kbytes=400_000,

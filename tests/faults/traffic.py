@@ -84,8 +84,10 @@ class Traffic:
         Progress is a record that was sent after `since_s`: a producer got it acknowledged, a reader got it. The members of a
         group are one client.
         """
-        found = {each.name: self._slowest(each.name, [each], since_s, timeout_s) for each in self.producers}
-        found |= {each.name: self._slowest(each.name, [each], since_s, timeout_s) for each in self.readers}
+        found = {
+            producer.name: self._slowest(producer.name, [producer], since_s, timeout_s) for producer in self.producers
+        }
+        found |= {reader.name: self._slowest(reader.name, [reader], since_s, timeout_s) for reader in self.readers}
         if self.members:
             found["group"] = self._slowest("group", self.members, since_s, timeout_s)
         return found

@@ -115,7 +115,7 @@ def test_a_writer_and_a_recorder_produce_the_same_history(tmp_path: Path) -> Non
 
     read = list(read_files([tmp_path / "file.jsonl"]))
     assert [(one.call, one.start, one.end, one.answer) for one in read] == [
-        (one.call, one.start, one.end, one.answer) for one in recorder.operations()
+        (operation.call, operation.start, operation.end, operation.answer) for operation in recorder.operations()
     ]
 
 
@@ -132,7 +132,9 @@ def test_files_are_judged_as_one_history_and_as_in_memory(tmp_path: Path) -> Non
 
     verdict = check_files(paths)
 
-    assert [str(one) for one in verdict.violations] == [str(one) for one in check(read_files(paths)).violations]
+    assert [str(violation) for violation in verdict.violations] == [
+        str(one) for one in check(read_files(paths)).violations
+    ]
     assert {one.promise.name for one in verdict.violations} == {"STORED"}
     producer.close()
     reader.close()

@@ -121,7 +121,7 @@ async def test_a_commit_asked_again_soon_after_it_was_forgotten_is_no_new_one(tw
 
 
 def told(entries: Any) -> list[tuple[str, list[tuple[int, int]]]]:
-    return [(one.object.key, [(two.base_offset, two.end_offset) for two in one.segments]) for one in entries]
+    return [(entry.object.key, [(two.base_offset, two.end_offset) for two in entry.segments]) for entry in entries]
 
 
 async def test_data_files_are_listed_in_the_order_of_their_swaps(two: Compaction, peer: Metadata) -> None:
@@ -153,7 +153,7 @@ async def test_a_file_that_no_row_names_is_no_data_file_any_more(two: Compaction
     await two.metadata.log.trim(two.scene.key, 20)
     assert await two.unused(PARQUET) == ["data/000001"]
 
-    assert [one.object.key for one in await peer.objects.data_files(two.scene.first.number)] == ["data/000002"]
+    assert [file.object.key for file in await peer.objects.data_files(two.scene.first.number)] == ["data/000002"]
 
 
 async def test_kept_objects_are_wal_objects_of_no_stream(two: Compaction, peer: Metadata) -> None:

@@ -94,7 +94,7 @@ async def test_each_trim_is_one_entry(six: Compaction, peer: Metadata) -> None:
     await retain(six.metadata, key, other, six.scene.first.partition(31), before_ms=150_000)
     entries = (await peer.log.follow(head, limit=10)).entries
 
-    assert [(one.kind, one.partition, one.start_offset) for one in entries] == [
+    assert [(entry.kind, entry.partition, entry.start_offset) for entry in entries] == [
         (EntryKind.TRIM, key, 30),
         (EntryKind.TRIM, other, 2),
     ]

@@ -226,7 +226,7 @@ async def test_subjects_versions_and_usages_are_listed_in_pages(metadata: Metada
         (PAYMENTS, 1),
         (ELSEWHERE, 1),
     ]
-    assert [(one.subject, one.is_deleted) for one in await store.usages(DEFAULT_CONTEXT, 1)] == [
+    assert [(usage.subject, usage.is_deleted) for usage in await store.usages(DEFAULT_CONTEXT, 1)] == [
         (ORDERS, False),
         (PAYMENTS, True),
     ]

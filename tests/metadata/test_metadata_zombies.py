@@ -53,7 +53,7 @@ class Zombies:
         refused = scene.object(scene.batch(key, expected=99))
         first = await metadata.log.commit(stored)
         never = await metadata.log.commit(refused)
-        assert [one.kind for one in never.outcomes] == [OutcomeKind.UNEXPECTED_OFFSET]
+        assert [outcome.kind for outcome in never.outcomes] == [OutcomeKind.UNEXPECTED_OFFSET]
         claim = await self.compaction.claimed((key, 0, 10))
         swap = self.compaction.swap(
             claim, self.compaction.file(await self.compaction.segments((key, 0, 10)), key="data/zombie")
@@ -127,7 +127,7 @@ class Zombies:
     async def _outcome(self, to: Metadata, batch: Any) -> None:
         """The batch of a producer whose epoch is old, by the server that lives."""
         commit = self.scene.object(batch, server=self.new)
-        assert [one.kind for one in (await to.log.commit(commit)).outcomes] == [OutcomeKind.FENCED]
+        assert [outcome.kind for outcome in (await to.log.commit(commit)).outcomes] == [OutcomeKind.FENCED]
 
     async def replace(self) -> None:
         """Successors take over and do the work."""

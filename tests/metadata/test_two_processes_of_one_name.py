@@ -138,7 +138,7 @@ async def start(metadata: Metadata) -> AsyncIterator[Start]:
         yield started
 
 
-@pytest.mark.parametrize("confirm", CONFIRMATIONS, ids=[one.__name__ for one in CONFIRMATIONS])
+@pytest.mark.parametrize("confirm", CONFIRMATIONS, ids=[confirmation.__name__ for confirmation in CONFIRMATIONS])
 async def test_the_elder_of_two_processes_with_one_name_confirms_nothing(
     metadata: Metadata, peer: Metadata, start: Start, confirm: Callable[[Process], Awaitable[None]]
 ) -> None:

@@ -71,9 +71,9 @@ class Fleet:
         """Wake the clients of this kind that are in `Script.sleep`."""
         with self._lock:
             pids = [
-                one.process.pid
-                for one in self.clients
-                if one.kind == kind and one.process and one.process.poll() is None
+                client.process.pid
+                for client in self.clients
+                if client.kind == kind and client.process and client.process.poll() is None
             ]
             signal_all(pids, signal.SIGUSR1)
 

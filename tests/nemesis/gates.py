@@ -60,7 +60,7 @@ def faults_seen(
     possible: Collection[str], impossible: Collection[str], injected_faults: Sequence[InjectedFault], load_s: float
 ) -> Gate:
     """Every kind of fault that is possible in this run took effect; a short run reports the kinds that did not."""
-    seen = {one.kind for one in injected_faults if one.proof and not one.error}
+    seen = {fault.kind for fault in injected_faults if fault.proof and not fault.error}
     tries = Counter(one.kind for one in injected_faults)
     missing = sorted(set(possible) - seen)
     undrawn = [kind for kind in missing if not tries[kind]]

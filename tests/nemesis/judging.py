@@ -145,7 +145,7 @@ def _between(values: list[Any], first: Any, last: Any) -> list[Any]:
 
 def windows(injected_faults: Sequence[InjectedFault], kind: str) -> list[tuple[int, int]]:
     """Return the periods in which faults of this kind were active."""
-    return [(one.begun, one.ended) for one in injected_faults if one.kind == kind and not one.error]
+    return [(fault.begun, fault.ended) for fault in injected_faults if fault.kind == kind and not fault.error]
 
 
 def facts(histories: Sequence[Path]) -> Facts:

@@ -112,7 +112,7 @@ def _load(run: Run) -> str:
         f"Processes started per client: {starts}.",
         "",
     ]
-    everything = [(one.begun, one.ended) for one in run.injected_faults]
+    everything = [(fault.begun, fault.ended) for fault in run.injected_faults]
     if everything:
         whole = [(min(begun for begun, _ in everything), max(ended for _, ended in everything))]
         rows = []
@@ -178,8 +178,8 @@ def _injected(run: Run) -> str:
         return ""
     start = run.injected_faults[0].begun
     rows = [
-        f"| {(one.begun - start) / 1e9:.1f} | {(one.ended - one.begun) / 1e9:.1f} | {one.kind} | {one.what} | {_shown(one)} |"
-        for one in run.injected_faults[:400]
+        f"| {(fault.begun - start) / 1e9:.1f} | {(fault.ended - fault.begun) / 1e9:.1f} | {fault.kind} | {fault.what} | {_shown(fault)} |"
+        for fault in run.injected_faults[:400]
     ]
     head = [
         "<details><summary>Every fault</summary>",

@@ -80,7 +80,9 @@ async def test_held_bytes_are_delivered_after_their_client_has_gone() -> None:
         writer.close()
         await writer.wait_closed()
         await turns_until(
-            lambda: link.counts["held_bytes"] and all(each.is_client_gone for each in link.connections.values())
+            lambda: (
+                link.counts["held_bytes"] and all(connection.is_client_gone for connection in link.connections.values())
+            )
         )
         assert echo.heard == b""
 

@@ -55,7 +55,7 @@ def test_a_seed_draws_the_same_faults_again() -> None:
 
 
 def test_every_kind_happens_once_before_any_kind_happens_again() -> None:
-    counts = Counter(one.kind for one in injected_faults(3))
+    counts = Counter(fault.kind for fault in injected_faults(3))
 
     assert set(counts) == set("abcde")
     assert max(counts.values()) - min(counts.values()) <= 1
@@ -87,7 +87,7 @@ def test_a_kind_that_took_no_effect_is_repeated_before_the_next_round() -> None:
         def end(self) -> str | None:
             return None
 
-    found = [one.kind for one in injected_faults(6, (Unseen, kind("sound"), kind("steady")))]
+    found = [fault.kind for fault in injected_faults(6, (Unseen, kind("sound"), kind("steady")))]
 
     assert found[:4].count("unseen") == 2  # its turn, and once again
     assert found.count("unseen") - found.count("sound") in (AGAIN_MAX - 1, AGAIN_MAX)

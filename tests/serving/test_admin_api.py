@@ -352,7 +352,12 @@ async def test_a_result_names_its_item_only_if_the_name_is_text(api: Api) -> Non
     async with api.http.post("/v1/streams", data=body, headers=headers) as response:
         results = (await response.json())["results"]
 
-    assert [(one["name"], one["status"]) for one in results] == [("a", 201), (None, 400), (None, 400), (None, 400)]
+    assert [(result["name"], result["status"]) for result in results] == [
+        ("a", 201),
+        (None, 400),
+        (None, 400),
+        (None, 400),
+    ]
 
 
 async def test_more_items_than_a_batch_may_have_are_refused(api: Api) -> None:

@@ -66,7 +66,7 @@ async def test_a_join_that_waits_longer_than_one_request_is_asked_again(
 
     assert is_waiting
     assert again.generation == second.generation
-    assert {one.member_id for one in again.members} == {first.member_id, second.member_id}
+    assert {member.member_id for member in again.members} == {first.member_id, second.member_id}
 
 
 async def test_heartbeats_of_many_members_go_together(pair: Pair) -> None:
@@ -191,7 +191,7 @@ def server(number: int, *endpoints: str, is_draining: bool = False) -> Server:
     ids=["kafka servers", "others, when none stays", "better late than nowhere", "not compaction workers", "none"],
 )
 def test_groups_belong_to_kafka_servers_while_one_stays(servers: list[Server], expected: list[int]) -> None:
-    assert [one.ref.node_id for one in coordinators(servers)] == expected
+    assert [coordinator.ref.node_id for coordinator in coordinators(servers)] == expected
 
 
 async def test_commits_of_one_member_side_by_side_are_all_taken(pair: Pair) -> None:

@@ -157,7 +157,7 @@ async def test_an_assignment_that_arrives_after_the_group_has_moved_is_not_given
         ref("g", leader.member_id, None, alone.generation), ("consumer", "range"), {leader.member_id: b"all"}
     )
 
-    assert [one.member_id for one in alone.members] == [leader.member_id]
+    assert [member.member_id for member in alone.members] == [leader.member_id]
     assert synced.assignment == b"all"
 
 

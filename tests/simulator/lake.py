@@ -267,7 +267,7 @@ class Lake:
         deeds = [self._crash, self.overtake, self._freeze, self._stop]
         while True:
             await asyncio.sleep(self._random.expovariate(1.0) * self.settings.chaos_pause_s)
-            found = [one for one in self._workers.values() if not one.is_gone and not one.process.is_paused]
+            found = [worker for worker in self._workers.values() if not worker.is_gone and not worker.process.is_paused]
             if found:
                 self._random.choices(deeds, self.settings.chaos_weights)[0](self._random.choice(found))
 

@@ -64,7 +64,9 @@ def helpers() -> list[int]:
 def inherited(pid: int) -> tuple[set[str], set[str]]:
     """Names of the environment variables and numbers of the open files of a process."""
     variables = Path(f"/proc/{pid}/environ").read_text().split("\0")
-    return {one.partition("=")[0] for one in variables if one}, {one.name for one in Path(f"/proc/{pid}/fd").iterdir()}
+    return {variable.partition("=")[0] for variable in variables if variable}, {
+        one.name for one in Path(f"/proc/{pid}/fd").iterdir()
+    }
 
 
 def _read(path: Path) -> bytes | None:

@@ -43,9 +43,9 @@ async def read_all(
                 last = base + header.last_offset_delta
                 records = decode(batch, 1 << 30) if header.record_count else []
                 found += [
-                    (base + (one.offset_delta or 0), one.value)
-                    for one in records
-                    if base + (one.offset_delta or 0) >= offset
+                    (base + (record.offset_delta or 0), record.value)
+                    for record in records
+                    if base + (record.offset_delta or 0) >= offset
                 ]
         assert last >= offset, "a fetch that does not get on"
         offset = last + 1

@@ -196,7 +196,7 @@ async def test_a_stream_whose_name_becomes_free_during_a_creation_has_one_table(
 async def test_a_table_that_exists_has_no_permit(workers: list[IcebergTables]) -> None:
     """Other engines see permits as properties of the namespace, but only while tables are created."""
     streams = [a_stream(), a_stream("other", 8)]
-    await asyncio.gather(*(one.ensure(stream) for one in workers for stream in streams))
+    await asyncio.gather(*(worker.ensure(stream) for worker in workers for stream in streams))
     with kept_requests(workers[0], "_name_first"), pytest.raises(Unavailable):
         await workers[0].ensure(a_stream("third", 9))
 

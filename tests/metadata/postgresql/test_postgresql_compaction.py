@@ -97,7 +97,9 @@ async def work(metadata: Metadata, chance: random.Random, claim: TaskClaim, task
     if task.kind is TaskKind.MERGE:
         files = [one for one in await metadata.objects.data_files(task.stream_number) if one.object.key in task.inputs]
         ranges = [
-            OffsetRange(one.partition, one.base_offset, one.end_offset) for file in files for one in file.segments
+            OffsetRange(segment.partition, segment.base_offset, segment.end_offset)
+            for file in files
+            for segment in file.segments
         ]
     found = [one.slice for one in await metadata.log.slices(ranges)]
     key = f"data/{task.id}-{claim.epoch}"

@@ -121,7 +121,7 @@ async def test_random_commits_are_decided_as_the_ledger_decides(
     writer = await writer_on.on(metadata)
     streams = [await metadata.streams.create(StreamSpec(name=f"s{i}", partition_count=40)) for i in range(3)]
     await by_name.delete(metadata, "s2")
-    known = {one.number: StreamState(one.partition_count, is_deleted=one.name == "s2") for one in streams}
+    known = {stream.number: StreamState(stream.partition_count, is_deleted=stream.name == "s2") for stream in streams}
     partitions = [streams[0].partition(i) for i in (0, 31, 32, 39)] + [streams[1].partition(3), streams[2].partition(0)]
     partitions += [PartitionKey(streams[1].partition(39) + 1), PartitionKey(99 << 20)]
     known[streams[1].number].former_producer_id = 1

@@ -188,9 +188,9 @@ def _take(script: Script, stream: str, answer: Any, positions: dict[int, int], a
         return
     if stream == STREAM:
         seen = [
-            (one.offset, one.value.decode(), digest(one.key if one.HasField("key") else None, one.value,
-             [(h.key.decode(), h.value) for h in one.headers], one.timestamp_ms))
-            for one in answer.payload.records.records
+            (record.offset, record.value.decode(), digest(record.key if record.HasField("key") else None, record.value,
+             [(h.key.decode(), h.value) for h in record.headers], record.timestamp_ms))
+            for record in answer.payload.records.records
         ]  # fmt: skip
     else:
         seen = [one for batch in _batches(answer.payload.record_batches) for one in _records(batch)]

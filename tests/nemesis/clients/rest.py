@@ -30,7 +30,7 @@ def produce(script: Script) -> None:
         answer = session.ask("POST", f"/topics/{STREAM}", data=json.dumps({"records": shown}), headers=BINARY)
         batch += 1
         offsets = answer.json()["offsets"] if answer is not None and answer.status_code == 200 else []
-        if offsets and all(one["error_code"] is None for one in offsets):
+        if offsets and all(offset["error_code"] is None for offset in offsets):
             script.history.ok(operation, offset=offsets[0]["offset"])
         elif answer is not None and 400 <= answer.status_code < 500 and answer.status_code != 408:
             script.history.fail(operation, f"status {answer.status_code}")

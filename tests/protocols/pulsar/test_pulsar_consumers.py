@@ -427,4 +427,4 @@ async def test_consumers_of_a_deleted_topic_are_closed(pulsar: PulsarNode) -> No
     await pulsar.streams.catalog.delete((await pulsar.streams.catalog.resolve("t")).stream)
 
     assert (await client.receive("close_consumer")).consumer_id == 1
-    await until(lambda: not any(one.consumers for one in pulsar.server.connections))
+    await until(lambda: not any(connection.consumers for connection in pulsar.server.connections))

@@ -41,7 +41,11 @@ async def test_receipts_name_entries_in_the_order_of_sends(pulsar: PulsarNode) -
 
     assert (opened.last_sequence_id, opened.schema_version, opened.producer_ready) == (-1, b"", True)
     assert not opened.HasField("topic_epoch")
-    assert [one.sequence_id for one in receipts] == [one.highest_sequence_id for one in receipts] == list(range(50))
+    assert (
+        [receipt.sequence_id for receipt in receipts]
+        == [one.highest_sequence_id for one in receipts]
+        == list(range(50))
+    )
     assert [one.message_id.entry_id for one in receipts] == list(range(50))
     assert {one.message_id.ledger_id for one in receipts} == {pulsar.streams.catalog.peek("t").stream.number}  # type: ignore[union-attr]
     assert not receipts[0].message_id.HasField("batch_index")
@@ -246,7 +250,7 @@ async def test_sends_of_one_read_are_answered_in_order_whatever_becomes_of_each(
         client.send_message(b"value", sequence_id, 2, publish_time=now_ms)
     answers = [await client.receive() for _ in range(12)]
 
-    of_first = [one for one in answers if one.producer_id == 1]
+    of_first = [answer for answer in answers if answer.producer_id == 1]
     assert [one.sequence_id for one in of_first] == list(range(6))
     assert [one.sequence_id for one in of_first if isinstance(one, pb.CommandSendError)] == [2, 4]
     assert [one.sequence_id for one in answers if one.producer_id == 2] == list(range(6))
@@ -262,7 +266,7 @@ async def test_a_stream_that_stamps_its_records_stamps_those_of_pulsar(pulsar: P
         client.send_message(b"value", sequence_id, publish_time=1)
     receipts = [await client.receive("send_receipt") for _ in range(3)]
 
-    assert [one.message_id.entry_id for one in receipts] == [0, 1, 2]
+    assert [receipt.message_id.entry_id for receipt in receipts] == [0, 1, 2]
     partition = (await pulsar.streams.catalog.find("t")).partition(0)
     (found,) = await pulsar.streams.offsets([OffsetQuestion(partition, 2)])
     assert found.offset == 0
@@ -278,7 +282,7 @@ async def test_a_read_accepts_no_more_sends_than_may_be_in_flight(pulsar_cluster
         client.send_message(b"value", sequence_id)
     receipts = [await client.receive("send_receipt") for _ in range(20)]
 
-    assert [one.sequence_id for one in receipts] == list(range(20))
+    assert [receipt.sequence_id for receipt in receipts] == list(range(20))
 
 
 # -- access modes ------------------------------------------------------------------------------------------------

@@ -378,7 +378,7 @@ async def test_key_shared_keeps_the_order_of_each_key(client: Any) -> None:
                 seen.setdefault(message.partition_key(), []).append(int(message.data()))
                 owners.setdefault(message.partition_key(), set()).add(place)
         assert all(numbers == sorted(numbers) for numbers in seen.values())
-        assert all(len(some) == 1 for some in owners.values())
+        assert all(len(owner) == 1 for owner in owners.values())
 
     await asyncio.to_thread(work)
 

@@ -202,7 +202,7 @@ async def test_the_root_message_of_a_native_protobuf_schema_stays(pulsar: Pulsar
     ]
     nothing = await client.produce("orders", 9, schema=schema("ProtobufNative", b"{}"))
 
-    assert [one.schema_version for one in answers[:2]] == [version(0), version(1)]
+    assert [answer.schema_version for answer in answers[:2]] == [version(0), version(1)]
     assert (answers[2].error, nothing.error) == (pb.IncompatibleSchema, pb.IncompatibleSchema)
 
 

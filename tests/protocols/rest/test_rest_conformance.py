@@ -64,7 +64,8 @@ async def test_the_conformance_suite_passes(rest_servers: MakeServers, tmp_path:
     assert report.exists(), output[-2000:]
     results = json.loads(report.read_text())["testResults"][0]["assertionResults"]
     names = {
-        status: [one["fullName"] for one in results if one["status"] == status] for status in ("failed", "skipped")
+        status: [result["fullName"] for result in results if result["status"] == status]
+        for status in ("failed", "skipped")
     }
     unexplained = [name for name in names["skipped"] if not any(word in name for word in SKIPPED)]
 

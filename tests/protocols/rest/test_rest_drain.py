@@ -43,4 +43,4 @@ async def test_no_request_fails_while_one_of_two_servers_drains(rest_servers: Ma
     bounds = await two.streams.bounds(view.partitions())
 
     assert one.server.open_count == 0
-    assert sum(one.end for one in bounds.values()) == sent
+    assert sum(bound.end for bound in bounds.values()) == sent

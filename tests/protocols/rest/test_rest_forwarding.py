@@ -118,7 +118,7 @@ async def test_a_name_is_taken_whichever_servers_are_asked(rest_servers: MakeSer
     both = await asyncio.gather(*(node.post("/consumers/g", {"name": "two"}) for node in nodes))
 
     assert [one.status for one in made] == [200, 200]
-    assert [told(one) for one in answers] == [(409, 40902)] * 6
+    assert [told(answer) for answer in answers] == [(409, 40902)] * 6
     assert sorted(one.status for one in both) == [200, 409, 409]
 
 

@@ -100,7 +100,7 @@ async def test_each_record_has_a_report_and_a_bad_one_stops_no_other(rest: RestN
             "timestamp": "2026-01-31T12:00:00Z",
         },
     ]
-    found = await produce(rest, "".join(json.dumps(one) for one in records).encode())
+    found = await produce(rest, "".join(json.dumps(record) for record in records).encode())
 
     assert [one["error_code"] for one in found] == [200, 422, 40402, 200]
     assert found[0]["key"] == {"type": "STRING", "size": 2}
@@ -200,7 +200,7 @@ async def test_groups_and_their_lag_are_reported(rest: RestNode) -> None:
     assert [(one["consumer_group_id"], one["state"]) for one in listed] == [("g", "EMPTY"), ("live", "STABLE")]
     assert (lag["current_offset"], lag["log_end_offset"], lag["lag"]) == (2, 5, 3)
     assert (summary["max_lag"], summary["total_lag"]) == (3, 3)
-    assert [one["consumer_id"] for one in own] == [one["consumer_id"] for one in members]
+    assert [one["consumer_id"] for one in own] == [member["consumer_id"] for member in members]
     assert own[0]["lag"] == 0
     assert (await rest.get(f"{groups}/none")).status == 404
 

@@ -119,7 +119,7 @@ class _Order:
     def _produce(self, operation: Operation, call: Produce) -> Iterator[Violation]:
         if operation.is_ok and incarnation_of(operation) != self._log.incarnation:
             return
-        known = [self._evidence.offsets[one.id] for one in call.records if one.id in self._evidence.offsets]
+        known = [self._evidence.offsets[record.id] for record in call.records if record.id in self._evidence.offsets]
         before = self._ends.before(operation.start)
         if known and before is not None and min(known) < before[0]:
             detail = (

@@ -186,7 +186,7 @@ class Member:
             try:
                 joined = await self._one.join("g", request(self._id))
                 self.generations.add(joined.generation)
-                shares = {one.member_id: b"share" for one in joined.members}
+                shares = {member.member_id: b"share" for member in joined.members}
                 synced = await self._one.sync(ref("g", self._id, None, joined.generation), (None, None), shares)
                 self.is_assigned = synced.assignment == b"share"
                 return

@@ -29,7 +29,7 @@ response
 
 
 def fields(text=TEXT):
-    return {one.name: one for one in schema.parse(text).request.root.fields}
+    return {field.name: field for field in schema.parse(text).request.root.fields}
 
 
 def test_the_notation_expresses_versions_nullability_tags_and_defaults():
@@ -47,7 +47,10 @@ def test_structs_take_the_versions_of_the_field_around_them():
     api = schema.parse(TEXT)
     topic = api.request.structs["Topic"]
 
-    assert [(one.name, one.versions) for one in topic.fields] == [("shared", range(1, 12)), ("numbers", range(7, 8))]
+    assert [(field.name, field.versions) for field in topic.fields] == [
+        ("shared", range(1, 12)),
+        ("numbers", range(7, 8)),
+    ]
     assert [one.name for one in api.request.structs["Shared"].fields] == ["id"]
 
 

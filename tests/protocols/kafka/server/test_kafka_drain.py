@@ -15,7 +15,7 @@ from fixtures.waiting import WAIT_S, until
 
 
 async def brokers(client):
-    return [one.node_id for one in (await client.ask(m.MetadataRequest(topics=[]), 12)).brokers]
+    return [broker.node_id for broker in (await client.ask(m.MetadataRequest(topics=[]), 12)).brokers]
 
 
 async def begin_drain(cluster, index, deadline_ms):

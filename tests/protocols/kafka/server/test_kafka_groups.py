@@ -113,7 +113,7 @@ async def test_many_members_leave_with_one_request_each_with_its_code_kip_345(ka
     answer = await client.ask(r(group_id="g", members=members), 5)
 
     assert answer.error_code == 0
-    assert [one.error_code for one in answer.members] == [0, ErrorCode.UNKNOWN_MEMBER_ID]
+    assert [member.error_code for member in answer.members] == [0, ErrorCode.UNKNOWN_MEMBER_ID]
     assert (await client.ask(r(group_id="g", member_id="nobody"), 0)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
@@ -325,7 +325,7 @@ async def test_groups_are_listed_by_state_and_type_kip_518(kafka):
     await stable(client, "live")
 
     async def listed(**filters):
-        return [one.group_id for one in (await client.ask(m.ListGroupsRequest(**filters), 5)).groups]
+        return [group.group_id for group in (await client.ask(m.ListGroupsRequest(**filters), 5)).groups]
 
     assert await listed() == ["live", "offsets"]
     assert await listed(states_filter=["stable"]) == ["live"]
@@ -343,7 +343,7 @@ async def test_only_empty_groups_are_deleted(kafka):
 
     answer = await client.ask(m.DeleteGroupsRequest(groups_names=["live", "offsets", "none"]), 2)
 
-    codes = {one.group_id: one.error_code for one in answer.results}
+    codes = {result.group_id: result.error_code for result in answer.results}
     assert codes == {"live": ErrorCode.NON_EMPTY_GROUP, "offsets": 0, "none": ErrorCode.GROUP_ID_NOT_FOUND}
     assert (await committed(client, "offsets"))[0].committed_offset == -1
 

@@ -121,7 +121,9 @@ async def test_a_failed_check_closes_only_its_own_connection(kafka_cluster, monk
     for client in (bad, good):
         await client.ask(m.MetadataRequest(topics=[]), 12)
     address = bad.writer.get_extra_info("sockname")
-    (broken,) = [one for one in node.server.connections if one.peer == f"{address[0]}:{address[1]}"]
+    (broken,) = [
+        connection for connection in node.server.connections if connection.peer == f"{address[0]}:{address[1]}"
+    ]
     checked = []
 
     def check(self, now):

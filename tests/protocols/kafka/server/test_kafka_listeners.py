@@ -31,7 +31,10 @@ def certificate(tmp_path_factory):
 
 
 async def brokers(client):
-    return {one.node_id: (one.host, one.port) for one in (await client.ask(m.MetadataRequest(topics=[]), 12)).brokers}
+    return {
+        broker.node_id: (broker.host, broker.port)
+        for broker in (await client.ask(m.MetadataRequest(topics=[]), 12)).brokers
+    }
 
 
 async def leaders(client, *names):
@@ -58,7 +61,7 @@ async def test_each_listener_advertises_its_own_addresses(kafka_cluster):
     found = (await outside.ask(m.FindCoordinatorRequest(coordinator_keys=["g"]), 4)).coordinators[0]
     assert (found.host, found.port) == ("kafka.example.org", 19092)
     described = await outside.ask(m.DescribeClusterRequest(), 0)
-    assert [(one.host, one.port) for one in described.brokers] == [("kafka.example.org", 19092)]
+    assert [(broker.host, broker.port) for broker in described.brokers] == [("kafka.example.org", 19092)]
     await outside.close()
 
 
@@ -158,7 +161,7 @@ async def test_clients_are_sent_to_servers_of_their_zone(kafka_cluster):
     assert set(await leaders(await cluster[0].client("app,zone_id=nowhere"), "t")) == {0, 1, 2}
     assert set(await leaders(await cluster[0].client("app"), "t")) == {0, 1, 2}
     answer = await (await cluster.client()).ask(m.MetadataRequest(topics=[]), 12)
-    assert [one.rack for one in answer.brokers] == ["a", "a", "b"]
+    assert [broker.rack for broker in answer.brokers] == ["a", "a", "b"]
 
 
 async def test_all_servers_send_a_client_to_the_same_one(kafka_cluster):

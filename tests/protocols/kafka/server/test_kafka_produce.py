@@ -382,7 +382,9 @@ async def test_describe_producers_returns_the_last_sequence_kip_664(kafka):
     answer = await client.ask(r(topics=[r.Topic(name="t", partition_indexes=[0, 9])]), 0)
 
     found, missing = answer.topics[0].partitions
-    assert [(one.producer_id, one.producer_epoch, one.last_sequence) for one in found.active_producers] == [(7, 3, 1)]
+    assert [
+        (producer.producer_id, producer.producer_epoch, producer.last_sequence) for producer in found.active_producers
+    ] == [(7, 3, 1)]
     assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
