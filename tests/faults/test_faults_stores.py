@@ -105,10 +105,10 @@ def assert_none_acknowledged_without_store(
 ) -> None:
     """No record that was sent while a store was paused was acknowledged before the store resumed.
 
-    Acknowledgements of records from before may still be on their way, for as long as a busy machine takes.
+    Acknowledgements of records sent before the pause may still arrive, for as long as a busy machine takes.
     """
     sent = [each for producer in producers for each in producer.acknowledged if stopped_s < each.sent_s < continued_s]
-    assert sent, "no record was sent while the store stood still"
+    assert sent, "no record was sent while the store was paused"
     assert not [each for each in sent if each.at_s < continued_s], "acknowledged without a store"
 
 
@@ -118,7 +118,7 @@ def megabytes(sizes: Mapping[str, int]) -> str:
 
 @contextlib.contextmanager
 def flood(cluster: Cluster) -> Iterator[None]:
-    """A client that sends 50 MB/s and does not wait for answers, to a stream of its own: only the servers can hold it back."""
+    """A client that sends 50 MB/s without waiting for answers, to its own stream, so only the servers can limit it."""
     create_stream([server.kafka for server in cluster.servers.values()], "flood", PARTITION_COUNT)
     client = Producer(
         "flood", cluster.bootstrap, "flood", PARTITION_COUNT, per_second=500, padding_bytes=100_000,

@@ -33,7 +33,7 @@ def batch(
 GOOD = batch()
 
 
-def test_a_good_batch_gives_its_header(kernel: ModuleType) -> None:
+def test_the_header_of_a_valid_batch_is_returned(kernel: ModuleType) -> None:
     data = b"before" + batch(attributes=0x14, producer=(9, 2, 77)) + b"behind"
 
     header = kernel.inspect(data, 6, len(data) - 6)

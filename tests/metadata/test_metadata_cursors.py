@@ -101,7 +101,7 @@ async def test_a_late_save_changes_nothing(scene: Any, key: Any) -> None:
     assert await save(3, 30) == SAVED_ALL
     for late in (1, 2):
         assert await save(late, 10) == CursorsSaved(set(), {CursorId(key, "sub")})
-    assert await save(3, 10) == SAVED_ALL  # the same save, repeated
+    assert await save(3, 10) == SAVED_ALL  # a repeat of the same save
     (stored,) = await scene.metadata.cursors.load(key)
     assert (stored.mark_delete, stored.acknowledged, stored.properties, stored.revision) == (30, b"\3", {"at": "3"}, 3)
     assert await save(4, 20) == SAVED_ALL
@@ -138,7 +138,7 @@ async def test_a_replaced_server_saves_nothing(scene: Any, key: Any) -> None:
     assert [cursor.mark_delete for cursor in await scene.metadata.cursors.load(key)] == [0]
 
 
-async def test_nothing_to_save_is_fine(scene: Any, key: Any) -> None:
+async def test_an_empty_save_succeeds(scene: Any, key: Any) -> None:
     lease = await lease_of(scene, key)
 
     assert await scene.metadata.cursors.save([]) == SAVED_ALL
@@ -188,9 +188,7 @@ async def test_a_late_deletion_removes_no_recreated_cursor(scene: Any, key: Any,
     assert await peer.cursors.load(key) == [again]
 
 
-async def test_a_deletion_that_arrives_late_removes_no_cursor_that_somebody_has_found_since(
-    scene: Any, key: Any, peer: Any
-) -> None:
+async def test_a_late_deletion_removes_no_cursor_that_a_caller_has_found_since(scene: Any, key: Any, peer: Any) -> None:
     lease = await lease_of(scene, key)
     cursors = scene.metadata.cursors
     first = await create(scene, key)
@@ -204,7 +202,7 @@ async def test_a_deletion_that_arrives_late_removes_no_cursor_that_somebody_has_
     assert await peer.cursors.load(key) == []
 
 
-async def test_deleting_nothing_refuses_the_deletions_before(scene: Any, key: Any) -> None:
+async def test_a_deletion_that_deletes_nothing_refuses_earlier_deletions(scene: Any, key: Any) -> None:
     lease = await lease_of(scene, key)
     cursors = scene.metadata.cursors
     first = await create(scene, key)
@@ -252,7 +250,7 @@ async def test_limits_are_reported(scene: Any, key: Any) -> None:
     assert (kept.mark_delete, kept.acknowledged, kept.revision) == (1, full, 1)
 
 
-async def test_properties_are_any_text(scene: Any, key: Any) -> None:
+async def test_properties_may_be_any_text(scene: Any, key: Any) -> None:
     properties = {"": "", "ä": '\0\n"', "𝄞": "x" * 1000}
 
     assert (
@@ -284,7 +282,7 @@ async def test_cursors_of_a_stream_are_listed_in_pages(scene: Any, peer: Any) ->
     assert await peer.cursors.list(99) == []
 
 
-async def test_cursors_go_with_their_stream(scene: Any, key: Any) -> None:
+async def test_cursors_are_deleted_with_their_stream(scene: Any, key: Any) -> None:
     stream = await scene.metadata.streams.get("orders")
     lease = await lease_of(scene, key)
     await create(scene, key)

@@ -79,7 +79,7 @@ class Crash(BaseException):
 
 
 @pytest.mark.parametrize("step", ["write_commit", "check_server"])
-async def test_a_crash_inside_a_commit_leaves_nothing(
+async def test_a_crash_inside_a_commit_leaves_no_trace(
     opened: Opened, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = opened.stores[0]
@@ -105,7 +105,7 @@ async def test_a_crash_inside_a_commit_leaves_nothing(
 
 
 @pytest.mark.parametrize("step_count", range(1, 24, 2))
-async def test_a_crash_inside_maintenance_leaves_nothing(opened: Opened, step_count: int) -> None:
+async def test_a_crash_inside_maintenance_leaves_no_trace(opened: Opened, step_count: int) -> None:
     """Interrupt SQLite after this many times 20 instructions of its virtual machine, anywhere in the transactions."""
     store = opened.stores[0]
     for number in range(4):

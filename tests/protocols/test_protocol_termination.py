@@ -1,4 +1,4 @@
-"""A stream that `pulsar-admin` terminates takes no more records by any protocol, each says so in its words, and all can read it."""
+"""A stream that `pulsar-admin` terminated accepts no records by any protocol, each with its own error, and all protocols can read it."""
 
 import json
 import urllib.request
@@ -32,7 +32,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 @pytest.fixture(scope="module")
 def at(server: ServerProcess) -> Addresses:
-    """A server whose stream has three records and is terminated; a Pulsar producer was connected when that happened."""
+    """A server with a terminated stream of three records; a Pulsar producer was connected at the termination."""
     found = Addresses(
         kafka=server.kafka,
         rest=str(server.ready["rest"]).removeprefix("http://"),
@@ -59,7 +59,7 @@ def test_kafka_producers_get_a_policy_violation(at: Addresses) -> None:
     assert errors == [KafkaError.POLICY_VIOLATION]
 
 
-def test_rest_v2_answers_an_error_that_is_not_to_be_retried(at: Addresses) -> None:
+def test_rest_v2_answers_an_error_that_is_not_retriable(at: Addresses) -> None:
     kind = "application/vnd.kafka.binary.v2+json"
 
     (one,) = at.ask("POST", f"/topics/{STREAM}", RECORDS, Content_Type=kind).json()["offsets"]

@@ -45,7 +45,7 @@ def test_output_of_other_libraries_is_read() -> None:
 
 
 def test_raw_snappy_is_read() -> None:
-    """As librdkafka writes it."""
+    """As librdkafka writes snappy."""
     assert bytes(decompress(Compression.SNAPPY, bytes(cramjam.snappy.compress_raw(TEXT)), 10**6)) == TEXT
 
 

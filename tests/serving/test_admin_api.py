@@ -113,7 +113,7 @@ async def test_create_describe_list_alter_delete(api: Api) -> None:
     assert (await api.call("GET", "/v1/streams/orders"))[0] == 404
 
 
-async def test_a_stream_is_deleted_by_its_id_while_it_is_the_one_of_its_name(api: Api) -> None:
+async def test_a_stream_is_deleted_by_its_id_only_while_it_has_its_name(api: Api) -> None:
     await create(api, "a", "b")
     ids = {name: (await api.call("GET", f"/v1/streams/{name}"))[1]["id"] for name in ("a", "b")}
     items = [
@@ -180,7 +180,7 @@ async def write(api: Api, name: str, index: int, record_count: int, length: int)
     await api.metadata.log.commit(ObjectCommit(token=token, server=api.member.server, size=length, batches=[batch]))
 
 
-async def test_streams_are_listed_with_what_they_hold(api: Api) -> None:
+async def test_streams_are_listed_with_their_size(api: Api) -> None:
     await create(api, "a", "b", partition_count=2)
     await write(api, "b", 0, 3, 100)
     await write(api, "b", 1, 4, 50)
@@ -190,7 +190,7 @@ async def test_streams_are_listed_with_what_they_hold(api: Api) -> None:
     assert [(s["name"], s["record_count"], s["size_bytes"]) for s in page["streams"]] == [("a", 0, 0), ("b", 7, 150)]
 
 
-async def test_a_page_with_usage_ends_where_its_partitions_become_too_many(api: Api) -> None:
+async def test_a_page_with_usage_ends_when_it_has_too_many_partitions(api: Api) -> None:
     await create(api, "a", "b", "c", partition_count=4_000)
 
     _, first = await api.call("GET", "/v1/streams?usage=true")
@@ -232,7 +232,7 @@ async def test_the_backlog_has_the_number_of_quarantined_tasks(api: Api) -> None
     assert (same["size_bytes"], same["quarantined_count"]) == (100, 1)
 
 
-async def test_where_nothing_was_compacted_there_is_no_last_commit(api: Api) -> None:
+async def test_without_compaction_there_is_no_last_commit(api: Api) -> None:
     nothing = {"commit_count": 0, "last_commit_ms": None, "streams": []}
 
     assert await api.call("GET", "/v1/compaction/commits") == (200, nothing)
@@ -381,7 +381,7 @@ async def test_health_asks_the_metadata_store(api: Api) -> None:
     assert (status, problem["detail"]) == (503, "the store sleeps")
 
 
-async def test_readiness_is_what_the_process_says(api: Api) -> None:
+async def test_readiness_is_the_state_that_the_process_reports(api: Api) -> None:
     assert (await api.call("GET", "/readyz"))[0] == 503
     api.server.is_ready = True
     assert (await api.call("GET", "/readyz"))[0] == 200
@@ -397,13 +397,13 @@ async def test_metrics_servers_and_config_are_served(api: Api) -> None:
     assert await api.call("GET", "/v1/config") == (200, {"settings": [{"setting": "kafka.port"}]})
 
 
-async def test_a_page_that_lets_its_own_name_resolve_to_loopback_is_refused(api: Api) -> None:
+async def test_a_web_page_whose_name_resolves_to_loopback_is_refused(api: Api) -> None:
     status, problem = await api.call("GET", "/v1/streams", headers={"Host": "evil.example:9644"})
 
     assert (status, problem["title"]) == (403, "Not allowed")
 
 
-async def test_a_token_is_asked_for_on_all_paths_but_probes(guarded: Api) -> None:
+async def test_a_token_is_required_on_all_paths_except_probes(guarded: Api) -> None:
     for path in ("/v1/streams", "/v1/servers", "/v1/config", "/metrics"):
         async with guarded.http.get(path) as response:
             assert (response.status, response.headers["WWW-Authenticate"]) == (401, "Bearer")

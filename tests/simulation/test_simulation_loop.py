@@ -52,7 +52,7 @@ def test_a_timer_never_fires_early() -> None:
 
 
 def interleaving(seed: int) -> list[str]:
-    """The order in which two processes of three tasks each take their steps."""
+    """The order in which two processes of three tasks each run their steps."""
     loop = new_loop(seed)
     steps: list[str] = []
 
@@ -112,7 +112,7 @@ def test_a_paused_process_does_nothing_until_it_is_resumed() -> None:
     assert [at for name, at in steps if name == "one"][:3] == [0, 1, 4]
 
 
-def test_no_finally_of_a_crashed_process_runs_before_the_end() -> None:
+def test_no_finally_block_of_a_crashed_process_runs_before_the_end() -> None:
     loop = new_loop()
     steps: list[str] = []
 
@@ -180,7 +180,7 @@ def test_an_error_that_is_never_retrieved_is_a_failure() -> None:
     assert "ValueError" in str(loop.failures)
 
 
-def test_an_error_is_no_failure_while_its_task_s_owner_has_not_run_yet() -> None:
+def test_an_error_is_no_failure_while_the_owner_of_its_task_has_not_run_yet() -> None:
     loop = new_loop()
     process = loop.process("a")
     seen: list[BaseException] = []
@@ -198,7 +198,7 @@ def test_an_error_is_no_failure_while_its_task_s_owner_has_not_run_yet() -> None
     async def main() -> None:
         start(loop, process, owner())
         await asyncio.sleep(1)
-        many = [asyncio.sleep(0) for _ in range(2_000)]  # the loop forgets those that are done
+        many = [asyncio.sleep(0) for _ in range(2_000)]  # the loop drops tasks that are done
         await asyncio.gather(*many)
 
     loop.run(main())

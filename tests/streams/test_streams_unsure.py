@@ -95,7 +95,7 @@ async def test_a_batch_that_waited_in_a_server_until_its_producer_expired_is_sto
 
 @virtual_time
 async def test_an_object_is_as_old_as_the_oldest_of_its_batches() -> None:
-    """A batch that waited before it was submitted joins batches that came later."""
+    """A batch that waited before it was submitted joins later batches."""
     async with deployment() as stores:
         slow = await stores.serve(settings(linger_ms=10_000, flush_when_idle=False))
         other = await stores.serve(settings())
@@ -116,7 +116,7 @@ async def test_an_object_is_as_old_as_the_oldest_of_its_batches() -> None:
 
 @pytest.mark.parametrize("old", [{}, {"producer": 30, "sequence": 1}])
 @virtual_time
-async def test_a_call_that_began_long_ago_does_no_harm_to_batches_of_others(old: dict[str, int]) -> None:
+async def test_a_call_that_began_long_ago_does_no_harm_to_batches_of_other_calls(old: dict[str, int]) -> None:
     """A batch of a continuing client, without a producer or with a known one, shares an object with a producer's first batch."""
     async with deployment() as stores:
         server = await stores.serve(settings(linger_ms=100, flush_when_idle=False))

@@ -20,7 +20,7 @@ ENTRY_COUNT = 4
 
 
 class Behind:
-    """Reads of a server that has followed the log up to `end` only, while it is given."""
+    """Reads of a server that has followed the log only up to `end`, if `end` is given."""
 
     def __init__(self, streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
         self.end: int | None = None
@@ -57,7 +57,7 @@ TYPES = [SubscriptionType.SHARED, SubscriptionType.EXCLUSIVE]
 
 @virtual_time
 @pytest.mark.parametrize("type_", TYPES)
-async def test_a_confirmed_acknowledgement_of_an_entry_that_was_not_followed_yet_holds(
+async def test_a_confirmed_acknowledgement_of_an_entry_that_was_not_followed_yet_is_kept(
     type_: SubscriptionType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with lake() as made:
@@ -94,7 +94,7 @@ async def test_a_receipt_does_not_wait_forever_for_unreadable_entries(monkeypatc
 
 
 @virtual_time
-async def test_acknowledgements_of_entries_that_do_not_exist_hold_nothing_up() -> None:
+async def test_acknowledgements_of_entries_that_do_not_exist_delay_nothing() -> None:
     async with lake() as made:
         _, service = await filled(made)
         consumer = await attach(service, made.partition, permits=0)
@@ -151,12 +151,12 @@ async def test_acknowledgements_before_the_end_of_a_consumer_are_confirmed_after
 
 
 @virtual_time
-async def test_while_nothing_is_read_any_more_unknown_entries_are_not_acknowledged_in_silence() -> None:
+async def test_while_reads_fail_unknown_entries_are_not_acknowledged_silently() -> None:
     async with lake() as made:
         _, service = await filled(made)
         consumer = await attach(service, made.partition, permits=0)
         (held,) = service._holdings.all()  # noqa: SLF001 - as in a drain, before consumers are notified
-        held.subscriptions["readers"].stop()  # as a drain does, before the consumers are told
+        held.subscriptions["readers"].stop()  # as a drain does, before the consumers are notified
 
         with pytest.raises(Unavailable):
             attachment(consumer).acknowledge([EntryAck(1)])
@@ -184,7 +184,7 @@ async def test_nothing_is_confirmed_while_it_is_unknown_whether_the_subscription
 
 
 @virtual_time
-async def test_a_deletion_whose_caller_gives_up_leaves_no_subscription_that_cannot_be_saved() -> None:
+async def test_a_deletion_whose_caller_gives_up_leaves_no_subscription_that_saves_cannot_reach() -> None:
     async with lake() as made:
         _, service = await filled(made)
         consumer = await attach(service, made.partition)
