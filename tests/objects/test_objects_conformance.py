@@ -23,7 +23,7 @@ async def content_of(store: ObjectStore, key: str) -> bytes:
 
 
 async def put_again(store: ObjectStore, key: str, is_faulty: bool) -> None:
-    """Behind faults an `AlreadyExists` may follow an `Unavailable`, and then means success."""
+    """With faults an `AlreadyExists` may follow an `Unavailable`, and then means success."""
     try:
         await store.put(key, [b"other"])
     except AlreadyExists:
@@ -88,11 +88,11 @@ async def test_buffers_may_change_after_put_returned(store: ObjectStore) -> None
     assert await content_of(store, "large") == b"l" * 3_000_000
 
 
-async def test_buffers_are_the_callers_again_after_put_returned(store: ObjectStore) -> None:
+async def test_buffers_belong_to_the_caller_again_after_put_returned(store: ObjectStore) -> None:
     buffer = bytearray(b"grows" * 20_000)
     await store.put("object", [buffer])
 
-    buffer.extend(b"more")  # BufferError if somebody still held it
+    buffer.extend(b"more")  # raises BufferError if the store still held it
 
 
 async def test_read_bytes_are_writable_and_belong_to_the_reader(store: ObjectStore) -> None:
@@ -165,7 +165,7 @@ async def test_an_absent_object_is_not_found(store: ObjectStore) -> None:
             await store.read(key, [ByteRange(0, 0)])
 
 
-async def test_deleting_is_idempotent_and_spares_the_others(store: ObjectStore) -> None:
+async def test_deleting_is_idempotent_and_does_not_affect_other_keys(store: ObjectStore) -> None:
     for key in ("wal/a", "wal/b", "wal/c"):
         await store.put(key, [b"content"])
     await store.delete(["wal/a", "wal/c", "wal/absent", "absent/absent"])
@@ -304,7 +304,7 @@ async def test_a_cancelled_put_stores_all_or_nothing(bare_store: ObjectStore) ->
             await asyncio.sleep(0)
         task.cancel()
         result = (await asyncio.gather(task, return_exceptions=True))[0]
-        content[:] = b"x" * len(content)  # the buffer is ours again
+        content[:] = b"x" * len(content)  # the buffer belongs to the test again
 
         assert result is None or isinstance(result, asyncio.CancelledError)
         assert result is not None or await bare_store.size(f"wal/{at}") == 400_000

@@ -152,7 +152,7 @@ async def test_a_silent_server_disappears_from_the_view_of_the_others_when_its_t
 
 
 @virtual_time
-async def test_two_servers_that_beat_keep_each_other_live_whatever_the_stores_clock_does() -> None:
+async def test_two_servers_with_heartbeats_keep_each_other_live_whatever_the_stores_clock_does() -> None:
     clock = ManualClock()
     metadata = await open_metadata("memory:///", clock=clock)
     one, two = await join(metadata.servers, SETTINGS), await join(metadata.servers, OTHER)
@@ -169,7 +169,7 @@ async def test_two_servers_that_beat_keep_each_other_live_whatever_the_stores_cl
 
 
 @virtual_time
-async def test_a_server_that_was_declared_lapsed_learns_it_from_its_next_heartbeat() -> None:
+async def test_a_server_that_was_declared_lapsed_learns_this_from_its_next_heartbeat() -> None:
     metadata = await open_metadata("memory:///", clock=ManualClock())
     one, two = await join(metadata.servers, SETTINGS), await join(metadata.servers, OTHER)
     for _ in range(8):
@@ -256,7 +256,7 @@ async def test_the_same_name_keeps_its_node_id_and_fences_the_old_process(metada
     assert await new.beat()
 
 
-async def test_a_fenced_member_says_so_once_and_then_waits_for_the_end(metadata: Metadata) -> None:
+async def test_a_fenced_member_logs_it_once_and_then_waits_for_the_end(metadata: Metadata) -> None:
     fenced = asyncio.Event()
     old = await join(metadata.servers, SETTINGS, fenced.set)
     await join(metadata.servers, SETTINGS)
@@ -277,7 +277,7 @@ async def test_a_failed_heartbeat_is_tried_again_at_once(metadata: Metadata) -> 
 
 
 async def test_a_store_whose_queue_is_full_ends_no_server(metadata: Metadata) -> None:
-    """SQLite refuses calls that it has no room for; `run` ends the process with whatever a heartbeat raises."""
+    """SQLite refuses calls for which it has no room; `run` ends the process with any error that a heartbeat raises."""
     store = Flaky(metadata.servers, failures=4, error=Overloaded("full"))
     one = await join(store, SETTINGS)
 

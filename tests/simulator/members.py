@@ -303,7 +303,7 @@ class Members:
             self._pause("member", member.process, 15, lambda: member in self._gone)
 
     def _pause(self, what: str, process: Process, seconds_max: float, is_gone: Callable[[], bool]) -> None:
-        self._deployment.events[f"{what} stands still"] += 1
+        self._deployment.events[f"{what} freezes"] += 1
         self._deployment.trace("freezes", node=process.name)
         self._deployment.loop.pause(process)
 

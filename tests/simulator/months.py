@@ -45,7 +45,7 @@ class Months:
             while not (nodes := deployment.serving()):  # noqa: ASYNC110 - servers come and go without an event
                 await asyncio.sleep(0.1)
             node = self._random.choice(nodes)
-            deployment.trace("stands still for months", node=node.process.name)
+            deployment.trace("freezes for months", node=node.process.name)
             deployment.loop.pause(node.process)
             node.cut_connections()
             await self._wait(settings.before_s)

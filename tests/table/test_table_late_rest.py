@@ -57,7 +57,7 @@ async def workers(
 
 
 class Reader:
-    """Another engine before the catalog itself."""
+    """A second engine that uses the catalog directly."""
 
     def __init__(self, proxy: LateProxy) -> None:
         self._catalog = RestCatalog("other", uri=proxy.target)
@@ -73,14 +73,14 @@ class Reader:
 async def check_late(
     proxy: LateProxy, workers: list[IcebergTables], work: Work, change: TableChange, name: str, meanwhile: Any
 ) -> list[int]:
-    """Keep the worker's commit, let something happen `meanwhile`, execute the commit; return the table's offsets.
+    """Hold the worker's commit, run `meanwhile`, then execute the commit; return the table's offsets.
 
     The worker then commits again, as it does after an unknown outcome.
     """
     with proxy.keeping(Request.is_commit), pytest.raises(Unavailable):
         await workers[0].commit(work.stream, commit_of(change), closed_tasks=[])
     await meanwhile()
-    for _ in range(2):  # and a proxy on the way repeats them
+    for _ in range(2):  # and a proxy may repeat them
         late = list(proxy.kept)
         await asyncio.to_thread(proxy.deliver)
         proxy.kept = late
@@ -153,10 +153,10 @@ async def test_a_commit_whose_answer_is_lost_is_not_made_twice(
     assert len([request for request in proxy.seen if request.is_commit()]) == 5
 
 
-async def test_a_late_commit_spares_the_table_that_is_created_again(
+async def test_a_late_commit_does_not_affect_a_table_that_was_created_again(
     proxy: LateProxy, workers: list[IcebergTables], store: tuple[ObjectStore, str]
 ) -> None:
-    """A user dropped the table; its stream gets a new one, which is as empty as the former one was."""
+    """A user dropped the table; its stream gets a new, empty table."""
     work = Work(store[0], a_stream())
     await workers[0].ensure(work.stream)
     change = await work.append(1, 0, 1)

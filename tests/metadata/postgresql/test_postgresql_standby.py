@@ -62,7 +62,7 @@ async def test_a_commit_that_was_given_up_stays_hidden_until_the_standby_has_it(
         assert await client.end() == 1
     other = await opened(stack, client.elsewhere(pair))
     assert await other.end() == 1  # reads continue, also on new connections and in new processes
-    assert await held_back_count(pair) == 1  # repeats do not pile up
+    assert await held_back_count(pair) == 1  # repeats leave no further backends waiting
     pair.bring_standby_back()
     again = await client.append_in_the_end("1")
 
@@ -90,7 +90,7 @@ async def test_nothing_that_was_readable_is_lost_when_the_standby_takes_over(
     assert (await after.append_in_the_end("1")).outcomes[0].base_offset == 1
 
 
-async def test_a_commit_that_a_crash_of_the_primary_shows_is_no_answer_before_the_standby_has_it(
+async def test_a_commit_that_a_crash_of_the_primary_exposes_is_not_acknowledged_before_the_standby_has_it(
     pair: Pair, stack: AsyncExitStack
 ) -> None:
     client = await opened(stack, Client.on(pair))
@@ -139,7 +139,7 @@ async def test_reads_do_not_wait_for_writes_that_hang(pair: Pair, stack: AsyncEx
     assert all(isinstance(outcome, Unavailable) for outcome in outcomes)
 
 
-async def test_an_address_that_leads_to_a_standby_for_a_moment_serves_nothing_stale_and_writes_again(
+async def test_an_address_that_briefly_leads_to_a_standby_serves_nothing_stale_and_writes_again(
     pair: Pair, stack: AsyncExitStack
 ) -> None:
     proxy = Proxy(pair.url)

@@ -137,7 +137,7 @@ async def test_a_taken_port_is_reported(grpc_node: GrpcNode) -> None:
         GrpcServer(GrpcSettings(), ListenerSettings(port=grpc_node.server.endpoint.port))
 
 
-async def test_clients_without_a_certificate_are_refused_where_one_is_wanted(
+async def test_clients_without_a_certificate_are_refused_if_one_is_required(
     grpc_cluster: MakeGrpc, certificates: dict[str, Path]
 ) -> None:
     listener = ListenerSettings(
