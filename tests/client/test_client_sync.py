@@ -103,7 +103,7 @@ def test_an_interrupt_ends_the_wait_for_records_and_the_consumer_leaves_its_grou
     assert [record.value for record in again] == [b"a"]  # a loop that was interrupted commits nothing
 
 
-def test_errors_are_raised_where_the_call_is(address: str) -> None:
+def test_errors_are_raised_by_the_call_that_failed(address: str) -> None:
     with Client(address) as client:
         with pytest.raises(NotFound, match="NOT_FOUND"):
             client.describe_stream("none")

@@ -64,7 +64,7 @@ async def test_an_older_store_is_carried_forward_with_its_contents(tmp_path: Pat
     new.close()
 
 
-async def test_a_layout_that_is_too_old_is_refused_with_what_to_do(tmp_path: Path, raw: sqlite3.Connection) -> None:
+async def test_the_error_for_a_too_old_layout_names_the_remedy(tmp_path: Path, raw: sqlite3.Connection) -> None:
     await (await open_sqlite(tmp_path / "metadata.db", SqliteSettings(), clock=ManualClock())).close()
     raw.execute("UPDATE migrations SET version = ?", (OLDEST - 1,))
 

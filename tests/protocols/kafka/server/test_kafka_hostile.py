@@ -22,7 +22,7 @@ STALL_S = KafkaSettings().stall_ms / 1000
 
 
 def check_after(connections, seconds):
-    """Check the connections as `Connections.check` does so many seconds from now."""
+    """Check the connections with `Connections.check` as of this many seconds from now."""
     now = asyncio.get_running_loop().time() + seconds
     for connection in connections:
         connection.check(now)
@@ -69,7 +69,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("what", list(MALFORMED))
-async def test_a_malformed_frame_closes_its_connection_alone(kafka, what):
+async def test_a_malformed_frame_closes_only_its_own_connection(kafka, what):
     client, other = await kafka.client(), await kafka.client()
     await other.ask(m.MetadataRequest(topics=[]), 12)
 
@@ -154,7 +154,7 @@ async def test_a_slow_request_does_not_let_later_answers_pass(kafka):
     assert second.brokers
 
 
-async def test_a_server_takes_so_many_connections_and_no_more(kafka_cluster):
+async def test_a_server_accepts_a_limited_number_of_connections(kafka_cluster):
     cluster = await kafka_cluster(1, settings=KafkaSettings(connections_max=3))
     kept = [await cluster.client() for _ in range(3)]
     for client in kept:
@@ -190,7 +190,7 @@ async def test_a_request_that_does_not_arrive_is_given_up(kafka_cluster):
     slow, good = await cluster.client(), await cluster.client()
     await good.ask(m.MetadataRequest(topics=[]), 12)
     received = metrics.KAFKA_RECEIVED_BYTES.value
-    for chunk, count in ((struct.pack(">ihh", 1000, 3, 9), 8), (b"\0", 9)):  # a byte more does not prolong it
+    for chunk, count in ((struct.pack(">ihh", 1000, 3, 9), 8), (b"\0", 9)):  # one more byte does not extend the time
         slow.send_bytes(chunk)
         await until(lambda count=count: metrics.KAFKA_RECEIVED_BYTES.value - received == count)
     check_after(cluster[0].server.connections, 1)
@@ -220,14 +220,16 @@ async def test_quiet_connections_hold_no_receive_buffer(kafka):
 # -- memory --------------------------------------------------------------------------------------------------------
 
 
-async def test_many_large_requests_at_once_wait_in_line_and_all_get_through(kafka_cluster):
+async def test_many_large_requests_at_once_wait_in_a_queue_and_all_are_answered(kafka_cluster):
     cluster = await kafka_cluster(1, settings=KafkaSettings(receive_bytes_max=12 * MIB, request_bytes_max=12 * MIB))
     server = cluster[0].server
     await cluster[0].create("t", max_message_bytes=str(8 * MIB))
     clients = [await cluster.client() for _ in range(30)]
     frames = [frame_of(produce_request("t", batch_of(bytes([at]) * (5 * MIB + 1000 * at))), 9) for at in range(30)]
     most = 0
-    for client, frame in zip(clients, frames, strict=True):  # all begin, so that each holds a part of its request
+    for client, frame in zip(
+        clients, frames, strict=True
+    ):  # all requests begin, so that each holds a part of its bytes
         client.send_bytes(frame[:100_000])
     await until(lambda: server.connections.slabs.is_wanted)
     for client, frame in zip(clients, frames, strict=True):
@@ -295,10 +297,10 @@ async def test_a_client_that_never_reads_its_fetches_uses_little_memory_and_is_c
         glutton.send(fetch_request([("t", 0, 0)]), 12)
 
     await until(lambda: kafka.server.context.unsent_bytes > 0)
-    for _ in range(20):  # others are served, with less at once
+    for _ in range(20):  # other clients are served, with less memory at once
         assert values_of((await reader.fetch("t", 0)).records)
     assert kafka.server.context.unsent_bytes <= 9 * MIB
-    # No meter counts answers that are rendered and not written yet.
+    # No metric counts answers that are rendered and not written yet.
     pinned = sum(connection._ready_bytes for connection in kafka.server.connections)  # noqa: SLF001
     assert pinned <= 9 * MIB
     check_after(kafka.server.connections, STALL_S + 1)
@@ -354,7 +356,7 @@ async def test_while_the_store_stalls_produce_waits_and_other_requests_are_answe
     for _ in range(20):  # what the producers' sockets hold would be read meanwhile
         assert (await other.ask(m.MetadataRequest(topics=[]), 12)).brokers
 
-    # No meter counts the bytes that wait.
+    # No metric counts the bytes that wait.
     assert kafka.streams._writer.pending_bytes < 10 * MIB + 10 * 4 * MIB  # noqa: SLF001
     assert (await other.fetch("t", 0, wait_ms=50, bytes_min=1)).error_code == 0
     late = await kafka.client()
@@ -386,7 +388,7 @@ async def test_connections_that_end_at_any_point_leave_no_state(kafka):
     await until(lambda: kafka.server.connections.slabs.used_bytes == 0)
 
 
-async def test_a_connection_that_is_lost_before_its_produce_could_look_the_stream_up_leaks_nothing(kafka):
+async def test_a_connection_that_is_lost_before_its_produce_could_look_up_the_stream_leaks_nothing(kafka):
     client = await kafka.client()
     await client.ask(m.MetadataRequest(topics=[]), 12)
     (connection,) = kafka.server.connections
