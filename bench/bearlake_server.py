@@ -24,7 +24,7 @@ COMMAND = HERE.parent / ".venv" / "bin" / "bearlake"
 KEPT_LOG = HERE.parent / ".cache" / "bench" / "bearlake.log"
 START_TIMEOUT_S = 60
 DATA_BYTES_MAX = 1 << 30
-"""A server whose data directory has grown past this is started anew between runs, with an empty directory."""
+"""A server whose data directory has grown larger than this is restarted between runs with an empty directory."""
 
 # Names on the Prometheus page; values are summed over labels.
 OBJECTS_PUT = "bearlake_objects_put_total"
@@ -46,7 +46,7 @@ class BearlakeServer:
 
     name = "bearlake"
     listener = "kafka"
-    """Of the ready file: what clients under measurement connect to."""
+    """Key in the ready file: the listener to which the measured clients connect."""
 
     def __init__(self, directory: Path, *, command: Path = COMMAND, processes_count: int | None = None) -> None:
         self.directory = directory
@@ -66,7 +66,7 @@ class BearlakeServer:
         return self._process.pid
 
     def start(self) -> None:
-        """Start; returns once every listener accepts. Raises BenchError with the log's place if that does not happen."""
+        """Start; returns once every listener accepts connections. Raises BenchError that names the log."""
         self.directory.mkdir(parents=True, exist_ok=True)
         ready = self.directory / "ready.json"
         with self._log_path.open("ab") as log:
@@ -84,7 +84,7 @@ class BearlakeServer:
         """The command line; `ready` is the file to be written once every listener accepts."""
         several = [] if self._processes_count is None else ["--kafka-processes", str(self._processes_count)]
         usage = subprocess.run([self._command, "up", "--help"], capture_output=True, text=True, check=True).stdout
-        if "--no-compaction" in usage:  # an older checkout knows no compaction
+        if "--no-compaction" in usage:  # an older checkout has no compaction
             several.append("--no-compaction")
         if "--grpc-port" in usage:
             several += ["--rest-port", "0", "--registry-port", "0", "--grpc-port", "0"]
@@ -102,7 +102,7 @@ class BearlakeServer:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def terminate(self) -> None:
-        """Tell the server to stop, and return at once."""
+        """Signal the server to stop, and return at once."""
         os.kill(self.pid, signal.SIGTERM)
 
     def settle(self) -> None:

@@ -1,8 +1,8 @@
 """The cases of the suite: the load, and Bearlake's goals relative to the peer.
 
 A "1 MiB" request holds 1,000 records of 1 KiB: with its headers the batch is just below the 1,048,588 bytes that a broker
-accepts by default, so that both servers run with their defaults. Connections share no partitions. `EXTRA` cases only run
-when they are named.
+accepts by default, so both servers run with their defaults. Connections share no partitions. `EXTRA` cases run only
+if they are named.
 """
 
 from collections.abc import Mapping

@@ -1,11 +1,11 @@
-"""A consumer that starts at the beginning: ours reads Parquet from the table's files, Apache Kafka reads its page cache.
+"""Consumers that read from the beginning: Bearlake reads Parquet files of the table, Apache Kafka reads its page cache.
 
     python bench/catch_up.py [--records 2000000] [--record-bytes 1024] [--partitions 4] [--rounds 3] [--json FILE]
 
-The same records go into both (Kafka's ProducerPerformance), ours are compacted until the WAL is gone. Then Kafka's own
-ConsumerPerformance reads all of them, from each in turn, `--rounds` times; a figure is the median. The compaction worker is stopped
-while consumers read, so that the server's CPU seconds are those of serving. The first round of ours also decodes what the cache
-cannot hold; nothing is warmed on purpose.
+Both servers get the same records (Kafka's ProducerPerformance), and Bearlake compacts its records until the WAL is empty. Then
+Kafka's ConsumerPerformance reads all records from each server in turn, `--rounds` times; a figure is the median. The compaction worker
+is stopped while consumers read, so the server's CPU seconds cover only serving. The first round of Bearlake also decodes what the
+cache cannot hold; nothing is warmed up.
 Goals: at least 0.5 x Kafka's MB/s, and 300 MB per server CPU second.
 """
 
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def measure(root: Path, options: argparse.Namespace) -> dict[str, tuple[float, ...]]:
-    """Fill both, then read both in turn; medians by server."""
+    """Fill both servers, then read both in turn; return the medians by server."""
     lake, peer = LakeServer(root / "lake"), KafkaPeer(root / "kafka")
     servers: list[BearlakeServer | KafkaPeer] = [lake, peer]
     for server in servers:
@@ -93,7 +93,7 @@ def _fill(server: BearlakeServer | KafkaPeer, options: argparse.Namespace) -> No
 
 
 def _read(server: BearlakeServer | KafkaPeer, options: argparse.Namespace) -> tuple[float, ...]:
-    """MB/s as the tool says it, server CPU seconds per GB, MB per CPU second, resident MiB."""
+    """MB/s that the tool reports, server CPU seconds per GB, MB per CPU second, resident MiB."""
     before = _usage(server)
     count = ["--num-records", str(options.records), "--timeout", "60000"]
     said = _tool(

@@ -3,9 +3,9 @@
     python bench/cold_put.py [--bearlake PROGRAM] [--put-latency-ms 80] [--seconds 10] [--json FILE]
 
 The producer is what the clients ship as default: one connection, five requests of 1 MiB in flight. Two modes: a linger of
-250 ms (few PUTs: at rest four per second and server) and the latency mode (flush at once when nothing is in flight), each
-with one partition and with a hundred: the number of partitions must change neither PUT rate nor latency.
-There is no peer here: a broker that writes to its own disk does another thing.
+250 ms (few PUTs: four per second and server without load) and the latency mode (flush at once when no PUT is in flight), each
+with one partition and with a hundred: the number of partitions must change neither the PUT rate nor the latency.
+There is no peer: a broker that writes to its own disk does different work.
 """
 
 import argparse
@@ -118,7 +118,7 @@ def measure_mode(mode: Mode, options: argparse.Namespace) -> list[tuple[int, Run
 
 
 def main() -> None:
-    """Command line: see the head of the file. Exit code 2 if nothing could be measured."""
+    """Run the command line described at the top. Exit code 2 if nothing could be measured."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bearlake", type=Path, default=COMMAND, metavar="PROGRAM")
     parser.add_argument("--put-latency-ms", type=float, default=80)

@@ -1,17 +1,17 @@
-"""What compaction costs: WAL objects to Parquet data files, MB of uncompressed records per second and core, beside Spark's own writer.
+"""Cost of compaction: WAL objects to Parquet data files, MB of uncompressed records per second and core, compared with Spark's writer.
 
     .venv/bin/python bench/compaction.py [--mib 96] [--rounds 3] [--folder FOLDER] [--no-spark]
 
 Three ways over the same records, each the best of several rounds by CPU time (user and system, all threads and processes), since
-wall time on a shared machine says little:
+wall time depends on other load:
 
 - task: the work item as an executor runs it (read slices, check CRCs, decompress, decode, write row groups, put), in this process;
 - on Spark: the same items through `SparkRunner` on local[2], the JVM's CPU included;
-- DataFrame: a Spark job that writes the same table. Its input is favourable: the rows are there already, decoded and uncompressed in
-  Parquet; the writer has zstd level 1 and no dictionaries as ours, all of Java's compilers and 2 GiB of heap. With and without its scan.
+- DataFrame: a Spark job that writes the same table. Its input is favourable: decoded, uncompressed rows in Parquet. The writer
+  uses zstd level 1 without dictionaries, like ours, all of Java's compilers and 2 GiB of heap. Measured with and without its scan.
 
 Records are JSON-like text with random parts (zstd level 1 halves them); batches are 64 KiB of records, 8 MiB per WAL object, 16
-partitions. The second part starts Spark with and without its class-data archive and weighs the processes.
+partitions. The second part starts Spark with and without its class-data archive, and measures the memory of the processes.
 Goals: 150 MB/s per core at 1 KiB, 120 at 100 B, 3 times Spark's.
 """
 
@@ -53,7 +53,7 @@ MIB = 1024 * 1024
 BATCH_BYTES = 64 * 1024
 OBJECT_BYTES = 8 * MIB
 PARTITION_COUNT = 16
-DISTINCT_BYTES = 4 * MIB  # further apart than zstd sees at level 1 within one page
+DISTINCT_BYTES = 4 * MIB  # further apart than zstd at level 1 looks back within one page
 CASES = [(1024, Compression.NONE), (1024, Compression.LZ4), (100, Compression.NONE), (100, Compression.LZ4)]
 GOALS = {1024: 150, 100: 120}
 STORE = ObjectStoreSettings(local=LocalSettings(fsync=False))
@@ -102,7 +102,7 @@ async def fill(store: ObjectStore, size: int, compression: Compression, total_by
 
 
 def cpu_s(process: psutil.Process) -> float:
-    """CPU of a process and all its children, also those that have ended."""
+    """CPU seconds of a process and all its children, including children that have ended."""
     found = [process, *process.children(recursive=True)]
     return sum(sum(one.cpu_times()[:2]) for one in found) + sum(process.cpu_times()[2:4])
 
@@ -154,7 +154,7 @@ async def on_spark(item, url: str, rounds: int) -> float:
 
 
 def dataframe(files: list[bytes], folder: Path, rounds: int) -> tuple[float, float]:
-    """CPU seconds of a scan alone, and of scan and write."""
+    """CPU seconds of a scan alone, and of scan and write together."""
     source, target = folder / "source", folder / "target"
     source.mkdir()
     for number, content in enumerate(files):
@@ -186,7 +186,7 @@ def dataframe(files: list[bytes], folder: Path, rounds: int) -> tuple[float, flo
 
         def spent(call: Callable[[], None]) -> float:
             found = []
-            for _ in range(rounds + 2):  # it gets faster for some rounds
+            for _ in range(rounds + 2):  # the job gets faster during the first rounds
                 start = sum(process.cpu_times()[:2])
                 call()
                 found.append(sum(process.cpu_times()[:2]) - start)
@@ -205,7 +205,7 @@ def dataframe(files: list[bytes], folder: Path, rounds: int) -> tuple[float, flo
 
 
 async def bench_start(folder: Path, mib: int) -> None:
-    """Start to first result, and what the processes weigh after an item of `mib` MiB."""
+    """Time from start to first result, and the memory of the processes after an item of `mib` MiB."""
     shutil.rmtree(folder, ignore_errors=True)
     url = f"file://{folder}/objects"
     store = open_store(url, STORE)
@@ -229,7 +229,7 @@ async def bench_start(folder: Path, mib: int) -> None:
         await runner.run([item, item])
         await runner.run([item, item])
         jvm = psutil.Process(runner.jvm_pid)
-        workers = [one.memory_full_info() for one in jvm.children(recursive=True)]
+        workers = [child.memory_full_info() for child in jvm.children(recursive=True)]
         print(
             f"archive {'yes' if has_archive else 'no ':<3} start {ready_s:.1f} s ({ready_cpu_s:.1f} s CPU), to the first result"
             f" {first_s:.1f} s | RSS JVM {jvm.memory_info().rss // MIB} MiB, Python"

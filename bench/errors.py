@@ -1,5 +1,5 @@
-"""The one error of the benchmark programs."""
+"""The error of the benchmark programs."""
 
 
 class BenchError(Exception):
-    """A measurement cannot be made; the message says what happened and where to look."""
+    """A measurement is not possible; the message gives the reason and the place to look."""

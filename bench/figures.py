@@ -1,7 +1,7 @@
 """Figures: one run's measurements, medians of several, ratios of two servers. Pure functions.
 
 A figure of the result table is the median of the runs; a ratio is the ratio of two medians. Runs with errors give no
-figure at all: a server that refuses requests is fast.
+figures, because a server that refuses requests is fast.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,12 +15,12 @@ class Run:
 
     seconds: float
     requests: int
-    """Answered in the window; records for the Java producer; messages with Pulsar."""
+    """Requests answered in the window; records for the Java producer; messages with Pulsar."""
     payload_bytes: int
     """Record values sent (before compression) or bytes of whole batches received."""
     mb_per_s: float
     p50_ms: float | None
-    """None where nothing is answered: consumers are sent what they have room for."""
+    """None for consumers without requests, which are sent as much as they have room for."""
     p99_ms: float | None
     p999_ms: float | None
     client_cpu_s: float
@@ -106,7 +106,7 @@ def ratios(ours: Sequence[Run], peers: Sequence[Run]) -> Ratios | None:
 
 
 def missed(goal: Goal, found: Ratios | None, p50_ms: float | None) -> list[str]:
-    """The parts of `goal` that the measured figures miss, in words; nothing is missed that was not measured."""
+    """Describe the parts of `goal` that the measured figures miss; a part without a measurement is not missed."""
     out = []
     if found and goal.throughput_ratio_min is not None and found.throughput < goal.throughput_ratio_min:
         out.append("throughput")

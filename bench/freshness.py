@@ -1,11 +1,11 @@
-"""How soon acknowledged records are visible to SQL, while everything runs on this machine; and what is left on disk afterwards.
+"""Delay until acknowledged records are visible to SQL, with all processes on this machine, and the disk space used afterwards.
 
     python bench/freshness.py [--seconds 120] [--mb-per-s 20] [--record-bytes 1024] [--partitions 6] [--kill] [--json FILE]
 
-`bearlake up` with its compaction worker, one producer at a steady rate. Every record's acknowledgement has a time; a watcher looks
-into the Iceberg catalog five times a second. A record is visible when a committed snapshot holds it: the table's ends are in
-the same commit. At the end the load stops, and ten seconds later the bytes of WAL and table are counted. With `--kill` the worker
-is killed (-9) in the middle, and what that adds is reported. There is no peer: a connector would be one, on another system.
+`bearlake up` with its compaction worker, and one producer at a steady rate. Each acknowledgement has a time; a watcher reads the
+Iceberg catalog five times a second. A record is visible when a committed snapshot has it: the table's ends are in
+the same commit. Ten seconds after the load stops, the bytes of WAL and table are counted. With `--kill` the worker
+is killed (-9) in the middle, and the added delay is reported. There is no peer: a connector would need a second system.
 """
 
 import argparse
@@ -52,7 +52,7 @@ class LakeServer(BearlakeServer):
 
 
 class Load(threading.Thread):
-    """One producer at a steady rate; remembers when which offset was acknowledged, per partition."""
+    """One producer at a steady rate; records when each offset was acknowledged, by partition."""
 
     def __init__(self, bootstrap: str, partition_count: int, record_bytes: int, bytes_per_s: float) -> None:
         super().__init__(daemon=True)
@@ -60,7 +60,7 @@ class Load(threading.Thread):
             {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 20, "batch.size": 262144}
         )
         self._partition_count = partition_count
-        self._noise = os.urandom(8 * 1024 * 1024)  # half of each value: the rest compresses well
+        self._noise = os.urandom(8 * 1024 * 1024)  # half of each value is random: the other half compresses well
         self._text = b"bear " * (record_bytes // 10)
         self._record_bytes = record_bytes
         self._per_s = bytes_per_s / record_bytes
@@ -98,7 +98,7 @@ class Load(threading.Thread):
         self.times[partition].append(time.monotonic())
 
     def acknowledged(self) -> list[int]:
-        """End offsets of what was acknowledged."""
+        """End offsets of the acknowledged records."""
         return [offsets[-1] + 1 if offsets else 0 for offsets in self.offsets]
 
 
@@ -110,7 +110,7 @@ class Watch:
         self.seen: list[tuple[float, dict[int, int]]] = []
 
     def look(self) -> dict[int, int]:
-        """The ends now."""
+        """The current ends."""
         try:
             table = self._catalog.load_table(("streams", STREAM))
         except (NoSuchTableError, NoSuchNamespaceError):
@@ -202,12 +202,12 @@ def _figures(
     killed: float,
 ) -> dict[str, object]:
     found: dict[str, object] = {
-        "records acknowledged": sum(len(one) for one in load.offsets),
+        "records acknowledged": sum(len(offset) for offset in load.offsets),
         "records failed": load.failed_count,
         "MB/s acknowledged": sum(len(one) for one in load.offsets) * options.record_bytes / options.seconds / 1e6,
         "commits of the table seen": len(watch.seen),
     }
-    warm = start + 20  # the worker's own start
+    warm = start + 20  # the worker starts itself again
     spans = {"freshness": (warm, killed or float("inf"))}
     if killed:
         spans |= {
@@ -222,7 +222,7 @@ def _figures(
     found |= {f"bytes of {name} 10 s after the load's end": size for name, size in sizes.items()}
     found["(WAL + table) / table"] = (sizes["wal"] + sizes["table"]) / max(1, sizes["table"])
     raw = sum(len(one) for one in load.offsets) * options.record_bytes
-    live = watch.live_bytes()  # the folder also has what was merged away, until snapshots that name it expire
+    live = watch.live_bytes()  # the folder also has merged files until the snapshots that name them expire
     found |= {
         "bytes of the newest snapshot": live,
         "compression: record bytes / bytes of the newest snapshot": raw / live,

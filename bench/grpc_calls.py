@@ -3,8 +3,8 @@
     .venv/bin/python bench/grpc_calls.py [--seconds 5] [--case NAME]
 
 Goals, per core-second of the server: ProduceStream with batches of 1 MiB 300 MB, Fetch 400 MB, messages of 16 KiB 5,000. The server is
-`bearlake serve grpc` on stores in a folder of this machine; what it costs is read from the operating system, so the client's own CPU
-does not count. One process sends as fast as it is acknowledged.
+`bearlake serve grpc` on stores in a local folder; its CPU time is read from the operating system, so the client's CPU
+does not count. One process sends as fast as the server acknowledges.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def small_records():
 
 
 def small_arrow():
-    """The same as columns."""
+    """The same records as Arrow columns."""
     rows = pyarrow.record_batch({"key": [b"key"] * SMALL_COUNT, "value": [bytes(100)] * SMALL_COUNT})
     return pb.ArrowRecords(schema=bytes(rows.schema.serialize()), record_batch=bytes(rows.serialize()))
 
@@ -58,7 +58,7 @@ def stub(channel, method):
 
 
 async def produce(channel, stream, payload, meter, window):
-    """Send this payload again and again, `window` batches ahead of the acknowledgements."""
+    """Send this payload repeatedly, `window` batches ahead of the acknowledgements."""
     call = stub(channel, methods.PRODUCE_STREAM)
     first = pb.ProduceStreamRequest(stream=stream, payload=payload).SerializeToString()
     room = asyncio.Semaphore(window)
@@ -81,7 +81,7 @@ async def produce(channel, stream, payload, meter, window):
 
 
 async def fetch(channel, stream, form, meter):
-    """Read from the beginning, again and again."""
+    """Read repeatedly from the beginning."""
     while not meter.is_over:
         call = stub(channel, methods.FETCH)
         start = pb.Position(stream=stream, earliest=True)
@@ -97,7 +97,7 @@ async def fetch(channel, stream, form, meter):
 
 
 class Meter:
-    """Counts between the warm-up's end and the end, beside the server's CPU time."""
+    """Counts from the end of the warm-up to the end, with the server's CPU time."""
 
     def __init__(self, process, seconds, size_bytes):
         self.process, self.seconds, self.size_bytes = process, seconds, size_bytes

@@ -32,20 +32,20 @@ appender.console.layout.pattern = %d %p %m (%c)%n
 
 
 class JavaPeer:
-    """One broker with its data below `directory`; a subclass says what is started and when it serves."""
+    """One broker with its data below `directory`; a subclass defines what is started and when it serves."""
 
     name: str
     title: str
-    """As people call it."""
+    """The peer's name in messages."""
     jars: Path
     kept_log: Path
-    """Where its log goes when the data directory is wiped."""
+    """Folder for the log when the data directory is wiped."""
     settled_bytes: int
     """Data directory size below which deleted topics count as gone."""
     settle_timeout_s: int
 
     def __init__(self, directory: Path, settings: Mapping[str, str] | None, port: int) -> None:
-        """`settings` are added to the configuration and win; port 0: a free one."""
+        """`settings` override the configuration; port 0: a free one."""
         self.directory = directory
         self.address = ""
         self._settings = dict(settings or {})
@@ -65,7 +65,7 @@ class JavaPeer:
         return self.address
 
     def start(self) -> None:
-        """Start; returns once the broker serves. Raises BenchError with the log's place if it does not."""
+        """Start; returns once the broker serves. Raises BenchError that names the log."""
         raise NotImplementedError
 
     def stop(self) -> None:
@@ -89,7 +89,7 @@ class JavaPeer:
         return
 
     def _prepare(self) -> None:
-        """The data directory, with the configuration of the logs."""
+        """Return the data directory after writing the logging configuration into it."""
         self.directory.mkdir(parents=True, exist_ok=True)
         (self.directory / "log4j2.properties").write_text(LOGGING)
 
@@ -103,7 +103,7 @@ class JavaPeer:
         return ["java", *options, logging, "-cp", f"{self.jars}/*", *words]
 
     def _serve(self, command: list[str], is_serving: Callable[[], bool]) -> None:
-        """Start `command` and return once `is_serving`. Raises BenchError with the log's place if that does not come."""
+        """Start `command`; return once `is_serving`. Raises BenchError that names the log if the broker does not serve in time."""
         with self._log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory, start_new_session=True
@@ -135,7 +135,7 @@ class JavaPeer:
 
 
 def fetch_jars(pom: Path, jars: Path) -> None:
-    """Copy the jars of `pom` into `jars`, unless the ones of this very file are there."""
+    """Copy the jars of `pom` into `jars`, unless the folder already has the jars of this version of the file."""
     stamp = jars / "pom.xml"
     if stamp.exists() and stamp.read_bytes() == pom.read_bytes():
         return
@@ -159,7 +159,7 @@ def run_by_hand(
     fetch: Callable[[], None],
     make: Callable[[Path, dict[str, str], int], JavaPeer],
 ) -> None:
-    """The command line `fetch`, `run --data DIR`; `config` is what `--set` adds lines to, `make` takes directory, lines, port."""
+    """The command line `fetch`, `run --data DIR`; `--set` adds lines to `config`; `make` takes directory, lines, port."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("fetch", help="only obtain the jars")

@@ -1,8 +1,8 @@
 """Loads a server and measures it, with our C load generators or the Java client's own ProducerPerformance.
 
-The server's CPU time is read when the loader says that its window begins and ends, so the loader's own start and the
-warm-up are not in it. The Java tool has no such marks: its server CPU covers the whole run, and so does the payload that it
-is divided by.
+The server's CPU time is read when the loader reports the start and the end of its window, so the loader's start and the
+warm-up do not count. The Java tool has no such reports: its server CPU time covers the whole run, and so does the payload by
+which it is divided.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ from bench import processes
 SOURCES = Path(__file__).resolve().parent / "loader"
 COMPILE = ("gcc", "-O2", "-std=gnu11", "-Wall", "-Wextra", "-pthread")
 SPARE_S = 60
-"""Time beyond its window after which a loader is killed."""
+"""A loader that exceeds its window by this time is killed."""
 JAVA_TIMEOUT_S = 600
 MIB = 1 << 20
 JAVA_LINE = re.compile(
@@ -93,7 +93,7 @@ class Load:
 
 
 def build_loader(name: str = "loader") -> Path:
-    """Compile the load generator `name` into `.cache/bench/`, once per state of the sources; returns the program."""
+    """Compile the load generator `name` into `.cache/bench/` if its sources have changed; returns the program."""
     sources = sorted([*SOURCES.glob("*.h"), *SOURCES.glob("*.c")])
     state = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:12]
     program = CACHE / f"{name}-{state}"
@@ -101,7 +101,7 @@ def build_loader(name: str = "loader") -> Path:
         if not shutil.which(COMPILE[0]):
             raise BenchError("the load generator needs gcc")
         CACHE.mkdir(parents=True, exist_ok=True)
-        fresh = program.with_suffix(f".{os.getpid()}")  # several may compile it at the same time
+        fresh = program.with_suffix(f".{os.getpid()}")  # several processes may compile it at the same time
         subprocess.run([*COMPILE, "-o", str(fresh), str(SOURCES / f"{name}.c")], check=True, timeout=120)
         fresh.rename(program)
     return program
@@ -118,7 +118,7 @@ def run_loader(server: Server, load: Load) -> Run:
         marks: list[tuple[processes.Usage, float]] = []
         complaints: list[str] = []
         try:
-            for line in process.stderr:  # the loader's own timeouts bound this
+            for line in process.stderr:  # the loader's own timeouts limit this wait
                 if line in ("start\n", "end\n"):
                     marks.append((processes.usage(server.pid), processes.busy_s()))
                 else:
@@ -168,7 +168,7 @@ def run_java_producer(
 ) -> Run:
     """Let Kafka's ProducerPerformance send `warmup_records` + `records` records as fast as it can.
 
-    Rate and latencies are those that the tool reports behind its warm-up; server CPU is that of the whole run.
+    Rate and latencies are those that the tool reports after its warm-up; server CPU is that of the whole run.
     """
     command = ["java", "-Xmx512m", "-cp", f"{JARS}/*", "org.apache.kafka.tools.ProducerPerformance"]
     command += ["--bootstrap-server", server.address, "--topic", topic, "--throughput", "-1"]

@@ -2,9 +2,9 @@
 
     python bench/metadata_scale.py [--folder /dev/shm] [--partitions 1000 10000 100000] [--slices 20] [--cpu]
 
-Each store has ten partitions per stream and `--slices` slices in every partition, all rolled up into the index; then the store is
-opened anew, and each step is timed on random streams and partitions: median of many, in milliseconds of wall time (`--cpu`: of CPU
-time, for a machine that has other work too). `cold` steps meet partitions that are not in memory yet.
+Each store has ten partitions per stream and `--slices` slices in every partition, all rolled up into the index. Then the store is
+reopened, and each step is timed on random streams and partitions: median of many, in milliseconds of wall time (`--cpu`: of CPU
+time, for a busy machine). `cold` steps use partitions that are not in memory yet.
 """
 
 import argparse
@@ -28,7 +28,7 @@ BATCHES = 100
 
 
 class Store:
-    """A store of a given size, and steps on random parts of it."""
+    """A store of a given size, and operations on random parts of it."""
 
     def __init__(self, metadata: Metadata, server: ServerRef, partitions: list[PartitionKey], names: list[str]) -> None:
         self.metadata = metadata

@@ -34,7 +34,7 @@ API_VERSIONS_V0 = b"\0\0\0\x0c\0\x12\0\0\0\0\0\1\0\2ok"
 
 
 class KafkaPeer(JavaPeer):
-    """One broker with its data below `directory`; `settings` are added to server.properties and win."""
+    """One broker with its data below `directory`; `settings` are added to server.properties and override its values."""
 
     name = "kafka"
     title = "Kafka"
@@ -92,7 +92,7 @@ def _properties(port: int, controller: int, logs: Path) -> dict[str, str]:
         "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
         "log.dirs": str(logs),
         "log.segment.delete.delay.ms": "100",
-        "log.initial.task.delay.ms": "100",  # else nothing is removed in the first 30 s
+        "log.initial.task.delay.ms": "100",  # otherwise nothing is removed in the first 30 s
         "offsets.topic.replication.factor": "1",
         "offsets.topic.num.partitions": "8",
         "transaction.state.log.replication.factor": "1",

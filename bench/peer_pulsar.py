@@ -39,13 +39,13 @@ JVM_OPTIONS = (
 
 
 class PulsarPeer(JavaPeer):
-    """One broker with its data below `directory`; `settings` are added to standalone.conf and win."""
+    """One broker with its data below `directory`; `settings` are added to standalone.conf and override its values."""
 
     name = "pulsar"
     title = "Pulsar"
     jars = JARS
     kept_log = CACHE / "pulsar-broker.log"
-    settled_bytes = 2 << 30  # the journal and the entry logs that are being written remain
+    settled_bytes = 2 << 30  # the current journal and entry logs remain
     settle_timeout_s = 40
 
     def __init__(self, directory: Path, *, settings: Mapping[str, str] | None = None, port: int = 0) -> None:
@@ -79,7 +79,7 @@ def fetch_jars() -> None:
 
 
 def _properties(port: int, http: int) -> dict[str, str]:
-    """A single node with defaults, but one copy of the data, on a bookie in the same process that gives deleted data back soon."""
+    """A single node with defaults, except one copy of the data, on a bookie in the same process that deletes data soon."""
     return {
         "clusterName": "standalone",
         "brokerServicePort": str(port),
@@ -91,7 +91,7 @@ def _properties(port: int, http: int) -> dict[str, str]:
         "managedLedgerDefaultEnsembleSize": "1",
         "managedLedgerDefaultWriteQuorum": "1",
         "managedLedgerDefaultAckQuorum": "1",
-        # as large as Pulsar's largest message with its frame: else one such entry makes broker and bookie try for ever
+        # as large as Pulsar's largest message with its frame; otherwise broker and bookie retry such an entry forever
         "nettyMaxFrameSizeBytes": str(5 * 1024 * 1024 + 10 * 1024),
         "journalSyncData": "false",
         "journalMaxSizeMB": "256",

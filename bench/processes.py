@@ -1,7 +1,7 @@
 """Usage of processes and of the machine, from the operating system: CPU seconds, resident memory, other load.
 
 Everything is read from /proc (Linux). A server is measured with all its descendants, because one of the servers may run as
-several processes. CPU seconds of a descendant that ended between two readings are those its parent collected.
+several processes. The CPU seconds of a descendant that ended between two readings are included in its parent's figures.
 """
 
 import os
@@ -27,7 +27,7 @@ class Usage:
 def usage(pid: int) -> Usage:
     """Usage of `pid` and its descendants; zero for processes that are gone."""
     stats = {child: fields for child in _tree(pid) if (fields := _stat(child))}
-    # utime, stime, cutime, cstime: the last two hold what ended children had used, who are no longer in the tree
+    # utime, stime, cutime, cstime: the last two are the times of ended children, which are no longer in the tree
     ticks = sum(sum(int(field) for field in fields[11:15]) for fields in stats.values())
     return Usage(cpu_s=ticks / TICKS_PER_S, rss_bytes=sum(int(fields[21]) for fields in stats.values()) * PAGE_BYTES)
 
@@ -39,7 +39,7 @@ def proportional_bytes(pid: int) -> int:
         try:
             lines = Path(f"/proc/{child}/smaps_rollup").read_text().splitlines()
         except OSError:
-            continue  # ended while we looked
+            continue  # the process ended during the read
         total += sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
     return total
 
@@ -80,7 +80,7 @@ def directory_bytes(directory: Path) -> int:
             try:
                 total += os.lstat(os.path.join(path, name)).st_blocks * 512
             except FileNotFoundError:
-                continue  # deleted while we walked
+                continue  # deleted during the walk
     return total
 
 
@@ -91,7 +91,7 @@ def free_memory_bytes() -> int:
 
 
 def machine() -> dict[str, str]:
-    """The machine in a few words, for the head of a result table."""
+    """Describe the machine in a few words, for the head of a result table."""
     with Path("/proc/cpuinfo").open() as lines:
         models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False, timeout=60).stderr

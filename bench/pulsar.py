@@ -1,4 +1,4 @@
-"""The Pulsar benchmark: Bearlake and a real Apache Pulsar under the same load, side by side, run after run in turn.
+"""The Pulsar benchmark: Bearlake and Apache Pulsar under the same load, in alternating runs.
 
     python bench/pulsar.py                      every case, three repetitions (about 10 minutes)
     python bench/pulsar.py --quick              one short repetition: does it work?
@@ -6,7 +6,7 @@
     python bench/pulsar.py --side bearlake --only produce-unbatched     no peer: for work on a profile
     python bench/pulsar.py --list
 
-Both servers stay up; each run has a topic of its own, deleted afterwards. See README.md, "Pulsar", for what is compared.
+Both servers stay up; each run has its own topic, which is deleted afterwards. README.md, "Pulsar", describes the comparison.
 """
 
 import argparse
@@ -44,7 +44,7 @@ FILL_DEPTH = 64
 CONSUME_S_MAX = 60
 WARMUP_NAMES = ("produce-64k", "produce-100b", "produce-unbatched", "consume-1k-exclusive", "consume-100b-shared")
 
-_NUMBERS = itertools.count(1)  # a topic's name is never used again: deletion may still be under way
+_NUMBERS = itertools.count(1)  # a topic name is never reused, since its deletion may still be in progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,11 +56,11 @@ class Effort:
     consume_warmup_s: float = 0.2
     repetitions: int = 3
     discarded: int = 1
-    """Runs of each case and server before the first that counts."""
+    """Discarded runs of each case and server before the first one that counts."""
     backlog_share: float = 1
     """Bytes of a case's backlog for consumers."""
     peer_warmup_s: float = 20
-    """Of produce load; what is consumed comes on top."""
+    """Duration of the produce load; the consume load is additional."""
 
     def __str__(self) -> str:
         words = (
@@ -199,7 +199,7 @@ def measure(server: PulsarServer, case: PulsarCase, effort: Effort, directory: P
         loading.run_loader(server, replace(load, requests_max=entry_count))
         return loading.run_loader(server, _consuming(case, effort, topic, entry_count, directory))
     finally:
-        with contextlib.suppress(BenchError):  # the run's own failure says more
+        with contextlib.suppress(BenchError):  # the original failure of the run is more useful
             pulsar_topics.delete(server.http, topic)
         shutil.rmtree(directory, ignore_errors=True)
 

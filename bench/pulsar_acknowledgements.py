@@ -2,10 +2,10 @@
 
     python bench/pulsar_acknowledgements.py [--bearlake PROGRAM] [--messages 1000000] [--consumers 10] [--json FILE]
 
-Messages of 100 bytes are alone in their entries, so that each acknowledgement is one by itself. A consumer keeps up to
-`WINDOW_COUNT` messages; then it acknowledges all but `KEPT_COUNT` of them, drawn at random: some wait for long, and the cursor
-has a hole for each. Resident memory is the server process's, the cursor's size what its row in the metadata store holds.
-The client is Pulsar's own for Python (C++ underneath); it groups acknowledgements for 100 ms.
+Each message of 100 bytes is an entry of its own, so that it is acknowledged alone. A consumer keeps up to
+`WINDOW_COUNT` messages; then it acknowledges all except `KEPT_COUNT` random messages: some wait for a long time, and the cursor
+has a gap for each. Resident memory is that of the server process; the cursor's size is that of its row in the metadata store.
+The client is Pulsar's Python client (based on the C++ client); it groups acknowledgements for 100 ms.
 Exit code 1: memory or cursor grew with the number of messages. 2: nothing could be measured.
 """
 
@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path.pop(0)  # bench/, whose own pulsar.py would hide the client
+sys.path.pop(0)  # bench/ is removed: its pulsar.py would hide the client
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import pulsar
@@ -44,16 +44,16 @@ SAMPLE_S = 0.5
 RECEIVE_MS = 200
 SHOWN_COUNT = 12
 FLAT_FROM = 0.1
-"""Part of the messages after which memory must not grow any more."""
+"""Share of the messages after which memory must not grow."""
 GROWTH_BYTES_MAX = 32 << 20
 CURSOR_BYTES_MAX = 64 << 10
-"""Ten windows are at most 10,000 holes; two numbers of one to three bytes for each."""
+"""Ten windows have at most 10,000 gaps, each with two numbers of one to three bytes."""
 HEADS = ("acknowledged", "seconds", "RSS MB", "cursor bytes", "mark-delete")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """The server at one moment; `acknowledged` is how many messages the consumers had acknowledged by then."""
+    """A sample of the server; `acknowledged` is the number of messages that the consumers had acknowledged by then."""
 
     acknowledged: int
     passed_s: float
@@ -63,7 +63,7 @@ class Sample:
 
 
 class Sampler:
-    """Looks at a server now and then, in a thread of its own."""
+    """Samples a server periodically in its own thread."""
 
     def __init__(self, server: BearlakePulsar, metadata: Path) -> None:
         self._server = server
@@ -91,7 +91,7 @@ class Sampler:
             self.sample()
 
     def sample(self) -> None:
-        """Look once."""
+        """Take one sample."""
         acknowledged, passed_s = self.acknowledged, time.monotonic() - self._start_s
         store = sqlite3.connect(f"file:{self._metadata}?mode=ro", uri=True)
         try:
@@ -111,7 +111,7 @@ class Sampler:
 
 
 def produce(client: Any, count: int) -> None:
-    """Messages alone in their entries; returns when all have their receipts."""
+    """Produce messages as single entries; returns when all have their receipts."""
     producer = client.create_producer(
         TOPIC, batching_enabled=False, max_pending_messages=5_000, block_if_queue_full=True
     )
@@ -130,7 +130,7 @@ def produce(client: Any, count: int) -> None:
 
 
 class Worker:
-    """A consumer that acknowledges in no order."""
+    """A consumer that acknowledges in random order."""
 
     def __init__(self, consumer: Any, seed: int) -> None:
         self._consumer = consumer
@@ -138,7 +138,7 @@ class Worker:
         self._held: list[Any] = []
 
     def take(self) -> int:
-        """Receive until the window is full or nothing comes, acknowledge some; how many were acknowledged, -1 when nothing came."""
+        """Receive until the window is full or nothing arrives, then acknowledge some; return how many, -1 if nothing arrived."""
         while len(self._held) < WINDOW_COUNT:
             try:
                 self._held.append(self._consumer.receive(RECEIVE_MS).message_id())
@@ -157,7 +157,7 @@ class Worker:
 
 
 def consume(client: Any, count: int, consumer_count: int, sampler: Sampler) -> None:
-    """Acknowledge everything, by consumers in turn."""
+    """Acknowledge everything, with the consumers in turn."""
     consumers = [
         client.subscribe(
             TOPIC,
@@ -175,7 +175,7 @@ def consume(client: Any, count: int, consumer_count: int, sampler: Sampler) -> N
         if all(one < 0 for one in found):
             raise BenchError(f"no more messages arrive after {sampler.acknowledged:,} of {count:,}")
     for consumer in consumers:
-        consumer.close()  # sends what the library still has of acknowledgements
+        consumer.close()  # sends the acknowledgements that the library still holds
 
 
 def measure(options: argparse.Namespace) -> list[Sample]:
@@ -198,7 +198,7 @@ def measure(options: argparse.Namespace) -> list[Sample]:
 
 
 def _await_saved(sampler: Sampler, count: int) -> None:
-    """Wait until the cursor is at the end, as the store has it."""
+    """Wait until the stored cursor is at the end."""
     for _ in range(100):
         if sampler.samples and sampler.samples[-1].mark_delete == count:
             return

@@ -1,7 +1,7 @@
 """The cases of the Pulsar suite: the load, and Bearlake's goals relative to the peer.
 
-One producer, or a subscription's consumers, on one topic that is not partitioned. Requests are messages here, so that
-"CPU us/request" is CPU seconds per million messages. The first goals are those for Apache Pulsar's own figures on the same machine.
+One producer, or the consumers of a subscription, on one topic that is not partitioned. Requests are messages here, so
+"CPU us/request" is CPU seconds per million messages. The goals refer to Apache Pulsar's figures on the same machine.
 """
 
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ class PulsarCase:
     kind: Literal["produce", "consume"] = "produce"
     entry: Entry
     depth: int
-    """Produce: SENDs under way. Consume: messages that a consumer has room for."""
+    """Produce: SENDs in flight. Consume: messages for which a consumer has room."""
     subscription: Subscription = "Exclusive"
     consumer_count: int = 1
     message_count: int = 0
@@ -82,6 +82,6 @@ EXTRA = (
 MOVES = {"move-python": "python", "move-java": "java"}
 """By name: the client whose producer and consumer are moved by a drain (`pulsar_moves.py`)."""
 MOVE_GOAL_MS = {"python": 8.0, "java": 34.0}
-"""Longest time without a receipt or a message, as real Pulsar's clients showed it when they were sent to another broker."""
+"""Longest time without a receipt or a message that Pulsar's clients showed when a proxy sent them to another broker."""
 
 BY_NAME = {case.name: case for case in (*CASES, *EXTRA)}

@@ -1,7 +1,7 @@
 """Templates for the Pulsar load generator: the frames that open a producer or a consumer, and the SEND that is repeated.
 
-A SEND is what the Java client makes of a batch: every message has its sequence id, the entry the first and the last one. Ids begin
-where their varints have five bytes, so that `loader/pulsar.c` can count them up in place; it also writes the checksum.
+A SEND is like the Java client's for a batch: every message has its sequence id, the entry the first and the last one. Ids begin
+at the first number whose varint has five bytes, so that `loader/pulsar.c` can increment them in place; it also writes the checksum.
 
 Source: Pulsar binary protocol specification; the messages are those of `bearlake.protocols.pulsar.proto`.
 """
@@ -24,7 +24,7 @@ from bearlake.protocols.pulsar.proto.metadata_pb2 import MessageMetadata, Single
 CLIENT = "load"
 PROTOCOL_VERSION = 21
 FIRST_SEQUENCE_ID = 1 << 28
-"""The least number whose varint has five bytes."""
+"""The smallest number whose varint has five bytes."""
 SUBSCRIPTION = "load"
 _SIZE = Struct(">I")
 _SIZES = Struct(">II")
@@ -36,7 +36,7 @@ Subscription = Literal["Exclusive", "Shared"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """What one SEND carries: `message_count` messages of `message_bytes` bytes in a batch; of 1, a message that is alone."""
+    """The content of one SEND: `message_count` messages of `message_bytes` bytes in a batch; a single message is unbatched."""
 
     message_count: int
     message_bytes: int
@@ -68,7 +68,7 @@ def consumer(topic: str, number: int, kind: Subscription) -> bytes:
 
 
 def send(entry: Entry, *, seed: int = 1) -> bytes:
-    """A SEND, its checksum left 0."""
+    """A SEND whose checksum is 0."""
     source = random.Random(seed)
     last = FIRST_SEQUENCE_ID + entry.message_count - 1
     metadata = MessageMetadata(

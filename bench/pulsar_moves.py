@@ -1,7 +1,7 @@
-"""How long a producer and a consumer wait when they are moved to another server, and whether a message is lost or delivered twice.
+"""How long a producer and a consumer wait while they move to another server, and whether a message is lost or delivered twice.
 
-An unmodified client (`movers/`: Python's, which is the C++ client underneath, and Java's) sends a message each millisecond and consumes
-them on a Shared subscription. Of two Bearlake servers on the same stores, the one that serves the topic is told to stop (SIGTERM). Pulsar
+An unmodified client (`movers/`: Python's, based on the C++ client, and Java's) sends a message each millisecond and consumes
+them on a Shared subscription. Of two Bearlake servers on the same stores, the one that serves the topic gets SIGTERM. Pulsar
 standalone has no second broker: its topic is unloaded, after which clients look it up again.
 """
 
@@ -27,7 +27,7 @@ from bench import pulsar_topics
 
 MOVERS = Path(__file__).resolve().parent / "movers"
 BEFORE_S = {"python": 1.5, "java": 4.0}
-"""Until the move; Java's compiler has to get warm."""
+"""Time before the move, in which Java's compiler warms up."""
 AFTER_S = 2.0
 TIMEOUT_S = 90
 PEER = "pulsar"
@@ -47,10 +47,10 @@ class Move:
     lost: int
     duplicates: int
     receipt_gap_ms: float
-    """Longest time between two receipts, from the order to move on."""
+    """Longest time between two receipts, from the start of the move on."""
     message_gap_ms: float
     receipt_gap_before_ms: float
-    """The same before the move: what the client and the machine do by themselves."""
+    """The same before the move: the gaps that the client and the machine cause."""
     message_gap_before_ms: float
 
 
@@ -79,11 +79,11 @@ class Movable(Protocol):
         """Start to move the clients of `topic` to another server; returns at once."""
 
     def settle(self) -> None:
-        """Be ready for the next move."""
+        """Prepare for the next move."""
 
 
 class Pair:
-    """Two Bearlake servers on the same stores; whichever was stopped is started again."""
+    """Two Bearlake servers on the same stores; a stopped server is restarted."""
 
     name = OURS
 
@@ -119,7 +119,7 @@ class Pair:
     def settle(self) -> None:
         """See `Movable`."""
         if self._stopped is not None:
-            self._stopped.stop()  # its drain may still be under way
+            self._stopped.stop()  # the server may still be draining
             self._stopped.start()
             self._stopped = None
 
@@ -145,7 +145,7 @@ class Unloading:
         pulsar_topics.unload(self.http(), topic)
 
     def settle(self) -> None:
-        """See `Movable`: it stays up."""
+        """See `Movable`: the peer stays up."""
 
 
 @contextlib.contextmanager
@@ -160,7 +160,7 @@ def pair(directory: Path, *, command: Path) -> Iterator[Pair]:
 
 
 def measure(side: Movable, client: str, directory: Path) -> Move:
-    """One move of one client. Raises BenchError when the program fails, or an error reaches it."""
+    """One move of one client. Raises BenchError if the program fails or reports an error."""
     side.settle()
     topic = f"move-{client}-{next(_NUMBERS)}"
     pulsar_topics.create(side.http(), topic)
@@ -187,7 +187,7 @@ def measure(side: Movable, client: str, directory: Path) -> Move:
 
 
 def text(results: Sequence[MoveResult], *, is_judged: bool = True) -> str:
-    """A Markdown table of medians with their spread, judged against the goals; then what failed."""
+    """A Markdown table of medians with their spread, judged against the goals, followed by the failures."""
     rows = [
         _row(result.client, server, moves, is_judged=is_judged)
         for result in results
@@ -212,7 +212,7 @@ def as_json(results: Sequence[MoveResult]) -> list[dict[str, object]]:
 
 
 def missed(client: str, moves: Sequence[Move]) -> list[str]:
-    """The parts of the goal that were missed, in words."""
+    """Describe the parts of the goal that were missed."""
     goal_ms = MOVE_GOAL_MS[client]
     out = []
     if median(move.receipt_gap_ms for move in moves) > goal_ms:

@@ -7,7 +7,7 @@ from bench.bearlake_server import COMMAND, BearlakeServer
 
 
 class BearlakePulsar(BearlakeServer):
-    """A Pulsar server whose data is below `directory`; with `stores`, on those of another server."""
+    """A Pulsar server whose data is below `directory`, or with `stores` on the stores of another server."""
 
     listener = "pulsar"
 

@@ -12,13 +12,13 @@ TIMEOUT_S = 30
 
 
 def create(http: str, topic: str) -> None:
-    """Create a topic that is not partitioned, and have it served. Raises BenchError if that fails."""
+    """Create a topic that is not partitioned, and wait until it is served. Raises BenchError if that fails."""
     _call(http, "PUT", _admin(topic))
-    served_by(http, topic)  # a broker takes a topic on when it is looked up
+    served_by(http, topic)  # a look-up makes a broker load the topic
 
 
 def delete(http: str, topic: str) -> None:
-    """Delete `topic` with its subscriptions; the space is given back later, see the servers' `settle`."""
+    """Delete `topic` with its subscriptions; its space is freed later (see `settle` of the servers)."""
     _call(http, "DELETE", f"{_admin(topic)}?force=true")
 
 
@@ -28,7 +28,7 @@ def unload(http: str, topic: str) -> None:
 
 
 def served_by(http: str, topic: str) -> str:
-    """URL of the server that clients of `topic` go to. Raises BenchError."""
+    """URL of the server that serves clients of `topic`. Raises BenchError."""
     found: Any = _call(http, "GET", f"/lookup/v2/topic/persistent/{NAMESPACE}/{topic}")
     return str(found["brokerUrl"])
 

@@ -1,4 +1,4 @@
-"""The benchmark: Bearlake and a real Apache Kafka under the same load, side by side, run after run in turn.
+"""The benchmark: Bearlake and Apache Kafka under the same load, in alternating runs.
 
     python bench/run.py                         every case, three repetitions (about 20 minutes)
     python bench/run.py --quick                 one short repetition: does it work?
@@ -6,7 +6,7 @@
     python bench/run.py --side bearlake --only produce-1k       no peer: for work on a profile
     python bench/run.py --list
 
-Both servers stay up during a case; what they wrote is deleted between runs. See README.md for what is compared.
+Both servers stay up during a case; their data is deleted between runs. README.md describes the comparison.
 """
 
 import argparse
@@ -38,17 +38,17 @@ from bench import loading, peer_kafka, processes, report, templates, topics
 MEMORY_ROOT = Path("/dev/shm")
 PREFIX = "bearlake-bench-"
 FREE_BYTES_MIN = 8 << 30
-"""Free space that the file system of the data must have: two servers, each at most RUN_BYTES_MAX and a rest."""
+"""Free space that the file system must have: RUN_BYTES_MAX for each of two servers, and a reserve."""
 TOUCHED_FRACTION = 0.8
-"""Of the machine's free memory, touched before anything is measured in memory."""
+"""Share of the free memory that is touched before measurements in memory."""
 RUN_BYTES_MAX = 3 << 30
 """Payload of one run, warm-up included; a faster server gets a shorter window, not more space."""
 FETCH_LOG_BYTES = 16 << 20
 """Log of each partition that is fetched; a cursor that reaches its end returns to its start."""
 WARMUP_NAMES = ("produce-1m", "produce-64k", "produce-1k", "produce-lz4", "produce-zstd", "fetch-1m")
-WARMUP_ROUNDS = 2  # short pieces, so that RUN_BYTES_MAX ends none of them early
+WARMUP_ROUNDS = 2  # short runs, so that none ends early because of RUN_BYTES_MAX
 
-_NUMBERS = itertools.count(1)  # a topic's name is never used again: deletion may still be under way
+_NUMBERS = itertools.count(1)  # a topic name is never reused, since its deletion may still be in progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class Effort:
     warmup_s: float = 1
     repetitions: int = 3
     discarded: int = 2
-    """Runs of each case and server before the first that counts: the peer's compiler is not done after the warm-up."""
+    """Discarded runs of each case and server before the first one that counts: the peer's compiler is not done after the warm-up."""
     peer_warmup_s: float = 60
     java_records: int = 500_000
     java_warmup_records: int = 200_000
@@ -192,7 +192,7 @@ def measure(server: Server, case: Case, effort: Effort, directory: Path) -> Run:
             _fill(server, case, topic, directory)
         return loading.run_loader(server, _load(case, effort, topic, directory))
     finally:
-        with contextlib.suppress(BenchError):  # the run's own failure says more
+        with contextlib.suppress(BenchError):  # the original failure of the run is more useful
             topics.delete(server.address, topic)
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -251,10 +251,10 @@ def workspace(root: Path) -> Iterator[Path]:
 
 
 def touch_memory(directory: Path) -> None:
-    """Write to most of the free memory once, and give it back.
+    """Write to most of the free memory once, and release it.
 
-    A virtual machine gets its memory from the host at the first touch, which costs ten times as much as writing to it (2.2 against
-    0.26 CPU-s/GB where this was measured), and is charged to whichever server happens to be given fresh pages.
+    The host gives a virtual machine its memory at the first touch, which costs ten times as much as a later write (2.2 against
+    0.26 CPU-s/GB when measured), and is charged to whichever server gets the new pages.
     """
     piece = bytes(1 << 20)
     path = directory / "touched"

@@ -1,4 +1,4 @@
-"""Do consumers get from Parquet exactly what they got from the WAL? Ten million records, two clients, checksums of everything.
+"""Check that consumers get from Parquet exactly what they got from the WAL: ten million records, two clients, checksums of everything.
 
     python bench/same_records.py [--records 10000000] [--partitions 4] [--no-java]
 
@@ -6,8 +6,8 @@
    ones, duplicates, binary, 60 KB values), a producer per compression, two of them idempotent.
 2. librdkafka and Kafka's own console consumer (Java) read every partition from the beginning: from the WAL. A checksum per partition
    over offset, timestamp and its type, key, value and headers, in order.
-3. The same data folder again, with compaction, until all is in the table and the WAL objects are gone.
-4. Both consumers read once more: now from Parquet. The checksums must be the same; SQL must count as many rows.
+3. The same data folder again, with compaction, until the table has all records and the WAL objects are deleted.
+4. Both consumers read again, now from Parquet. The checksums must be the same; SQL must count the same number of rows.
 """
 
 import argparse
@@ -43,10 +43,10 @@ T = TypeVar("T")
 
 
 class WalServer(bearlake_server.BearlakeServer):
-    """`bearlake up` without compaction, whose data folder outlives it."""
+    """`bearlake up` without compaction, whose data folder remains after it stops."""
 
     def halt(self) -> None:
-        """Stop the server and leave its data."""
+        """Stop the server and keep its data."""
         assert self._process is not None
         processes.stop(self._process)
         self._process = None
@@ -72,14 +72,14 @@ def main() -> None:
 
 
 def compare(directory: Path, options: argparse.Namespace) -> bool:
-    """All steps; whether everything was the same."""
+    """Run all steps; return whether everything was the same."""
     readers: dict[str, Callable[[str, int], Sums]] = {"librdkafka": read_librdkafka}
     if not options.no_java:
         readers["java"] = read_java
     wal = WalServer(directory)
     wal.start()
     admin = AdminClient({"bootstrap.servers": wal.address, "log_level": 0})
-    new = NewTopic(STREAM, options.partitions, config={"retention.ms": "-1"})  # the timestamps are of all times
+    new = NewTopic(STREAM, options.partitions, config={"retention.ms": "-1"})  # timestamps are spread over all times
     admin.create_topics([new])[STREAM].result(30)
     timed("produce", lambda: produce(wal.address, options.records, options.partitions))
     before = {
@@ -107,7 +107,7 @@ def compare(directory: Path, options: argparse.Namespace) -> bool:
 
 
 def timed(what: str, work: Callable[[], T]) -> T:
-    """The work's result; says how long it took."""
+    """Return the work's result; print how long it took."""
     start = time.monotonic()
     result = work()
     print(f"{what}: {time.monotonic() - start:.1f} s", flush=True)
@@ -115,7 +115,7 @@ def timed(what: str, work: Callable[[], T]) -> T:
 
 
 def produce(bootstrap: str, count: int, partition_count: int) -> None:
-    """All records, by a producer per compression. Raises `BenchError` when one is not acknowledged."""
+    """Produce all records, with a producer per compression. Raises `BenchError` if a record is not acknowledged."""
     failed: list[str] = []
 
     def delivered(error: object, _: object) -> None:
@@ -160,7 +160,7 @@ def produce(bootstrap: str, count: int, partition_count: int) -> None:
 
 
 def record(number: int) -> tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int]:
-    """Key, value, headers and timestamp (ms) of a record, of all kinds in turn."""
+    """Key, value, headers and timestamp (ms) of a record; the kinds alternate."""
     key = (None, b"", b"key-%d" % (number % 1_000), struct.pack(">Q", number))[number % 4]
     kind = number % 7
     value = None if kind == 0 else b"" if kind == 1 else b"value %d " % number * (1 + number % 13)
@@ -179,7 +179,7 @@ def record(number: int) -> tuple[bytes | None, bytes | None, list[tuple[str, byt
 
 
 def read_librdkafka(bootstrap: str, partition_count: int) -> Sums:
-    """Checksums per partition, over everything that a message has."""
+    """Checksums per partition over every part of a message."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -231,7 +231,7 @@ def read_java(bootstrap: str, partition_count: int) -> Sums:
 
 
 def await_compacted(server: TableServer) -> None:
-    """Until nothing waits and the WAL objects are gone."""
+    """Wait until there is no backlog and the WAL objects are gone."""
     deadline = time.monotonic() + TIMEOUT_S
     while time.monotonic() < deadline:
         with urllib.request.urlopen(f"{server.admin}/v1/compaction/backlog", timeout=30) as answer:
@@ -243,7 +243,7 @@ def await_compacted(server: TableServer) -> None:
 
 
 def count_rows(data: Path) -> int:
-    """Rows of the table, each offset once, by `bearlake sql`."""
+    """Count the rows of the table with `bearlake sql`; each offset must be there once."""
     statement = f"select count(*) as rows, count(distinct _offset * 1024 + _partition_id) as offsets from {STREAM}"
     done = subprocess.run(
         [COMMAND, "sql", statement, "--json", "--data-dir", data], capture_output=True, check=True, timeout=600

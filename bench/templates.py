@@ -1,9 +1,9 @@
 """Request templates for the load generator: complete Kafka frames with real record batches.
 
 A template is one request, size prefix included, that `loader` sends again and again; it patches only the correlation id
-and, where asked, sequence numbers (with the checksum) or fetch offsets. Batches are magic 2 with JSON records whose text
-compresses about 2:1 with lz4 and 3:1 with zstd. They carry the present time: a broker deletes segments of old records at once,
-which would be measured too.
+and, if requested, sequence numbers (with the checksum) or fetch offsets. Batches are magic 2 with JSON records whose text
+compresses about 2:1 with lz4 and 3:1 with zstd. They have current timestamps: a broker deletes segments of old records at once,
+and the deletion would be measured too.
 
 Source: Kafka protocol guide (Produce v7 to v9, Fetch v4 and v12), record batch format v2 (KIP-98), KIP-482 (flexible versions).
 """
@@ -26,7 +26,7 @@ RECORD_PART_MAX = 65_536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchShape:
-    """What one record batch holds: `record_count` JSON values of `record_bytes` bytes each, compressed with `codec`."""
+    """The content of one record batch: `record_count` JSON values of `record_bytes` bytes each, compressed with `codec`."""
 
     record_count: int
     record_bytes: int
@@ -61,7 +61,7 @@ def record_batch(shape: BatchShape, *, now_ms: int | None = None, seed: int = 1)
 
 
 def produce_request(batch: bytes, partitions: Sequence[int], *, topic: str, version: int = 9, acks: int = -1) -> bytes:
-    """A Produce frame that carries `batch` once for each partition; `version` is 7, 8 or 9."""
+    """A Produce frame with `batch` once for each partition; `version` is 7, 8 or 9."""
     if version not in (7, 8, 9):
         raise ValueError(f"Produce v{version} is not written here, only v7 to v9")
     flexible = version >= 9
@@ -102,12 +102,12 @@ def fetch_request(
 
 
 def partitions_of(connection: int, per_request: int) -> range:
-    """The partitions that a connection writes or reads: connections share none."""
+    """The partitions that a connection writes or reads; connections share no partition."""
     return range(connection * per_request, (connection + 1) * per_request)
 
 
 def write_templates(directory: Path, frames: Sequence[bytes]) -> None:
-    """Write one file per connection, as `loader --templates` reads them; replaces what is there."""
+    """Write one file per connection, as `loader --templates` reads them; existing files are replaced."""
     directory.mkdir(parents=True, exist_ok=True)
     for connection, frame in enumerate(frames):
         (directory / f"{connection}.bin").write_bytes(frame)
@@ -134,7 +134,7 @@ def _record(source: random.Random, delta: int, value_bytes: int, now_ms: int) ->
 
 
 def _event(source: random.Random, size: int, now_ms: int) -> bytes:
-    """A JSON object of exactly `size` bytes (at least 90), filled up with words."""
+    """A JSON object of exactly `size` bytes (at least 90), padded with words."""
     head = b'{"id":%d,"user":"u%d","event":"click","ts":%d,"v":%.6f,"text":"' % (
         source.randrange(10**9), source.randrange(10_000), now_ms, source.random(),
     )  # fmt: skip
@@ -189,7 +189,7 @@ def _count(number: int, flexible: bool) -> bytes:
 
 
 def _one_topic(topic: str, parts: Sequence[bytes], flexible: bool) -> bytes:
-    """An array of one topic with its partitions."""
+    """An array with one topic and its partitions."""
     head = _count(1, flexible) + _string(topic, flexible) + _count(len(parts), flexible)
     return head + b"".join(parts) + _tags(flexible)
 

@@ -13,7 +13,7 @@ TIMEOUT_S = 30
 
 
 def create(address: str, topic: str, partition_count: int, config: Mapping[str, str]) -> None:
-    """Create `topic` and wait until every partition can be used. Raises BenchError if that fails or takes too long."""
+    """Create `topic` and wait until every partition is usable. Raises BenchError if that fails or takes too long."""
     client = _client(address)
     new = NewTopic(topic, num_partitions=partition_count, replication_factor=1, config=dict(config))
     _result(client.create_topics([new], request_timeout=TIMEOUT_S)[topic], f"cannot create topic {topic}")
@@ -25,13 +25,13 @@ def create(address: str, topic: str, partition_count: int, config: Mapping[str, 
 
 
 def delete(address: str, topic: str) -> None:
-    """Delete `topic`; the space is given back later, see the servers' `settle`."""
+    """Delete `topic`; its space is freed later (see `settle` of the servers)."""
     client = _client(address)
     _result(client.delete_topics([topic], request_timeout=TIMEOUT_S)[topic], f"cannot delete topic {topic}")
 
 
 def _is_usable(client: AdminClient, topic: str, partition_count: int) -> bool:
-    """Whether each partition's end offset can be asked for: its leader is elected, and the leader knows it."""
+    """Whether each partition's end offset is available: its leader is elected, and knows that it leads."""
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     questions = {TopicPartition(topic, index): latest for index in range(partition_count)}
     try:

@@ -1,14 +1,14 @@
-"""Fixtures that every folder of tests may ask for."""
+"""Fixtures for tests of all folders."""
 
 import signal
 
 from hypothesis import HealthCheck, settings
 
-# A shell starts what runs in its background with interrupts ignored, and children inherit that: tests of Ctrl-C would wait for ever.
+# A shell starts background processes with interrupts ignored, and children inherit this: tests of Ctrl-C would wait forever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Hypothesis would fail a test whose example takes 200 ms of wall-clock time, as it may on a busy machine.
+# Hypothesis would fail a test whose example takes 200 ms of wall-clock time, which happens on a busy machine.
 settings.register_profile("any speed", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any speed")
 

@@ -59,7 +59,7 @@ def metadata_partitions():
 
 
 def handle(frame):
-    """What the server does with a request before its handler."""
+    """The server's work before the handler of a request runs."""
     header, position = codec.read_request_header(frame)
     return codec.request(header.api_key, header.version).decode(frame, position)
 

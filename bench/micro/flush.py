@@ -1,8 +1,8 @@
-"""What one flush costs by itself: one append at a time through the write path, as at low load.
+"""CPU and wall time of one flush: one append at a time through the write path, as at low load.
 
     python bench/micro/flush.py [--folder /dev/shm] [--count 2000] [--rounds 5] [--bytes 1024]
 
-One small batch is submitted, stored in a local folder, committed to SQLite and answered; then the next one. CPU is that of the whole
+One small batch is submitted, stored in a local folder, committed to SQLite and answered; then the next batch. CPU is that of the whole
 process, all threads, per flush; wall time is that of one append, without any protocol around it.
 """
 
@@ -26,7 +26,7 @@ from bearlake.telemetry.object_calls import ObjectCalls
 
 
 async def measure(folder: Path, count: int, rounds: int, size: int) -> None:
-    """Print CPU and wall time per flush, a line a round."""
+    """Print CPU and wall time per flush, one line per round."""
     metadata = await open_metadata(f"sqlite://{folder}/metadata.db")
     store = open_store(f"file://{folder}/objects", recorder=ObjectCalls())
     registration = await registering.register(

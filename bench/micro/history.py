@@ -2,10 +2,10 @@
 
     python bench/micro/history.py [--mib 256] [--folder /dev/shm] [--fetch-kib 1024] [--partitions 1]
 
-Fills one stream, compacts it by the worker's own task function and reads everything back by fetches of `--fetch-kib`, as one consumer per
-partition does, one fetch after the other. CPU is the whole process's (event loop, decoding threads), the socket is not in it; bytes
-are those of the batches served. Half of each value is noise, half is text, so that zstd has work to do. Each round is a new
-reader with empty caches; the first one imports pyarrow's parts, too.
+Fills one stream, compacts it with the worker's own task function, and reads everything back by fetches of `--fetch-kib`, with one
+consumer per partition that fetches sequentially. CPU is that of the whole process (event loop, decoding threads), without sockets;
+bytes are those of the batches served. Half of each value is random, half is text that zstd compresses. Each round is a new
+reader with empty caches; the first round also imports parts of pyarrow.
 """
 
 import argparse
@@ -136,11 +136,11 @@ async def read(streams: Streams, view: StreamView, fetch_bytes: int) -> tuple[in
 
 
 def end_of(view: memoryview) -> int:
-    """The end offset of a run of batches without walking it in Python."""
+    """The end offset of a run of batches, found without a Python loop over the batches."""
     from bearlake import kernel
 
     low, high = 0, len(view)
-    while True:  # the last batch: from wherever whole batches of at most half of what is left end
+    while True:  # start of the last batch: skip at most half of the remaining bytes at a time
         middle = kernel.take(view, low, high, (high - low) // 2)
         if middle == high:
             ((_, base, header),) = kernel.batches(view, low, high)

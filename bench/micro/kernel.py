@@ -1,4 +1,4 @@
-"""Figures of the record-batch kernel: `python bench/micro/kernel.py`. Best of several runs, one thread, data in cache unless it says so."""
+"""Figures of the record-batch kernel: `python bench/micro/kernel.py`. Best of several runs, one thread, data in cache unless noted."""
 
 import os
 import timeit
@@ -21,7 +21,7 @@ def best(function: Callable[[], object], seconds: float = 0.2) -> float:
 
 
 def batch(size: int, record_count: int = 1) -> bytes:
-    """A record batch of `size` bytes, its records being noise."""
+    """A record batch of `size` bytes with random records."""
     body = FIELDS.pack(
         0, record_count - 1, 1_700_000_000_000, 1_700_000_000_000, -1, -1, -1, record_count
     ) + os.urandom(size - 61)

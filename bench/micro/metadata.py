@@ -1,4 +1,4 @@
-"""What a commit costs in the SQLite metadata store: CPU and wall time at 1, 100 and 1,000 partitions per object.
+"""Cost of a commit in the SQLite metadata store: CPU and wall time at 1, 100 and 1,000 partitions per object.
 
     python bench/micro/metadata.py [--folder /dev/shm] [--synchronous FULL] [--seconds 2]
 

@@ -1,8 +1,8 @@
-"""What compaction costs the SQLite metadata store: swaps, the planner's look at many idle partitions, claims from a long queue.
+"""Cost of compaction in the SQLite metadata store: swaps, the planner's read of many idle partitions, claims from a long queue.
 
     .venv/bin/python bench/micro/metadata_compaction.py [--partitions 1000] [--slices 40] [--idle 100000] [--tasks 10000] [--folder /tmp]
 
-`step` is the longest single step on the store's thread: what a commit may have to wait for. The other figure is the whole call.
+`step` is the longest single step on the store's thread, for which a commit may have to wait. The other figure is the whole call.
 """
 
 import argparse

@@ -1,9 +1,9 @@
-"""Commits per second and latency of the PostgreSQL metadata store, each object with one batch for each of so many partitions.
+"""Commits per second and latency of the PostgreSQL metadata store; each object has one batch for each of a number of partitions.
 
     .venv/bin/python bench/micro/metadata_postgresql.py [--seconds 3] [--partitions 100,1000] [--connections 1,4] [--streams 1]
 
-Starts a PostgreSQL of its own (with fsync on; its folder is on the disk of TMPDIR), or uses `--url`, whose database should be empty.
-`--crowd 10000` compares instead an almost empty store with one of so many streams of ten partitions each.
+Starts its own PostgreSQL (with fsync on; its folder is on the disk of TMPDIR), or uses `--url`, whose database should be empty.
+`--crowd 10000` instead compares an almost empty store with a store of that many streams of ten partitions each.
 Committers share all partitions, the hardest case for row locks. `idempotent`: each batch has a producer, as most clients do by default.
 """
 
@@ -95,7 +95,7 @@ async def measure(
 
 
 async def crowd(url: str, stream_count: int) -> None:
-    """Times of single operations before and after `stream_count` streams of ten partitions were made and written to."""
+    """Times of single operations before and after `stream_count` streams of ten partitions were created and written."""
     store = await open_postgresql(url)
     registration = await registering.register(
         store.servers, "bench", zone=None, endpoints={}, version="0", timeout_ms=600_000

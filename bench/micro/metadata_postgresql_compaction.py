@@ -1,8 +1,8 @@
-"""What compaction costs the PostgreSQL metadata store: swaps, the planner's look at many idle partitions, claims from a long queue.
+"""Cost of compaction in the PostgreSQL metadata store: swaps, the planner's read of many idle partitions, claims from a long queue.
 
     .venv/bin/python bench/micro/metadata_postgresql_compaction.py [--partitions 1000] [--slices 40] [--idle 100000] [--tasks 5000]
 
-Starts a PostgreSQL of its own (with fsync on; its folder is on the disk of TMPDIR), or uses `--url`, whose database should be empty.
+Starts its own PostgreSQL (with fsync on; its folder is on the disk of TMPDIR), or uses `--url`, whose database should be empty.
 """
 
 import argparse
@@ -76,7 +76,7 @@ class Bench:
         return TaskClaim(task_id=task.id, epoch=task.epoch, worker=self.server)
 
     async def prepared(self, partitions: list[PartitionKey]) -> tuple[Swap, int]:
-        """A swap of all that waits into one file, one segment per partition; and how many rows it replaces."""
+        """A swap of the whole backlog into one file, one segment per partition, and the number of rows that it replaces."""
         claim = await self.claim_all(partitions)
         (task,) = await self.store.tasks.list()
         old = await self.store.log.slices(task.ranges)
@@ -91,7 +91,7 @@ class Bench:
         return Swap(claim=claim, objects=[SwapObject(object=ref, slices=segments)]), len(old)
 
     async def swap(self, partitions: list[PartitionKey]) -> tuple[float, int]:
-        """Compact all that waits; returns the seconds of the swap and how many rows it replaced."""
+        """Compact the whole backlog; returns the seconds of the swap and the number of replaced rows."""
         swap, row_count = await self.prepared(partitions)
         started = time.perf_counter()
         await self.store.log.swap(swap)
@@ -119,7 +119,7 @@ async def swaps(bench: Bench, partition_count: int, slice_count: int) -> None:
 
 
 async def beside(bench: Bench, partition_count: int, slice_count: int, turns: int) -> None:
-    """Commits of 100 partitions by 4 committers: a second without a swap, then while all 1,000 partitions are swapped."""
+    """Commits of 100 partitions by 4 committers: one second without a swap, then during a swap of all 1,000 partitions."""
     partitions = await bench.partitions("beside", partition_count)
     calm: list[float] = []
     swapping: list[float] = []

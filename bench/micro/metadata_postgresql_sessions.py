@@ -2,10 +2,10 @@
 
     .venv/bin/python bench/micro/metadata_postgresql_sessions.py [--commits 20] [--rounds 300] [--partitions 1]
 
-Starts a PostgreSQL of its own with two stores in it, one of them without the triggers. One connection to each commits objects with a batch
-for each partition; short rounds of the two take turns, and the backends' time on a processor is read from Linux (/proc/PID/schedstat).
-Other load on the machine makes both rounds of a turn slower, so the median of the turns' ratios
-holds on a busy machine, too.
+Starts its own PostgreSQL with two stores, one of them without the triggers. One connection to each store commits objects with a batch
+for each partition. Short rounds of the two stores alternate; Linux reports the backends' time on a processor (/proc/PID/schedstat).
+Other load on the machine slows both rounds of a turn, so the median of the turns' ratios
+is valid on a busy machine too.
 """
 
 import argparse
@@ -43,7 +43,7 @@ class Committer:
 
     @classmethod
     async def on(cls, url: str, schema: str, partition_count: int) -> "Committer":
-        """A store of its own in this schema."""
+        """A store in its own schema."""
         store = await open_postgresql(f"{url}?schema={schema}", PostgresqlSettings(connections_max=1))
         stream = await store.streams.create(StreamSpec(name="bench", partition_count=partition_count))
         registration = await registering.register(
@@ -56,7 +56,7 @@ class Committer:
         return cls(store, registration.server, batches, pid)
 
     async def microseconds(self, commit_count: int) -> float:
-        """What the backend needs for one of so many commits."""
+        """The backend's time per commit, over this many commits."""
         await self.store.log.maintain(entry_count_min=1)
         before = _processor_ns(self.pid)
         for _ in range(commit_count):
@@ -78,7 +78,7 @@ async def measure(url: str, *, commit_count: int, round_count: int, partition_co
     ]
     await fenced.store.close()
     await bare.store.close()
-    return found[round_count // 10 :]  # the first ones warm up
+    return found[round_count // 10 :]  # the first rounds warm up
 
 
 def _processor_ns(pid: int) -> int:
@@ -86,7 +86,7 @@ def _processor_ns(pid: int) -> int:
 
 
 def main() -> None:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--commits", type=int, default=20, help="per round")
     parser.add_argument("--rounds", type=int, default=300)

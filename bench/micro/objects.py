@@ -1,10 +1,10 @@
-"""What the object stores cost: puts and reads of the local folder on tmpfs and on disk, with and without fsync.
+"""Cost of the object stores: puts and reads of the local folder on tmpfs and on disk, with and without fsync.
 
     python bench/micro/objects.py [--disk FOLDER] [--tmpfs FOLDER] [--s3 s3://bucket/prefix] [--rounds 3]
 
 Every line is the median of all calls, one after the other; "busy" repeats the put while the event loop is kept busy in steps
-of 200 µs, as a loaded server's is: each system call of the putting thread must then win the interpreter lock back. CPU is this process's.
-The columns for raw files are the same system calls without the store: what remains is the store's own price.
+of 200 µs, as in a loaded server: the putting thread must then reacquire the interpreter lock after each system call. CPU is this process's.
+The columns for raw files are the same system calls without the store; the difference is the cost of the store.
 """
 
 import argparse

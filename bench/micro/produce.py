@@ -1,9 +1,9 @@
-"""What a Produce request costs in its connection alone: from bytes that have arrived to the answer's bytes, without a write path.
+"""CPU time of a Produce request in its connection: from the received bytes to the bytes of the answer, without a write path.
 
     python bench/micro/produce.py [--count 20000] [--rounds 9] [--bytes 1024] [--codec lz4] [--records 1]
 
-A Kafka connection gets requests of one idempotent batch each, one per read or sixteen per read; instead of the write path, a function
-answers them at once. CPU time of one thread per request, the best round.
+A Kafka connection gets requests of one idempotent batch each, one per read or sixteen per read. A function replaces the write path and
+answers at once. CPU time of one thread per request, the best round.
 """
 
 import argparse
@@ -34,13 +34,13 @@ _VERSION = 9
 
 
 class Transport:
-    """Counts what it is given."""
+    """A transport that counts the bytes written to it."""
 
     def __init__(self) -> None:
         self.written_bytes = 0
 
-    def get_extra_info(self, name: str) -> Any:  # Any: as asyncio's
-        """Only the client's address is known."""
+    def get_extra_info(self, name: str) -> Any:  # as in asyncio
+        """Return the client's address, the only known property."""
         return ("127.0.0.1", 1) if name == "peername" else None
 
     def is_closing(self) -> bool:
@@ -89,7 +89,7 @@ def _frame(size: int, compression: Compression, record_count: int) -> bytes:
 
 
 async def measure(count: int, rounds: int, frame: bytes) -> None:
-    """Print a line per number of requests in one read."""
+    """Print one line per number of requests in a read."""
     metadata = await open_metadata("memory:///")
     registration = await registering.register(
         metadata.servers, "bench", zone=None, endpoints={}, version="1", timeout_ms=600_000

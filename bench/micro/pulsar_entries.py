@@ -1,6 +1,6 @@
 """Pulsar entries to record batches and back: `python bench/micro/pulsar_entries.py`. CPU time, best of several runs, data in cache.
 
-Messages are as `pulsar-perf` sends them: a sequence id and a payload. Payloads to be compressed repeat themselves by half. "Many" are the
+Messages are like those of `pulsar-perf`: a sequence id and a payload. Half of each compressible payload is repetition. "Many" are the
 hot paths: SENDs of a receive buffer to record batches, their receipts, and deliveries to MESSAGE commands, each by one native call.
 """
 
@@ -87,7 +87,7 @@ def both_ways(what: str, head: MessageMetadata, payload: bytes, count: int, size
 
 
 def many(one: Entry) -> None:
-    """SENDs of about 64 KiB, and what they become."""
+    """SENDs of about 64 KiB, and the record batches that result."""
     frame = bytearray(pulsar_frames.send(one))
     at = 2 * SIZE.size + SIZE.unpack_from(frame, SIZE.size)[0] + 2
     SIZE.pack_into(frame, at, kernel.crc32c(frame, at + SIZE.size))

@@ -1,4 +1,4 @@
-"""Micro benchmark of the schema registry: start with many subjects, and what calls take, as a client sees it.
+"""Micro benchmark of the schema registry: its start with many subjects, and the latency of calls that a client measures.
 
     .venv/bin/python bench/micro/registry.py
 
@@ -29,7 +29,7 @@ def schema(at: int) -> str:
 
 
 async def filled(url: str) -> float:
-    """Register one version for each subject; seconds."""
+    """Register one version for each subject; return the seconds."""
     from bearlake.metadata.open import open_metadata
     from bearlake.streams.principal import ANONYMOUS
     from bearlake.streams.schemas.model import Draft
@@ -94,7 +94,7 @@ async def timed(name: str, call: Callable[[int], Awaitable[object]]) -> None:
 
 
 async def measured(url: str, started: float) -> None:
-    """All calls, against a server whose process was started then."""
+    """Measure all calls on a server that has just started."""
     async with aiohttp.ClientSession() as session:
         await answered(session, f"{url}/subjects/topic-0-value/versions/latest")
         print(f"{'process start to first look-up':<44} {time.perf_counter() - started:>8.2f} s")

@@ -1,8 +1,8 @@
-"""Micro benchmark of the REST server: what requests cost its process, by CPU time.
+"""Micro benchmark of the REST server: CPU time of its process per request.
 
     .venv/bin/python bench/micro/rest.py
 
-The server is a process of its own with stores in memory; the client's cost is not counted. Goals (per core-second): v2 with 100 records
+The server is a separate process with stores in memory; the client's CPU time does not count. Goals (per core-second): v2 with 100 records
 of 100 B per request 100,000 records; server-sent events in groups 500,000.
 """
 
@@ -38,7 +38,7 @@ def serve(port: int) -> None:
 
     async def run() -> None:
         gc.freeze()
-        gc.set_threshold(20_000, 20, 50)  # as the process of `bearlake serve` does
+        gc.set_threshold(20_000, 20, 50)  # as `bearlake serve` does
         metadata, store = await open_metadata("memory:///"), open_store("memory:///")
         listener = open_listener(ListenerSettings(port=port), "rest")
         member = await RegisteredServer.join(
@@ -63,7 +63,7 @@ PROTOBUF = 'syntax = "proto3"; message R { int64 id = 1; string text = 2; }'
 async def produce(
     url: str, process: psutil.Process, kind: str, record: object, record_count: int, schema: str | None = None
 ) -> None:
-    """v2, some records per request."""
+    """v2 requests with this many records each."""
     with_schema = {} if schema is None else {"value_schema": schema}
     body = json.dumps({**with_schema, "records": [record] * record_count}).encode()
     headers = {"Content-Type": f"application/vnd.kafka.{kind}.v2+json"}
@@ -106,12 +106,12 @@ def used(process: psutil.Process) -> float:
 
 
 def show(name: str, rate: float, unit: str) -> None:
-    """One line."""
+    """Print one line."""
     print(f"{name:<40} {rate:>12,.0f} {unit} per core-second")
 
 
 async def main(url: str, process: psutil.Process) -> None:
-    """All measurements, when the server answers."""
+    """Run all measurements once the server answers."""
     async with asyncio.timeout(20), aiohttp.ClientSession() as session:
         while True:
             try:

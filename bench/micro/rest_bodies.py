@@ -23,7 +23,7 @@ def with_json(body: bytes) -> None:
 
 
 def main() -> None:
-    """All measurements."""
+    """Run all measurements."""
     text = base64.b64encode(bytes(100)).decode()
     for name, run, value in (("binary", binary, text), ("json", with_json, {"text": "x" * 88})):
         for record_count, turn_count in ((1, 20_000), (100, 600)):
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def turns(run: object, body: bytes, count: int) -> float:
-    """CPU seconds of one turn."""
+    """CPU seconds of one call."""
     assert callable(run)
     start = time.process_time()
     for _ in range(count):

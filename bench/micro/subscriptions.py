@@ -1,9 +1,9 @@
-"""What a dispatcher costs per message, and whether it stays flat: a million acknowledgements on one subscription.
+"""CPU time and memory of a dispatcher per message during a million acknowledgements on one subscription.
 
     python bench/micro/subscriptions.py [--messages 1000000] [--consumers 10] [--records-per-entry 1] [--types Shared]
 
-Only the machine runs: entries come from nowhere, consumers acknowledge in random order, at most `--window` entries late (one consumer
-never acknowledges its first entry until the end, so that the cursor has to live with a hole). Memory is the process's resident set.
+Only the state machine runs: entries are generated, consumers acknowledge in random order, at most `--window` entries late. One consumer
+acknowledges its first entry only at the end, so the cursor always has a gap. Memory is the process's resident set.
 """
 
 import argparse
@@ -40,7 +40,7 @@ class Reader:
 
 
 class Consumer:
-    """Takes everything, and acknowledges a random one of the last `window` entries."""
+    """Takes every delivery, and acknowledges a random entry of the last `window` ones."""
 
     def __init__(self, window: int, draw: random.Random) -> None:
         self.has: deque[int] = deque()
@@ -56,7 +56,7 @@ class Consumer:
         return count
 
     def take(self) -> list[int]:
-        """What is acknowledged now."""
+        """Return the acknowledgements that are due."""
         has = list(self.has)
         self.draw.shuffle(has)
         count = max(0, len(has) - self.window // 2)
@@ -83,7 +83,7 @@ def resident_mib() -> float:
 
 
 def machine_of(type_: SubscriptionType) -> Dispatcher:
-    """A machine at offset 0."""
+    """A state machine at offset 0."""
     cursor, settings = AckCursor(0), SubscriptionSettings()
     if type_ is SubscriptionType.SHARED:
         return Shared(cursor, settings, Reader())

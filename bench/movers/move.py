@@ -1,7 +1,7 @@
 """A producer and a Shared consumer of one topic, by pulsar-client: `move.py URL TOPIC BEFORE_S AFTER_S`. See ../pulsar_moves.py.
 
-Sends a message each millisecond. Says "steady" after BEFORE_S seconds and goes on for AFTER_S seconds, in which its producer and
-consumer are moved. Then says in one line of JSON what the program saw, which should be nothing.
+Sends a message each millisecond. Prints "steady" after BEFORE_S seconds and continues for AFTER_S seconds, in which its producer and
+consumer are moved. Then prints one line of JSON with what it observed.
 """
 
 import json
@@ -16,11 +16,11 @@ import pulsar
 PAUSE_S = 0.001
 TIMEOUT_S = 30
 WARM_S = 0.5
-"""Of the time before, which does not count: connections are opened."""
+"""Initial part of the time before the move that does not count, because connections are opened."""
 
 
 class Watched:
-    """Times at which something came, and how often each number did."""
+    """Arrival times, and how often each number arrived."""
 
     def __init__(self) -> None:
         self.at_s: list[float] = []
@@ -31,7 +31,7 @@ class Watched:
         self.counts[number] = self.counts.get(number, 0) + 1
 
     def gap_ms(self, start_s: float, end_s: float) -> float:
-        """The longest time between two."""
+        """The longest time between two arrivals."""
         times = [start_s, *(at for at in self.at_s if start_s <= at <= end_s)]
         return max((after - before for before, after in pairwise(times)), default=end_s - start_s) * 1000
 

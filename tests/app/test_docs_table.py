@@ -1,4 +1,4 @@
-"""The examples of docs/table.md do what they say: against a real `bearlake up` that has compacted something."""
+"""The examples of docs/table.md work as described, with a real `bearlake up` that has compacted records."""
 
 import contextlib
 import io
@@ -66,7 +66,7 @@ def test_python_of_the_page_reads_the_table(lake: tuple[Path, ServerProcess], mo
     assert said.getvalue().endswith(f"[({COUNT},)]\n")
 
 
-def test_describe_tells_files_rows_and_lag(lake: tuple[Path, ServerProcess]) -> None:
+def test_describe_shows_files_rows_and_lag(lake: tuple[Path, ServerProcess]) -> None:
     folder, _ = lake
 
     said = run("bearlake table describe greetings --timeline", folder)

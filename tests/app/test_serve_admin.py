@@ -22,5 +22,5 @@ def test_streams_are_made_through_any_kind_of_server(protocol: str, tmp_path: Pa
         listed = finished("stream", "list", "--json", "--admin", server.admin)
 
         assert made.returncode == 0, made.stderr
-        assert [one["name"] for one in json.loads(listed.stdout)] == ["orders"]
+        assert [stream["name"] for stream in json.loads(listed.stdout)] == ["orders"]
         assert server.stop() == 0

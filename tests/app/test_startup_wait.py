@@ -94,7 +94,7 @@ def starting(folder: Path, words: Sequence[object], environ: dict[str, str] | No
 
 
 def failing(*errors: Exception) -> Any:
-    """A step that fails with these errors in turn, then says "there"."""
+    """A step that fails with these errors in turn, then returns "there"."""
     left = list(errors)
 
     async def step() -> str:
@@ -123,7 +123,7 @@ async def test_it_asks_again_with_growing_pauses_until_the_store_answers() -> No
 
 
 @virtual_time
-async def test_it_gives_up_at_the_end_of_the_start_and_says_what_for() -> None:
+async def test_it_gives_up_at_the_end_of_the_startup_wait_and_names_the_store() -> None:
     loop = asyncio.get_running_loop()
     patient = patience(10_000)
     start_s = loop.time()
@@ -136,7 +136,7 @@ async def test_it_gives_up_at_the_end_of_the_start_and_says_what_for() -> None:
 
 
 @virtual_time
-async def test_a_first_attempt_that_takes_all_the_time_says_what_for_too() -> None:
+async def test_a_first_attempt_that_takes_the_whole_time_also_names_the_store() -> None:
     async def slow() -> None:
         await asyncio.sleep(2)
         raise Unavailable("not yet")
@@ -159,7 +159,7 @@ async def test_two_stores_share_the_time_of_one_start() -> None:
 
 
 @virtual_time
-async def test_what_waiting_does_not_mend_and_what_may_not_be_waited_for_is_told_at_once() -> None:
+async def test_errors_that_waiting_cannot_fix_are_reported_at_once() -> None:
     start_s = asyncio.get_running_loop().time()
 
     with pytest.raises(Denied):
@@ -258,7 +258,7 @@ def test_a_store_that_is_never_there_is_one_line_and_exit_code_3(tmp_path: Path)
         ("bearlake", "postgres?sslmode=nonsense", 2, "sslmode"),
     ],
 )
-def test_a_wrong_url_is_told_without_a_wait(
+def test_a_wrong_url_is_reported_without_a_wait(
     tmp_path: Path, postgresql_server: PostgresqlServer, user: str, database: str, code: int, word: str
 ) -> None:
     url = f"postgresql://{user}@127.0.0.1:{postgresql_server.port}/{database}"

@@ -24,7 +24,9 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return folder / "certificate.pem", folder / "key.pem"
 
 
-def test_records_through_a_tls_listener_beside_a_plain_one(tmp_path: Path, certificate: tuple[Path, Path]) -> None:
+def test_records_are_accepted_through_a_tls_listener_and_a_plain_listener(
+    tmp_path: Path, certificate: tuple[Path, Path]
+) -> None:
     config = tmp_path / "bearlake.yaml"
     config.write_text(
         f"listeners:\n  kafka_more:\n  - name: TLS\n    tls_certificate_file: {certificate[0]}\n    tls_key_file: {certificate[1]}\n"
@@ -42,7 +44,7 @@ def test_records_through_a_tls_listener_beside_a_plain_one(tmp_path: Path, certi
         assert (through_tls.stdout, in_plain.stdout) == (b"one\ntwo\n", b"one\ntwo\n")
 
 
-def test_clients_are_told_the_advertised_address_of_their_listener(tmp_path: Path) -> None:
+def test_clients_get_the_advertised_address_of_their_listener(tmp_path: Path) -> None:
     config = tmp_path / "bearlake.yaml"
     config.write_text(
         "listeners: {kafka_more: [{name: OUTSIDE, advertised_host: lake.example, advertised_port: 443}]}\n"

@@ -30,7 +30,7 @@ def accepts(address: str) -> bool:
         return True
 
 
-def test_the_tour_runs_on_real_records_and_its_success_is_the_exit_code(tmp_path: Path) -> None:
+def test_the_tour_runs_on_real_records_and_its_success_determines_the_exit_code(tmp_path: Path) -> None:
     ready = tmp_path / "ready.json"
 
     result = finished("up", "--data-dir", tmp_path / "data", "--ready-file", ready, *QUIET[:-1], "--exit-after-tour")
@@ -43,7 +43,7 @@ def test_the_tour_runs_on_real_records_and_its_success_is_the_exit_code(tmp_path
     assert any((tmp_path / "data" / "objects").rglob("*"))
 
 
-def test_a_second_tour_on_the_same_folder_goes_on_where_the_first_ended(tmp_path: Path) -> None:
+def test_a_second_tour_on_the_same_folder_continues_after_the_first(tmp_path: Path) -> None:
     for _ in range(2):
         result = finished("up", "--data-dir", tmp_path / "data", *QUIET[:-1], "--exit-after-tour")
         assert result.returncode == 0, result.stderr.decode()
@@ -59,7 +59,7 @@ def test_it_serves_until_a_signal_and_stops_cleanly(tmp_path: Path, number: sign
         assert server.stop(number) == 0
 
 
-def test_it_stops_without_a_word_while_a_consumer_waits(tmp_path: Path) -> None:
+def test_it_stops_without_output_while_a_consumer_waits(tmp_path: Path) -> None:
     with started("up", "--data-dir", tmp_path / "data", "--no-tour", ready_file=tmp_path / "ready.json") as server:
         finished("produce", "queue", "--bootstrap", server.kafka, stdin=b"1\n")
         command = [*PROGRAM, "consume", "queue", "--bootstrap", server.kafka, "--from-beginning"]
@@ -80,7 +80,7 @@ def test_a_data_folder_serves_one_deployment_at_a_time(tmp_path: Path) -> None:
         assert str(server.process.pid) in result.stderr.decode()
 
 
-def test_a_taken_port_is_one_line_and_exit_code_3(tmp_path: Path) -> None:
+def test_a_taken_port_is_reported_in_one_line_with_exit_code_3(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
 
@@ -101,7 +101,9 @@ def test_a_taken_port_is_one_line_and_exit_code_3(tmp_path: Path) -> None:
         (["--host", "no such host"], "no such host"),
     ],
 )
-def test_a_wrong_option_is_one_line_and_exit_code_2(tmp_path: Path, words: list[str], message: str) -> None:
+def test_a_wrong_option_is_reported_in_one_line_with_exit_code_2(
+    tmp_path: Path, words: list[str], message: str
+) -> None:
     result = finished("up", "--data-dir", tmp_path / "data", *QUIET, *words)
 
     text = result.stderr.decode()
@@ -110,7 +112,7 @@ def test_a_wrong_option_is_one_line_and_exit_code_2(tmp_path: Path, words: list[
     assert len(text.splitlines()) == 1
 
 
-def test_a_wrong_settings_file_is_refused_by_path(tmp_path: Path) -> None:
+def test_the_error_for_a_wrong_settings_file_names_the_path(tmp_path: Path) -> None:
     config = tmp_path / "bearlake.yaml"
     config.write_text("kafka: {auto_create: true}\nadmin: {port: 1e3}\n")
 
@@ -186,7 +188,7 @@ def test_settings_come_from_file_and_environment(tmp_path: Path) -> None:
         assert rows["listeners.kafka.port"]["source"] == "--kafka-port"
 
 
-def test_an_admin_api_for_others_asks_for_the_token(tmp_path: Path) -> None:
+def test_an_admin_api_on_a_public_address_requires_a_token(tmp_path: Path) -> None:
     environ = {"BEARLAKE_ADMIN_TOKEN": "sixteen-characters"}
     words = ("up", "--data-dir", tmp_path / "data", "--no-tour", "--host", "0.0.0.0")
     with started(*words, ready_file=tmp_path / "ready.json", environ=environ) as server:

@@ -1,4 +1,4 @@
-"""Servers that share a PostgreSQL database and an S3 bucket are one deployment, as docs/operations.md says."""
+"""Servers that share a PostgreSQL database and an S3 bucket are one deployment, as docs/operations.md promises."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from fixtures.server_process import finished, started
 pytestmark = pytest.mark.integration
 
 
-def test_what_one_server_takes_the_other_serves(
+def test_one_server_serves_the_records_that_another_accepted(
     tmp_path: Path, postgresql_url: str, s3_server: S3Server, s3_bucket: str
 ) -> None:
     stores = ("--metadata-url", postgresql_url, "--object-store-url", f"s3://{s3_bucket}/lake", "--no-tour")

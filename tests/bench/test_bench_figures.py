@@ -1,4 +1,4 @@
-"""Medians, ratios and tables; what is read from other programs' output."""
+"""Medians, ratios and tables; parsing of other programs' output."""
 
 import pytest
 from bench.bearlake_server import sum_of

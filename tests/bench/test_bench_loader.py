@@ -1,4 +1,4 @@
-"""The load generator against a server of a few lines that looks at what it is sent."""
+"""The load generator against a minimal server that checks what it receives."""
 
 import shutil
 import socket
@@ -19,13 +19,13 @@ pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="the load ge
 
 PRODUCER_ID, RECORDS, TOPIC = 42, 3, "t"
 HISTOGRAM_ERROR = 0.01
-"""How much a percentile may lie above the value it stands for."""
+"""How far a percentile may lie above the value that it represents."""
 BATCH = templates.record_batch(BatchShape(record_count=RECORDS, record_bytes=128))
 
 
 @dataclass
 class Listener:
-    """Answers one connection's Produce v9 requests of one partition each; what it saw is in `batches`."""
+    """Answers one connection's Produce v9 requests of one partition each; `batches` has the received batches."""
 
     error: int = 0
     batches: list[bytes] = field(default_factory=list)
@@ -92,7 +92,7 @@ class Elsewhere:
         return None
 
 
-def test_the_loader_counts_what_was_answered(listener: Listener, tmp_path: Path) -> None:
+def test_the_loader_counts_answered_requests(listener: Listener, tmp_path: Path) -> None:
     run = loading.run_loader(listener, _load(tmp_path))
 
     assert (run.requests, run.payload_bytes) == (7, 7 * 384)
@@ -111,14 +111,14 @@ def test_an_idempotent_loader_numbers_its_batches_and_keeps_their_checksums_righ
         assert struct.unpack_from(">I", batch, 17)[0] == templates.crc32c(batch[21:])
 
 
-def test_a_partition_that_is_answered_with_an_error_fails_the_run(listener: Listener, tmp_path: Path) -> None:
+def test_a_partition_that_gets_an_error_fails_the_run(listener: Listener, tmp_path: Path) -> None:
     listener.error = 3
 
     with pytest.raises(BenchError, match="7 partitions were answered with an error, the first with 3"):
         loading.run_loader(listener, _load(tmp_path))
 
 
-def test_a_template_that_is_no_request_is_refused(tmp_path: Path) -> None:
+def test_a_malformed_template_is_refused(tmp_path: Path) -> None:
     load = _load(tmp_path)
     (tmp_path / "0.bin").write_bytes(b"\0" * 64)
 

@@ -156,7 +156,7 @@ def test_a_message_that_is_alone_is_no_batch(listener: Listener, tmp_path: Path)
 
 
 @needs_gcc
-def test_what_the_server_refuses_fails_the_run(listener: Listener, tmp_path: Path) -> None:
+def test_an_error_of_the_server_fails_the_run(listener: Listener, tmp_path: Path) -> None:
     listener.refuses = True
 
     with pytest.raises(BenchError, match="the server says command 8 the topic is full"):
@@ -215,7 +215,7 @@ MOVE = Move(
         (replace(MOVE, lost=1), ["lost"]),
     ],
 )
-def test_a_move_misses_its_goal_by_time_or_by_what_is_lost_or_comes_twice(move: Move, missed: list[str]) -> None:
+def test_a_move_misses_its_goal_by_time_or_by_lost_or_duplicate_messages(move: Move, missed: list[str]) -> None:
     assert pulsar_moves.missed("python", [move]) == missed
 
 
@@ -253,9 +253,7 @@ class Server:
         self.told.append("start")
 
 
-def test_a_server_that_was_told_to_stop_has_ended_before_the_next_move(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stopped_server_has_ended_before_the_next_move(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pair = pulsar_moves.Pair(tmp_path, command=tmp_path)
     server = Server()
     monkeypatch.setattr(pair, "servers", [server])

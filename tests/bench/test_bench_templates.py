@@ -1,4 +1,4 @@
-"""What the benchmarks send: batches that real clients read, frames that an independent codec decodes."""
+"""Templates of the benchmarks: batches that real clients read, frames that an independent codec decodes."""
 
 import json
 import warnings

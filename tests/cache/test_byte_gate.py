@@ -33,7 +33,7 @@ async def test_bytes_pass_in_order_and_bounded() -> None:
 
 
 @virtual_time
-async def test_one_that_gives_up_when_its_turn_comes_holds_nothing() -> None:
+async def test_a_waiter_that_gives_up_when_its_turn_arrives_holds_nothing() -> None:
     gate = ByteGate(10)
     first, second, third = (asyncio.create_task(pass_through(gate, 8)) for _ in range(3))
     await asyncio.sleep(0.5)
@@ -48,7 +48,7 @@ async def test_one_that_gives_up_when_its_turn_comes_holds_nothing() -> None:
 
 
 @virtual_time
-async def test_whoever_gives_up_whenever_nothing_is_left_held() -> None:
+async def test_a_caller_that_gives_up_at_any_time_leaves_nothing_held() -> None:
     draw = random.Random(1)
     gate = ByteGate(10)
     tasks = [asyncio.create_task(pass_through(gate, draw.randint(1, 12))) for _ in range(200)]

@@ -1,4 +1,4 @@
-"""Memory of lagging readers: reads of the object store are bounded, and small parts do not pin large objects."""
+"""Memory of lagging readers: reads of the object store are bounded, and small slices do not keep large objects in memory."""
 
 import asyncio
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ class WatchedStore(MemoryObjectStore):
 
 
 @virtual_time
-async def test_a_reader_that_lags_gets_what_a_bounded_read_brings_and_then_the_rest() -> None:
+async def test_a_lagging_reader_gets_one_bounded_read_at_a_time() -> None:
     store = WatchedStore()
     async with deployment(store) as stores:
         writer = await stores.serve()
@@ -48,11 +48,11 @@ async def test_a_reader_that_lags_gets_what_a_bounded_read_brings_and_then_the_r
 
         assert found == [b"%d" % at for at in range(OBJECT_COUNT)]
         assert rounds == OBJECT_COUNT / 2
-        assert 60 <= asyncio.get_running_loop().time() < 61  # only the last one waited, behind which there is nothing
+        assert 60 <= asyncio.get_running_loop().time() < 61  # only the last fetch waited, since the log ends there
 
 
 @virtual_time
-async def test_an_object_larger_than_the_bound_is_read_all_the_same() -> None:
+async def test_an_object_larger_than_the_bound_is_read_anyway() -> None:
     async with deployment() as stores:
         writer = await stores.serve()
         view = await create(writer)
@@ -65,7 +65,7 @@ async def test_an_object_larger_than_the_bound_is_read_all_the_same() -> None:
         assert values_of(fetched) == [(0, PADDING)]
 
 
-async def test_a_gate_lets_bytes_through_up_to_its_bound_in_the_order_of_coming() -> None:
+async def test_a_gate_admits_bytes_up_to_its_bound_in_order_of_arrival() -> None:
     gate = ByteGate(10)
     seen: list[str] = []
     ends = {name: asyncio.Event() for name in ("six", "five", "one", "twenty")}

@@ -93,7 +93,7 @@ async def test_a_failed_read_fails_its_readers_and_is_not_remembered() -> None:
 
 
 @virtual_time
-async def test_a_failed_read_that_nobody_waits_for_any_more_is_nobodys_error() -> None:
+async def test_a_failed_read_without_waiters_raises_no_error_elsewhere() -> None:
     store = await stored()
     store.failures.append(Unavailable("down"))
     cache = ObjectCache(store, CacheSettings())
@@ -107,7 +107,7 @@ async def test_a_failed_read_that_nobody_waits_for_any_more_is_nobodys_error() -
 
 
 @virtual_time
-async def test_what_was_added_is_served_without_a_read_and_with_its_offsets() -> None:
+async def test_an_added_object_is_served_without_a_read_and_with_its_offsets() -> None:
     store = await stored()
     cache = ObjectCache(store, CacheSettings())
     cache.add(REF, bytearray(BATCH * 4), [piece(0, base=7, count=2), piece(2, base=30, count=2)])
@@ -183,7 +183,7 @@ async def test_bytes_that_are_not_the_committed_batches_are_corrupt() -> None:
 
 
 @virtual_time
-async def test_look_ups_are_told() -> None:
+async def test_look_ups_are_counted() -> None:
     told: list[bool] = []
     cache = ObjectCache(await stored(), CacheSettings(), told.append)
 

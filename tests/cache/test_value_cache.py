@@ -1,4 +1,4 @@
-"""The cache of decoded values: single flight, bounded, and no failure remembered."""
+"""The cache of decoded values: one load per value at a time, a bound, and no cached failures."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -83,7 +83,7 @@ async def test_loads_wait_for_room() -> None:
 
 
 @virtual_time
-async def test_a_failure_is_everybodys_and_is_not_remembered() -> None:
+async def test_a_failure_reaches_all_waiting_readers_and_is_not_cached() -> None:
     values, loads = cache(), Loads()
     loads.is_broken = True
     failed = await asyncio.gather(*(values.get("a", 1, loads.of("a")) for _ in range(3)), return_exceptions=True)
@@ -105,7 +105,7 @@ async def test_a_reader_that_gives_up_does_not_stop_the_load() -> None:
 
 
 @virtual_time
-async def test_reading_ahead_loads_once_and_stands_back_when_others_wait() -> None:
+async def test_reading_ahead_loads_once_and_yields_to_waiting_readers() -> None:
     values, loads = cache(loading_bytes_max=10), Loads()
     values.read_ahead("a", 10, loads.of("a"))
     values.read_ahead("a", 10, loads.of("a"))
@@ -132,7 +132,7 @@ async def test_closing_cancels_loads_and_drops_values() -> None:
 
 
 @virtual_time
-async def test_a_value_that_was_read_to_its_end_goes_before_those_that_wait_to_be_read() -> None:
+async def test_a_value_that_was_read_to_its_end_is_evicted_before_values_that_wait_to_be_read() -> None:
     values, loads = cache(), Loads()
     for name in "abc":
         await values.get(name, 1, loads.of(name * 3))

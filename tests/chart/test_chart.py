@@ -1,4 +1,4 @@
-"""The chart: what it renders for some values, against files; what it refuses; and that it says what the operator understands."""
+"""The chart: rendered manifests compared with golden files, refused values, and agreement with the operator's settings."""
 
 import os
 import re
@@ -19,7 +19,7 @@ NAMES = sorted(VALUES)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_manifests_are_as_written_down(helm: str, name: str) -> None:
+def test_manifests_equal_the_golden_files(helm: str, name: str) -> None:
     found, path = rendered(helm, name, "--skip-tests"), GOLDEN / f"{name}.yaml"
     if os.environ.get("BEARLAKE_WRITE_GOLDEN"):
         path.write_text(found)
@@ -62,7 +62,7 @@ def test_lint_has_no_complaint(helm: str, name: str) -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_a_package_holds_what_templates_read_and_nothing_made(helm: str, tmp_path: Path) -> None:
+def test_a_package_has_the_files_that_templates_read_and_no_generated_files(helm: str, tmp_path: Path) -> None:
     subprocess.run([helm, "package", str(CHART), "-d", str(tmp_path)], capture_output=True, check=True, timeout=WAIT_S)
     (package,) = tmp_path.glob("bearlake-*.tgz")
 
@@ -78,7 +78,7 @@ def test_a_package_holds_what_templates_read_and_nothing_made(helm: str, tmp_pat
     assert [name for name in names if "__pycache__" in name] == []
 
 
-def test_crds_are_those_of_the_repository_and_stay(helm: str) -> None:
+def test_crds_equal_those_of_the_repository_and_are_kept_at_uninstall(helm: str) -> None:
     done = render(helm, "--set", "quickstart.enabled=true")
     crds = {one["metadata"]["name"]: one for one in objects(done.stdout) if one["kind"] == "CustomResourceDefinition"}
 
@@ -91,7 +91,7 @@ def test_crds_are_those_of_the_repository_and_stay(helm: str) -> None:
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_an_operator_that_rolls_does_not_wait_for_the_one_that_leads(helm: str, replicas: int) -> None:
+def test_a_new_operator_pod_does_not_wait_for_the_leader(helm: str, replicas: int) -> None:
     found = objects(rendered(helm, "quickstart", "--set", f"operator.replicas={replicas}"))
     (deployment,) = [one["spec"] for one in found if one["kind"] == "Deployment"]
     (container,) = deployment["template"]["spec"]["containers"]
@@ -116,13 +116,13 @@ def test_helm_test_has_a_stream_and_a_pod_for_each_data_layer(helm: str) -> None
         assert pod["automountServiceAccountToken"] is False
 
 
-def test_helm_test_makes_its_stream_where_the_operator_looks(helm: str) -> None:
+def test_helm_test_creates_its_stream_in_a_namespace_that_the_operator_watches(helm: str) -> None:
     streams = [one for one in objects(rendered(helm, "namespaced")) if one["kind"] == "Stream"]
 
-    assert [one["metadata"]["namespace"] for one in streams] == ["team-a"]
+    assert [stream["metadata"]["namespace"] for stream in streams] == ["team-a"]
 
 
-def test_helm_test_asks_the_protocol_and_port_of_the_values(helm: str) -> None:
+def test_helm_test_uses_the_protocol_and_port_of_the_values(helm: str) -> None:
     def address(*values: str) -> list[str]:
         pods = [one for one in objects(rendered(helm, "every-tier-value", *values)) if one["kind"] == "Pod"]
         return list(pods[0]["spec"]["containers"][0]["args"][1:3])
@@ -131,7 +131,7 @@ def test_helm_test_asks_the_protocol_and_port_of_the_values(helm: str) -> None:
     assert address("--set", "test.protocol=kafka") == ["kafka", "bearlake-default-kafka.bearlake.svc:9192"]
 
 
-def test_a_release_may_make_nothing_outside_of_its_namespaces(helm: str) -> None:
+def test_a_release_can_be_limited_to_its_namespaces(helm: str) -> None:
     found = objects(rendered(helm, "own-account"))
 
     assert {one["kind"] for one in found if one["kind"].startswith("Cluster")} == set()
@@ -139,7 +139,7 @@ def test_a_release_may_make_nothing_outside_of_its_namespaces(helm: str) -> None
     assert "lake-servers" not in {one["metadata"]["name"] for one in found}
 
 
-def test_accounts_that_reach_the_bucket_have_the_clouds_role(helm: str) -> None:
+def test_service_accounts_that_access_the_bucket_have_the_cloud_role(helm: str) -> None:
     found = objects(rendered(helm, "every-tier-value"))
     accounts = {one["metadata"]["name"]: one for one in found if one["kind"] == "ServiceAccount"}
 
@@ -170,8 +170,8 @@ def test_docs_show_the_examples() -> None:
     assert [text for text in shown if text not in examples] == []
 
 
-def test_values_in_the_docs_are_taken(helm: str, tmp_path: Path) -> None:
-    """Blocks that begin with a value of the chart, as they are, on top of the quickstart's."""
+def test_values_in_the_docs_are_accepted(helm: str, tmp_path: Path) -> None:
+    """Blocks of the page that begin with a value of the chart, applied unchanged on top of the quickstart's values."""
     text = (REPOSITORY / "docs/kubernetes.md").read_text()
     blocks = re.findall(r"^    (?:metricsApi|dataLayers):.*\n(?:     .*\n|    dataLayers:\n)+", text, re.MULTILINE)
 

@@ -26,7 +26,7 @@ async def run(protocol: str, address: str, stream: str, seconds: int) -> tuple[i
     return process.returncode, output.decode()
 
 
-async def test_records_come_back_through_kafka_beside_others(kafka: Node) -> None:
+async def test_records_are_read_back_through_kafka_among_other_records(kafka: Node) -> None:
     await kafka.create("checked")
 
     for _ in range(2):
@@ -35,7 +35,7 @@ async def test_records_come_back_through_kafka_beside_others(kafka: Node) -> Non
         assert (status, output.splitlines()[-1][:34]) == (0, "100 records were written to checke"), output
 
 
-async def test_records_come_back_through_rest_beside_others(rest: RestNode) -> None:
+async def test_records_are_read_back_through_rest_among_other_records(rest: RestNode) -> None:
     await rest.create("checked")
 
     for _ in range(2):

@@ -34,7 +34,7 @@ class Known:
 
 @dataclass
 class Asked:
-    """What an expression asks of one metric."""
+    """The labels and values of one metric that an expression uses."""
 
     name: str
     labels: set[str]
@@ -43,7 +43,7 @@ class Asked:
 
 @dataclass
 class Expression:
-    """What is asked by one expression; `grouped` are the labels that it aggregates or matches by."""
+    """The metrics that one expression uses; `grouped` are the labels by which it aggregates or matches."""
 
     asked: list[Asked] = field(default_factory=list)
     grouped: set[str] = field(default_factory=set)
@@ -70,12 +70,12 @@ def known() -> dict[str, Known]:
     for collector in vars(of_operator).values():
         if hasattr(collector, "_labelnames"):
             (metric,) = collector.describe()
-            found |= dict(series(metric, set(collector._labelnames), SCRAPE_LABELS))  # noqa: SLF001 - prometheus_client tells label names nowhere else
+            found |= dict(series(metric, set(collector._labelnames), SCRAPE_LABELS))  # noqa: SLF001 - no public attribute of prometheus_client has the label names
     return found
 
 
 def parsed(text: str) -> Expression:
-    """What the expression asks. Grafana's variables are replaced by what it puts in."""
+    """Parse an expression. Grafana's variables are replaced by values as Grafana does."""
     text = text.replace("$__rate_interval", "5m").replace("$__range", "1h")
     found = Expression()
 
@@ -142,7 +142,7 @@ def test_alerts_ask_for_what_there_is(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", list(alerts()))
-def test_alerts_say_labels_that_their_expression_keeps(name: str) -> None:
+def test_alerts_use_labels_that_their_expression_keeps(name: str) -> None:
     rule = alerts()[name]
     expression = parsed(rule["expr"])
     kept = expression.grouped or known()[expression.asked[0].name].labels

@@ -14,7 +14,7 @@ VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 README = CHART / "README.md"
 START = "<!-- Made of values.schema.json: BEARLAKE_WRITE_GOLDEN=1 pytest tests/chart -->\n"
 WHOLE = {"imagePullSecrets", "resources", "tolerations", "affinity", "podTemplate"}
-"""Values without rows for what is in them: parts of Kubernetes' own objects."""
+"""Values without rows for their fields: parts of Kubernetes' own objects."""
 APART = {"tiers", "dataLayers"}
 """Values with tables of their own."""
 

@@ -1,5 +1,5 @@
-"""What the chart and the operator make, against the schemas of Kubernetes' API, the oldest version that the chart admits to the newest that
-is known, and what people write, against our own resources' schemas. Unknown fields are refused, as the API server does it.
+"""Validates the manifests of the chart and the operator against the schemas of Kubernetes' API, from the oldest supported version to the
+newest known one, and users' manifests against the schemas of our own resources. Unknown fields are refused, as by the API server.
 """
 
 import re
@@ -20,11 +20,11 @@ VERSIONS = [OLDEST[1] if OLDEST else "", kubernetes_validate.latest_version()]
 OWN = ("streams", "compactors")
 OPERATOR_GOLDEN = sorted((REPOSITORY / "tests/operator/golden").glob("*.yaml"))
 FOREIGN = {"monitoring.coreos.com/v1", "keda.sh/v1alpha1"}
-"""Resources of other projects: their schemas are not Kubernetes'."""
+"""Resources of other projects, for which Kubernetes has no schemas."""
 
 
 def strict(schema: Any) -> Any:
-    """A schema of a resource definition as JSON Schema: fields that it does not name are errors, as in the API server's strict mode."""
+    """Return a resource definition's schema as JSON Schema: unknown fields are errors, as in the API server's strict mode."""
     if isinstance(schema, list):
         return [strict(one) for one in schema]
     if not isinstance(schema, dict):
@@ -59,14 +59,14 @@ def check(one: dict[str, Any], version: str) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", sorted(VALUES))
-def test_what_the_chart_makes_is_valid(helm: str, name: str, version: str) -> None:
+def test_manifests_of_the_chart_are_valid(helm: str, name: str, version: str) -> None:
     for one in objects(rendered(helm, name)):
         check(one, version)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("path", OPERATOR_GOLDEN, ids=lambda path: path.stem)
-def test_what_the_operator_makes_is_valid(path: Path, version: str) -> None:
+def test_manifests_of_the_operator_are_valid(path: Path, version: str) -> None:
     for one in objects(path.read_text()):
         check(one, version)
 
@@ -84,7 +84,9 @@ def test_every_field_is_explained_and_a_definition_stays_small(name: str) -> Non
     fields = list(described("", yaml.safe_load(text)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]))
 
     assert len(fields) > 40
-    assert [path for path, description in fields if not description] == [".metadata"]  # which Kubernetes describes
+    assert [path for path, description in fields if not description] == [
+        ".metadata"
+    ]  # fields that Kubernetes itself describes
     assert len(text) < 100_000
 
 
@@ -109,7 +111,7 @@ def test_examples_are_valid(path: Path) -> None:
         check(one, VERSIONS[-1])
 
 
-def test_wrong_manifests_are_found() -> None:
+def test_wrong_manifests_are_refused() -> None:
     stream = {"apiVersion": "bearlake.dev/v1alpha1", "kind": "Stream", "metadata": {"name": "s"}}
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}
 

@@ -111,7 +111,7 @@ def test_overrides_of_the_pod(pod: dict[str, Any]) -> None:
     assert pod["spec"]["dnsConfig"] == {"options": [{"name": "ndots", "value": "2"}]}
 
 
-def test_what_is_switched_off_is_not_there(found: settings.Settings) -> None:
+def test_disabled_parts_are_not_rendered(found: settings.Settings) -> None:
     rest = made(found, "rest")
     spec = rest["Deployment", "bearlake-default-rest"]["spec"]
 
@@ -128,7 +128,7 @@ SECRETS = {
 
 def as_servers_read(manifests: list[dict[str, Any]], folder: Path) -> Settings:
     """The settings that a pod's process reads from its ConfigMap and variables."""
-    (config,) = [one["data"]["bearlake.yaml"] for one in manifests if one["kind"] == "ConfigMap"]
+    (config,) = [manifest["data"]["bearlake.yaml"] for manifest in manifests if manifest["kind"] == "ConfigMap"]
     (template,) = [one["spec"]["template"]["spec"] for one in manifests if one["kind"] == "Deployment"]
     of_pod = {"POD_IP": "10.0.0.7", "NODE_IP": "192.0.2.1"}
     environ = {**SECRETS, **of_pod}

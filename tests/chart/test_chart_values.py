@@ -1,4 +1,4 @@
-"""The chart's values: each is described and typed; what is not known or cannot be is refused before anything is installed."""
+"""The chart's values: each has a description and a type; unknown and invalid values are refused before anything is installed."""
 
 import json
 import subprocess
@@ -18,7 +18,7 @@ from fixtures.waiting import WAIT_S
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 AS_KUBERNETES = {"resources", "tolerations", "affinity", "podTemplate"}
-"""Values that are parts of Kubernetes' own objects: no rows for what is in them."""
+"""Values that are parts of Kubernetes' own objects: no rows for their fields."""
 
 FORMS = {
     "dataLayer": settings.DataLayer,
@@ -36,7 +36,7 @@ OF_SERVERS_ALONE = {
         *("minReplicas", "maxReplicas", "targetCpuPercent", "targetRequestsPerSecond", "targetBytesPerSecond")
     },
 }
-"""What says nothing of workers: their number is a Compactor's, and they have no clients."""
+"""Values that do not apply to workers: a Compactor sets their number, and they have no clients."""
 
 
 def resolved(schema: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -70,7 +70,7 @@ FREE = {"settings", "spec", "global", "nodeAffinity", "podAffinity", "podAntiAff
 """Documents of others: of Bearlake's servers, of pods, of other charts."""
 
 
-def test_what_is_not_known_is_refused_at_every_depth() -> None:
+def test_unknown_values_are_refused_at_every_depth() -> None:
     for path, schema in EVERY.items():
         if "object" in schema["type"]:
             name = path.rpartition(".")[2]
@@ -110,7 +110,7 @@ def test_every_value_has_its_default_in_the_values_file() -> None:
 @pytest.mark.parametrize("definition", FORMS)
 def test_values_have_the_names_and_defaults_that_the_operator_knows(definition: str) -> None:
     properties = SCHEMA["definitions"][definition]["properties"]
-    known = {decoder.camel_case(one.name): one for one in fields(FORMS[definition])}
+    known = {decoder.camel_case(field.name): field for field in fields(FORMS[definition])}
 
     assert set(properties) == set(known) - OF_SERVERS_ALONE.get(definition, set())
     for name, schema in properties.items():

@@ -1,4 +1,4 @@
-"""The workflows: what they build is what the chart installs, what they run is what the docs say, and whom they trust is pinned."""
+"""The workflows: they build the images that the chart installs, run the commands of the docs, and pin third-party actions."""
 
 import re
 import tomllib
@@ -34,7 +34,7 @@ def chart_images() -> set[str]:
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
-def test_programs_of_others_are_pinned_by_their_content(path: Path) -> None:
+def test_third_party_actions_are_pinned_by_their_hash(path: Path) -> None:
     used = re.findall(r"uses: (\S+)(.*)", path.read_text())
 
     assert used
@@ -45,7 +45,7 @@ def test_programs_of_others_are_pinned_by_their_content(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
-def test_jobs_have_a_time_limit_and_few_rights(path: Path) -> None:
+def test_jobs_have_a_time_limit_and_minimal_permissions(path: Path) -> None:
     workflow = yaml.safe_load(path.read_text())
 
     assert workflow["permissions"] == {"contents": "read"}
@@ -57,7 +57,7 @@ def test_jobs_have_a_time_limit_and_few_rights(path: Path) -> None:
             assert step["with"]["persist-credentials"] is False
 
 
-def test_images_are_those_that_the_chart_installs() -> None:
+def test_the_built_images_are_those_that_the_chart_installs() -> None:
     workflow = read("release")
     registry = workflow["env"]["REGISTRY"]
     built = {f"{registry}/{image}" for image in workflow["jobs"]["images"]["strategy"]["matrix"]["image"]}
@@ -86,7 +86,7 @@ def test_images_have_an_sbom_a_provenance_and_a_signature() -> None:
         assert workflow["jobs"][name]["permissions"]["id-token"] == "write"
 
 
-def test_a_release_follows_the_tests_and_has_one_version() -> None:
+def test_a_release_requires_the_tests_and_has_one_version() -> None:
     jobs = read("release")["jobs"]
     version = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"]
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
@@ -96,13 +96,13 @@ def test_a_release_follows_the_tests_and_has_one_version() -> None:
             assert "version" in job["needs"], name
             assert "tests" in job["needs"] or {"images", "index", "chart"} & set(job["needs"]), name
     assert version == chart["version"] == chart["appVersion"]
-    # What the job `version` looks for, line by line.
+    # The lines that the job `version` looks for.
     assert f'version = "{version}"' in (REPOSITORY / "pyproject.toml").read_text().splitlines()
     lines = (CHART / "Chart.yaml").read_text().splitlines()
     assert {f"version: {version}", f"appVersion: {version}"} <= set(lines)
 
 
-def test_the_quickstart_job_goes_the_way_of_the_docs() -> None:
+def test_the_quickstart_job_runs_the_commands_of_the_docs() -> None:
     programs = "\n".join(step.get("run", "") for step in read("ci")["jobs"]["quickstart"]["steps"])
     commands = [
         line

@@ -1,4 +1,4 @@
-"""The command line against a real server: streams, records through pipes, exit codes that scripts can trust."""
+"""The command line against a real server: streams, records through pipes, exit codes for scripts."""
 
 import json
 import signal
@@ -59,7 +59,7 @@ def test_streams_are_created_listed_described_altered_deleted(cli: Cli) -> None:
     assert cli.json("stream", "list", "--prefix", "ord") == []
 
 
-def test_what_cannot_be_done_is_exit_code_1(cli: Cli) -> None:
+def test_impossible_commands_end_with_exit_code_1(cli: Cli) -> None:
     cli("stream", "create", "once")
 
     assert "once: " in cli("stream", "create", "once", code=1)
@@ -70,7 +70,7 @@ def test_what_cannot_be_done_is_exit_code_1(cli: Cli) -> None:
     assert "Unknown topic config name: nope" in cli("stream", "create", "odd", "--set", "nope=1", code=1)
 
 
-def test_lines_go_in_and_come_out_in_order(cli: Cli) -> None:
+def test_lines_are_produced_and_consumed_in_order(cli: Cli) -> None:
     cli("stream", "create", "lines")
     lines = b"".join(b"line %d\n" % index for index in range(5_000))
 
@@ -93,7 +93,7 @@ def test_keys_headers_and_formats(cli: Cli) -> None:
     ]
 
 
-def test_json_lines_go_in_and_come_out(cli: Cli) -> None:
+def test_json_lines_are_produced_and_consumed(cli: Cli) -> None:
     cli("stream", "create", "documents", "--partitions", 2)
     line = b'{"key": "k", "value": {"bears": 3}, "headers": [{"name": "h", "value": "v"}], "partition": 1, "timestamp_ms": 1700000000000}\n'
     cli("produce", "documents", "--format", "json", stdin=line)
@@ -111,7 +111,7 @@ def test_json_lines_go_in_and_come_out(cli: Cli) -> None:
     }
 
 
-def test_a_group_goes_on_where_it_stopped(cli: Cli) -> None:
+def test_a_group_continues_at_its_committed_offset(cli: Cli) -> None:
     cli("stream", "create", "queue")
     cli("produce", "queue", stdin=b"1\n2\n3\n4\n5\n")
 
@@ -127,7 +127,7 @@ def test_consume_ends_after_silence(cli: Cli) -> None:
     assert cli("consume", "silent", "--idle-ms", 300) == ""
 
 
-def test_a_reader_that_has_seen_enough_ends_consume(cli: Cli) -> None:
+def test_consume_ends_when_its_reader_closes_the_pipe(cli: Cli) -> None:
     cli("stream", "create", "long")
     cli("produce", "long", stdin=b"x\n" * 20_000)
     command = [*PROGRAM, "consume", "long", "--from-beginning"]
@@ -158,7 +158,7 @@ def test_an_interrupted_consume_ends_with_130(cli: Cli) -> None:
         assert process.stderr.read() == b""
 
 
-def test_records_that_are_too_large_are_exit_code_1(cli: Cli) -> None:
+def test_records_that_are_too_large_end_with_exit_code_1(cli: Cli) -> None:
     cli("stream", "create", "small", "--set", "max.message.bytes=1000")
 
     cli("produce", "small", stdin=b"fits\n")
@@ -168,13 +168,13 @@ def test_records_that_are_too_large_are_exit_code_1(cli: Cli) -> None:
     assert cli("consume", "small", "--from-beginning", "-e") == "fits\n"
 
 
-def test_a_wrong_line_of_json_is_named(cli: Cli) -> None:
+def test_the_error_names_an_invalid_line_of_json(cli: Cli) -> None:
     cli("stream", "create", "strict")
 
     assert "line 2: " in cli("produce", "strict", "--format", "json", stdin=b'{"value": "1"}\nnonsense\n', code=2)
 
 
-def test_consuming_an_absent_stream_is_exit_code_1(cli: Cli) -> None:
+def test_consuming_an_absent_stream_ends_with_exit_code_1(cli: Cli) -> None:
     assert "no stream 'never-made'" in cli("consume", "never-made", code=1)
 
 
@@ -185,5 +185,5 @@ def test_servers_are_listed(cli: Cli, server: ServerProcess) -> None:
     assert server.kafka in cli("server", "list")
 
 
-def test_the_tour_runs_against_a_server_that_is_up(cli: Cli, server: ServerProcess, tmp_path: Path) -> None:
+def test_the_tour_runs_against_a_running_server(cli: Cli, server: ServerProcess, tmp_path: Path) -> None:
     assert "each exactly once and in order" in cli("tour")

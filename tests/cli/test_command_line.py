@@ -58,7 +58,9 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     ],
     ids=" ".join,
 )
-def test_wrong_usage_is_exit_code_2_and_says_why(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage_ends_with_exit_code_2_and_an_explanation(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(command) == 2
     captured = capsys.readouterr()
     assert captured.err
@@ -76,7 +78,7 @@ def test_wrong_usage_is_exit_code_2_and_says_why(command: list[str], capsys: pyt
     ],
     ids=" ".join,
 )
-def test_no_answer_is_exit_code_3_and_says_where(
+def test_no_answer_ends_with_exit_code_3_and_names_the_address(
     command: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"record\n")))

@@ -35,14 +35,14 @@ async def test_streams_are_managed(client: AsyncClient) -> None:
     assert await client.list_streams("o") == []
 
 
-async def test_errors_tell_what_is_wrong(client: AsyncClient) -> None:
+async def test_errors_name_the_fault(client: AsyncClient) -> None:
     with pytest.raises(CallFailed) as caught:
         await client.create_stream("no spaces allowed")
 
     assert (caught.value.code, caught.value.reason, caught.value.is_retriable) == ("INVALID_ARGUMENT", "INVALID", False)
 
 
-async def test_records_come_back_as_they_were_sent(client: AsyncClient) -> None:
+async def test_records_are_read_as_they_were_sent(client: AsyncClient) -> None:
     await client.create_stream("one")
     headers = (("a", None), ("b", b""), ("\udcff", b"\x00"))
 
@@ -62,7 +62,7 @@ async def test_records_come_back_as_they_were_sent(client: AsyncClient) -> None:
     assert [item.timestamp_ms for item in found[:2]] == [7, 0]
 
 
-async def test_reading_begins_where_it_is_told(client: AsyncClient) -> None:
+async def test_reading_begins_at_the_given_position(client: AsyncClient) -> None:
     await client.create_stream("one", partition_count=2)
     async with client.producer() as producer:
         for at in range(10):
@@ -75,7 +75,7 @@ async def test_reading_begins_where_it_is_told(client: AsyncClient) -> None:
     assert [item.value for item in await collect(client, "one", start={0: "latest", 1: 4})] == [b"9"]
 
 
-async def test_a_following_reader_waits_for_what_is_written(client: AsyncClient) -> None:
+async def test_a_following_reader_waits_for_new_records(client: AsyncClient) -> None:
     await client.create_stream("one")
     reader = client.read("one")
 
@@ -127,7 +127,7 @@ async def test_a_full_buffer_makes_send_wait(grpc_node: GrpcNode) -> None:
         assert len(await collect(client, "one")) == 50
 
 
-async def test_no_server_is_said_in_time() -> None:
+async def test_an_unreachable_server_is_reported_in_time() -> None:
     settings = ClientSettings(call_timeout_s=0.2, retry_pause_ms=5, retry_pause_max_ms=20)
     async with AsyncClient("127.0.0.1:1", settings=settings) as client:
         with pytest.raises(CallFailed) as caught:
@@ -226,7 +226,9 @@ async def test_appends_are_stored_once_while_their_server_stops(grpc_cluster: Ma
         assert [int(item.value or b"") for item in await collect(client, "one")] == list(range(60))
 
 
-async def test_a_producer_that_was_forgotten_goes_on_in_a_new_epoch(client: AsyncClient, grpc_node: GrpcNode) -> None:
+async def test_a_producer_whose_state_expired_continues_in_a_new_epoch(
+    client: AsyncClient, grpc_node: GrpcNode
+) -> None:
     """I9: its next batch is refused, and nothing that other partitions have stored is stored again."""
     await client.create_stream("one", partition_count=2)
     metadata = grpc_node.streams.metadata
@@ -268,7 +270,7 @@ async def test_columns_are_written_and_read(client: AsyncClient) -> None:
         assert piece.next_offset == 2
 
 
-async def test_time_without_news_does_not_count_as_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_time_without_records_does_not_count_as_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = asyncio.get_running_loop()
     hours, time = 0, loop.time
     monkeypatch.setattr(loop, "time", lambda: time() + 3600 * hours)

@@ -37,7 +37,7 @@ async def fill(client: AsyncClient, count: int, *, first: int = 0, name: str = "
 
 
 async def take(consumer: AsyncConsumer, count: int) -> list[Record]:
-    """Exactly so many records, one by one."""
+    """Take exactly this many records, one by one."""
     async with asyncio.timeout(WAIT_S):
         return [await anext(consumer) for _ in range(count)]
 
@@ -46,7 +46,7 @@ def numbers(records: list[Record]) -> list[int]:
     return [int(record.value or b"") for record in records]
 
 
-async def test_a_group_goes_on_where_a_consumer_ended(client: AsyncClient) -> None:
+async def test_a_group_continues_where_a_consumer_ended(client: AsyncClient) -> None:
     await client.create_stream("one")
     await fill(client, 10)
 
@@ -59,7 +59,7 @@ async def test_a_group_goes_on_where_a_consumer_ended(client: AsyncClient) -> No
     assert numbers(after) == [4, 5, 6, 7, 8, 9]
 
 
-async def test_a_commit_covers_the_record_in_hand(client: AsyncClient) -> None:
+async def test_a_commit_covers_the_current_record(client: AsyncClient) -> None:
     await client.create_stream("one")
     await fill(client, 5)
 
@@ -96,7 +96,7 @@ async def test_a_failure_in_the_loop_commits_nothing(client: AsyncClient) -> Non
     assert numbers(found) == [0, 1, 2]
 
 
-async def test_polls_hand_out_no_more_than_asked_and_end_in_time(client: AsyncClient) -> None:
+async def test_polls_return_no_more_records_than_requested_and_end_in_time(client: AsyncClient) -> None:
     await client.create_stream("one")
     await fill(client, 5)
 
@@ -112,7 +112,7 @@ async def test_polls_hand_out_no_more_than_asked_and_end_in_time(client: AsyncCl
     assert nothing == []
 
 
-async def test_offsets_are_committed_while_it_goes_on(grpc_node: GrpcNode) -> None:
+async def test_offsets_are_committed_while_the_consumer_runs(grpc_node: GrpcNode) -> None:
     settings = ClientSettings(linger_ms=1, auto_commit_ms=0)
     async with AsyncClient(grpc_node.address, settings=settings) as client:
         await client.create_stream("one")
@@ -122,7 +122,7 @@ async def test_offsets_are_committed_while_it_goes_on(grpc_node: GrpcNode) -> No
             (key,) = (await grpc_node.streams.catalog.find("one")).partitions()
             committed = -1
             async with asyncio.timeout(WAIT_S):
-                while committed < 3:  # what was handed out is done with the next poll
+                while committed < 3:  # the next poll marks returned records as processed
                     assert await consumer.poll(0.01) == []
                     found = (await grpc_node.streams.groups.offsets("g", [key])).get(key)
                     committed = -1 if found is None else found.offset
@@ -153,7 +153,7 @@ async def test_a_seek_goes_back_ahead_and_to_bounds(client: AsyncClient) -> None
     assert numbers(new) == [10]
 
 
-async def test_members_divide_the_partitions_and_each_record_is_handed_out_once(client: AsyncClient) -> None:
+async def test_members_divide_the_partitions_and_each_record_is_returned_once(client: AsyncClient) -> None:
     await client.create_stream("one", partition_count=4)
     await fill(client, 40)
     found: list[int] = []
@@ -184,7 +184,7 @@ async def stop(node: GrpcNode, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["drain", "kill"])
-async def test_a_server_that_stops_hands_no_record_out_twice(grpc_cluster: MakeGrpc, how: str) -> None:
+async def test_a_stopping_server_makes_no_consumer_return_a_record_twice(grpc_cluster: MakeGrpc, how: str) -> None:
     pair = await grpc_cluster(2)
     async with AsyncClient(pair[1].address, settings=QUICK) as filler:
         await filler.create_stream("one", partition_count=2)
@@ -203,7 +203,7 @@ async def test_a_server_that_stops_hands_no_record_out_twice(grpc_cluster: MakeG
         assert sorted(numbers(found)) == list(range(100))
 
 
-async def test_streams_that_are_not_there_are_said(client: AsyncClient) -> None:
+async def test_missing_streams_are_reported(client: AsyncClient) -> None:
     consumer = client.consumer("g", "none")
 
     with pytest.raises(NotFound, match="none"):
@@ -213,7 +213,7 @@ async def test_streams_that_are_not_there_are_said(client: AsyncClient) -> None:
         client.consumer("g")
 
 
-async def test_a_commit_without_a_server_is_refused_and_closing_is_not() -> None:
+async def test_a_commit_without_a_server_is_refused_and_closing_is_still_possible() -> None:
     async with AsyncClient("127.0.0.1:1", settings=QUICK) as client, client.consumer("g", "one") as consumer:
         await consumer.commit()  # of nothing
         with pytest.raises(Unavailable):
@@ -221,7 +221,7 @@ async def test_a_commit_without_a_server_is_refused_and_closing_is_not() -> None
         assert await consumer.poll(0.02) == []
 
 
-async def test_a_poll_that_is_cancelled_loses_nothing(client: AsyncClient) -> None:
+async def test_a_cancelled_poll_loses_nothing(client: AsyncClient) -> None:
     await client.create_stream("one")
     await fill(client, 300)
     found: list[int] = []

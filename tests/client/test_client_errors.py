@@ -34,7 +34,7 @@ def test_a_call_that_no_server_answered_can_be_made_again(
     assert found.is_retriable
 
 
-def test_what_a_server_answers_is_retried_if_it_says_so() -> None:
+def test_an_answer_is_retried_if_the_server_allows_a_retry() -> None:
     info = ErrorInfo(reason="NO_STORE")
     again = errors.call_failed(gave_up(grpc.StatusCode.INTERNAL, "Internal error from Core", info, RetryInfo()))
     final = errors.call_failed(gave_up(grpc.StatusCode.INTERNAL, "a bug", info))

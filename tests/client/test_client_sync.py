@@ -17,7 +17,7 @@ from fixtures.kafka_server import open_stores
 
 @pytest.fixture
 def address() -> Iterator[str]:
-    """A server that runs beside the test."""
+    """A server in a separate thread."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -86,7 +86,7 @@ def interrupt_when_a_reader_waits() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_an_interrupt_ends_the_wait_for_records_and_the_consumer_leaves_well(address: str) -> None:
+def test_an_interrupt_ends_the_wait_for_records_and_the_consumer_leaves_its_group(address: str) -> None:
     def listen(client: Client) -> None:
         with client.consumer("listeners", "quiet") as consumer:
             for _ in consumer:
@@ -103,7 +103,7 @@ def test_an_interrupt_ends_the_wait_for_records_and_the_consumer_leaves_well(add
     assert [record.value for record in again] == [b"a"]  # a loop that was interrupted commits nothing
 
 
-def test_errors_are_raised_where_the_call_is(address: str) -> None:
+def test_errors_are_raised_by_the_call_that_failed(address: str) -> None:
     with Client(address) as client:
         with pytest.raises(NotFound, match="NOT_FOUND"):
             client.describe_stream("none")
@@ -113,7 +113,7 @@ def test_errors_are_raised_where_the_call_is(address: str) -> None:
             producer.send("none", b"v")
 
 
-def test_closing_twice_is_no_error(address: str) -> None:
+def test_closing_twice_raises_no_error(address: str) -> None:
     client = Client(address)
     client.close()
     client.close()

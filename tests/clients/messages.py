@@ -36,7 +36,7 @@ class Client(Protocol):
 
     @property
     def is_text_only(self) -> bool:
-        """Whether it reads and writes lines of text, so that bytes that are no text cannot be told."""
+        """Whether the client reads and writes lines of text, so that it cannot show bytes that are not text."""
 
     @property
     def has_null_headers(self) -> bool:

@@ -1,4 +1,4 @@
-"""Features of Pulsar by client, each with the test that shows it: what `docs/pulsar-clients.md` says is made from this."""
+"""Features of Pulsar by client, each with the tests that show it: `docs/pulsar-clients.md` is generated from this table."""
 
 from typing import NamedTuple
 
@@ -31,9 +31,7 @@ FEATURES = (
     feature("Failover", "failover", python="failover_passes_to_the_next_consumer"),
     feature("Failover, several partitions", "failover-partitions", python="failover_divides_partitions"),
     feature("Key_Shared", "key-shared", python="key_shared_keeps_the_order_of_each_key"),
-    feature(
-        "Key_Shared with ranges of one's own (sticky)", "key-shared-sticky", python="key_shared_with_ranges_of_ones_own"
-    ),
+    feature("Key_Shared with chosen ranges (sticky)", "key-shared-sticky", python="key_shared_with_ranges_of_ones_own"),
     feature(
         "Key_Shared while consumers come and go", "key-shared-changing", python="key_shared_while_consumers_come_and_go"
     ),
@@ -45,27 +43,29 @@ FEATURES = (
     feature("acknowledgement timeout", java=("acknowledgement-timeout",)),
     feature("dead letters", "dead-letters", python="what_fails_too_often_goes_to_the_dead_letters"),
     feature("retry letters", java=("dead-letters",), go=("retry-letters",)),
-    feature("delayed messages", "delayed", python="a_delayed_message_comes_in_time"),
+    feature("delayed messages", "delayed", python="a_delayed_message_is_delivered_in_time"),
     feature("delayed messages over a restart of the server", java=("delayed-before", "delayed-after")),
     feature("seek by id and time", "seek", python="seek_by_id_and_time"),
     feature("readers, from either end and from an id", "reader", python="a_reader_goes_to_the_end_and_back"),
     feature("readers, seek by time", "reader-seek", python="a_reader_seeks_by_time"),
     feature(
-        "table view, what comes later and null values included",
+        "table view, with later messages and null values",
         "table-view",
-        python="a_table_view_hears_of_what_comes_later",
+        python="a_table_view_receives_later_messages",
     ),
-    feature("pattern, topics that come later included", "pattern", python="a_pattern_and_a_list_of_topics"),
+    feature("pattern, with topics created later", "pattern", python="a_pattern_and_a_list_of_topics"),
     feature("several topics", "several-topics", python="a_pattern_and_a_list_of_topics"),
     feature("partitioned topic", "partitioned", python="partitioned_topics"),
     feature(
-        "key, ordering key, properties, times, sequence id, producer name", "fields", python="messages_come_back_whole"
+        "key, ordering key, properties, times, sequence id, producer name",
+        "fields",
+        python="messages_keep_all_their_fields",
     ),
     feature("null values and keys of bytes", java=("fields",)),
-    feature("compression: LZ4, ZLIB, ZSTD, SNAPPY", "compression", python="messages_come_back_whole"),
+    feature("compression: LZ4, ZLIB, ZSTD, SNAPPY", "compression", python="messages_keep_all_their_fields"),
     feature("encryption", "encryption", python="an_encrypted_message_is_for_those_who_have_the_key"),
     feature("large message in chunks", "chunks", python="a_large_message_in_chunks"),
-    feature("schema JSON, and an incompatible one refused", "schema", python="a_schema_and_an_incompatible_one"),
+    feature("schema JSON; an incompatible schema is refused", "schema", python="a_schema_and_an_incompatible_one"),
     feature("schema Avro, AUTO_CONSUME, AUTO_PRODUCE", java=("schema",)),
     feature("exclusive producer", "exclusive-producer", python="an_exclusive_producer_keeps_others_out"),
     feature("exclusive producer that waits", "waiting-producer", python="an_exclusive_producer_waits"),

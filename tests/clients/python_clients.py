@@ -97,7 +97,7 @@ class KafkaPython:
 
     @property
     def compressions(self) -> Sequence[str]:
-        """What the installed optional packages give."""
+        """Compressions that the installed optional packages support."""
         optional = ("gzip", "snappy", "lz4", "zstd")
         return ("none", *(name for name in optional if getattr(kafka.codec, f"has_{name}")()))
 

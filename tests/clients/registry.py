@@ -20,7 +20,7 @@ CLIENTS: dict[str, Callable[[str, Path], Client]] = {
 
 
 class Unavailable(RuntimeError):
-    """A client is not installed and cannot be fetched; the text says what to install."""
+    """A client is not installed and cannot be fetched; the message says how to install it."""
 
 
 def obtain(name: str, bootstrap: str, logs: Path) -> Client:

@@ -9,21 +9,21 @@ from clients.registry import CLIENTS, Unavailable, obtain
 
 pytestmark = [
     pytest.mark.integration,
-    # Third-party libraries' own warnings are theirs to mend.
+    # Warnings of third-party libraries are not ours to fix.
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning"),
 ]
 
 
 @pytest.fixture(scope="module")
 def written_by_all(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[Message]]:
-    """A topic into which every available client wrote, and what they wrote; gzip is what all of them read."""
+    """A topic with records of every available client, and these records; gzip, because all clients can read it."""
     topic = f"clients-all-{uuid.uuid4().hex[:12]}"
     written: list[Message] = []
     for name in CLIENTS:
         try:
             writer = obtain(name, bootstrap, tmp_path_factory.mktemp(name))
         except Unavailable:
-            continue  # its own tests say so, loudly
+            continue  # its own tests report that it is missing
         if not written:
             writer.create_topic(topic, 3)
         messages = _messages(name)
@@ -33,7 +33,7 @@ def written_by_all(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> 
     return topic, written
 
 
-def test_a_client_reads_what_all_clients_wrote(client: Client, written_by_all: tuple[str, list[Message]]) -> None:
+def test_a_client_reads_the_records_of_all_clients(client: Client, written_by_all: tuple[str, list[Message]]) -> None:
     topic, written = written_by_all
 
     read = client.consume(topic, f"{topic}-{type(client).__name__}-{uuid.uuid4().hex[:8]}", len(written))

@@ -1,4 +1,4 @@
-"""Every third-party client reads what was compacted: records from Parquet, past offsets without rows, up to the tail."""
+"""Every third-party client reads compacted records from Parquet, past offsets without rows, up to the tail."""
 
 import asyncio
 import struct
@@ -22,7 +22,7 @@ from fixtures.kafka_server import Cluster, kafka_cluster  # noqa: F401 - a fixtu
 
 pytestmark = [
     pytest.mark.integration,
-    # Third-party libraries' own warnings are theirs to mend.
+    # Warnings of third-party libraries are not ours to fix.
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning"),
 ]
 
@@ -49,7 +49,7 @@ async def commit(cluster: Cluster, view: StreamView, number: int, codecs: Sequen
             )
             for at in range(20)
         ]
-        messages += [Message(one.value, one.key, one.headers) for one in records]
+        messages += [Message(record.value, record.key, record.headers) for record in records]
         raws.append((encode(records, codec=codec), len(records), 0))
         raws.append((marker(), 1, BATCH_CONTROL | BATCH_TRANSACTIONAL))
     commits = []

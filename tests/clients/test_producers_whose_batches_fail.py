@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.integration]
 
 SOURCES = Path(__file__).resolve().parent
 SLOW_S = 0.5
-"""How long a put takes that fails in the end: the batches behind it are sent meanwhile."""
+"""Duration of a put that fails at the end: the next batches are sent in the meantime."""
 ANSWER_S = 60.0
 
 
@@ -58,7 +58,7 @@ def franz_go() -> list[str | Path]:
 
 
 class Program:
-    """A client's program; `send` gives it a burst and returns what it says of each value, in order."""
+    """A client's program; `send` gives it a burst of values and returns the result of each, in order."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -150,7 +150,7 @@ async def test_a_new_producer_whose_first_batch_fails_loses_nothing(scene: Scene
     assert scene.program.fatal == []
 
 
-async def test_a_producer_that_expired_goes_on(scene: Scene) -> None:
+async def test_a_producer_whose_state_expired_continues(scene: Scene) -> None:
     before, after = ["a0", "a1", "a2"], ["b0", "b1", "b2"]
     said = await scene.program.send(*before)
     await scene.expire()
@@ -162,7 +162,7 @@ async def test_a_producer_that_expired_goes_on(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 5])
-async def test_a_producer_that_expired_and_whose_first_batch_fails_goes_on(scene: Scene, count: int) -> None:
+async def test_a_producer_whose_state_expired_and_whose_first_batch_fails_continues(scene: Scene, count: int) -> None:
     before, after = ["a0", "a1", "a2"], [f"b{number}" for number in range(count)]
     said = await scene.program.send(*before)
     await scene.expire()

@@ -1,4 +1,4 @@
-"""`pulsar-admin` of Apache Pulsar, unmodified, against the HTTP API of a server process. Skips, and says so, without Java or Maven."""
+"""`pulsar-admin` of Apache Pulsar, unmodified, against the HTTP API of a server process. Skipped with a message without Java or Maven."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -147,7 +147,7 @@ def test_pulsar_admin_sets_policies_of_topics_and_namespaces(admin: Admin) -> No
     assert json.loads(policies)["schema_compatibility_strategy"] == "BACKWARD"
 
 
-def test_pulsar_admin_says_what_is_not_served(admin: Admin) -> None:
+def test_pulsar_admin_shows_the_reason_for_unsupported_requests(admin: Admin) -> None:
     is_success, said = admin("topics", "compact", "anything")
 
     assert not is_success

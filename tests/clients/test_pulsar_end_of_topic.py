@@ -1,4 +1,4 @@
-"""Pulsar's Java client, unmodified, on a topic that is terminated while it is used. Skips, and says so, without Java or Maven."""
+"""Pulsar's Java client, unmodified, on a topic that is terminated while in use. Skipped with a message without Java or Maven."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The matrix of `docs/pulsar-clients.md` says what the tests show, and nothing else."""
+"""The matrix of `docs/pulsar-clients.md` lists exactly what the tests show."""
 
 import re
 import xml.etree.ElementTree as ElementTree
@@ -14,14 +14,14 @@ PAGE = TESTS.parent / "docs" / "pulsar-clients.md"
 PYTHON = ("protocols/pulsar/test_pulsar_python.py", "clients/test_pulsar_python_client.py")
 
 
-def test_every_python_test_of_a_feature_is_there() -> None:
+def test_every_python_test_of_a_feature_exists() -> None:
     sources = "".join((TESTS / name).read_text(encoding="utf-8") for name in PYTHON)
     defined = set(re.findall(r"^(?:async )?def (test_\w+)\(", sources, re.MULTILINE))
 
     assert {name for row in FEATURES for name in row.python} <= defined
 
 
-def test_every_step_of_a_feature_is_one_of_its_program() -> None:
+def test_every_step_of_a_feature_exists_in_its_program() -> None:
     java = (TESTS / "clients" / "pulsar_java" / "PulsarSteps.java").read_text(encoding="utf-8")
     go = (TESTS / "clients" / "pulsar_go" / "main.go").read_text(encoding="utf-8")
 

@@ -1,7 +1,7 @@
 """Pulsar's Java client, Go client and command line tools, unmodified, against a server process.
 
-`pulsar_java/PulsarSteps.java` and `pulsar_go/main.go` are programs around the libraries: they say a line for each step, a feature of
-Pulsar as the client knows it (`pulsar_features.py`). What is missing, or cannot be fetched, skips its tests and says so.
+`pulsar_java/PulsarSteps.java` and `pulsar_go/main.go` are programs that use the libraries and print a line per step, a feature of
+Pulsar (`pulsar_features.py`). If a program is missing and cannot be fetched, its tests are skipped with a message.
 """
 
 import re
@@ -25,16 +25,16 @@ STEPS_TIMEOUT_S = 400.0
 TOOL_TIMEOUT_S = 90.0
 WARNINGS = f"-Dlog4j2.configurationFile={packages.JAVA_SOURCES / 'log4j2.properties'}"
 PERF_OPTIONS = ("-Xmx512m", "-Dorg.apache.logging.log4j.level=INFO", "-Dlog4j.shutdownHookEnabled=false")
-"""pulsar-perf logs what it has to say, the last of it in a shutdown hook, and keeps large histograms."""
+"""pulsar-perf logs its results, some of them in a shutdown hook, and keeps large histograms."""
 CLIENT_TOOL = "org.apache.pulsar.client.cli.PulsarClientTool"
 PERF_TOOL = "org.apache.pulsar.testclient.PulsarPerfTestTool"
 
 JAVA_STEPS = tuple(dict.fromkeys(step for row in FEATURES for step in row.java))
 GO_STEPS = tuple(dict.fromkeys(step for row in FEATURES for step in row.go))
 RESTART_STEPS = ("delayed-before", "delayed-after")
-"""They run apart: the server is started again between them."""
+"""Steps that run separately, because the server is restarted in between."""
 TOPICS = ("partitioned", "failover-partitions")
-"""Ends of the names of the topics that the programs want with three partitions."""
+"""Suffixes of the topics that the programs expect to have three partitions."""
 
 Run = Callable[..., str]
 
@@ -53,7 +53,7 @@ def obtained(name: str, obtain: Callable[[], Path]) -> Path:
 def outcomes(
     server: ServerProcess, program: Sequence[str | Path], folder: Path, *steps: str, run: str = ""
 ) -> dict[str, str]:
-    """What a program says of its `steps`, or of all that do not run apart. Topics are named after `run`, or some name."""
+    """Return the output of a program for these `steps`, or for all steps that do not run separately. Topics are named after `run`."""
     run = run or f"steps-{uuid.uuid4().hex[:8]}"
     if not steps:
         for name in TOPICS:
@@ -112,10 +112,10 @@ def test_every_step_is_of_a_feature(java_outcomes: Mapping[str, str], go_outcome
 
 @pytest.fixture(scope="module")
 def tool(pulsar_server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """`tool(main, …)`: what one of Pulsar's tools prints; it must end with code 0."""
+    """`tool(main, …)`: the output of one of Pulsar's tools; it must end with code 0."""
     jars = obtained("TOOLS", partial(packages.obtain_jars, SOURCES / "pulsar_tools" / "pom.xml", "pulsar-tools-jars"))
     folder = tmp_path_factory.mktemp("tools")
-    config = folder / "client.conf"  # the tools insist on one
+    config = folder / "client.conf"  # the tools require one
     config.write_text(f"brokerServiceUrl=pulsar://{pulsar_server.ready['pulsar']}\n", encoding="utf-8")
 
     def run(main: str, *words: str) -> str:

@@ -185,7 +185,7 @@ def test_a_reader_seeks_by_time(client: Any, topic: str) -> None:
     assert int(reader.read_next(WAIT_MS).data()) == 0
 
 
-def test_a_table_view_hears_of_what_comes_later(client: Any, topic: str) -> None:
+def test_a_table_view_receives_later_messages(client: Any, topic: str) -> None:
     send(client, topic, range(20), 7)
     heard: Queue[tuple[str, bytes]] = Queue()
     view = client.create_table_view(topic)

@@ -1,7 +1,7 @@
 """Registry clients and serializers of other languages, unmodified, in Go and JavaScript.
 
-Each is a small program that runs its steps against a registry and says `ok`. What is missing, or cannot be fetched, skips its test
-and says so.
+Each is a small program that runs its steps against a registry and prints `ok`. If a program is missing and cannot be fetched,
+its test is skipped with a message.
 """
 
 import asyncio

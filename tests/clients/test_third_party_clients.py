@@ -1,6 +1,6 @@
 """Unmodified clients that others maintain produce to and consume from the server, each on its own.
 
-What they must get back is exactly what they wrote: null is not empty, headers repeat, text is UTF-8, a value is large.
+The clients must read exactly what they wrote: null is not empty, headers repeat, text is UTF-8, a value is large.
 """
 
 import pytest
@@ -9,7 +9,7 @@ from clients.messages import Client, Message, by_content
 
 pytestmark = [
     pytest.mark.integration,
-    # Third-party libraries' own warnings are theirs to mend.
+    # Warnings of third-party libraries are not ours to fix.
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning"),
 ]
 
@@ -26,7 +26,7 @@ BYTES = [Message(bytes(range(256)), b"\x00\xff", (("binary", b"\xfe\n\t"),))]
 LARGE_BYTES = 900_000
 
 
-def test_every_compression_comes_back_as_it_was_written(client: Client, name: str) -> None:
+def test_every_compression_is_read_as_it_was_written(client: Client, name: str) -> None:
     client.create_topic(name, 3)
     written = []
     for compression in client.compressions:

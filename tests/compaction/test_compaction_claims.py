@@ -1,5 +1,5 @@
 # ruff: noqa: SLF001 - steps of a worker are taken one by one, without its loop
-"""A worker's claims while the store does not answer: the worker releases no task that it is just closing."""
+"""A worker's claims while the store does not answer: the worker releases no task that it is closing at the same time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,7 +11,7 @@ from simulator.loop import virtual_time
 
 
 async def claimed(lake: Lake) -> tuple[Worker, Task, TaskClaim]:
-    """A worker that holds the only task, and was left without an answer to another claim."""
+    """A worker that holds the only task, and whose next claim got no answer."""
     stream = await lake.stream()
     await lake.produce(stream, lake.batch(b"1"))
     lease = await lake.metadata.leases.acquire("compaction/planner", lake.server)
@@ -32,7 +32,7 @@ async def claimed(lake: Lake) -> tuple[Worker, Task, TaskClaim]:
 
 
 async def fail_when(lake: Lake, claim: TaskClaim, go: asyncio.Event) -> None:
-    """`TaskQueue.fail`, whose request is under way until `go`."""
+    """`TaskQueue.fail`, whose request stays in flight until `go` is set."""
     await go.wait()
     await lake.metadata.tasks.fail(claim, "it broke", retry_after_ms=60_000, is_quarantined=False)
 
@@ -47,7 +47,7 @@ def in_virtual_time(body: Callable[[Lake], Awaitable[None]]) -> None:
     run()
 
 
-def test_a_task_whose_failure_is_being_counted_is_not_given_back() -> None:
+def test_a_task_is_not_released_while_its_failure_is_being_counted() -> None:
     async def body(lake: Lake) -> None:
         worker, _, claim = await claimed(lake)
         go = asyncio.Event()
@@ -64,7 +64,7 @@ def test_a_task_whose_failure_is_being_counted_is_not_given_back() -> None:
     in_virtual_time(body)
 
 
-def test_a_failure_that_is_answered_during_the_look_keeps_its_wait() -> None:
+def test_a_failure_whose_answer_arrives_during_the_check_keeps_its_retry_delay() -> None:
     async def body(lake: Lake) -> None:
         worker, _, claim = await claimed(lake)
         go = asyncio.Event()
@@ -88,7 +88,7 @@ def test_a_failure_that_is_answered_during_the_look_keeps_its_wait() -> None:
     in_virtual_time(body)
 
 
-def test_a_task_that_waits_to_be_given_back_keeps_its_wait() -> None:
+def test_a_task_that_waits_for_its_release_keeps_its_retry_delay() -> None:
     async def body(lake: Lake) -> None:
         worker, _, claim = await claimed(lake)
         worker._claims.release_later([claim], wait_ms=60_000)
@@ -100,7 +100,7 @@ def test_a_task_that_waits_to_be_given_back_keeps_its_wait() -> None:
     in_virtual_time(body)
 
 
-def test_the_end_of_an_old_claim_leaves_a_newer_one_of_the_same_task() -> None:
+def test_the_end_of_an_old_claim_does_not_affect_a_newer_claim_of_the_task() -> None:
     async def body(lake: Lake) -> None:
         worker, task, claim = await claimed(lake)
         newer = TaskClaim(task_id=task.id, epoch=task.epoch + 1, worker=claim.worker)

@@ -1,5 +1,5 @@
 # ruff: noqa: SLF001 - steps of a worker are taken one by one, without its loop
-"""Effects of one fault (I11): stores that do not answer for one stream, unreadable tables, gaps of numbers."""
+"""Effects of one fault (I11): stores that do not answer for one stream, unreadable tables, gaps in stream numbers."""
 
 import asyncio
 import logging
@@ -26,9 +26,9 @@ from bearlake.metadata.model import (
 from bearlake.table.settings import TableSettings
 from fixtures import by_name
 from fixtures.virtual_lake import DAY_MS, SETTINGS, Lake
+from simulator.deployment import skip_numbers
 from simulator.loop import virtual_time
 from simulator.tables import MemoryTables
-from simulator.world import skip_numbers
 
 
 class Unanswered:
@@ -44,7 +44,7 @@ class Unanswered:
         return await self._inner.run(items)
 
 
-def test_a_stream_whose_objects_do_not_answer_holds_up_no_other() -> None:
+def test_a_stream_whose_objects_do_not_answer_delays_no_other_stream() -> None:
     @virtual_time
     async def body() -> None:
         lake = await Lake.open()
@@ -88,7 +88,7 @@ FAULTS = [Corrupt("damaged"), Denied("no"), Unavailable("its catalog"), Conflict
 
 
 @pytest.mark.parametrize("error", FAULTS, ids=lambda error: type(error).__name__)
-def test_a_table_that_cannot_be_read_stops_the_upkeep_of_its_stream_alone(
+def test_an_unreadable_table_stops_the_upkeep_of_its_stream_only(
     error: BearlakeError, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "bearlake.compaction")
@@ -111,7 +111,9 @@ def test_a_table_that_cannot_be_read_stops_the_upkeep_of_its_stream_alone(
 
 
 @pytest.mark.parametrize("error", FAULTS, ids=lambda error: type(error).__name__)
-def test_data_files_stay_while_their_table_cannot_be_read_and_others_go(error: BearlakeError) -> None:
+def test_data_files_stay_while_their_table_is_unreadable_and_files_of_other_tables_are_deleted(
+    error: BearlakeError,
+) -> None:
     @virtual_time
     async def body() -> None:
         lake = await Lake.open()
@@ -145,7 +147,7 @@ def test_data_files_stay_while_their_table_cannot_be_read_and_others_go(error: B
     body()
 
 
-def test_retention_goes_on_behind_a_stream_that_fails() -> None:
+def test_retention_continues_after_a_stream_that_fails() -> None:
     @virtual_time
     async def body() -> None:
         lake = await Lake.open()
@@ -192,7 +194,7 @@ def test_retention_that_was_decided_before_a_change_is_decided_again_in_the_next
                 return getattr(inner, name)
 
             async def retain(self, decided: Stream, indexes: Sequence[int], **rules: Any) -> Any:
-                if not tried:  # the records are to stay after all, before the request has arrived
+                if not tried:  # the records must stay after all: the change precedes the request
                     keep = {"retention.bytes": "-1"}
                     await by_name.alter(lake.metadata, "a", set_configs=keep, unset_configs=())
                 tried.append(rules)
@@ -207,13 +209,13 @@ def test_retention_that_was_decided_before_a_change_is_decided_again_in_the_next
 
         assert starts == [0, 0]
         assert [rules["size_max"] for rules in tried] == [0, None]
-        assert not caplog.records  # a change is no failure
+        assert not caplog.records  # a change is not a failure
         await lake.metadata.close()
 
     body()
 
 
-def test_a_jobs_own_conflict_is_not_taken_for_anothers_turn(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_jobs_own_conflict_does_not_count_as_a_lost_lease(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "bearlake.compaction")
 
     @virtual_time
@@ -235,7 +237,7 @@ def test_a_jobs_own_conflict_is_not_taken_for_anothers_turn(caplog: pytest.LogCa
     assert [record.getMessage() for record in caplog.records] == ["upkeep failed; retrying"]
 
 
-def test_upkeep_reaches_streams_behind_any_gap_of_numbers() -> None:
+def test_upkeep_reaches_streams_after_any_gap_of_numbers() -> None:
     @virtual_time
     async def body() -> None:
         lake = await Lake.open()
@@ -269,7 +271,7 @@ class OneUnreadable:
         return await self._inner.data_files(stream_number, **options)
 
 
-def test_a_stream_whose_merges_fail_is_no_trouble_any_more_when_it_is_deleted_or_the_planner_stops() -> None:
+def test_a_failing_stream_is_no_longer_reported_after_its_deletion_or_the_planners_stop() -> None:
     @virtual_time
     async def body() -> None:
         lake = await Lake.open()
@@ -293,7 +295,7 @@ def test_a_stream_whose_merges_fail_is_no_trouble_any_more_when_it_is_deleted_or
 
         await lake.produce(stream, lake.batch(b"1"))
         assert await lake.works(compactor, fails)
-        assert await is_over()  # it plans no more
+        assert await is_over()  # it no longer plans
         await lake.produce(stream, lake.batch(b"2"))
         assert await lake.works(compactor, deleted)
         await lake.metadata.close()
@@ -301,7 +303,7 @@ def test_a_stream_whose_merges_fail_is_no_trouble_any_more_when_it_is_deleted_or
     body()
 
 
-def test_orphans_of_an_unreadable_table_are_trouble_until_the_whole_listing_was_looked_at_again() -> None:
+def test_orphans_of_an_unreadable_table_are_reported_until_a_complete_listing_succeeds() -> None:
     @virtual_time
     async def body() -> None:
         lake = await Lake.open()
@@ -330,8 +332,8 @@ def test_orphans_of_an_unreadable_table_are_trouble_until_the_whole_listing_was_
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_task_that_a_claim_without_an_answer_took_is_given_back_however_long_the_store_is_away(seed: int) -> None:
-    """The claim takes effect at the last moment at which it may: when the next write begins."""
+def test_a_task_whose_claim_was_not_answered_is_released_however_long_the_store_is_away(seed: int) -> None:
+    """The claim takes effect at the last possible moment: when the next write begins."""
 
     @virtual_time
     async def body() -> None:

@@ -22,7 +22,7 @@ from simulator.tables import MemoryTables
 ALL_IS_WELL, DOWN = MetadataFaults(), MetadataFaults(error_rate=1.0)
 
 
-def test_a_worker_says_once_that_a_store_does_not_answer_and_once_that_it_does(
+def test_a_worker_logs_once_that_a_store_does_not_answer_and_once_that_it_answers_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "bearlake.compaction")

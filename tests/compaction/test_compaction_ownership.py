@@ -34,7 +34,7 @@ async def dies_before_the_swap(lake: Lake) -> None:
 
 
 def test_a_worker_may_stay_away_for_months_between_table_and_swap() -> None:
-    """The orphan sweep comes before the next claim, again and again: nothing of the open task is taken."""
+    """The orphan sweep repeatedly runs before the next claim: it takes no object of the open task."""
 
     @virtual_time
     async def body() -> None:
@@ -58,7 +58,7 @@ def test_a_worker_may_stay_away_for_months_between_table_and_swap() -> None:
     body()
 
 
-def test_a_kept_object_that_was_deleted_under_an_open_task_is_written_anew_from_the_wal() -> None:
+def test_a_kept_object_that_was_deleted_under_an_open_task_is_rebuilt_from_the_wal() -> None:
     """The state that an earlier version left behind: the sweep has deleted the kept object, the table has the task's rows."""
 
     @virtual_time
@@ -84,7 +84,7 @@ def test_a_kept_object_that_was_deleted_under_an_open_task_is_written_anew_from_
     body()
 
 
-def test_offsets_that_were_trimmed_meanwhile_are_not_written_anew() -> None:
+def test_offsets_that_were_trimmed_in_the_meantime_are_not_rewritten() -> None:
     @virtual_time
     async def body() -> None:
         lake = await Lake.open()

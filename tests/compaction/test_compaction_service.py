@@ -1,5 +1,5 @@
 # ruff: noqa: SLF001 - steps of a worker are taken one by one, without its loop
-"""Planner, worker, commit and sweep on real parts: SQLite metadata, a local object store, Iceberg tables, work in this process."""
+"""Planner, worker, commit and sweep on real stores: SQLite metadata, a local object store, Iceberg tables, work in this process."""
 
 import asyncio
 import random
@@ -76,7 +76,7 @@ class Deployment:
         )
 
     async def produce(self, stream: Stream, *indexes: int, count: int = 3) -> str:
-        """One WAL object with a batch for each of the partitions; its key."""
+        """Write one WAL object with a batch for each of the partitions; return its key."""
         batches = [
             record_codec.encode(
                 [
@@ -115,7 +115,7 @@ class Deployment:
         )
 
     async def until(self, holds: Callable[[], Awaitable[bool]]) -> None:
-        """Wait until it holds; look ten times a second at most."""
+        """Wait until the condition holds; check at most ten times a second."""
         async with asyncio.timeout(WAIT_S):
             while not await holds():  # noqa: ASYNC110 - what happens in the stores has no event here
                 await asyncio.sleep(0.02)
@@ -159,7 +159,7 @@ async def running(compactor: Compactor, work: Awaitable[None]) -> None:
     await compactor.close()
 
 
-async def test_what_is_committed_is_in_the_table_soon_and_its_objects_go(deployment: Deployment) -> None:
+async def test_committed_records_reach_the_table_soon_and_their_objects_are_deleted(deployment: Deployment) -> None:
     stream = await deployment.create()
     keys = [await deployment.produce(stream, 0, 1) for _ in range(3)]
     compactor = deployment.compactor(await deployment.register("worker"))
@@ -175,7 +175,7 @@ async def test_what_is_committed_is_in_the_table_soon_and_its_objects_go(deploym
     assert not compactor.status().held_task_count
 
 
-async def test_small_files_become_one_and_the_table_has_the_same_rows(deployment: Deployment) -> None:
+async def test_small_files_are_merged_into_one_with_the_same_rows(deployment: Deployment) -> None:
     stream = await deployment.create()
     compactor = deployment.compactor(await deployment.register("worker"))
 
@@ -193,7 +193,7 @@ async def test_small_files_become_one_and_the_table_has_the_same_rows(deployment
     assert await deployment.rows(stream) == 24
 
 
-async def test_a_stream_without_a_table_is_compacted_all_the_same(deployment: Deployment) -> None:
+async def test_a_stream_without_a_table_is_also_compacted(deployment: Deployment) -> None:
     stream = await deployment.create(table__enable="false")
     await deployment.produce(stream, 0, 1)
     await running(deployment.compactor(await deployment.register("worker")), deployment.until(deployment.is_done))
@@ -203,7 +203,7 @@ async def test_a_stream_without_a_table_is_compacted_all_the_same(deployment: De
 
 
 class Stopped(BaseException):
-    """The worker is killed here."""
+    """Raised where the worker is killed."""
 
 
 class DyingTables:
@@ -242,7 +242,7 @@ async def test_a_worker_that_dies_around_the_table_commit_leaves_each_row_once(
     assert state is not None
     assert set(state.applied.values()) == ({1} if is_committed else {2})
     files = {found.key async for found in deployment.store.list("table/") if "/data/" in found.key}
-    assert files == {entry.object.key for entry in entries}  # those of the epoch that lost are gone
+    assert files == {entry.object.key for entry in entries}  # the files of the losing epoch are deleted
 
 
 async def test_a_zombie_can_commit_neither_the_table_nor_the_index(deployment: Deployment) -> None:
@@ -262,7 +262,7 @@ async def test_a_zombie_can_commit_neither_the_table_nor_the_index(deployment: D
     (work,) = held
     change = TableChange(
         task=AppliedTask(task_id=work.task.id, epoch=work.claim.epoch, ranges={0: (0, 3), 1: (0, 3)}),
-        add=[one.file for item in work.result.items for one in item.files],
+        add=[file.file for item in work.result.items for file in item.files],
     )
     await deployment.tables.commit(stream, TableCommit(changes=[change]), closed_tasks=())
     errors = await zombie.worker._committer.commit(stream, [work])
@@ -272,7 +272,7 @@ async def test_a_zombie_can_commit_neither_the_table_nor_the_index(deployment: D
 
 
 class Failing:
-    """A runner that cannot do the tasks of one stream."""
+    """A runner that fails the tasks of one stream."""
 
     def __init__(self, inner: InProcess, stream: Stream) -> None:
         self._inner = inner
@@ -284,7 +284,7 @@ class Failing:
         return await self._inner.run(items)
 
 
-async def test_a_task_that_keeps_failing_is_quarantined_alone_and_pins_nobody(deployment: Deployment) -> None:
+async def test_a_task_that_keeps_failing_is_quarantined_without_effect_on_others(deployment: Deployment) -> None:
     bad, good = await deployment.create("bad"), await deployment.create("good")
     keys = []
     for stream in (bad, good):
@@ -328,7 +328,7 @@ async def test_only_one_worker_plans(deployment: Deployment) -> None:
     assert await deployment.rows(stream) == 18
 
 
-async def test_workers_with_some_of_the_streams_compact_these_side_by_side(deployment: Deployment) -> None:
+async def test_workers_with_different_streams_compact_them_in_parallel(deployment: Deployment) -> None:
     names = ("orders-eu", "orders-us", "clicks", "nobodys")
     streams = {name: await deployment.create(name) for name in names}
     of_orders, of_clicks = [
@@ -354,7 +354,7 @@ async def test_workers_with_some_of_the_streams_compact_these_side_by_side(deplo
     assert [await deployment.rows(stream) for stream in streams.values()] == [30, 30, 30, 0]
     assert set(of_orders.worker.reports.recent()) == {streams["orders-eu"].number, streams["orders-us"].number}
     assert of_clicks.worker.reports.recent() == [streams["clicks"].number]
-    commits = {one.stream_number: one.commit_count for one in await deployment.metadata.tasks.commits()}
+    commits = {commit.stream_number: commit.commit_count for commit in await deployment.metadata.tasks.commits()}
     assert set(commits) == {streams[name].number for name in names[:3]}
     assert min(commits.values()) >= 5
 
@@ -401,7 +401,7 @@ async def test_tasks_of_streams_with_priority_are_done_first(deployment: Deploym
     assert compactor.worker.reports.recent() == [streams[name].number for name in ("first", "plain", "late")]
 
 
-async def test_what_does_not_cover_the_offsets_that_were_read_is_refused(deployment: Deployment) -> None:
+async def test_a_result_that_does_not_cover_the_offsets_read_is_refused(deployment: Deployment) -> None:
     stream = await deployment.create()
     await deployment.produce(stream, 0, 1)
     compactor = deployment.compactor(await deployment.register("worker"))

@@ -1,4 +1,4 @@
-"""Tables and files of some streams that do not answer or are denied for long: other streams go on, and all recovers by itself (I11)."""
+"""Tables and files of some streams are denied or do not answer for a long time: other streams continue, and all recover (I11)."""
 
 import asyncio
 import random
@@ -155,7 +155,7 @@ def test_a_catalog_that_keeps_failing_is_asked_at_a_bounded_rate_and_all_recover
             assert (task.state, task.attempt_count) == (TaskState.OPEN, 0)
             catalog.names.clear()
             assert await within(lake, 120, lake.is_done)
-        assert count <= 2 * 20 + 2 * 10  # two per minute, and a few more each time that the worker starts the task anew
+        assert count <= 2 * 20 + 2 * 10  # two per minute, and a few more each time the worker restarts the task
         assert await rows(lake, stream) == 1
         assert len(await lake.listed("table/")) == 1  # the files of all other attempts are gone
         await lake.metadata.close()

@@ -1,4 +1,4 @@
-"""Table commits, and creations of tables, that come when the stream was deleted; see `fixtures/late_commits.py`."""
+"""Table commits and table creations that arrive after the stream was deleted; see `fixtures/late_commits.py`."""
 
 import asyncio
 import uuid
@@ -58,7 +58,7 @@ async def test_a_file_that_a_late_commit_brought_before_the_sweep_stays_with_the
 
 @pytest.mark.parametrize("point", POINTS)
 @scene
-async def test_the_table_of_a_deleted_stream_is_not_made_anew(lake: Lake, point: str) -> None:
+async def test_the_table_of_a_deleted_stream_is_not_created_again(lake: Lake, point: str) -> None:
     stream, former = await late_compaction(lake, point, table__on_delete="drop")
     await lake.metadata.streams.delete(stream.number)
     await upkeep_of(lake).run_once()

@@ -27,7 +27,7 @@ from fixtures.virtual_lake import Lake
 
 @pytest.mark.parametrize("point", POINTS)
 @scene
-async def test_a_table_that_was_switched_off_and_dropped_is_not_made_anew(lake: Lake, point: str) -> None:
+async def test_a_table_that_was_switched_off_and_dropped_is_not_created_again(lake: Lake, point: str) -> None:
     stream, former = await late_compaction(lake, point)
     now = await lake.metadata.streams.get(stream.name)
     await lake.metadata.streams.alter(
@@ -44,9 +44,7 @@ async def test_a_table_that_was_switched_off_and_dropped_is_not_made_anew(lake: 
 
 @pytest.mark.parametrize("point", POINTS)
 @scene
-async def test_a_table_that_was_dropped_under_a_live_worker_is_made_anew_for_a_living_stream(
-    lake: Lake, point: str
-) -> None:
+async def test_a_table_dropped_under_a_live_worker_is_created_again_for_a_live_stream(lake: Lake, point: str) -> None:
     stream = await lake.stream()
     await lake.produce(stream, lake.batch(b"0"))
     await offer_compaction(lake, stream, 0, 1)
@@ -86,7 +84,7 @@ async def test_of_tasks_that_are_committed_together_only_the_one_that_was_overta
 
 @scene
 async def test_a_table_commit_that_was_given_up_cannot_begin_another_try(lake: Lake) -> None:
-    """Its thread may go on when its caller has stopped waiting; the claim is still the newest then."""
+    """Its thread may continue after its caller has stopped waiting, while the claim is still the newest."""
     stream = await lake.stream()
     await lake.produce(stream, lake.batch(b"0"))
     await offer_compaction(lake, stream, 0, 1)

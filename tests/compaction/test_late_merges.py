@@ -1,5 +1,5 @@
 # ruff: noqa: SLF001 - steps of a worker are taken one by one, without its loop
-"""Merges whose table commit comes late; see `fixtures/late_commits.py`."""
+"""Merges whose table commit arrives late; see `fixtures/late_commits.py`."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ async def test_a_merge_whose_file_was_forbidden_is_blamed_and_the_former_worker_
     stream, former = await late_merge(lake, point)
     other = await lake.compactor()
     works = await takes(other)
-    written = [one.file.key for item in works[0].result.items for one in item.files]
+    written = [file.file.key for item in works[0].result.items for file in item.files]
     assert await lake.metadata.objects.forbid(written) == set(written)
     await other.worker._commit_round(works)
 
@@ -118,7 +118,7 @@ async def test_a_merge_whose_fence_was_not_answered_is_not_dropped(lake: Lake, i
 
 @pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
 @scene
-async def test_what_was_written_for_a_merge_stays_until_its_end_is_known(lake: Lake, is_done: bool) -> None:
+async def test_the_files_written_for_a_merge_stay_until_its_outcome_is_known(lake: Lake, is_done: bool) -> None:
     """The reply to `cancel` is lost before or after the effect."""
     stream, former = await late_merge(lake, REPLACE)
     await lake.metadata.log.trim(stream.partition(0), 1)

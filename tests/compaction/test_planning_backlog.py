@@ -1,4 +1,4 @@
-"""What waits for compaction, and which tasks it becomes: pure."""
+"""The backlog of compaction and the tasks that result from it: pure functions."""
 
 from dataclasses import replace
 
@@ -126,7 +126,7 @@ def test_partitions_that_are_quarantined_crowd_out_no_other() -> None:
     assert backlog.due(100.0)[0] == [2]
 
 
-def test_nothing_is_kept_of_what_is_compacted() -> None:
+def test_the_backlog_keeps_nothing_about_compacted_ranges() -> None:
     backlog = a_backlog()
     backlog.busy(task((FIRST, 0, 5)))
     backlog.compacted(FIRST, 5)
@@ -142,7 +142,7 @@ def test_a_commit_that_is_known_already_changes_nothing() -> None:
     assert backlog.streams[1].ready() == [(FIRST, Waiting(0, 5, 10, 1, 10.0))]
 
 
-def test_a_commit_behind_a_gap_is_told() -> None:
+def test_a_commit_after_a_gap_is_reported() -> None:
     assert not a_backlog().committed(committed(FIRST, 9, 5), 11.0)
 
 
@@ -156,7 +156,7 @@ def test_a_trim_takes_waiting_records_away() -> None:
     assert backlog.partition_count == 0
 
 
-def test_memory_is_bounded_and_says_so() -> None:
+def test_memory_is_bounded_and_the_limit_is_reported() -> None:
     backlog = Backlog(PlannerSettings(partition_count_max=2))
     for index in range(5):
         backlog.load(PartitionBacklog(partition_key(1, index), 0, 5, 100, 0), 0.0)
@@ -180,7 +180,7 @@ def test_a_huge_stream_gets_so_many_tasks_and_no_more() -> None:
     assert len(pack(ready, {}, SETTINGS, number=1, task_count_max=2, now_s=1.0)) == 2
 
 
-def test_a_partition_that_is_too_large_is_cut_behind_a_slice() -> None:
+def test_a_partition_above_the_limit_is_cut_after_a_slice() -> None:
     waiting = Waiting(0, 40, 4_000, 40, 0.0)
     slices = [committed(FIRST, base, 4, length=400) for base in range(0, 40, 4)]
     found = cut(FIRST, 0, slices, SETTINGS, 40)
@@ -192,7 +192,7 @@ def test_a_partition_that_is_too_large_is_cut_behind_a_slice() -> None:
     assert offer.size_bytes == 800
 
 
-def test_one_slice_that_is_too_large_is_a_task_all_the_same() -> None:
+def test_a_single_slice_above_the_limit_still_becomes_a_task() -> None:
     found = cut(FIRST, 0, [committed(FIRST, 0, 4, length=9_000)], SETTINGS, 4)
 
     assert found is not None

@@ -31,7 +31,7 @@ pytestmark = [
 ITEM_COUNT = 8
 
 
-async def test_two_workers_of_a_standalone_cluster_do_what_this_process_would_do(
+async def test_two_workers_of_a_standalone_cluster_return_the_results_of_this_process(
     spark_cluster: SparkCluster, tmp_path: Path
 ) -> None:
     url = f"file://{tmp_path}/objects"

@@ -62,7 +62,7 @@ def test_a_pod_is_the_driver_of_executors_in_pods() -> None:
     )
 
 
-def test_further_properties_win() -> None:
+def test_additional_properties_have_precedence() -> None:
     settings = replace(SETTINGS, conf=("spark.executor.instances=9", "spark.kubernetes.executor.request.cores=250m"))
 
     found = properties(settings, POD)
@@ -71,13 +71,13 @@ def test_further_properties_win() -> None:
     assert found["spark.kubernetes.executor.request.cores"] == "250m"
 
 
-def test_outside_of_a_pod_executors_belong_to_nobody() -> None:
+def test_outside_of_a_pod_executors_have_no_owner() -> None:
     found = properties(SETTINGS, {"POD_IP": "192.0.2.1", "HOSTNAME": "laptop"})
 
     assert "spark.kubernetes.driver.pod.name" not in found
 
 
-def test_elsewhere_nothing_is_said_of_pods() -> None:
+def test_without_kubernetes_no_pod_properties_are_set() -> None:
     assert not [name for name in properties(SparkSettings(kubernetes=PODS), POD) if "kubernetes" in name]
 
 
@@ -89,7 +89,7 @@ def test_elsewhere_nothing_is_said_of_pods() -> None:
         (replace(PODS, namespace=""), POD, "namespace"),
     ],
 )
-def test_what_cannot_be_found_out_is_asked_for(
+def test_properties_that_cannot_be_determined_are_required(
     pods: SparkKubernetesSettings,
     environ: dict[str, str],
     missing: str,
@@ -137,14 +137,14 @@ def test_an_executors_pod_becomes_sparks_jvm() -> None:
     assert Path(environment["SPARK_HOME"], "jars").is_dir()
 
 
-def test_classes_of_a_template_come_first() -> None:
+def test_classes_of_a_template_precede_ours() -> None:
     words, _ = executor_command(SparkSettings(archive=False), {**EXECUTOR, "SPARK_CLASSPATH": "/more/*"})
 
     assert words[words.index("-cp") + 1].startswith("/more/*:")
 
 
 @pytest.mark.parametrize("name", ["SPARK_DRIVER_URL", "SPARK_EXECUTOR_MEMORY"])
-def test_a_program_that_spark_did_not_start_says_so(name: str) -> None:
+def test_a_program_that_spark_did_not_start_fails_with_a_message(name: str) -> None:
     environ = {key: value for key, value in EXECUTOR.items() if key != name}
 
     with pytest.raises(Invalid, match=f"{name} is not set"):

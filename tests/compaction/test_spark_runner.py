@@ -31,7 +31,7 @@ from fixtures.compaction_items import Wal, merge_item, read_whole, workbench
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.asyncio(loop_scope="module"),
-    # py4j leaves sockets of threads to the garbage collector
+    # py4j leaves closing the sockets of threads to the garbage collector
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
@@ -52,7 +52,7 @@ def inexact() -> bytes:
 
 
 async def two_items(store: ObjectStore) -> list[WorkItem]:
-    """Work for two executors: two streams' worth of WAL objects."""
+    """Work for two executors: WAL objects of two streams."""
     items = []
     for number in range(2):
         wal = Wal(store)
@@ -74,7 +74,7 @@ async def contents(store: ObjectStore, swaps: Sequence[SwapObject]) -> list[tupl
 
 
 async def same(store: ObjectStore, left: Sequence[ItemResult], right: Sequence[ItemResult]) -> None:
-    """Assert that both results are the same but for the objects' keys."""
+    """Assert that both results are equal except for the objects' keys."""
     assert len(left) == len(right)
     for one, other in zip(left, right, strict=True):
         assert (one.row_count, one.record_bytes, one.read_bytes) == (
@@ -107,7 +107,7 @@ async def store(folder: Path) -> AsyncIterator[ObjectStore]:
 
 
 def runner_of(settings: SparkSettings, folder: Path) -> SparkRunner:
-    """Its reads stall while the file `<folder>.stall` exists."""
+    """A store whose reads hang while the file `<folder>.stall` exists."""
     faults = InjectedFaults(stall_file=f"{folder}.stall", stall_deadline_ms=120_000)
     return SparkRunner(settings, f"file://{folder}", ObjectStoreSettings(faults=faults), TaskLimits())
 
@@ -120,12 +120,12 @@ async def runner(folder: Path) -> AsyncIterator[SparkRunner]:
 
 
 def stall(folder: Path) -> None:
-    """Calls of the runners' stores get no answers from now on."""
+    """Calls of the runners' stores get no answer from now on."""
     Path(f"{folder}.stall").touch()
 
 
 def go_on(folder: Path) -> None:
-    """They get answers again."""
+    """Calls get answers again."""
     Path(f"{folder}.stall").unlink(missing_ok=True)
 
 
@@ -134,7 +134,7 @@ def command_of(pid: int | None) -> str:
 
 
 def children_of(pid: int) -> list[int]:
-    """Spark's Python daemon, and what it has forked."""
+    """Spark's Python daemon and its children."""
     listed = Path(f"/proc/{pid}/task").glob("*/children")
     direct = [int(child) for file in listed for child in file.read_text().split()]
     return direct + [grandchild for child in direct for grandchild in children_of(child)]
@@ -161,7 +161,9 @@ def _exists(pid: int) -> bool:
     return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
-async def test_spark_does_what_this_process_would_do(runner: SparkRunner, store: ObjectStore) -> None:
+async def test_spark_returns_the_result_of_the_same_work_in_this_process(
+    runner: SparkRunner, store: ObjectStore
+) -> None:
     items = await two_items(store)
 
     compacted = await runner.run(items)
@@ -171,7 +173,7 @@ async def test_spark_does_what_this_process_would_do(runner: SparkRunner, store:
     await same(store, await runner.run([merge]), await InProcess(store, workbench(seed=1)).run([merge]))
 
 
-async def test_an_error_in_an_executor_arrives_as_what_it_is(runner: SparkRunner, store: ObjectStore) -> None:
+async def test_an_error_in_an_executor_keeps_its_kind(runner: SparkRunner, store: ObjectStore) -> None:
     items = await two_items(store)
     key = items[1].slices[0].object_key
     shorter = items[0].slices[0]._replace(slice=items[0].slices[0].slice._replace(record_count=1))
@@ -185,7 +187,7 @@ async def test_an_error_in_an_executor_arrives_as_what_it_is(runner: SparkRunner
     assert (await runner.run([items[0]]))[0].row_count == 315
 
 
-async def test_executors_have_the_environment_and_spark_shows_nothing_of_it(
+async def test_executors_get_the_environment_and_spark_does_not_show_it(
     folder: Path, store: ObjectStore, monkeypatch: pytest.MonkeyPatch, runner: SparkRunner
 ) -> None:
     await runner.close()  # one session per process
@@ -229,7 +231,7 @@ async def test_a_cancelled_run_stops_its_executors_and_the_next_one_runs(folder:
         await runner.close()
 
 
-async def test_a_killed_jvm_is_noticed_and_started_again(folder: Path, store: ObjectStore) -> None:
+async def test_a_killed_jvm_is_detected_and_restarted(folder: Path, store: ObjectStore) -> None:
     runner = runner_of(LOCAL, folder)
     items = await two_items(store)
     try:
@@ -278,6 +280,6 @@ async def test_the_jvm_ends_with_the_process_that_started_it(tmp_path: Path) -> 
     await wait_until_gone(pid)
 
 
-async def test_items_of_a_store_in_memory_are_refused() -> None:
+async def test_items_of_a_memory_store_are_refused() -> None:
     with pytest.raises(Invalid, match="memory"):
         SparkRunner(LOCAL, "memory:///", ObjectStoreSettings(), TaskLimits())

@@ -79,7 +79,7 @@ async def test_a_zombie_is_too_late_when_its_task_is_closed(tables: Tables, work
     assert await tables.live_files(work.stream, [late.add[0].key]) == set()
 
 
-async def test_a_gap_is_what_was_trimmed_and_an_overlap_a_conflict(tables: Tables, work: Work) -> None:
+async def test_a_gap_means_trimmed_records_and_an_overlap_is_a_conflict(tables: Tables, work: Work) -> None:
     await tables.ensure(work.stream)
     await tables.commit(work.stream, commit_of(await work.append(3, 0, 5)), closed_tasks=())
     state = await tables.commit(work.stream, commit_of(await work.append(4, 7, 9)), closed_tasks=())
@@ -119,7 +119,7 @@ async def test_a_merge_of_files_that_are_gone_is_a_conflict(tables: Tables, work
     assert not state.applied
 
 
-async def test_a_commit_without_files_marks_all_the_same(tables: Tables, work: Work) -> None:
+async def test_a_commit_without_files_still_writes_its_mark(tables: Tables, work: Work) -> None:
     await tables.ensure(work.stream)
     change = TableChange(task=AppliedTask(task_id=3, epoch=2, ranges={0: (0, 4)}), add=[])
     state = await tables.commit(work.stream, commit_of(change), closed_tasks=())
@@ -179,7 +179,7 @@ async def test_a_commit_that_was_looked_at_before_a_fence_does_not_happen_after_
     assert not await tables.live_files(work.stream, [late.add[0].key])
 
 
-async def test_a_commit_that_is_there_already_asks_nobody(tables: Tables, work: Work) -> None:
+async def test_a_commit_that_was_already_made_runs_no_check(tables: Tables, work: Work) -> None:
     await tables.ensure(work.stream)
     change = await work.append(1, 0, 5)
     state = await tables.commit(work.stream, commit_of(change), closed_tasks=())

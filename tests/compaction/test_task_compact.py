@@ -173,7 +173,7 @@ async def test_a_control_batch_is_a_gap_inside_its_segment(store: MemoryObjectSt
     assert table["_offset"].to_pylist() == [1, 2, 4, 0]
 
 
-async def test_control_batches_with_no_record_beside_them_are_kept(store: MemoryObjectStore, wal: Wal) -> None:
+async def test_control_batches_without_records_around_them_are_kept(store: MemoryObjectStore, wal: Wal) -> None:
     await wal.put({0: [control()], 1: [batch(b"a")], 2: [control(), control()]})
 
     result = await run(wal.item(), store, workbench())
@@ -184,7 +184,7 @@ async def test_control_batches_with_no_record_beside_them_are_kept(store: Memory
     assert result.kept_counts == {"lonely_control": 3}
 
 
-async def test_what_rows_cannot_hold_is_kept_as_it_came_and_counted(store: MemoryObjectStore, wal: Wal) -> None:
+async def test_batches_that_rows_cannot_hold_are_kept_unchanged_and_counted(store: MemoryObjectStore, wal: Wal) -> None:
     broken_zstd = patched(batch(b"x" * 100), 21, ">h", Compression.ZSTD)
     unknown_codec = patched(batch(b"x"), 21, ">h", 6)
     await wal.put(
@@ -235,7 +235,7 @@ async def test_a_batch_over_the_limit_when_uncompressed_is_kept(store: MemoryObj
     assert result.row_count == 1
 
 
-async def test_the_data_file_tells_its_columns_and_bounds(store: MemoryObjectStore, wal: Wal) -> None:
+async def test_the_data_file_has_its_columns_and_bounds(store: MemoryObjectStore, wal: Wal) -> None:
     await wal.put({2: [batch(b"a", b"b", None, time_ms=TIME_MS)], 5: [batch(b"c", time_ms=TIME_MS + 9000)]})
 
     result = await run(wal.item(), store, workbench())

@@ -56,7 +56,7 @@ ITEM = WorkItem(
 )
 
 
-def test_items_and_results_come_back_as_they_were() -> None:
+def test_items_and_results_survive_a_round_trip() -> None:
     assert decode_item(encode_item(ITEM)) == ITEM
     assert decode_item_result(encode_item_result(RESULT)) == RESULT
     assert decode_result(encode_result(TaskResult(items=[RESULT, RESULT]))) == TaskResult(items=[RESULT, RESULT])

@@ -39,7 +39,7 @@ def inexact() -> bytes:
 async def small_files(
     store: ObjectStore, *, seed: int, file_count: int, partition_count: int, inexact_every: int = 0
 ) -> list[ItemResult]:
-    """The results of COMPACT items, each over one WAL object."""
+    """Results of COMPACT items, each with one WAL object."""
     randomness = random.Random(seed)
     wal = Wal(store)
     results = []
@@ -74,7 +74,7 @@ def segments(results: list[ItemResult]) -> list[Slice]:
 
 @pytest.mark.parametrize("merge_bytes", [10_000_000, 30_000, 1])
 @pytest.mark.parametrize(("seed", "partition_count", "inexact_every"), [(1, 1, 0), (2, 7, 0), (3, 5, 3), (4, 60, 2)])
-async def test_a_merge_keeps_every_row_and_batch_in_order_whatever_its_memory(
+async def test_a_merge_keeps_all_rows_and_batches_in_order_with_any_memory_limit(
     seed: int, partition_count: int, inexact_every: int, merge_bytes: int
 ) -> None:
     store = MemoryObjectStore()
@@ -102,7 +102,7 @@ async def test_a_merge_keeps_every_row_and_batch_in_order_whatever_its_memory(
             assert max(group.total_byte_size for group in groups) < 22_000
 
 
-async def test_segments_that_meet_in_one_file_are_joined() -> None:
+async def test_segments_that_become_adjacent_in_one_file_are_joined() -> None:
     store = MemoryObjectStore()
     small = await small_files(store, seed=5, file_count=6, partition_count=3)
 
@@ -125,7 +125,7 @@ async def test_files_whose_offsets_interleave_are_sorted() -> None:
     assert len(segments([result])) == 2
 
 
-async def test_rows_that_the_index_does_not_name_any_more_move_too() -> None:
+async def test_rows_that_the_index_no_longer_names_are_moved_too() -> None:
     store = MemoryObjectStore()
     small = await small_files(store, seed=7, file_count=3, partition_count=2)
     item = merge_item(small)
@@ -161,7 +161,7 @@ def keys(*pairs: tuple[int, int]) -> Keys:
     return Keys(pa.table({"_partition_id": pa.array(partitions, pa.int32()), "_offset": pa.array(offsets, pa.int64())}))
 
 
-def test_a_segment_is_cut_where_a_file_ends_and_its_bytes_are_shared_out() -> None:
+def test_a_segment_is_cut_at_the_end_of_a_file_and_its_bytes_are_divided() -> None:
     moving = Moving([Slice(key_of(0), 0, 10, 5, 1001, 7)])
     moving.add_group(keys((0, 0), (0, 3)), 0)
 

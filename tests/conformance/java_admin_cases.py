@@ -27,7 +27,7 @@ def topic_command(case: Case) -> None:
 
 
 def topic_command_refusals(case: Case) -> None:
-    """What must be refused is, by the error that the tools' users know."""
+    """Requests that must be refused get the error that the tools' users know."""
     topic = ["--topic", case.name]
     case.succeed(TOPICS, "--create", *topic, "--partitions", "2")
     contains(case.complaint(TOPICS, "--create", *topic), "already exists")

@@ -1,4 +1,4 @@
-"""What the cases of the Java suite share: one case's names, its tool runs and its checks."""
+"""Code that the cases of the Java suite share: names, tool runs and checks of one case."""
 
 import json
 from dataclasses import dataclass

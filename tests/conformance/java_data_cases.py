@@ -70,7 +70,7 @@ def performance_tools_with_every_compression(case: Case) -> None:
 
 
 def console_tools(case: Case) -> None:
-    """Lines with keys and headers go through the console producer and come back from the console consumer."""
+    """Write lines with keys and headers with the console producer, and read them with the console consumer."""
     lines = "h:1\tk1\tgrüße\nh:2\tk2\t値\n".encode()
     properties = ["--reader-property", "parse.key=true", "--reader-property", "parse.headers=true"]
     finished = case.tools.run(CONSOLE_PRODUCER, "--topic", case.name, *properties, stdin=lines)
@@ -82,7 +82,9 @@ def console_tools(case: Case) -> None:
 
 def client_compatibility(case: Case) -> None:
     """Kafka's own compatibility test: cluster id, offsets for times, topics, configurations, large record, idempotence."""
-    case.run(TOPICS, "--delete", "--if-exists", "--topic", "newtopic")  # the tool creates it and leaves it behind
+    case.run(
+        TOPICS, "--delete", "--if-exists", "--topic", "newtopic"
+    )  # the tool creates the topic and does not delete it
     has_acls = re.search(r"DescribeAcls\(29\): \d", case.succeed(f"{TOOLS}.BrokerApiVersionsCommand")) is not None
     supported = ["offsets-for-times", "cluster-id", "create-topics", "describe-configs", "idempotent-producer"]
     arguments = [word for name in supported for word in (f"--{name}-supported", "true")]

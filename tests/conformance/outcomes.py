@@ -1,16 +1,16 @@
-"""What the tests of a suite did, what they are expected to do, and the difference.
+"""The outcomes of a suite's tests, the expected outcomes, and the differences.
 
 `expected/SUITE.toml`:
 
     pass = ["name", …]               must pass
     quick = ["name", …]              the part of `pass` that `--quick` runs
-    [skip]                           runs, but the test itself skips: name = "reason"
+    [skip]                           runs, but skips itself: name = "reason"
     [fail]                           runs and must fail: name = "reason"
     [exclude]                        is not run: name or pattern = "reason"
     [variant.name]                   how to run a test, for the suite's own runner
 
-Every difference counts: a test that fails, one that passes although it is listed to fail or skip, one that did not run,
-and one that nobody listed.
+Every difference counts: a test that fails, a test that passes although it is listed to fail or skip, a test that did not run,
+and a test that is not listed.
 """
 
 import tomllib
@@ -25,7 +25,7 @@ EXPECTED = Path(__file__).resolve().parent / "expected"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What one test did: `note` is one line for people (why it failed, that it needed a second attempt)."""
+    """The outcome of one test: `note` is one line for people (why it failed, or that it needed a second attempt)."""
 
     test: str
     state: State
@@ -35,7 +35,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """The expected list of one suite; `states` covers every test that runs, `reasons` every one that does not pass."""
+    """The expected list of one suite; `states` has every test that runs, `reasons` every test that does not pass."""
 
     states: Mapping[str, State]
     quick: frozenset[str]
@@ -50,7 +50,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What a suite's runner gets: where the server is, how much to run, where logs go, what is expected."""
+    """The input of a suite's runner: the server's address, the tests to run, the folder for logs, the expected outcomes."""
 
     bootstrap: str
     is_quick: bool
@@ -87,7 +87,7 @@ def load(suite: str) -> Expected:
 
 
 def differences(context: Context, outcomes: Iterable[Outcome]) -> list[str]:
-    """One line per test that did something else than the list says; empty when all is as expected."""
+    """One line per test whose outcome differs from the list; empty if all outcomes are as expected."""
     lines = []
     seen = set()
     for outcome in outcomes:

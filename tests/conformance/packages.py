@@ -33,7 +33,7 @@ KAFKA_JAVASCRIPT = "@confluentinc/kafka-javascript@1.10.1"
 
 
 class ToolMissing(RuntimeError):
-    """A program is not installed; the text says which package to install."""
+    """A program is not installed; the message names the package to install."""
 
 
 class ObtainFailed(RuntimeError):
@@ -41,11 +41,11 @@ class ObtainFailed(RuntimeError):
 
 
 class BuildFailed(RuntimeError):
-    """What was fetched does not build; the text names the log."""
+    """A fetched package does not build; the message names the log."""
 
 
 def require(program: str, package: str) -> str:
-    """Path of `program`; raises `ToolMissing` naming `package`, which brings it."""
+    """Path of `program`; raises `ToolMissing` that names its `package`."""
     found = shutil.which(program)
     if found is None:
         raise ToolMissing(f"{program} is not installed: install {package}")
@@ -191,7 +191,7 @@ def _fetch(command: Sequence[str | Path], name: str, cwd: Path | None = None) ->
 
 
 def _compile(command: Sequence[str | Path], name: str, cwd: Path) -> None:
-    """Run a step that needs only what is here; raises `BuildFailed` with the end of its output."""
+    """Run a step that needs no download; raises `BuildFailed` with the end of its output."""
     finished = _step(command, name, BUILD_TIMEOUT_S, cwd)
     if not finished.is_success:
         raise BuildFailed(_complaint(name, finished))

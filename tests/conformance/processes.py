@@ -1,4 +1,4 @@
-"""Run a program that others wrote: bounded in time, output to a file, nothing left behind.
+"""Run a third-party program with a time limit and its output in a file; leave no process behind.
 
 A program gets its own process group. When its time is over the whole group ends, so that a tool which starts children
 (test runners, `mvn`, `go`) leaves none.
@@ -28,7 +28,7 @@ class Finished:
         return self.code == 0
 
     def text(self) -> str:
-        """What it wrote; bytes that are not UTF-8 are replaced."""
+        """The program's output; bytes that are not UTF-8 are replaced."""
         return self.log.read_text(encoding="utf-8", errors="replace")
 
     def tail(self, line_count: int = 3) -> str:

@@ -7,7 +7,7 @@
 Without `--bootstrap` (or BEARLAKE_TEST_BOOTSTRAP) it starts Bearlake itself. Exit code 0: every outcome as listed;
 1: a difference (an unexpected pass is one), or the server did not start or stop cleanly; 2: a suite could not be
 obtained. With `--quick` a suite whose tools are missing, or cannot be fetched, is left out, and the last line names it.
-See README.md beside this file.
+See README.md in this folder.
 """
 
 import argparse
@@ -32,7 +32,7 @@ SUITES: dict[str, Callable[[Context], Iterator[Outcome]]] = {
     "librdkafka-groups": suite_librdkafka.run,
 }
 SETTINGS = {"librdkafka-groups": {"BEARLAKE_STREAMS__GROUPS__INITIAL_REBALANCE_DELAY_MS": "3000"}}
-"""What a suite's server is set to beyond the defaults of all."""
+"""Settings of a suite's server that differ from the common defaults."""
 QUICK = ("kgo", "java", "connect")
 """Suites of `--quick --suite all`: building librdkafka's tests alone takes longer than all of these."""
 
@@ -71,7 +71,7 @@ def main() -> int:
 def _run_suites(chosen: Sequence[str], bootstrap: str | None, *, is_quick: bool) -> dict[str, Result]:
     """Run the suites in turn, each against a fresh server of its own unless one is up already.
 
-    A quick run leaves out, loudly, what cannot be had on this machine.
+    A quick run omits suites whose tools are missing, with a message.
     """
     results = {}
     for suite in chosen:

@@ -67,7 +67,7 @@ def run(context: Context) -> Iterator[Outcome]:
 
 
 def _wait_for_lines(directory: Path, written: list[str], log: Path) -> str:
-    """Run a worker until the sink's file holds `written`, each line once; returns what went wrong, or nothing."""
+    """Run a worker until the sink's file holds `written`, each line once; returns the failure, or nothing."""
     with _worker(directory, log) as process:
         deadline = time.monotonic() + TIMEOUT_S
         while time.monotonic() < deadline and len(_read(directory)) < len(written):
@@ -84,9 +84,9 @@ def _wait_for_lines(directory: Path, written: list[str], log: Path) -> str:
 
 
 def _stop_connectors(directory: Path) -> bool:
-    """Whether both connectors stop: their tasks commit and flush what they have, the file is final after this (KIP-875).
+    """Stop both connectors; return whether they stopped. Their tasks commit and flush their data, so the file is final (KIP-875).
 
-    Not by SIGTERM: then Jetty's shutdown hook and Connect's race, and on a busy machine the worker hangs in `Server.join`.
+    SIGTERM is not used: Jetty's shutdown hook and Connect's race, and on a busy machine the worker hangs in `Server.join`.
     """
     base = f"http://127.0.0.1:{(directory / 'port').read_text()}/connectors"
     deadline = time.monotonic() + TIMEOUT_S

@@ -1,4 +1,4 @@
-"""Kafka's own tools: what an operator types and what Kafka's system tests run, with checks on what they print.
+"""Kafka's own tools: the commands of operators and of Kafka's system tests, with checks of their output.
 
 Every case is one function that drives a tool through a flow and raises `CheckFailed` at the first wrong answer. The
 checks hold for any Kafka server: no node ids, no times, no versions.
@@ -18,7 +18,7 @@ CASES: dict[str, Callable[[Case], None]] = {**java_data_cases.CASES, **java_admi
 
 
 def run(context: Context) -> Iterator[Outcome]:
-    """Run the selected cases one after the other, each with a topic and a group name of its own."""
+    """Run the selected cases one after the other, each with its own topic and group name."""
     for name in context.selected():
         yield _run_one(name, context.bootstrap, context.logs / "java" / name)
 

@@ -23,14 +23,14 @@ JOBS = 2
 TIMEOUT_S = 300
 TIMEOUT_MULTIPLIER = 2
 BROKER_VERSION = "4.3.1"
-"""What the tests are told about the broker: the newest rules."""
+"""The broker version in the tests' configuration: the newest."""
 
 STATES: dict[str, State] = {"PASSED": "pass", "SKIPPED": "skip"}
 ESCAPES = re.compile(r"\x1b(\[[0-9;]*m|\(B)")
 
 
 def run(context: Context) -> Iterator[Outcome]:
-    """Run the selected tests; those marked `alone` come last, one at a time."""
+    """Run the selected tests; tests marked `alone` run last, one at a time."""
     directory = packages.obtain_librdkafka_tests()
     _write_wrappers(context)
     series = _processes(context)

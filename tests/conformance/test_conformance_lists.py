@@ -29,7 +29,7 @@ def test_the_java_list_names_exactly_the_cases_that_exist() -> None:
     assert set(outcomes.load("java").states) == set(suite_java.CASES)
 
 
-def test_what_happens_as_listed_is_no_difference() -> None:
+def test_expected_outcomes_are_no_difference() -> None:
     context = _context(passes=["a"], skips={"b": "old brokers only"})
 
     assert outcomes.differences(context, [_outcome("a", "pass"), _outcome("b", "skip")]) == []

@@ -5,7 +5,7 @@ partition in ascending order. So the log alone shows which records are missing, 
 
     lost         acknowledged at an offset where the log does not have it
     duplicated   stored at two offsets (whether acknowledged or not), or given to a reader of its own position twice
-    reordered    stored behind a later record of its producer in the same partition
+    reordered    stored after a later record of its producer in the same partition
     unknown      sent and never acknowledged; it may be stored, once
     broken       a promise that `simulator.history` finds broken in what all clients saw, order in real time among them
 """
@@ -59,7 +59,7 @@ def name_of(value: bytes) -> Name:
 
 @dataclass(kw_only=True)
 class Counts:
-    """What was counted in one run, and examples of what must not be."""
+    """Counts of one run, and examples of faults."""
 
     acknowledged: int = 0
     stored: int = 0
@@ -71,7 +71,7 @@ class Counts:
     read: dict[str, int] = field(default_factory=dict)
     examples: list[str] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
-    """Broken promises, as the checker of histories tells them."""
+    """Broken promises, as the history checker reports them."""
 
     def __str__(self) -> str:
         read = ", ".join(f"{name} {count:,}" for name, count in self.read.items())

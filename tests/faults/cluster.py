@@ -34,7 +34,7 @@ PROTOCOLS = ("kafka", "pulsar", "pulsar_http", "rest", "registry", "grpc")
 
 @dataclass(frozen=True, kw_only=True)
 class Stores:
-    """What the servers of a cluster share; `environment` holds the object store's credentials."""
+    """Settings that the servers of a cluster share; `environment` has the object store's credentials."""
 
     metadata_url: str
     object_store_url: str
@@ -67,7 +67,7 @@ class Server:
     # -- life-cycle ----------------------------------------------------------------------------------------------
 
     def rename(self, name: str) -> None:
-        """From its next start on it is another server, with a new node id, at the same address: a new pod behind a stable name."""
+        """From its next start on, run as another server with a new node id at the same address, like a new pod with a stable name."""
         self._settings["server.name"] = name
 
     def start(self) -> None:
@@ -76,7 +76,7 @@ class Server:
         self.wait_until_ready()
 
     def restart_with(self, environment: Mapping[str, str]) -> None:
-        """Start with these variables from now on, beside those that it had, without waiting; empty ones are left out."""
+        """Start without waiting, with these variables in addition to earlier ones from now on; empty variables are removed."""
         self._environment = {key: value for key, value in {**self._environment, **environment}.items() if value}
         self.spawn()
 
@@ -96,7 +96,7 @@ class Server:
             )
 
     def command(self) -> list[str]:
-        """The words behind `bearlake`."""
+        """The command line arguments of `bearlake`."""
         return [*self._words, "--config", str(self.config), "--ready-file", str(self._ready_file)]
 
     def wait_until_ready(self) -> None:

@@ -1,7 +1,7 @@
-"""Load over gRPC by plain grpcio, synchronous: unary Produce, ProduceStream, Fetch, Consume. A thread for each.
+"""Load over gRPC with plain synchronous grpcio: unary Produce, ProduceStream, Fetch, Consume. One thread for each.
 
-A client knows several servers (`ipv4:a,b`, the library's own choice) and goes to another one as the protocol says: when its call gets
-Drain, it closes its side and opens a new call; connections are the library's business (GOAWAY). Every status but OK is counted.
+A client knows several servers (`ipv4:a,b`, the library's own choice) and changes servers as the protocol requires: when its call gets
+Drain, it closes its side and opens a new call; the library handles connections (GOAWAY). Every status except OK is counted.
 """
 
 import queue
@@ -23,7 +23,7 @@ PLENTY = pb.Credit(bytes=1 << 40, messages=1 << 30)
 TIMEOUT_S = 60.0
 RETRY_S = 0.05
 WINDOW_COUNT = 16
-"""Batches under way in a ProduceStream call."""
+"""Batches in flight in a ProduceStream call."""
 
 
 class GrpcClient(Client):
@@ -48,7 +48,7 @@ class GrpcClient(Client):
         return multi(request, timeout=TIMEOUT_S)
 
     def open(self, method: Method[Any, Any], requests: "queue.SimpleQueue[Any]") -> Any:
-        """A call with two streams; None in `requests` closes this side."""
+        """A call with two streams; None in `requests` closes the client's side."""
         self.call_count += 1
         multi = self._channel.stream_stream(
             method.path,
@@ -71,12 +71,12 @@ class GrpcClient(Client):
         self._channel.close()
 
     def work(self) -> None:
-        """One call, or several."""
+        """Make one call, or several."""
         raise NotImplementedError
 
 
 class UnaryProducer(GrpcClient):
-    """One record per call, to all partitions in turn."""
+    """Produce one record per call, to all partitions in turn."""
 
     def __init__(self, name: str, addresses: Sequence[str], stream: str, partition_count: int) -> None:
         super().__init__(name, addresses)
@@ -111,7 +111,7 @@ class UnaryProducer(GrpcClient):
 
 
 class StreamProducer(UnaryProducer):
-    """A ProduceStream call after the other, with a window of batches; what a call has not acknowledged is lost to it, not sent again."""
+    """Makes one ProduceStream call after another, with a window of batches; batches that a call has not acknowledged are not resent."""
 
     def work(self) -> None:
         outgoing: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -145,7 +145,7 @@ class StreamProducer(UnaryProducer):
 
 
 class Asker(GrpcClient):
-    """Asks for a description of the stream, again and again: many short calls, so that some meet every moment of a drain."""
+    """Repeatedly asks for a description of the stream: many short calls, so that every moment of a drain is covered."""
 
     def __init__(self, name: str, addresses: Sequence[str], stream: str) -> None:
         super().__init__(name, addresses)
@@ -188,13 +188,13 @@ class FetchReader(GrpcClient):
         """Remember the records of a message."""
         now_s = time.monotonic()
         records = answer.payload.records.records
-        self.read += [Read(answer.partition, one.offset, name_of(one.value), now_s) for one in records]
+        self.read += [Read(answer.partition, record.offset, name_of(record.value), now_s) for record in records]
         if records:
             self._next[answer.partition] = answer.next_offset
 
 
 class GrpcMember(FetchReader):
-    """A member of a group that commits each message; what comes behind its farewell, which it could not commit, it leaves to the next."""
+    """A member of a group that commits each message. Messages after it has left, which it cannot commit, are left to the next member."""
 
     def __init__(self, name: str, addresses: Sequence[str], stream: str, group: str) -> None:
         super().__init__(name, addresses, stream, 0)
@@ -219,7 +219,9 @@ class GrpcMember(FetchReader):
     def _hear(self, news: Any, outgoing: "queue.SimpleQueue[Any]") -> None:
         kind = news.WhichOneof("news")
         if kind == "assigned":
-            self.assignments.append((time.monotonic(), sorted(one.partition for one in news.assigned.positions)))
+            self.assignments.append(
+                (time.monotonic(), sorted(position.partition for position in news.assigned.positions))
+            )
         elif kind == "revoked":
             outgoing.put(pb.ConsumeRequest(released=True))
         elif kind == "drain":

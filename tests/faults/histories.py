@@ -1,7 +1,7 @@
-"""What the clients of a fault test saw, as a history in the format of `simulator.history`, and judged by the same checker.
+"""The observations of a fault test's clients as a history in the format of `simulator.history`, judged by the same checker.
 
 Clients keep what they sent and got, with times of this process's monotonic clock; the file is written from that in the end. What is not
-known of an operation is told so that it excludes least: a record without a receipt was sent at the beginning and is unknown for ever.
+recorded so that it excludes the least: a record without a receipt was sent at the beginning, and its outcome is unknown.
 """
 
 import os
@@ -32,7 +32,7 @@ def judged(
     *,
     kind: model.Kind,
 ) -> list[str]:
-    """The broken promises, as the checker tells them. What a producer that is not named here wrote was sent at some time before."""
+    """Broken promises, as the checker reports them. Records of producers that are not named here were sent at an unknown earlier time."""
     keep = os.environ.get(KEEP)
     with tempfile.NamedTemporaryFile("w", prefix="faults-", suffix=".jsonl", dir=keep, delete=keep is None) as file:
         file.write(history_format.header("monotonic_ns"))
@@ -68,7 +68,7 @@ def _operations(
     hidden = set(unknown) - known
     named = {name.producer for name in known | hidden}
     hidden |= {read.name for read in everything if read.name.producer not in named}
-    # A record without a receipt whose partition nobody saw is nowhere.
+    # A record without a receipt that no reader saw has no known partition.
     for partition, name in sorted({(read.partition, read.name) for read in everything if read.name in hidden}):
         yield name.producer, first, None, _produce(partition, name, kind), model.NOTHING
     for process, reads in (*members.items(), *readers.items()):
@@ -80,7 +80,7 @@ def _operations(
 
 
 def _reads(process: str, reads: "Sequence[Read]", *, is_from_start: bool) -> Iterator[_Told]:
-    """One operation per run of one partition's records. A reader with a position of its own asks for the offset behind its last one."""
+    """One operation per run of one partition's records. A reader that keeps its own position asks for the offset after its last record."""
     position: dict[int, int] = {}
     at = 0
     while at < len(reads):

@@ -1,6 +1,6 @@
 """Load by Kafka's own client: an idempotent `VerifiableProducer` from the jars of Maven Central, in a process of its own.
 
-It says on standard output, as JSON lines, where each record was acknowledged. Its values are `producer.number`, its keys repeat.
+It prints JSON lines with the place of each acknowledged record. Its values are `producer.number`, its keys repeat.
 """
 
 import json
@@ -104,7 +104,7 @@ class JavaProducer:
         now_s = time.monotonic()
         if said.get("name") == "producer_send_success":
             name = name_of(said["value"].encode())
-            # When it was sent is not told: later than one second ago is what the caller may assume of a quick one.
+            # The program does not report when it sent the record: callers may assume at most one second ago.
             place = said["partition"], said["offset"]
             self.acknowledged.append(Acknowledged(*place, name, now_s - 1.0, now_s, is_sent_told=False))
         elif said.get("name") == "producer_send_error":

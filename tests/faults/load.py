@@ -222,7 +222,7 @@ class Member(Client):
         consumer.close()
 
     def _assigned(self, _: Any, partitions: Sequence[Any]) -> None:
-        self.assignments.append((time.monotonic(), sorted(each.partition for each in partitions)))
+        self.assignments.append((time.monotonic(), sorted(partition.partition for partition in partitions)))
 
     def _committed(self, error: Any, _: Any) -> None:
         if error is None:

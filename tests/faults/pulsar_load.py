@@ -1,7 +1,7 @@
-"""Load by pulsar-client (the C++ client underneath): producers that never give up, consumers of a subscription; a thread for each.
+"""Load with pulsar-client (based on the C++ client): producers that never give up, consumers of a subscription; one thread for each.
 
-A client knows the addresses of all servers. Messages are alone in their entries and have keys, so that Key_Shared subscriptions keep the
-order of each key. Errors that the library deals with by itself are in its log; what reaches the program is a failure.
+A client knows the addresses of all servers. Messages are unbatched and have keys, so Key_Shared subscriptions keep the
+order of each key. Errors that the library handles are only in its log; every error that reaches the program is a failure.
 """
 
 import time
@@ -37,7 +37,7 @@ class PulsarClient(Client):
 
 
 class PulsarProducer(PulsarClient):
-    """Sends `per_second` messages per second, a key's to one partition, and waits for receipts as long as it takes."""
+    """Sends `per_second` messages per second, those of a key to one partition, and waits for receipts without a time limit."""
 
     def __init__(self, name: str, addresses: Sequence[str], topic: str, folder: Path, *, per_second: int = 300) -> None:
         super().__init__(name, addresses, folder)
@@ -45,7 +45,7 @@ class PulsarProducer(PulsarClient):
         self._per_second = per_second
         self.acknowledged: list[Acknowledged] = []
         self.acknowledged_as_duplicates: set[Name] = set()
-        """Messages that were sent again and stored once: the receipt does not say where."""
+        """Messages that were resent and stored once: the receipt has no offset."""
         self.failed: dict[Name, str] = {}
         self.sent_count = 0
 
@@ -122,7 +122,7 @@ class PulsarConsumer(PulsarClient):
 
 
 def key_of(name: Name) -> str:
-    """A message's key: of its producer alone, so that the key's messages are in the order of their numbers."""
+    """A message's key, used by its producer alone, so that the messages of a key are in the order of their numbers."""
     return f"{name.producer}-{name.number % KEY_COUNT}"
 
 
@@ -132,14 +132,14 @@ def read_of(message: Any) -> Read:
 
 
 def served_by(server: Server, topic: str) -> str:
-    """`host:port` of the server that this one names when it is asked for the topic."""
+    """`host:port` of the server that this server returns for a look-up of the topic."""
     route = f"{server.address('pulsar_http')}/lookup/v2/topic/persistent/public/default/{topic}"
     found = requests.get(route, timeout=TIMEOUT_S).json()
     return str(found["brokerUrl"]).removeprefix("pulsar://")
 
 
 def read_log(addresses: Sequence[str], topic: str) -> Log:
-    """Everything that the topic holds now, by partition."""
+    """All messages of the topic, by partition."""
     client = pulsar.Client("pulsar://" + ",".join(addresses), operation_timeout_seconds=TIMEOUT_S)
     found: dict[int, list[Read]] = {}
     try:
@@ -156,18 +156,18 @@ def read_log(addresses: Sequence[str], topic: str) -> Log:
 
 
 class Received(NamedTuple):
-    """What the consumers of a subscription got together."""
+    """What all consumers of a subscription received."""
 
     message_count: int
     duplicate_count: int
     missing: Sequence[Name]
-    """Stored, and never received."""
+    """Messages that were stored but never received."""
     out_of_order: Sequence[str]
-    """Received for the first time behind a later one of the same key."""
+    """Messages received for the first time after a later message of the same key."""
 
 
 def received(consumers: Sequence[PulsarConsumer], log: Log) -> Received:
-    """Hold what the consumers of a subscription got against the log."""
+    """Compare what the consumers of a subscription received with the log."""
     reads = sorted((read for consumer in consumers for read in consumer.read), key=lambda read: read.at_s)
     seen: set[Name] = set()
     last: dict[str, Name] = {}
@@ -185,5 +185,5 @@ def received(consumers: Sequence[PulsarConsumer], log: Log) -> Received:
 
 
 def names(log: Mapping[int, Sequence[Read]]) -> set[Name]:
-    """The messages that the log holds."""
+    """The messages in the log."""
     return {read.name for reads in log.values() for read in reads}

@@ -2,7 +2,7 @@
 
 Several addresses stand for what a balancer does. A client goes to the next one when its connection is refused, or its answer says
 `Connection: close`; neither is a failure. Everything else is: a status that the protocol does not mean, a connection that breaks
-while a request is under way.
+while a request is in flight.
 """
 
 import asyncio
@@ -259,7 +259,7 @@ class RestMember(HttpClient):
 
 
 class Follower(HttpClient):
-    """Follows a partition by server-sent events and comes back with the last event's id, as a browser's EventSource does."""
+    """Follows a partition by server-sent events and reconnects with the last event's id, as a browser's EventSource does."""
 
     def __init__(self, name: str, urls: Sequence[str], stream: str) -> None:
         super().__init__(name, urls)

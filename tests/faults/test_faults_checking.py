@@ -28,7 +28,7 @@ def test_a_name_is_read_from_the_value_of_either_kind_of_producer() -> None:
     assert name_of(b"1.17") == Name("1", 17)
 
 
-def test_what_is_where_it_was_acknowledged_is_exact_and_the_unknown_may_be_there_or_not() -> None:
+def test_acknowledged_records_must_be_at_their_offset_and_unknown_ones_may_be_missing() -> None:
     counts = check([acknowledged(0, 0), acknowledged(1, 1)], [Name("p", 2), Name("p", 3)], LOG, {"r": LOG[0]})
 
     counts.assert_exact()
@@ -52,7 +52,7 @@ def test_a_record_at_two_offsets_is_duplicated_also_in_two_partitions() -> None:
     assert found(check([], [], {0: [read(0, 0)], 1: [read(0, 0, partition=1)]}, {})) == (0, 1, 0)
 
 
-def test_a_record_behind_a_later_one_of_its_producer_is_reordered() -> None:
+def test_a_record_after_a_later_one_of_its_producer_is_reordered() -> None:
     assert found(check([], [], {0: [read(0, 1), read(1, 5, "q"), read(2, 0)]}, {})) == (0, 0, 1)
 
 
@@ -71,7 +71,7 @@ def promises(counts: Counts) -> list[str]:
     return sorted({text.partition(" ")[0] for text in counts.broken})
 
 
-def test_what_clients_saw_is_judged_as_a_history_too() -> None:
+def test_the_clients_observations_are_also_judged_as_a_history() -> None:
     good = check([acknowledged(0, 0), acknowledged(1, 1)], [Name("p", 3)], LOG, {"r": LOG[0]}, {"m": LOG[0][1:3]})
 
     assert good.broken == []

@@ -1,4 +1,4 @@
-"""Compaction while records come in: workers, their JVMs and servers are killed (-9) again and again, under load by real clients.
+"""Compaction under load by real clients, while workers, their JVMs and servers are repeatedly killed (-9).
 
 At the end the table has each record of the log once, and no other; a consumer that starts at the beginning reads from Parquet files
 what was acknowledged. `BEARLAKE_TEST_FAULTS_SECONDS=60` makes ten minutes of it.
@@ -82,7 +82,7 @@ def test_workers_are_killed_while_they_compact(folder: Path, stores: Stores, loa
 
 
 def kill(cluster: Cluster, what: str, name: str) -> int:
-    """kill -9 a worker, a worker's JVM, or the server; what was killed is started again. Returns how many were killed."""
+    """Kill (-9) a worker, a worker's JVM, or the server, and restart it. Returns the number of kills."""
     server = cluster["a" if what == "server" else name]
     if what == "jvm":
         pids = [pid for pid in children(server.pid) if "java" in (Path("/proc") / str(pid) / "comm").read_text()]

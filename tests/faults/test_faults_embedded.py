@@ -1,8 +1,8 @@
-"""`bearlake up` on SQLite and a folder: killed in the middle of load, and started again on what is there.
+"""`bearlake up` on SQLite and a folder: killed under load, and restarted on the same data.
 
-After a kill the operating system still has what was written. After a power cut only what was forced to the disk is there: that is
-the content of a file system's device at one moment, without what the system would have written later. (That every byte is forced
-before its acknowledgement, in the right order, is tested call by call with the object store and the metadata store.)
+A kill leaves everything that was written to the operating system. A power cut leaves only what was forced to the disk: the
+content of the file system's device at one moment, without later writes of the operating system. (Other tests of the object store and
+the metadata store check, call by call, that every byte is forced to the disk before its acknowledgement and in the right order.)
 """
 
 import contextlib
@@ -41,13 +41,13 @@ def up(folder: Path, data: Path, name: str = "up") -> Server:
         "listeners.rest.port": 0,
         "listeners.registry.port": 0,
         "listeners.grpc.port": 0,
-    }  # one name, as with one port: the next process replaces the last one
+    }  # one name, like one port: a new process replaces the previous one
     return Server(folder, name, settings, words=("up", "--no-compaction", "--no-tour", "--data-dir", str(data)))
 
 
 @contextlib.contextmanager
 def ending(server: Server) -> Iterator[Server]:
-    """End the server at the block's end, and show its log when the block failed."""
+    """End the server with the block, and print its log if the block failed."""
     try:
         yield server
     except BaseException:
@@ -57,7 +57,7 @@ def ending(server: Server) -> Iterator[Server]:
         server.end()
 
 
-def test_a_server_with_all_in_one_folder_is_killed_again_and_again(folder: Path, load_s: float, tell: Tell) -> None:
+def test_a_server_with_embedded_stores_survives_repeated_kills(folder: Path, load_s: float, tell: Tell) -> None:
     with ending(up(folder, folder / "data")) as server:
         server.start()
         create_stream([server.kafka], STREAM, PARTITION_COUNT)
@@ -85,7 +85,7 @@ def test_a_server_with_all_in_one_folder_is_killed_again_and_again(folder: Path,
         assert not traffic.failed
 
 
-def test_what_was_acknowledged_before_a_power_cut_is_there_afterwards(folder: Path, load_s: float, tell: Tell) -> None:
+def test_records_acknowledged_before_a_power_cut_are_there_afterwards(folder: Path, load_s: float, tell: Tell) -> None:
     device = folder / "device"
     with mounted(device, folder / "before", make=True) as data, ending(up(folder, data / "bearlake")) as server:
         server.start()
@@ -93,7 +93,7 @@ def test_what_was_acknowledged_before_a_power_cut_is_there_afterwards(folder: Pa
         producer = Producer("p1", server.kafka, STREAM, PARTITION_COUNT)
         with Traffic(STREAM, PARTITION_COUNT, [producer]) as traffic:
             traffic.run_on(load_s)
-            server.stop_running()  # the cut: nothing is written any more, except by the operating system
+            server.stop_running()  # the cut: from now on only the operating system writes
             acknowledged = list(producer.acknowledged)
             attempts = snapshot(device, folder / "cut")
             server.go_on()
@@ -110,7 +110,7 @@ def test_what_was_acknowledged_before_a_power_cut_is_there_afterwards(folder: Pa
 
 
 class Cut:
-    """What a producer had sent and got acknowledged when the power went."""
+    """The records that a producer had sent, and those that were acknowledged, at the power cut."""
 
     def __init__(self, producer: Producer, acknowledged: list[Acknowledged]) -> None:
         self.name = producer.name
@@ -130,7 +130,7 @@ class Cut:
 
 @contextlib.contextmanager
 def mounted(device: Path, place: Path, *, make: bool = False) -> Iterator[Path]:
-    """A file system in the file `device`, mounted at `place`; an ext4 as Linux installs it. Skips where that is not allowed."""
+    """Mount the file system in the file `device` at `place`; `make`: create an ext4 with default options. Skips if not permitted."""
     programs = [shutil.which(name) for name in ("mkfs.ext4", "mount", "umount")]
     if os.geteuid() != 0 or None in programs:
         pytest.skip("needs root, mkfs.ext4 and mount, to see what a power cut would leave")
@@ -149,9 +149,9 @@ def mounted(device: Path, place: Path, *, make: bool = False) -> Iterator[Path]:
 
 
 def snapshot(device: Path, copy: Path) -> int:
-    """Copy the device as it is at one moment: until two copies in a row agree; returns how many that took.
+    """Copy the device as of one moment: repeat until two successive copies agree; returns the number of copies.
 
-    The system writes back what was not forced every few seconds; a copy taken during that would match no moment.
+    The system writes back unforced data every few seconds; a copy taken during a write-back would match no moment.
     """
     other = copy.with_name("other")
     for attempt in range(1, SNAPSHOT_ATTEMPTS + 1):

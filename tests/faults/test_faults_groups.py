@@ -60,7 +60,7 @@ def loaded(cluster: Cluster, **more: int) -> Iterator[Traffic]:
 
 
 def coordinator(cluster: Cluster, address: str) -> Server:
-    """The server that coordinates the group now, as the server at `address` says."""
+    """The server that coordinates the group now, according to the server at `address`."""
     found: list[Server] = []
     admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
 
@@ -143,7 +143,7 @@ def test_a_server_drains_and_no_client_notices_more_than_a_pause(
         assert read_twice(traffic.members) == 0
 
 
-def test_the_coordinator_is_killed_and_the_group_goes_on_with_its_offsets(
+def test_the_group_continues_with_its_offsets_after_its_coordinator_is_killed(
     folder: Path, stores: Stores, load_s: float, tell: Tell
 ) -> None:
     with running(Cluster(folder, stores), *NAMES) as cluster, loaded(cluster) as traffic:
@@ -179,7 +179,7 @@ def test_the_coordinator_is_killed_and_the_group_goes_on_with_its_offsets(
         assert not traffic.failed
 
 
-def test_a_server_that_stood_still_is_harmless_when_it_goes_on(
+def test_a_server_that_was_paused_does_no_harm_when_it_resumes(
     folder: Path, stores: Stores, load_s: float, tell: Tell
 ) -> None:
     with running(Cluster(folder, stores), *NAMES) as cluster, loaded(cluster, **patience(load_s)) as traffic:
@@ -212,7 +212,7 @@ def test_a_server_that_stood_still_is_harmless_when_it_goes_on(
         assert not traffic.failed
 
 
-def test_a_server_that_stood_still_while_another_took_its_name_is_fenced_and_ends(
+def test_a_paused_server_whose_name_was_taken_over_is_fenced_and_ends(
     folder: Path, stores: Stores, load_s: float, tell: Tell
 ) -> None:
     with running(Cluster(folder, stores), *NAMES) as cluster, loaded(cluster, **patience(load_s)) as traffic:

@@ -1,7 +1,7 @@
-"""A REST and a gRPC server are told to stop (SIGTERM) under load, beside a second one: no client sees a failed request.
+"""A REST and a gRPC server get SIGTERM under load, while a second server of each runs: no client sees a failed request.
 
-What the protocols themselves mean is no failure: `Connection: close`, the end of an event stream, 40403 and 307 for consumer instances,
-Drain in a streaming call, GOAWAY on a connection; and a connection that is refused, behind which a balancer has the other server.
+Defined answers of the protocols are no failures: `Connection: close`, the end of an event stream, 40403 and 307 for consumers,
+Drain in a streaming call, GOAWAY on a connection; nor is a refused connection, for which a balancer has the other server.
 """
 
 import json
@@ -89,7 +89,7 @@ def _have(readers: Sequence[AnyReader], wanted: set[tuple[int, int]]) -> bool:
 
 
 def log_of(readers: Sequence[AnyReader]) -> dict[int, list[Read]]:
-    """What readers got together, by partition and offset; nothing may be missing in between."""
+    """The records of all readers, by partition and offset, which must have no gaps."""
     reads = sorted(read for reader in readers for read in reader.read)
     log: dict[int, list[Read]] = {}
     for read in reads:

@@ -1,4 +1,4 @@
-"""A gRPC server drains under load by Go's own gRPC library: no call ends with another status than OK."""
+"""A gRPC server drains under load from Go's gRPC library: no call ends with a status other than OK."""
 
 import subprocess
 from collections import Counter

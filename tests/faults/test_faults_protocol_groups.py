@@ -1,6 +1,6 @@
-"""One group over three protocols and three processes: librdkafka, a REST consumer instance and a gRPC call, each at a server of its own.
+"""One group with members of three protocols in three processes: librdkafka, a REST consumer instance and a gRPC call.
 
-The Kafka server coordinates while it lives. When it is killed, the group goes on in the others, with its offsets; when it is back, the
+The Kafka server coordinates while it lives. When it is killed, the group continues on the others, with its offsets; when it is back, the
 group is handed over to it, so that Kafka's clients find it again.
 """
 
@@ -30,29 +30,29 @@ AnyMember = Member | RestMember | GrpcMember
 
 
 def places(members: Sequence[AnyMember]) -> Counter[tuple[int, int]]:
-    """(partition, offset) of everything that these members got, and how often."""
+    """(partition, offset) of all records that these members received, with counts."""
     return Counter((read.partition, read.offset) for member in members for read in list(member.read))
 
 
 def has_all(producer: RestProducer, members: Sequence[AnyMember]) -> bool:
-    """Whether the members together have what was acknowledged."""
+    """Whether the members together have all acknowledged records."""
     got = places(members)
     return all((one.partition, one.offset) in got for one in list(producer.acknowledged))
 
 
 def since(members: Sequence[AnyMember], begun_s: float) -> list[set[int]]:
-    """The partitions from which each member has read since then."""
+    """The partitions from which each member has read since this time."""
     return [{read.partition for read in list(member.read) if read.at_s > begun_s} for member in members]
 
 
 def are_shared(members: Sequence[AnyMember], begun_s: float) -> bool:
-    """Whether each of them reads, no partition is read by two, and every partition is read."""
+    """Whether each member reads, no partition is read by two members, and every partition is read."""
     parts = since(members, begun_s)
     return all(parts) and sum(map(len, parts)) == PARTITION_COUNT == len(set().union(*parts))
 
 
 def settled(members: Sequence[AnyMember], what: str) -> list[set[int]]:
-    """Wait until the members share the partitions; which ones each has."""
+    """Wait until the members share the partitions; return the partitions of each."""
     begun_s = time.monotonic()
 
     def is_so() -> bool:
@@ -62,7 +62,7 @@ def settled(members: Sequence[AnyMember], what: str) -> list[set[int]]:
         if are_shared(members, begun_s):
             return True
         if sum(map(len, since(members, begun_s))) > PARTITION_COUNT:
-            begun_s = time.monotonic()  # a partition has changed hands: look anew
+            begun_s = time.monotonic()  # a partition has moved: look again
         return False
 
     until(is_so, TIMEOUT_S, what)
@@ -129,7 +129,7 @@ def test_a_group_of_three_protocols_outlives_its_coordinator(
         assert not by_grpc.statuses
 
 
-def test_without_a_kafka_server_the_others_coordinate_and_one_takes_over_when_it_dies(
+def test_without_a_kafka_server_the_other_servers_coordinate_and_one_takes_over_when_another_dies(
     folder: Path, stores: Stores, tell: Callable[[object], None]
 ) -> None:
     with running(Cluster(folder, stores)) as cluster:
@@ -170,7 +170,7 @@ def test_without_a_kafka_server_the_others_coordinate_and_one_takes_over_when_it
 
 
 def owned(server: Server) -> float:
-    """How many groups it coordinates."""
+    """The number of groups that the server coordinates."""
     return server.metric("bearlake_group_owned_groups")
 
 

@@ -1,7 +1,7 @@
-"""Pulsar servers are killed (-9) at random, or told to stop, under load on a Shared and a Key_Shared subscription of one topic.
+"""Pulsar servers get SIGKILL at random, or SIGTERM, under load on a Shared and a Key_Shared subscription of one topic.
 
 Nothing is lost, each message is stored once, a key's messages come in order, and no error reaches a program. A killed server's consumers
-get again what was not acknowledged, or whose acknowledgement was not saved yet; a drained one's get nothing twice.
+receive unacknowledged messages again, and those whose acknowledgement was not saved yet; after a drain nothing is received twice.
 `BEARLAKE_TEST_FAULTS_SECONDS=75` with `pytest -o timeout=2400` makes ten minutes of it.
 """
 
@@ -93,7 +93,7 @@ class Load:
 
         After how many seconds the last of them was so, by producer and subscription.
         """
-        starts = {each.name: len(each.acknowledged) for each in self.producers}
+        starts = {producer.name: len(producer.acknowledged) for producer in self.producers}
         read_starts = {each.name: len(each.read) for group in self.consumers.values() for each in group}
         found: dict[tuple[str, int], float] = {}
 
@@ -153,12 +153,12 @@ def loaded(cluster: Cluster, folder: Path) -> Iterator[Load]:
 
 
 def assert_exact(load: Load, log: Log, tell: Tell) -> dict[str, Received]:
-    """Every message that has a receipt is stored once, where the receipt says, and was received, those of a key in order."""
+    """Every message with a receipt is stored once, at the receipt's position, and was received; messages of a key in order."""
     producers = load.producers
     acknowledged = [each for producer in producers for each in producer.acknowledged]
     again = {name for producer in producers for name in producer.acknowledged_as_duplicates}
     unknown = {name for producer in producers for name in producer.unknown}
-    counts = check(acknowledged, unknown | again, log, {})  # a receipt as a duplicate tells no offset
+    counts = check(acknowledged, unknown | again, log, {})  # the receipt of a duplicate has no offset
     counts.unknown -= len(again)
     found = {name: received(group, log) for name, group in load.consumers.items()}
     said = {name: f"{one.message_count:,}, twice {one.duplicate_count:,}" for name, one in found.items()}
@@ -174,7 +174,7 @@ def assert_exact(load: Load, log: Log, tell: Tell) -> dict[str, Received]:
 
 
 def assert_all_is_acknowledged(load: Load) -> None:
-    """Whoever comes to a subscription now gets nothing: all acknowledgements are saved."""
+    """A new consumer of a subscription gets nothing: all acknowledgements are saved."""
     client = pulsar.Client("pulsar://" + ",".join(load.addresses))
     try:
         for name in load.consumers:
@@ -207,8 +207,8 @@ def test_servers_are_killed_at_random(folder: Path, stores: Stores, load_s: floa
     assert max(slowest.values()) < RESUME_S_MAX
 
 
-def test_a_server_that_stood_still_is_fenced(folder: Path, stores: Stores, load_s: float, tell: Tell) -> None:
-    """Others take its partitions over when somebody comes for them; what is acknowledged to the first one then counts for nothing.
+def test_a_server_that_was_paused_is_fenced(folder: Path, stores: Stores, load_s: float, tell: Tell) -> None:
+    """Other servers take over its partitions when consumers connect; acknowledgements to the first server then have no effect.
 
     Its producers notice when it does not answer a PING, which the library sends every 30 s.
     """
@@ -240,8 +240,10 @@ def _have_all_partitions(consumers: list[PulsarConsumer]) -> bool:
     return all(len({read.partition for read in list(consumer.read)}) == PARTITION_COUNT for consumer in consumers)
 
 
-def test_a_server_drains_and_nothing_comes_twice(folder: Path, stores: Stores, load_s: float, tell: Tell) -> None:
-    # Clients on a busy machine come late with the acknowledgements that they collect.
+def test_a_server_drains_and_no_message_is_received_twice(
+    folder: Path, stores: Stores, load_s: float, tell: Tell
+) -> None:
+    # Clients on a busy machine send their grouped acknowledgements late.
     patient = {**SETTINGS, "streams.subscriptions.last_ack_wait_ms": 5_000}
     with running(Cluster(folder, stores, patient)) as cluster, loaded(cluster, folder) as load:
         ended_s = {}

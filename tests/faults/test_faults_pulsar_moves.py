@@ -1,4 +1,4 @@
-"""A Pulsar server is told to stop while a client sends a message each millisecond and consumes it: what the program notices.
+"""A Pulsar server gets SIGTERM while a client sends a message each millisecond and consumes it: what the client observes.
 
 No error, no loss, no duplicate; reports the longest gaps. By the Python client (C++ underneath) and the Java
 client. A calm machine's figures are those of `bench/pulsar.py`.
@@ -27,13 +27,13 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 JAVA_SOURCES = Path(__file__).resolve().parents[1] / "clients" / "pulsar_java"
 TIMEOUT_S = 90.0
 GAP_MS_MAX = 10_000
-"""Far above what is measured on a quiet machine: the test fails when a move does not work, not when it is slow."""
+"""Far above figures on an idle machine: the test fails if a move does not work, not if it is slow."""
 
 Tell = Callable[[object], None]
 
 
 class Outcome(NamedTuple):
-    """What a program noticed: counts, and the longest times without a receipt and without a message since the last mark."""
+    """The program's observations: counts, and the longest times without a receipt and without a message since the last mark."""
 
     sent: int
     failed: int
@@ -52,7 +52,7 @@ class Traffic(Protocol):
         """Begin a new measurement of gaps."""
 
     def stop(self) -> Outcome:
-        """Let what is under way come to its end."""
+        """Let pending operations finish."""
 
     def close(self) -> None:
         """End at once, if it runs."""
@@ -160,7 +160,7 @@ class JavaTraffic:
 @pytest.fixture
 def cluster(folder: Path, stores: Stores) -> Iterator[Cluster]:
     """Two servers."""
-    # Clients on a busy machine come late with the acknowledgements that they collect.
+    # Clients on a busy machine send their grouped acknowledgements late.
     patient = {"streams.subscriptions.last_ack_wait_ms": 5_000}
     with running(Cluster(folder, stores, patient)) as made:
         for name in ("one", "two"):

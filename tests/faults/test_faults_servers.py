@@ -22,7 +22,7 @@ PARTITION_COUNT = 6
 RESUME_S_MAX = 20.0
 
 
-def test_either_of_two_servers_is_killed_and_clients_go_on(
+def test_clients_continue_when_either_of_two_servers_is_killed(
     folder: Path, stores: Stores, load_s: float, tell: Callable[[object], None]
 ) -> None:
     with running(Cluster(folder, stores), "one", "two") as cluster:
@@ -58,8 +58,8 @@ def test_either_of_two_servers_is_killed_and_clients_go_on(
 def test_servers_are_followed_by_others_and_clients_validate_no_offsets(
     folder: Path, stores: Stores, load_s: float, tell: Callable[[object], None]
 ) -> None:
-    """What restarted pods look like: each has a new node id. librdkafka 2.16 can deadlock while it validates offsets (KIP-320) by a
-    server whose id goes away (seen once in 51 such deaths, with six readers). Where it is told no leader epochs, it validates none.
+    """Servers like restarted pods, each with a new node id. librdkafka 2.16 can deadlock while it validates offsets (KIP-320) with a
+    server whose id disappears (seen once in 51 such deaths, with six readers). Without leader epochs it validates nothing.
     """
     with running(Cluster(folder, stores), "one", "two") as cluster:
         create_stream([server.kafka for server in cluster.servers.values()], STREAM, PARTITION_COUNT)

@@ -1,7 +1,7 @@
-"""The stores behind two servers go away and come back, or answer late and wrongly, in the middle of load.
+"""The stores behind two servers become unavailable and return, or answer late and wrongly, under load.
 
 A server without its stores acknowledges nothing, answers late and then with errors that clients retry, and keeps its memory bounded.
-When the stores are back, everything goes on, and nothing that was acknowledged is missing.
+When the stores are back, everything continues, and no acknowledged record is missing.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ RESUME_S_MAX = 20.0
 STOP_TIMEOUT_S = 20.0
 BUDGET_BYTES = 64 * 1024 * 1024
 RESIDENT_BYTES_MAX = 500_000_000
-"""Idle 70 MB, the write path's budget 67 MB, the cache 134 MB, kept receive buffers 67 MB; the rest is what is under way."""
+"""Idle 70 MB, the write path's budget 67 MB, the cache 134 MB, kept receive buffers 67 MB; the rest are pending requests."""
 ERROR_FRACTION = 0.2
 
 Tell = Callable[[object], None]
@@ -105,10 +105,10 @@ def assert_none_acknowledged_without_store(
 ) -> None:
     """No record that was sent while a store was paused was acknowledged before the store resumed.
 
-    Acknowledgements of records from before may still be on their way, for as long as a busy machine takes.
+    Acknowledgements of records sent before the pause may still arrive, for as long as a busy machine takes.
     """
     sent = [each for producer in producers for each in producer.acknowledged if stopped_s < each.sent_s < continued_s]
-    assert sent, "no record was sent while the store stood still"
+    assert sent, "no record was sent while the store was paused"
     assert not [each for each in sent if each.at_s < continued_s], "acknowledged without a store"
 
 
@@ -118,8 +118,8 @@ def megabytes(sizes: Mapping[str, int]) -> str:
 
 @contextlib.contextmanager
 def flood(cluster: Cluster) -> Iterator[None]:
-    """A client that sends 50 MB/s and does not wait for answers, to a stream of its own: only the servers can hold it back."""
-    create_stream([each.kafka for each in cluster.servers.values()], "flood", PARTITION_COUNT)
+    """A client that sends 50 MB/s without waiting for answers, to its own stream, so only the servers can limit it."""
+    create_stream([server.kafka for server in cluster.servers.values()], "flood", PARTITION_COUNT)
     client = Producer(
         "flood", cluster.bootstrap, "flood", PARTITION_COUNT, per_second=500, padding_bytes=100_000,
         enable_idempotence=False, max_in_flight=1_000, queue_buffering_max_kbytes=400_000,
@@ -131,7 +131,7 @@ def flood(cluster: Cluster) -> Iterator[None]:
         client.stop()
 
 
-def test_the_object_store_stands_still_and_fails_a_fifth_of_its_requests(
+def test_the_object_store_is_paused_and_fails_a_fifth_of_its_requests(
     folder: Path, stores: Stores, load_s: float, tell: Tell
 ) -> None:
     stall_s = 5.0 if load_s < 30 else 30.0
@@ -143,7 +143,7 @@ def test_the_object_store_stands_still_and_fails_a_fifth_of_its_requests(
             "object_store.faults.error_fraction": ERROR_FRACTION,
             "object_store.faults.lost_reply_fraction": 0.05,
             "object_store.faults.stall_file": str(stall_file),
-            # So that even a short stall outlives the patience of the server, and its clients are told.
+            # So that even a short stall exceeds the server's retries, and its clients get errors.
             "streams.writer.deadline_ms": int(stall_s * 600),
             "streams.writer.bytes_max": BUDGET_BYTES,
         }

@@ -71,7 +71,7 @@ class Traffic:
         return [*self.producers, *self.readers, *self.members]
 
     def run_on(self, seconds: float) -> None:
-        """Let it run for so long; fails if a client has failed."""
+        """Let the load run for this time; fails if a client has failed."""
         end_s = time.monotonic() + seconds
         while (left_s := end_s - time.monotonic()) > 0:
             pause(min(left_s, 0.2))
@@ -79,13 +79,15 @@ class Traffic:
                 client.raise_failure()
 
     def resumed(self, since_s: float, timeout_s: float = RESUME_TIMEOUT_S) -> dict[str, float]:
-        """Wait until every client has progressed in every partition since `since_s`; after how many seconds each had, by name.
+        """Wait until every client has progressed in every partition since `since_s`; return how many seconds each client took, by name.
 
-        Progress is a record that was sent after `since_s`: a producer got it acknowledged, a reader got it. The members of a
+        Progress is a record that was sent after `since_s`: a producer got its acknowledgement, a reader received it. The members of a
         group are one client.
         """
-        found = {each.name: self._slowest(each.name, [each], since_s, timeout_s) for each in self.producers}
-        found |= {each.name: self._slowest(each.name, [each], since_s, timeout_s) for each in self.readers}
+        found = {
+            producer.name: self._slowest(producer.name, [producer], since_s, timeout_s) for producer in self.producers
+        }
+        found |= {reader.name: self._slowest(reader.name, [reader], since_s, timeout_s) for reader in self.readers}
         if self.members:
             found["group"] = self._slowest("group", self.members, since_s, timeout_s)
         return found
@@ -114,7 +116,7 @@ class Traffic:
         return max(first.values()) - since_s
 
     def _progress(self, client: AnyProducer | Consumer, since_s: float) -> Iterator[tuple[int, float]]:
-        """(partition, when) for records sent after `since_s`."""
+        """(partition, time) of records sent after `since_s`."""
         if not isinstance(client, Reader | Member):
             yield from ((each.partition, each.at_s) for each in list(client.acknowledged) if each.sent_s > since_s)
             return
@@ -152,7 +154,7 @@ class Traffic:
         return counts
 
     def group_read(self) -> set[tuple[int, int]]:
-        """(partition, offset) of everything that any member got."""
+        """(partition, offset) of all records that any member received."""
         return {(read.partition, read.offset) for member in self.members for read in list(member.read)}
 
     @property

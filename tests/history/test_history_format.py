@@ -1,4 +1,4 @@
-"""The file format, version 1: a golden file, what killed processes leave, and what is not a history."""
+"""The file format, version 1: a golden file, files of killed processes, and invalid files."""
 
 import itertools
 from pathlib import Path
@@ -45,7 +45,7 @@ def written_again(operations: list[Operation]) -> list[str]:
     return [history_format.header("monotonic_ns"), *(line for _, line in sorted(events))]
 
 
-def test_the_golden_file_is_read_and_written_byte_for_byte() -> None:
+def test_the_golden_file_is_read_and_written_unchanged() -> None:
     operations = list(read_files([GOLDEN]))
 
     assert "".join(written_again(operations)) == GOLDEN.read_text()
@@ -71,7 +71,7 @@ def test_the_command_shows_the_operations_that_contradict(tmp_path: Path, capsys
 
 
 @pytest.mark.parametrize("text", ["nonsense}\n", '{"e":"ok","i":0,"t":1}\n', '{"history":2}\n', HEADER + '{"e":1}\n'])
-def test_what_is_no_history_is_refused(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_no_history_is_refused(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "file.jsonl"
     path.write_text(text)
 
@@ -84,7 +84,7 @@ def test_an_unknown_operation_is_refused() -> None:
         [events.operation() for events in pair([HEADER, '{"e":"invoke","i":0,"t":1,"p":"p","op":"fly"}\n'], "file")]
 
 
-def test_operations_of_a_killed_process_are_unknown_and_the_next_process_goes_on(tmp_path: Path) -> None:
+def test_operations_of_a_killed_process_are_unknown_and_the_next_process_continues_the_file(tmp_path: Path) -> None:
     path = tmp_path / "file.jsonl"
     clock = itertools.count().__next__
     writer = Writer(path, clock)
@@ -103,7 +103,7 @@ def test_operations_of_a_killed_process_are_unknown_and_the_next_process_goes_on
     assert [operation.end for operation in read] == [1, None, 4]
 
 
-def test_a_writer_and_a_recorder_tell_the_same(tmp_path: Path) -> None:
+def test_a_writer_and_a_recorder_produce_the_same_history(tmp_path: Path) -> None:
     recorder = Recorder(itertools.count().__next__)
     writer = Writer(tmp_path / "file.jsonl", itertools.count().__next__)
     for history in (recorder, writer):
@@ -115,7 +115,7 @@ def test_a_writer_and_a_recorder_tell_the_same(tmp_path: Path) -> None:
 
     read = list(read_files([tmp_path / "file.jsonl"]))
     assert [(one.call, one.start, one.end, one.answer) for one in read] == [
-        (one.call, one.start, one.end, one.answer) for one in recorder.operations()
+        (operation.call, operation.start, operation.end, operation.answer) for operation in recorder.operations()
     ]
 
 
@@ -132,14 +132,18 @@ def test_files_are_judged_as_one_history_and_as_in_memory(tmp_path: Path) -> Non
 
     verdict = check_files(paths)
 
-    assert [str(one) for one in verdict.violations] == [str(one) for one in check(read_files(paths)).violations]
+    assert [str(violation) for violation in verdict.violations] == [
+        str(one) for one in check(read_files(paths)).violations
+    ]
     assert {one.promise.name for one in verdict.violations} == {"STORED"}
     producer.close()
     reader.close()
 
 
 @given(st.text(), st.integers(0), st.booleans(), st.none() | st.integers())
-def test_calls_and_answers_survive_the_file(text: str, number: int, flag: bool, offset: int | None) -> None:
+def test_calls_and_answers_are_read_as_they_were_written(
+    text: str, number: int, flag: bool, offset: int | None
+) -> None:
     call = Commit(group=text, log=Log(text, number, text), offset=offset)
     answer = Answer(offset=offset, why=text, is_settled=flag, incarnation=text, records=(Seen(number, text, text),))
     lines = [HEADER, history_format.invoke(0, 1, text, call), history_format.completion(0, 2, Outcome.OK, answer)]

@@ -78,8 +78,8 @@ def bounds(start: int, end: int) -> Answer:
     return Answer(start=start, end=end)
 
 
-def hold(member: str, generation: int, asked: int, patience: int | None = 60) -> Hold:
-    return Hold(group="g", member=member, generation=generation, partitions=(LOG,), asked=asked, patience=patience)
+def hold(member: str, generation: int, asked: int, timeout: int | None = 60) -> Hold:
+    return Hold(group="g", member=member, generation=generation, partitions=(LOG,), asked=asked, timeout=timeout)
 
 
 READ = Read(log=LOG, start=0)
@@ -382,7 +382,7 @@ def test_an_overlap_within_the_slack_is_accepted() -> None:
     assert not check(history, Options(slack=2)).violations
 
 
-def test_a_member_without_patience_owns_until_it_gives_up() -> None:
+def test_a_member_without_timeout_owns_until_it_gives_up() -> None:
     history = [did(10, 100, hold("one", 1, 5, None)), did(101, 110, hold("two", 2, 100, None))]
 
     assert not check(history).violations

@@ -98,7 +98,11 @@ Corruption = Callable[[random.Random, Sequence[Operation]], "tuple[Operation, Op
 
 
 def _some(draw: random.Random, operations: Sequence[Operation], *kinds: type) -> Operation | None:
-    fit = [one for one in operations if isinstance(one.call, kinds) and one.is_ok and _says_something(one)]
+    fit = [
+        operation
+        for operation in operations
+        if isinstance(operation.call, kinds) and operation.is_ok and _says_something(operation)
+    ]
     return draw.choice(fit) if fit else None
 
 
@@ -193,7 +197,7 @@ def test_a_single_corruption_is_found(corrupt: Corruption, seed: int) -> None:
         return
     before, after = changed
 
-    verdict = check([after if one is before else one for one in operations])
+    verdict = check([after if operation is before else operation for operation in operations])
 
     assert verdict.violations, f"{before} became {after}"
 

@@ -114,7 +114,7 @@ def corrupted(operations: Sequence[Operation], seed: int) -> list[Operation]:
     draw = random.Random(seed)
     at = draw.randrange(len(operations))
     one = operations[at]
-    ids = [each.answer.incarnation for each in operations]
+    ids = [operation.answer.incarnation for operation in operations]
     if isinstance(one.call, Describe):
         one = replace(one, answer=Answer(incarnation=draw.choice([None, "", "id-9", *ids])))
     elif one.outcome is Outcome.FAIL:
@@ -138,7 +138,9 @@ class Plain:
     """Every order of every subset of the unknown operations, in which each unknown creation draws one of all ids at once."""
 
     def __init__(self, operations: Sequence[Operation], *, is_strict: bool) -> None:
-        self._operations = [one for one in operations if one.outcome is not Outcome.UNKNOWN or _is_write(one)]
+        self._operations = [
+            operation for operation in operations if operation.outcome is not Outcome.UNKNOWN or _is_write(operation)
+        ]
         told = {one.answer.incarnation for one in operations if isinstance(one.call, Create)}
         meant = {one.call.incarnation for one in operations if isinstance(one.call, Delete)}
         self._ids = sorted(name for name in ({one.answer.incarnation for one in operations} | meant) - told if name)
@@ -248,7 +250,7 @@ def effect_count(operations: Sequence[Operation], *, is_strict: bool) -> int:
 @pytest.mark.parametrize("seed", range(3))
 def test_the_search_stays_small_with_hundreds_of_unknown_creations_and_deletions(seed: int, is_strict: bool) -> None:
     operations = RandomTopic(seed, is_strict=is_strict).operations(2000)
-    unknown = sum(one.outcome is Outcome.UNKNOWN for one in operations)
+    unknown = sum(operation.outcome is Outcome.UNKNOWN for operation in operations)
 
     assert unknown > 500
     assert effect_count(operations, is_strict=is_strict) < 15 * len(operations)

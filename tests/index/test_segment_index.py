@@ -45,7 +45,7 @@ def test_pieces_are_found_from_the_one_that_holds_the_offset() -> None:
 
 
 @pytest.mark.parametrize("offset", [0, 19, 60, 1_000])
-def test_what_was_not_told_is_not_known(offset: int) -> None:
+def test_offsets_that_were_not_loaded_are_unknown(offset: int) -> None:
     index = SegmentIndex(100)
     index.learn(ONE, located(ONE, 20, 60))
 

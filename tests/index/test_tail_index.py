@@ -162,10 +162,10 @@ def test_bounds_that_are_behind_the_follower_change_nothing() -> None:
 
 
 @pytest.mark.parametrize("is_reset", [True, False])
-def test_bounds_older_than_what_was_forgotten_are_not_learned(is_reset: bool) -> None:
+def test_bounds_older_than_those_that_were_dropped_are_ignored(is_reset: bool) -> None:
     log = Log()
     generation = log.index.generation  # the store is asked here: the partition ends at 0 …
-    log.commit(ONE)  # … this comes meanwhile, and is forgotten again
+    log.commit(ONE)  # … this entry arrives in the meantime, and is dropped again
     if is_reset:
         log.index.reset(log.position)
     else:
@@ -177,7 +177,7 @@ def test_bounds_older_than_what_was_forgotten_are_not_learned(is_reset: bool) ->
     assert log.index.get(ONE) is None
 
 
-def test_bounds_that_come_after_a_deletion_do_not_revive_the_partition() -> None:
+def test_bounds_that_arrive_after_a_deletion_do_not_revive_the_partition() -> None:
     log = Log()
     generation = log.index.generation  # asked here, answered after the stream was deleted
     log.index.forget(ONE)
@@ -187,7 +187,7 @@ def test_bounds_that_come_after_a_deletion_do_not_revive_the_partition() -> None
 
 
 @pytest.mark.parametrize("is_known", [True, False])
-def test_a_trim_is_not_hidden_by_bounds_that_come_late(is_known: bool) -> None:
+def test_late_bounds_do_not_hide_a_trim(is_known: bool) -> None:
     log = Log()
     log.ends[ONE] = 6
     generation = log.index.generation
@@ -275,7 +275,7 @@ def test_slices_that_were_swapped_leave_and_the_rest_stays() -> None:
     assert (log.tail(OTHER).known_from, len(log.tail(OTHER))) == (0, 4)
 
 
-def test_a_tail_that_was_swapped_whole_goes_on_at_its_end() -> None:
+def test_a_tail_that_was_swapped_completely_continues_at_its_end() -> None:
     log = Log()
     log.commit(ONE)
     swap(log, (ONE, 0, 2))
@@ -285,7 +285,7 @@ def test_a_tail_that_was_swapped_whole_goes_on_at_its_end() -> None:
     assert (log.tail().known_from, log.tail().end, found(log.tail(), 2), log.gaps) == (2, 4, 2, [])
 
 
-def test_a_swap_of_what_is_not_known_changes_nothing() -> None:
+def test_a_swap_of_an_unknown_range_changes_nothing() -> None:
     log = Log()
     log.ends[ONE] = 10
     log.learn(ONE, 0, 10)
@@ -319,7 +319,7 @@ def test_swapped_slices_give_their_memory_back_although_an_old_one_stays() -> No
     assert (len(log.tail()), len(log.tail(OTHER))) == (500, 1)
 
 
-def test_readers_go_on_while_commits_swaps_and_evictions_alternate() -> None:
+def test_readers_continue_while_commits_swaps_and_evictions_alternate() -> None:
     log = Log(slice_count_max=50)
     for number in range(1, 400):
         log.commit(ONE, OTHER)

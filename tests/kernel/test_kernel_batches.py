@@ -33,7 +33,7 @@ def batch(
 GOOD = batch()
 
 
-def test_a_good_batch_gives_its_header(kernel: ModuleType) -> None:
+def test_the_header_of_a_valid_batch_is_returned(kernel: ModuleType) -> None:
     data = b"before" + batch(attributes=0x14, producer=(9, 2, 77)) + b"behind"
 
     header = kernel.inspect(data, 6, len(data) - 6)
@@ -88,7 +88,7 @@ def test_a_batch_without_producer_id_reads_minus_one_whatever_its_epoch_and_sequ
         (batch(attributes=0x08), BatchStatus.BAD_TIMESTAMP),
     ],
 )
-def test_what_a_broker_refuses_has_its_status(kernel: ModuleType, data: bytes, status: BatchStatus) -> None:
+def test_batches_that_a_broker_refuses_have_their_status(kernel: ModuleType, data: bytes, status: BatchStatus) -> None:
     assert kernel.inspect(data, 0, len(data)) == status
 
 
@@ -101,7 +101,7 @@ def test_what_a_broker_refuses_has_its_status(kernel: ModuleType, data: bytes, s
         batch(count=1, delta=0, body=b"r" * 7),
     ],
 )
-def test_what_a_broker_accepts_passes(kernel: ModuleType, data: bytes) -> None:
+def test_batches_that_a_broker_accepts_pass(kernel: ModuleType, data: bytes) -> None:
     assert isinstance(kernel.inspect(data, 0, len(data)), BatchHeader)
 
 
@@ -175,7 +175,7 @@ def test_a_slice_that_its_batches_do_not_fill_is_corrupt(
         kernel.rebase(bytearray(GOOD), [entry], 0, origin)
 
 
-def test_rebasing_refuses_what_is_the_callers_fault(kernel: ModuleType) -> None:
+def test_rebasing_refuses_wrong_arguments(kernel: ModuleType) -> None:
     with pytest.raises(BufferError):
         kernel.rebase(GOOD, [], 0)
     with pytest.raises(ValueError, match="int32"):
@@ -187,7 +187,7 @@ def test_rebasing_refuses_what_is_the_callers_fault(kernel: ModuleType) -> None:
 
 
 def three(kernel: ModuleType) -> bytearray:
-    """Batches of 75 bytes with the offsets [10, 12), [12, 14), [14, 16) behind 5 other bytes."""
+    """Batches of 75 bytes with the offsets [10, 12), [12, 14), [14, 16) after 5 other bytes."""
     buffer = bytearray(b"_____" + GOOD * 3)
     kernel.rebase(buffer, [(0, 10, 6, 5, 225, 0)], 0)
     return buffer

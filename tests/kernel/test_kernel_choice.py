@@ -32,7 +32,7 @@ print(kernel.IS_NATIVE, *(one.message for one in found))
 
 
 def imported(wish: str, *, is_there: bool) -> str:
-    """What a process says that imports the kernel; `is_there`: there is a native one, which refuses its import."""
+    """Output of a process that imports the kernel; `is_there`: a native kernel exists, but fails its import."""
     environment = {**os.environ, "BEARLAKE_KERNEL": wish}
     code = _IMPORT.format(is_there=is_there)
     done = subprocess.run(

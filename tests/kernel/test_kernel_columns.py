@@ -47,7 +47,7 @@ def test_every_field_of_a_record_and_its_batch_is_kept(kernel: ModuleType) -> No
     assert {tuple(row[name] for name in of_batch) for row in found} == {(0, 2**50, 0x10, 2**40, 7, 2**30)}
 
 
-def test_offsets_run_on_over_batches_and_partitions_lie_side_by_side(kernel: ModuleType) -> None:
+def test_offsets_continue_across_batches_and_partitions_are_adjacent(kernel: ModuleType) -> None:
     data = encode([Record(value=b"a"), Record(value=b"b")]) + encode([Record(value=b"c")])
     builder = kernel.ColumnBuilder()
 
@@ -62,7 +62,9 @@ def test_offsets_run_on_over_batches_and_partitions_lie_side_by_side(kernel: Mod
 
 
 @pytest.mark.parametrize("codec", [codec for codec in Compression if codec])
-def test_compressed_batches_take_their_bodies_in_order(kernel: ModuleType, codec: Compression) -> None:
+def test_decompressed_bodies_are_used_in_the_order_of_the_compressed_batches(
+    kernel: ModuleType, codec: Compression
+) -> None:
     first, plain, second = [Record(value=b"1" * 99)], [Record(value=b"2")], [Record(value=b"3" * 99)] * 2
     parts = [encode(first, codec=codec), encode(plain), encode(second, codec=codec)]
     bodies = [compression.decompress(codec, memoryview(part)[61:], 1000) for part in (parts[0], parts[2])]
@@ -74,7 +76,7 @@ def test_compressed_batches_take_their_bodies_in_order(kernel: ModuleType, codec
     assert [row["attributes"] for row in found] == [codec, 0, codec, codec]
 
 
-def test_as_many_bodies_as_compressed_batches_are_needed(kernel: ModuleType) -> None:
+def test_the_number_of_bodies_must_equal_the_number_of_compressed_batches(kernel: ModuleType) -> None:
     data = batch(record()) + encode([Record(value=b"1")], codec=Compression.ZSTD)
     builder = kernel.ColumnBuilder()
 
@@ -158,7 +160,7 @@ def test_header_keys_that_are_not_utf_8_are_replaced_and_inexact(kernel: ModuleT
     assert found[0]["headers"] == [(b"good", b""), (key.decode(errors="replace").encode(), b"\xff")]
 
 
-def test_good_utf_8_of_every_length_is_exact(kernel: ModuleType) -> None:
+def test_valid_utf_8_of_every_length_is_exact(kernel: ModuleType) -> None:
     key = "az\x00\x7f\x80\u07ff\u0800\ud7ff\ue000\uffff\U00010000\U0010ffff".encode()
 
     _, status, found = decode(kernel, batch(record(headers=[(key, None)])))
@@ -224,7 +226,7 @@ def test_a_batch_that_contradicts_itself_has_no_rows(kernel: ModuleType, data: b
 @pytest.mark.parametrize(
     "tail", [b"\0", b"\0" * 60, batch(GOOD)[:-1], batch(GOOD, magic=1), batch(GOOD, last_delta=-1)]
 )
-def test_what_is_no_batch_stops_it(kernel: ModuleType, tail: bytes) -> None:
+def test_bytes_that_are_no_batch_stop_the_builder(kernel: ModuleType, tail: bytes) -> None:
     good = batch(GOOD)
 
     position, status, found = decode(kernel, good + tail)
@@ -232,7 +234,7 @@ def test_what_is_no_batch_stops_it(kernel: ModuleType, tail: bytes) -> None:
     assert (position, status, len(found)) == (len(good), DecodeStatus.UNDECODABLE, 1)
 
 
-def test_rows_after_a_batch_that_was_given_up_are_not_touched_by_it(kernel: ModuleType) -> None:
+def test_a_rejected_batch_leaves_no_trace_in_later_rows(kernel: ModuleType) -> None:
     builder = kernel.ColumnBuilder()
     bad = batch(*[record(i, key=b"no", value=None, headers=[(b"no", None)]) for i in range(20)], b"\0\0\0\0\0\0\0")
     good = batch(record(0, key=None, value=b"yes"), record(1, key=b"k", value=None, headers=[(b"h", None)]))
@@ -261,7 +263,7 @@ def test_without_nulls_there_are_no_bitmaps(kernel: ModuleType) -> None:
     assert (columns.key_validity, columns.value_validity, columns.header_value_validity) == (None, None, None)
 
 
-def test_taken_columns_stay_while_the_builder_goes_on(kernel: ModuleType) -> None:
+def test_taken_columns_stay_unchanged_while_the_builder_continues(kernel: ModuleType) -> None:
     builder = kernel.ColumnBuilder()
     taken = []
     for index in range(50):
@@ -307,7 +309,7 @@ def test_counts_and_sizes_grow_with_the_rows(kernel: ModuleType) -> None:
     assert (builder.row_count, builder.size_bytes) == (0, 0)
 
 
-def test_a_full_column_asks_for_taking_and_the_batch_then_fits(kernel: ModuleType) -> None:
+def test_a_full_builder_accepts_the_batch_after_its_columns_were_taken(kernel: ModuleType) -> None:
     data = batch(record(value=b"v" * 100))
     size = len(data) - 61
     builder = kernel.ColumnBuilder(100 + 3 * size)
@@ -317,7 +319,7 @@ def test_a_full_column_asks_for_taking_and_the_batch_then_fits(kernel: ModuleTyp
     assert builder.append(0, 2, data, 0, len(data), []) == (len(data), DecodeStatus.OK)
 
 
-def test_a_batch_that_fits_no_columns_is_undecodable(kernel: ModuleType) -> None:
+def test_a_batch_too_large_for_empty_columns_is_undecodable(kernel: ModuleType) -> None:
     for records in ([record(value=b"v" * 100)], [record(headers=[(b"\xff" * 34, b"")])]):
         data = batch(*records)
         builder = kernel.ColumnBuilder(99)

@@ -64,7 +64,7 @@ def outcome(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def run(module: ModuleType, limit: int, base: int, data: bytes, bodies: list[bytes | None]) -> list[Any]:
-    """Everything that happens when a caller goes through `data`, as the contract says."""
+    """All events while a caller goes through `data` according to the contract."""
     builder = module.ColumnBuilder(limit)
     happened: list[Any] = []
     position = 0
@@ -74,7 +74,7 @@ def run(module: ModuleType, limit: int, base: int, data: bytes, bodies: list[byt
         if not isinstance(answer[1], DecodeStatus) or answer[1] is DecodeStatus.OK:
             break
         position, status = answer
-        base += 1000  # offsets of a partition never come back
+        base += 1000  # offsets of a partition never go back
         if status is DecodeStatus.OVERFLOW:
             happened.append(plain(builder.take()))
             continue

@@ -49,7 +49,7 @@ def columns_of(kernel: ModuleType, *parts: tuple[int, int, bytes]) -> Columns:
 
 @SETTINGS
 @given(parts=st.lists(CANONICAL, min_size=1, max_size=4), base=st.integers(0, 2**62))
-def test_canonical_batches_come_back_byte_for_byte(kernel: ModuleType, parts: list[bytes], base: int) -> None:
+def test_canonical_batches_are_encoded_byte_for_byte(kernel: ModuleType, parts: list[bytes], base: int) -> None:
     data = b"".join(parts)
     headers = [header for _, _, header in kernel.batches(data, 0, len(data))]
     stored = bytearray(data)
@@ -90,7 +90,7 @@ def test_other_batches_keep_their_records_and_what_clients_see_of_the_header(ker
     assert int.from_bytes(out[17:21], "big") == kernel.crc32c(out, 21)
 
 
-def test_log_append_time_comes_back_as_consumers_saw_it(kernel: ModuleType) -> None:
+def test_log_append_times_are_encoded_as_consumers_saw_them(kernel: ModuleType) -> None:
     stamped = batch(record(0, time=5), record(1, time=9), attributes=0x08, base_time=3, max_time=1234)
 
     out, encoded = kernel.encode_columns(columns_of(kernel, (0, 0, stamped)), 0, 2)
@@ -100,7 +100,7 @@ def test_log_append_time_comes_back_as_consumers_saw_it(kernel: ModuleType) -> N
     assert kernel.batches(out, 0, len(out))[0][2].attributes == 0x08
 
 
-def test_batches_are_uncompressed_and_their_codec_is_told(kernel: ModuleType) -> None:
+def test_batches_are_uncompressed_and_their_codec_is_reported(kernel: ModuleType) -> None:
     builder = kernel.ColumnBuilder()
     data = batch(b"packed", count=1, attributes=0x14)
     assert builder.append(0, 0, data, 0, len(data), [record()]) == (len(data), DecodeStatus.OK)
@@ -112,7 +112,7 @@ def test_batches_are_uncompressed_and_their_codec_is_told(kernel: ModuleType) ->
     assert bytes(out[61:]) == record()
 
 
-def test_zeros_of_a_batch_without_a_producer_come_back(kernel: ModuleType) -> None:
+def test_zeros_of_a_batch_without_a_producer_are_kept(kernel: ModuleType) -> None:
     data = batch(record(), producer=(-1, 0, 0))
 
     out, _ = kernel.encode_columns(columns_of(kernel, (0, 0, data)), 0, 1)
@@ -120,7 +120,7 @@ def test_zeros_of_a_batch_without_a_producer_come_back(kernel: ModuleType) -> No
     assert out[43:57] == data[43:57]
 
 
-def test_gaps_between_offsets_come_back(kernel: ModuleType) -> None:
+def test_gaps_between_offsets_are_kept(kernel: ModuleType) -> None:
     data = batch(record(2), record(5), last_delta=5)
 
     out, encoded = kernel.encode_columns(columns_of(kernel, (0, 100, data)), 0, 2)

@@ -1,4 +1,4 @@
-"""The native kernel and the Python one agree on every input, hostile ones included: same results, same errors, same messages."""
+"""The native kernel and the Python one agree on every input, including hostile input: same results, same errors, same messages."""
 
 from collections.abc import Callable
 from struct import Struct
@@ -19,7 +19,7 @@ SMALL = st.integers(-3, 300)
 
 @st.composite
 def batch_bytes(draw: st.DrawFn) -> bytes:
-    """A record batch that is right in most places."""
+    """Strategy: a record batch with few errors."""
     body = draw(st.binary(max_size=80))
     count = draw(st.one_of(st.integers(1, 4), st.integers(-(2**31), 2**31 - 1)))
     fields = Struct(">hiqqqhii").pack(
@@ -122,7 +122,7 @@ VARINTS = st.one_of(
 
 @st.composite
 def record_bytes(draw: st.DrawFn) -> bytes:
-    """A record that is right in most places."""
+    """Strategy: a record with few errors."""
     small = st.integers(0, 3).map(lambda value: bytes([2 * value]) + b"x" * value)
     field = st.one_of(small, small, small, st.just(b"\1"), VARINTS)
     body = b"\0" + draw(st.one_of(st.just(b"\4"), VARINTS)) + bytes([2 * draw(st.integers(0, 2))])
@@ -152,7 +152,7 @@ def test_record_checks_agree(native: ModuleType, records: list[bytes], count: in
 
 @st.composite
 def produce_bytes(draw: st.DrawFn, version: int) -> bytes:
-    """A Produce body that is right in most places."""
+    """Strategy: a Produce body with few errors."""
     flexible = version >= 9
 
     def count(number: int, width: int) -> bytes:

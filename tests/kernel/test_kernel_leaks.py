@@ -1,4 +1,4 @@
-"""The native kernel gives back every reference and every block, also on its error paths."""
+"""The native kernel releases every reference and every block, also on its error paths."""
 
 import contextlib
 import resource

@@ -119,12 +119,12 @@ def test_unknown_tagged_fields_are_skipped(kernel: ModuleType) -> None:
     assert kernel.parse_produce(body, 0, 9) == (None, -1, 30_000, [])
 
 
-def test_bytes_behind_the_body_are_ignored(kernel: ModuleType) -> None:
+def test_bytes_after_the_body_are_ignored(kernel: ModuleType) -> None:
     assert kernel.parse_produce(request(9, []) + b"xyz", 0, 9) == (None, -1, 30_000, [])
 
 
 def lead_of(version: int, client: bytes = b"me") -> bytes:
-    """A request's header behind the correlation id."""
+    """A request's header after the correlation id."""
     return len(client).to_bytes(2, "big") + client + (b"\0" if version >= 9 else b"")
 
 
@@ -219,7 +219,7 @@ def test_a_position_outside_the_frame_is_the_callers_fault(kernel: ModuleType) -
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_kio_reads_a_response_as_it_was_meant(kernel: ModuleType, version: int) -> None:
+def test_kio_reads_a_response_with_the_intended_values(kernel: ModuleType, version: int) -> None:
     first: str | bytes = TOPIC_ID.bytes if version >= 13 else "größe"
     second: str | bytes = b"0123456789abcdef" if version >= 13 else "t"
     results = [(first, 0, 0, 2**40, -1, 5), (first, 1, 2, -1, 1_700_000_000_000, -1), (second, 0, 0, 3, -1, 0)]

@@ -1,4 +1,4 @@
-"""The stored form of Pulsar entries, byte for byte, and what is refused, by both kernels."""
+"""The stored form of Pulsar entries, byte for byte, and refused entries, in both kernels."""
 
 from struct import Struct
 from types import ModuleType
@@ -47,7 +47,7 @@ def test_any_buffer_is_read(kernel: ModuleType) -> None:
     assert kernel.entry_routing(memoryview(bytearray(GOLDEN)), None) == (b"k", 0, b"", 0, 0)
 
 
-def test_a_string_that_is_not_utf_8_comes_back(kernel: ModuleType) -> None:
+def test_a_string_that_is_not_utf_8_survives_a_round_trip(kernel: ModuleType) -> None:
     messages = MESSAGES.replace(b"\x61", b"\xff").replace(b"k", b"\xfe")
 
     stored, _, _ = kernel.encode_entry(BATCH, messages, False)
@@ -76,7 +76,7 @@ def test_a_string_that_is_not_utf_8_comes_back(kernel: ModuleType) -> None:
             BATCH,
             b"\xff" + MESSAGES[1:],
             "message 0 of a Pulsar batch is malformed",
-        ),  # its metadata ends behind the payload
+        ),  # its metadata ends after the payload
         (
             BATCH,
             MESSAGES.replace(b"\x18\x01", b"\x18\x7f"),

@@ -1,4 +1,4 @@
-"""MESSAGE commands for consumers: what is taken, where it ends, and that both kernels agree on every input.
+"""MESSAGE commands for consumers: which entries are sent, where a call ends, and that both kernels agree on every input.
 
 Source: Pulsar binary protocol specification.
 """
@@ -43,7 +43,7 @@ def delivery(batch: bytes, base_offset: int = 100, redelivery_count: int = 0, ac
 def messages(
     kernel: ModuleType, rows: Sequence[Row], *, start: int = 0, names: Any = (1, 5, -1, None), limits: Any = (BIG, BIG)
 ) -> tuple[list[tuple[CommandMessage, bytes]], int, int]:
-    """The commands, each with the entry behind it; count of messages; where they end."""
+    """The commands, each followed by its entry; the number of messages; the end offset."""
     octets, count, end = kernel.encode_messages(rows, start, *names, *limits)
     found, at = [], 0
     while at < len(octets):
@@ -79,7 +79,7 @@ def test_each_delivery_becomes_a_message_with_its_entry(kernel: ModuleType) -> N
     ]
 
 
-def test_a_consumers_epoch_is_said_and_a_partition_that_is_none(kernel: ModuleType) -> None:
+def test_a_consumers_epoch_is_encoded_and_a_missing_partition_too(kernel: ModuleType) -> None:
     ((command, _),), _, _ = messages(kernel, [delivery(ALONE)], names=(1, 5, -1, 9))
 
     assert command.consumer_epoch == 9
@@ -96,7 +96,7 @@ def test_a_consumers_epoch_is_said_and_a_partition_that_is_none(kernel: ModuleTy
         delivery(ALONE[:-1]),
     ],
 )
-def test_what_is_not_common_is_left_to_others(kernel: ModuleType, row: Row) -> None:
+def test_uncommon_messages_are_left_to_the_general_path(kernel: ModuleType, row: Row) -> None:
     found, count, end = messages(kernel, [delivery(ALONE), row, delivery(ALONE)])
 
     assert (len(found), count, end) == (1, 1, 1)
@@ -111,7 +111,7 @@ def test_an_entry_over_the_limit_is_left_to_others(kernel: ModuleType, spare: in
     assert messages(kernel, [delivery(BATCH)], limits=(size + spare, BIG))[2] == count
 
 
-def test_messages_end_behind_the_one_with_which_they_are_enough(kernel: ModuleType) -> None:
+def test_messages_end_after_the_entry_that_reaches_the_limit(kernel: ModuleType) -> None:
     rows = [delivery(ALONE)] * 5
     (first,) = messages(kernel, rows[:1])[0]
     size = len(kernel.encode_messages(rows[:1], 0, 1, 5, -1, None, BIG, BIG)[0])
@@ -142,7 +142,7 @@ ROWS = st.builds(
     names=st.tuples(UINT64, UINT64, st.integers(-1, 2**31), st.none() | UINT64),
     limits=st.tuples(st.sampled_from([BIG, 60, 100]), st.integers(0, 500)),
 )
-def test_both_kernels_say_the_same(native: ModuleType, rows: list[Row], names: Any, limits: Any) -> None:
+def test_both_kernels_give_the_same_result(native: ModuleType, rows: list[Row], names: Any, limits: Any) -> None:
     assert outcome(native, rows, *names, *limits) == outcome(fallback, rows, *names, *limits)
 
 

@@ -1,4 +1,4 @@
-"""SENDs in a receive buffer, and their receipts: what is taken, where it ends, and that both kernels agree on every input.
+"""SENDs in a receive buffer, and their receipts: which SENDs are accepted, where a call ends, and that both kernels agree on every input.
 
 Source: Pulsar binary protocol specification.
 """
@@ -26,7 +26,7 @@ SINGLES = [(SingleMessageMetadata(sequence_id=7 + place, partition_key="k"), b"v
 
 
 def message(payload: bytes = b"value", *, is_checked: bool = True, **fields: Any) -> bytes:
-    """What is behind a SEND command."""
+    """The bytes after a SEND command."""
     head = metadata(**fields).SerializeToString()
     covered = len(head).to_bytes(4, "big") + head + payload
     return b"\x0e\x01" + fallback.crc32c(covered).to_bytes(4, "big") + covered if is_checked else covered
@@ -102,11 +102,11 @@ def test_bytes_before_the_start_are_left_alone(kernel: ModuleType) -> None:
         send(b""),
     ],
 )  # fmt: skip
-def test_what_is_not_a_common_send_is_left_to_others(kernel: ModuleType, frame: bytes) -> None:
+def test_uncommon_sends_are_left_to_the_general_path(kernel: ModuleType, frame: bytes) -> None:
     assert len(parse(kernel, send() + frame + send())) == 1
 
 
-def test_fields_that_say_what_their_absence_says_are_common(kernel: ModuleType) -> None:
+def test_explicit_defaults_are_common_too(kernel: ModuleType) -> None:
     frame = send(message(num_chunks_from_msg=1), txnid_least_bits=0, txnid_most_bits=0, is_chunk=False, marker=False)
 
     assert len(parse(kernel, frame)) == 1
@@ -168,7 +168,7 @@ def test_receipts_of_a_topic_without_partitions_name_none(kernel: ModuleType) ->
     assert receipt.message_id == MessageIdData(ledger_id=5, entry_id=2**62)
 
 
-def test_receipts_end_before_what_has_none_and_go_on_behind_it(kernel: ModuleType) -> None:
+def test_receipts_stop_before_a_send_without_one_and_continue_after_it(kernel: ModuleType) -> None:
     ids = [(number, None) for number in range(4)]
     results = [(0, 10, 0), (7, -1, -1), (0, 11, 0), (0, 12, 0)]
 

@@ -92,7 +92,7 @@ def test_the_first_record_at_a_time_is_found(kernel: ModuleType, timestamp: int,
     assert kernel.find_timestamp(GOOD, 3, 1000, timestamp) == found
 
 
-def test_a_time_is_not_looked_for_behind_a_malformed_record(kernel: ModuleType) -> None:
+def test_a_search_by_time_stops_at_a_malformed_record(kernel: ModuleType) -> None:
     with pytest.raises(Corrupt, match="record 2 of a batch is malformed"):
         kernel.find_timestamp(GOOD[:-1], 3, 0, 10)
     assert kernel.find_timestamp(GOOD[:-1], 3, 0, 5) == (1, 5)

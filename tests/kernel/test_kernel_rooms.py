@@ -1,4 +1,4 @@
-"""Kernel folders: C includes follow the layers of `.importlinter`, each C file has its Python twin, and both agree on data shapes."""
+"""Kernel folders: C includes follow the layers of `.importlinter`, each C file has a Python counterpart, and both agree on data shapes."""
 
 import configparser
 import importlib.util
@@ -18,9 +18,9 @@ from bearlake.streams.subscriptions.model import Delivery
 KERNEL = Path(bearlake.kernel.__file__).parent
 CONTRACTS = Path(__file__).resolve().parents[2] / ".importlinter"
 GROUND = "ground"
-"""The room of the files that lie in no folder and that every room may use."""
+"""Name for the files outside of any folder, which every folder may include."""
 EXTENSION = "module.c"
-"""Puts all rooms together."""
+"""Name for the files that combine all folders."""
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 FUNCTION = re.compile(r"^KERNEL_FUNCTION\(kernel_(\w+)\)\s*\{", re.MULTILINE)
 
@@ -34,7 +34,7 @@ def room(name: str) -> str:
 
 
 def may_use() -> dict[str, set[str]]:
-    """For each folder, the folder itself and those below it."""
+    """For each folder, the folder itself and the folders of lower layers."""
     contracts = configparser.ConfigParser()
     contracts.read(CONTRACTS)
     layers = contracts["importlinter:contract:kernel-rooms"]["layers"].split("\n")
@@ -51,7 +51,7 @@ def test_every_include_names_a_file_of_the_kernel() -> None:
     assert {name for included in INCLUDES.values() for name in included} <= SOURCES.keys()
 
 
-def test_c_files_include_their_own_room_and_those_below() -> None:
+def test_c_files_include_only_their_own_folder_and_lower_layers() -> None:
     allowed = may_use()
 
     upward = [
@@ -65,11 +65,11 @@ def test_c_files_include_their_own_room_and_those_below() -> None:
 
 
 def unit(name: str) -> str:
-    """A C source and the header of the same name are one."""
+    """A C source and the header of the same name count as one file."""
     return str(Path(name).with_suffix(""))
 
 
-def test_c_files_include_each_other_in_no_circle() -> None:
+def test_c_includes_have_no_cycles() -> None:
     uses: dict[str, set[str]] = {}
     for name, included in INCLUDES.items():
         uses.setdefault(unit(name), set()).update({unit(other) for other in included} - {unit(name)})
@@ -83,7 +83,7 @@ def test_c_files_include_each_other_in_no_circle() -> None:
     assert uses == {}
 
 
-def test_every_native_function_lies_beside_its_python_twin() -> None:
+def test_every_native_function_has_its_python_version_in_the_same_folder() -> None:
     functions = {name: path for path, text in SOURCES.items() for name in FUNCTION.findall(text)}
     twins = {
         name: str(Path(getattr(fallback, name).__code__.co_filename).relative_to(KERNEL).with_suffix(".c"))
@@ -103,7 +103,7 @@ class Turned(log.BatchCommit):
 
 
 @pytest.mark.parametrize(("name", "changed"), [("Append", Grown), ("BatchCommit", Turned), ("Append", tuple)])
-def test_a_native_kernel_for_other_fields_is_not_imported(
+def test_a_native_kernel_that_was_built_for_other_fields_is_not_imported(
     native: ModuleType, monkeypatch: pytest.MonkeyPatch, name: str, changed: type[Any]
 ) -> None:
     spec = importlib.util.find_spec("bearlake.kernel._native")
@@ -116,7 +116,7 @@ def test_a_native_kernel_for_other_fields_is_not_imported(
         spec.loader.exec_module(module)
 
 
-def test_the_types_of_other_packages_have_the_fields_that_the_kernel_counts() -> None:
+def test_the_types_of_other_packages_have_the_fields_that_the_kernel_expects() -> None:
     assert Append is log.Append
     assert BatchCommit is log.BatchCommit
     assert Slice._fields == ("partition", "base_offset", "record_count", "position", "length", "max_timestamp")

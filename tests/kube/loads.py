@@ -129,7 +129,7 @@ class Loads:
         return counts
 
     def _check(self, log: Log) -> Counts:
-        acknowledged: list[Acknowledged] = [each for one in self.producers for each in one.acknowledged]
+        acknowledged: list[Acknowledged] = [each for producer in self.producers for each in producer.acknowledged]
         unknown: set[Name] = {name for one in self.producers for name in one.unknown}
         readers = {self.reader.name: self.reader.read, self.fetcher.name: self.fetcher.read}
         counts = check(acknowledged, unknown, log, readers)

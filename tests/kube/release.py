@@ -54,7 +54,7 @@ class Release:
 
     def upgrade(self, *changes: str) -> None:
         """Upgrade with the values of the installation and `changes` (`path=value`)."""
-        self._helm("upgrade", "bl", CHART, *self._values, *(word for one in changes for word in ("--set", one)))
+        self._helm("upgrade", "bl", CHART, *self._values, *(word for change in changes for word in ("--set", change)))
 
     def rollback(self, revision: int) -> None:
         """Roll back to a revision; the first is 1."""

@@ -98,9 +98,9 @@ def scene(tmp_path_factory: pytest.TempPathFactory, certificates: dict[str, Path
         pods = Pods(stack)
         services = install(plane, folder)
         port = stack.enter_context(metrics_api(plane, folder, pods.port))
-        for one in services:
-            one["spec"]["service"]["port"] = port
-            plane.apply(one)
+        for service in services:
+            service["spec"]["service"]["port"] = port
+            plane.apply(service)
         stack.enter_context(autoscaling(plane, folder))
         yield SimpleNamespace(plane=plane, pods=pods)
 

@@ -143,7 +143,7 @@ def test_the_older_stream_owns_the_name_and_the_younger_takes_over(found: Scene,
     assert "default/elder" in found.streams()["younger"]["status"]["conditions"][0]["message"]
     assert found.data_layer()["claimed"]["configs"]["max.message.bytes"] == "1000"
     events = json.loads(found.plane.kubectl("get", "events.events.k8s.io", "-o", "json"))["items"]
-    told = [one for one in events if one["regarding"]["name"] == "younger"]
+    told = [event for event in events if event["regarding"]["name"] == "younger"]
     assert [(one["type"], one["reason"]) for one in told] == [("Warning", "NameTaken")]
     assert "finalizers" not in found.streams()["younger"]["metadata"]
 
@@ -192,7 +192,9 @@ def test_changes_made_elsewhere_are_reverted_and_recorded(found: Scene, operator
 
     def notes(name: str) -> list[str]:
         events = json.loads(found.plane.kubectl("get", "events.events.k8s.io", "-o", "json"))["items"]
-        about = [one for one in events if one["regarding"]["name"] == name and one["reason"] == "ChangedElsewhere"]
+        about = [
+            event for event in events if event["regarding"]["name"] == name and event["reason"] == "ChangedElsewhere"
+        ]
         return [one["note"] for one in about]
 
     until("an Event is recorded", lambda: notes("deleted"), 30)

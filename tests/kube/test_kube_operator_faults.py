@@ -137,7 +137,7 @@ def test_a_rotation_of_the_admin_token_fails_no_request_in_any_order(found: Scen
 
     assert operator.metric("bearlake_operator_data_plane_requests_total", outcome="4xx") > refused
     events = json.loads(found.plane.kubectl("get", "events.events.k8s.io", "-o", "json"))["items"]
-    assert not [one for one in events if one["reason"] == "DataLayerUnavailable"]
+    assert not [event for event in events if event["reason"] == "DataLayerUnavailable"]
 
 
 def test_a_leader_that_cannot_renew_stops_before_another_leads(

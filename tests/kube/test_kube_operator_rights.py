@@ -95,7 +95,7 @@ def used(asked: Iterable[Mapping[str, Any]]) -> set[Right]:
 
 def rights(documents: Iterable[Mapping[str, Any]]) -> set[Right]:
     """The permissions that the chart grants to the operator's account in any namespace."""
-    everything = [one for one in documents if one]
+    everything = [document for document in documents if document]
     roles = {
         (one["kind"], one["metadata"]["name"], one["metadata"].get("namespace", "")): one["rules"]
         for one in everything

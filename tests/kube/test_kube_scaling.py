@@ -1,7 +1,7 @@
-"""Autoscaling on a real cluster: servers by load, workers by backlog, each without the other, and clients notice nothing.
+"""Autoscaling on a real cluster: servers by load, workers by backlog, independent of each other, without failed requests.
 
-Kafka's clients connect to pods' own addresses, as from inside the cluster, so that every pod's share can be seen. Runs by `make test-kube`;
-the tests build on each other in the order in which they stand here.
+Kafka's clients connect to the pods' own addresses, as from inside the cluster, so that every pod's share can be measured. Runs by
+`make test-kube`; the tests build on each other in file order.
 """
 
 import contextlib
@@ -148,7 +148,7 @@ class Steady:
 
     def failed(self) -> dict[Any, str]:
         """Records that a library gave up on."""
-        return {name: error for one in self.producers for name, error in one.failed.items()}
+        return {name: error for producer in self.producers for name, error in producer.failed.items()}
 
 
 class Asker(HttpClient):
@@ -184,7 +184,7 @@ def test_users_and_autoscalers_can_read_metrics(release: Release, steady: Steady
         if one["metadata"]["name"].startswith(("v1beta2.custom", "v1beta1.external"))
     }
     assert set(states) == {"v1beta2.custom.metrics.k8s.io", "v1beta1.external.metrics.k8s.io"}
-    assert all(one == [("Available", "True")] for one in states.values())
+    assert all(state == [("Available", "True")] for state in states.values())
 
 
 def test_load_scales_servers_but_not_workers(release: Release, steady: Steady, note: Note) -> None:

@@ -1,6 +1,6 @@
-"""Compaction whose executors are pods: a real API server that lets restricted pods in only, Spark's real driver under a real ServiceAccount
-with the chart's Role and the operator's template, and the pods' real program. Only the node is not real: what a kubelet would start in a
-container is started here, beside the test.
+"""Compaction with executors in pods: a real API server that admits only restricted pods, Spark's real driver under a real ServiceAccount
+with the chart's Role and the operator's template, and the pods' real program. Only the node is simulated: this test starts the programs
+that a kubelet would start in containers.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from fixtures.server_process import clean_environment
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.slow,
-    # py4j leaves sockets of threads to the garbage collector
+    # py4j leaves closing the sockets of threads to the garbage collector
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
@@ -49,7 +49,7 @@ TIMEOUT_S = 60
 
 
 class Node:
-    """Starts the program of each executor's pod, and ends it with the pod; a thread of its own until `close`."""
+    """Starts the program of each executor's pod, and ends it with the pod, in its own thread until `close`."""
 
     def __init__(self, plane: ControlPlane, folder: Path) -> None:
         self._plane = plane
@@ -135,7 +135,7 @@ def accounts(plane: ControlPlane) -> str:
 
 
 def rendered() -> tuple[dict[str, Any], dict[str, Any]]:
-    """The Deployment of workers whose executors are pods, and the files beside their settings, as the operator makes them."""
+    """The Deployment of workers whose executors are pods, and the files next to their settings, as the operator creates them."""
     layer = operator_settings.DataLayer(settings={}, admin=operator_settings.AdminAccess(secret="admin"))
     values = operator_settings.Settings(
         image="bearlake.dev/server:test",
@@ -151,7 +151,7 @@ def rendered() -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def spark_settings(plane: ControlPlane, folder: Path) -> SparkSettings:
-    """As the operator renders them, but for addresses of this machine, and the token that a pod would find by itself."""
+    """Settings as the operator renders them, except for addresses of this machine, and the token that a pod would find."""
     _, files = rendered()
     template = folder / "executor.yaml"
     template.write_text(files["executor.yaml"])
@@ -216,7 +216,7 @@ async def test_executor_pods_compact_like_a_local_master(plane: ControlPlane, tm
 
 
 def test_the_drivers_account_has_exactly_the_permissions_that_it_uses(plane: ControlPlane) -> None:
-    """After the test above. Source: the API server's audit log."""
+    """Runs after the test above. Source: the API server's audit log."""
     events = plane.audited(f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}")
     (role,) = [one for one in yaml.safe_load_all(accounts(plane)) if one and one["kind"] == "Role"]
     allowed = {(resource, verb) for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]}

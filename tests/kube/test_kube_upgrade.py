@@ -1,6 +1,6 @@
 """Planned changes under load of all four protocols: no request fails, no record is lost, and data survives the release.
 
-Runs by `make test-kube`; the tests build on each other in the order in which they stand here.
+Runs by `make test-kube`; the tests build on each other in file order.
 """
 
 import time
@@ -119,7 +119,7 @@ def test_a_rollback_restores_the_old_images_and_settings(release: Release, note:
     until("all that runs is of the old images", lambda: images(release) == {"test"}, 60)
     for tier in TIERS:
         settings = release.deployment(tier)["spec"]["template"]["spec"]["volumes"]
-        (name,) = [one["configMap"]["name"] for one in settings if one["name"] == "settings"]
+        (name,) = [setting["configMap"]["name"] for setting in settings if setting["name"] == "settings"]
         found = release.cluster.get("configmap", name, NAMESPACE)["data"]
         assert "idle_ms" not in "".join(found.values())
 

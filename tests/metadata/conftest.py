@@ -7,7 +7,7 @@ store; in memory it is the same one). `backend` opens further handles, makes fur
 and a worker.
 
 To add a store: write a class with the four methods of `Backend`, and a fixture that yields one; name the fixture in `BACKENDS`.
-A store that cannot run here skips loudly in its fixture. `turns` sends each call to another of two handles on one file.
+The fixture of a store that cannot run here skips its tests. `turns` alternates the calls between two handles on one file.
 """
 
 import contextlib

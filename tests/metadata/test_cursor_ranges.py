@@ -1,4 +1,4 @@
-"""How acknowledged ranges are packed: golden bytes, round trips, hostile input."""
+"""The packed form of acknowledged ranges: golden bytes, round trips, hostile input."""
 
 import itertools
 
@@ -20,7 +20,7 @@ def test_golden_bytes() -> None:
     mark=st.integers(0, 2**62),
     steps=st.lists(st.tuples(st.integers(1, 2**40), st.integers(1, 2**40)), max_size=50),
 )
-def test_ranges_come_back(mark: int, steps: list[tuple[int, int]]) -> None:
+def test_ranges_survive_a_round_trip(mark: int, steps: list[tuple[int, int]]) -> None:
     edges = list(itertools.accumulate(itertools.chain.from_iterable(steps), initial=mark))[1:]
     ranges = list(zip(edges[::2], edges[1::2], strict=True))
 
@@ -39,13 +39,13 @@ def test_ranges_that_touch_or_overlap_are_a_bug(ranges: list[tuple[int, int]]) -
 
 
 @pytest.mark.parametrize("packed", ["02", "0101", "010181", "010000", "01010001", "0180"])
-def test_damaged_bytes_are_told(packed: str) -> None:
+def test_damaged_bytes_are_reported(packed: str) -> None:
     with pytest.raises(Corrupt):
         unpack_ranges(0, bytes.fromhex(packed))
 
 
 @given(packed=st.binary(max_size=40))
-def test_any_bytes_are_ranges_or_corrupt(packed: bytes) -> None:
+def test_any_bytes_are_either_ranges_or_corrupt(packed: bytes) -> None:
     try:
         ranges = unpack_ranges(5, packed)
     except Corrupt:

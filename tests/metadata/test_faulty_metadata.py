@@ -133,7 +133,7 @@ async def test_commits_that_are_repeated_until_answered_happen_once(inner: Metad
 
 @pytest.mark.parametrize("seed", range(5))
 async def test_tasks_that_are_repeated_until_answered_are_done_once(inner: Metadata, seed: int) -> None:
-    """Planner and worker retry whenever they got no reply: every task is offered, done and swapped once."""
+    """Planner and worker retry when they get no reply: every task is offered, done and swapped once."""
     store = wrapped(inner, seed, error_rate=0.2, lost_reply_rate=0.3)
     key = (await inner.streams.create(StreamSpec(name="orders", partition_count=1))).partition(0)
     server = (
@@ -160,7 +160,7 @@ async def test_tasks_that_are_repeated_until_answered_are_done_once(inner: Metad
         while not tasks:
             try:
                 tasks = await store.tasks.claim(server, limit=1, bytes_max=1_000)
-            except Unavailable:  # what a lost reply told is held by nobody who knows: give it back
+            except Unavailable:  # no caller knows the result of a lost reply: undo it
                 mine = [one for one in await answered(lambda: store.tasks.list()) if one.holder == server]
                 claims = [TaskClaim(task_id=one.id, epoch=one.epoch, worker=server) for one in mine]
                 await answered(lambda: store.tasks.release(claims))  # noqa: B023 (called at once)

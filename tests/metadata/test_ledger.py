@@ -71,7 +71,7 @@ def test_batches_of_a_partition_need_not_lie_together(ledger: Ledger) -> None:
     assert (ledger.partitions[KEY].end, ledger.partitions[KEY].tail) == (5, [0, 1])
 
 
-def test_adopting_and_replaying_an_entry_come_to_the_same(ledger: Ledger) -> None:
+def test_adopting_and_replaying_an_entry_give_the_same_state(ledger: Ledger) -> None:
     follower = Ledger(EmptyCheckpoint())
     sequence = 0
     for position in range(1, 8):

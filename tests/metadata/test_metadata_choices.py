@@ -76,7 +76,9 @@ async def test_the_first_pattern_that_fits_counts(four: Compaction) -> None:
     assert await claimed(four, choice) == ["orders", "orders-eu"]
 
 
-async def test_what_waits_longer_than_the_head_start_is_the_next_however_much_comes_first(four: Compaction) -> None:
+async def test_a_task_that_waits_longer_than_the_head_start_is_next_whatever_the_priority_of_others(
+    four: Compaction,
+) -> None:
     """A priority is a head start in time, so no task starves: `bills` keeps its place against new tasks of `orders`."""
     choice = TaskChoice(head_starts=[("orders", 500)])
     orders = await four.metadata.streams.get("orders")
@@ -136,7 +138,7 @@ async def test_finished_tasks_are_counted_by_stream_with_the_time_of_the_last(
 
 
 @pytest.mark.parametrize("pattern", ["", "a b", "a/b", "[a", "[]", "[z-a]", "a\\d", "(a|b)", "é*", "a" * 501])
-def test_what_is_no_pattern_is_refused(pattern: str) -> None:
+def test_an_invalid_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(Invalid, match=r"^streams"):
         check_pattern("streams", pattern)
 

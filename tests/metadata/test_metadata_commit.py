@@ -111,7 +111,7 @@ async def test_an_object_without_batches_writes_no_entry(scene: Any) -> None:
 # Idempotent producers.
 
 
-async def test_sequences_go_on_where_the_last_batch_ended(scene: Any, peer: Metadata) -> None:
+async def test_sequences_continue_where_the_last_batch_ended(scene: Any, peer: Metadata) -> None:
     partition = await scene.partition()
     first = await scene.commit(scene.batch(partition, 3, producer=1, sequence=0))
     second = await scene.commit(scene.batch(partition, 2, producer=1, sequence=3), by=peer)
@@ -120,7 +120,7 @@ async def test_sequences_go_on_where_the_last_batch_ended(scene: Any, peer: Meta
     assert [*kinds(first), *kinds(second), *kinds(gap)] == [ACCEPTED, ACCEPTED, OUT_OF_ORDER]
 
 
-async def test_sequences_go_on_within_one_object(scene: Any) -> None:
+async def test_sequences_continue_within_one_object(scene: Any) -> None:
     partition = await scene.partition()
     committed = await scene.commit(
         scene.batch(partition, 3, producer=1, sequence=0),
@@ -174,7 +174,7 @@ async def test_a_batch_that_shares_only_its_first_sequence_is_no_duplicate(scene
     assert kinds(committed) == [OUT_OF_ORDER]
 
 
-async def test_sequences_wrap_behind_the_largest_int32(scene: Any) -> None:
+async def test_sequences_wrap_after_the_largest_int32(scene: Any) -> None:
     partition = await scene.partition()
     await scene.commit(*(scene.batch(partition, SEQUENCE_MAX - 1, producer=producer) for producer in (1, 2)))
     results = [
@@ -254,7 +254,7 @@ async def test_concurrent_calls_with_one_token_commit_once(scene: Any, peer: Met
     assert await peer.log.bounds([partition]) == {partition: (0, 3, 3)}
 
 
-async def test_a_repeat_behind_the_truncated_log_changes_nothing(scene: Any) -> None:
+async def test_a_repeat_after_the_log_was_truncated_changes_nothing(scene: Any) -> None:
     partition = await scene.partition()
     first = await scene.commit(scene.batch(partition, 3), token="wal/x")
     await scene.commit(scene.batch(partition, 1))
@@ -281,7 +281,7 @@ async def test_a_repeat_after_hours_is_a_conflict_and_changes_nothing(scene: Any
     assert await scene.metadata.log.bounds([partition]) == {partition: (0, 3, 3)}
 
 
-async def test_a_forbidden_token_is_fenced_for_ever(scene: Any, peer: Metadata) -> None:
+async def test_a_forbidden_token_is_fenced_forever(scene: Any, peer: Metadata) -> None:
     partition = await scene.partition()
 
     assert await peer.log.forbid(["wal/x", "wal/y"]) == {"wal/x", "wal/y"}

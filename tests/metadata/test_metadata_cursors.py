@@ -101,14 +101,14 @@ async def test_a_late_save_changes_nothing(scene: Any, key: Any) -> None:
     assert await save(3, 30) == SAVED_ALL
     for late in (1, 2):
         assert await save(late, 10) == CursorsSaved(set(), {CursorId(key, "sub")})
-    assert await save(3, 10) == SAVED_ALL  # the same save, repeated
+    assert await save(3, 10) == SAVED_ALL  # a repeat of the same save
     (stored,) = await scene.metadata.cursors.load(key)
     assert (stored.mark_delete, stored.acknowledged, stored.properties, stored.revision) == (30, b"\3", {"at": "3"}, 3)
     assert await save(4, 20) == SAVED_ALL
     assert [cursor.mark_delete for cursor in await scene.metadata.cursors.load(key)] == [20]
 
 
-async def test_of_many_partitions_the_overtaken_are_told_and_left_alone(scene: Any) -> None:
+async def test_saves_of_overtaken_cursors_are_refused_and_the_others_succeed(scene: Any) -> None:
     stream = await scene.stream("wide", 40)
     keys = [stream.partition(index) for index in range(40)]
     leases = {key: await lease_of(scene, key) for key in keys}
@@ -138,7 +138,7 @@ async def test_a_replaced_server_saves_nothing(scene: Any, key: Any) -> None:
     assert [cursor.mark_delete for cursor in await scene.metadata.cursors.load(key)] == [0]
 
 
-async def test_nothing_to_save_is_fine(scene: Any, key: Any) -> None:
+async def test_an_empty_save_succeeds(scene: Any, key: Any) -> None:
     lease = await lease_of(scene, key)
 
     assert await scene.metadata.cursors.save([]) == SAVED_ALL
@@ -147,7 +147,7 @@ async def test_nothing_to_save_is_fine(scene: Any, key: Any) -> None:
     assert await scene.metadata.cursors.save([CursorSave(key, [], lease)]) == CursorsSaved({key}, set())
 
 
-async def test_a_save_brings_no_cursor_back(scene: Any, key: Any) -> None:
+async def test_a_save_restores_no_deleted_cursor(scene: Any, key: Any) -> None:
     lease = await lease_of(scene, key)
     await create(scene, key)
     await delete(scene, key, ["sub", "absent"], lease)
@@ -160,9 +160,7 @@ async def test_a_save_brings_no_cursor_back(scene: Any, key: Any) -> None:
     assert (await create(scene, key, "sub", LATEST)).mark_delete == 4
 
 
-async def test_a_creation_that_arrives_late_brings_no_deleted_subscription_back(
-    scene: Any, key: Any, peer: Any
-) -> None:
+async def test_a_late_creation_restores_no_deleted_subscription(scene: Any, key: Any, peer: Any) -> None:
     lease = await lease_of(scene, key)
     late = await scene.metadata.cursors.deletion_count(key)
     await create(scene, key)
@@ -175,9 +173,7 @@ async def test_a_creation_that_arrives_late_brings_no_deleted_subscription_back(
     assert (await peer.cursors.create(key, "sub", mark_delete=0, properties={}, after=late)).name == "sub"
 
 
-async def test_a_deletion_that_arrives_late_removes_no_cursor_that_was_created_anew(
-    scene: Any, key: Any, peer: Any
-) -> None:
+async def test_a_late_deletion_removes_no_recreated_cursor(scene: Any, key: Any, peer: Any) -> None:
     lease = await lease_of(scene, key)
     cursors = scene.metadata.cursors
     first = await create(scene, key)
@@ -192,9 +188,7 @@ async def test_a_deletion_that_arrives_late_removes_no_cursor_that_was_created_a
     assert await peer.cursors.load(key) == [again]
 
 
-async def test_a_deletion_that_arrives_late_removes_no_cursor_that_somebody_has_found_since(
-    scene: Any, key: Any, peer: Any
-) -> None:
+async def test_a_late_deletion_removes_no_cursor_that_a_caller_has_found_since(scene: Any, key: Any, peer: Any) -> None:
     lease = await lease_of(scene, key)
     cursors = scene.metadata.cursors
     first = await create(scene, key)
@@ -208,7 +202,7 @@ async def test_a_deletion_that_arrives_late_removes_no_cursor_that_somebody_has_
     assert await peer.cursors.load(key) == []
 
 
-async def test_deleting_nothing_refuses_the_deletions_before(scene: Any, key: Any) -> None:
+async def test_a_deletion_that_deletes_nothing_refuses_earlier_deletions(scene: Any, key: Any) -> None:
     lease = await lease_of(scene, key)
     cursors = scene.metadata.cursors
     first = await create(scene, key)
@@ -220,7 +214,7 @@ async def test_deleting_nothing_refuses_the_deletions_before(scene: Any, key: An
     assert await cursors.load(key) == [first]
 
 
-async def test_a_save_that_arrives_late_moves_no_cursor_that_was_created_anew(scene: Any, key: Any) -> None:
+async def test_a_late_save_moves_no_recreated_cursor(scene: Any, key: Any) -> None:
     lease = await lease_of(scene, key)
     cursors = scene.metadata.cursors
     await create(scene, key)
@@ -235,7 +229,7 @@ async def test_a_save_that_arrives_late_moves_no_cursor_that_was_created_anew(sc
     assert await cursors.load(key) == [replace(again, mark_delete=3, revision=1)]
 
 
-async def test_limits_are_told(scene: Any, key: Any) -> None:
+async def test_limits_are_reported(scene: Any, key: Any) -> None:
     cursors = scene.metadata.cursors
     lease = await lease_of(scene, key)
     await create(scene, key, "kept")
@@ -256,7 +250,7 @@ async def test_limits_are_told(scene: Any, key: Any) -> None:
     assert (kept.mark_delete, kept.acknowledged, kept.revision) == (1, full, 1)
 
 
-async def test_properties_are_any_text(scene: Any, key: Any) -> None:
+async def test_properties_may_be_any_text(scene: Any, key: Any) -> None:
     properties = {"": "", "ä": '\0\n"', "𝄞": "x" * 1000}
 
     assert (
@@ -288,7 +282,7 @@ async def test_cursors_of_a_stream_are_listed_in_pages(scene: Any, peer: Any) ->
     assert await peer.cursors.list(99) == []
 
 
-async def test_cursors_go_with_their_stream(scene: Any, key: Any) -> None:
+async def test_cursors_are_deleted_with_their_stream(scene: Any, key: Any) -> None:
     stream = await scene.metadata.streams.get("orders")
     lease = await lease_of(scene, key)
     await create(scene, key)

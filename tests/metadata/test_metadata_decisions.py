@@ -29,7 +29,7 @@ async def grow(scene: Any, partition: Any, count: int) -> None:
     await scene.commit(scene.batch(partition, count), token=token(1, count))
 
 
-async def test_a_refused_commit_that_comes_again_is_refused_again(scene: Any, peer: Metadata) -> None:
+async def test_a_repeated_refused_commit_is_refused_again(scene: Any, peer: Metadata) -> None:
     partition = await scene.partition()
     late = scene.object(scene.batch(partition, expected=2), token=token(0))
     first = await scene.metadata.log.commit(late)
@@ -96,7 +96,7 @@ async def test_a_commit_whose_bytes_went_long_ago_is_refused(scene: Any) -> None
     assert (await scene.metadata.log.bounds([partition]))[partition].end == 3
 
 
-async def test_only_what_was_forgotten_is_below_the_floor(scene: Any) -> None:
+async def test_only_forgotten_decisions_are_below_the_floor(scene: Any) -> None:
     """A store that has forgotten nothing refuses no token; a store that has forgotten tokens refuses no newer token."""
     partition = await scene.partition()
     await scene.backend.advance(LONG_MS)
@@ -124,7 +124,7 @@ async def test_a_committed_object_is_remembered_below_the_floor(scene: Any) -> N
         await scene.metadata.log.commit(replace(commit, token=token(0, 9)))
 
 
-async def test_a_server_whose_clock_is_hours_behind_goes_on(scene: Any) -> None:
+async def test_a_server_whose_clock_is_hours_behind_continues(scene: Any) -> None:
     partition = await scene.partition()
     for day in range(20):
         await scene.metadata.log.forbid([token(day * DAY_MS)])

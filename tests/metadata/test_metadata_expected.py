@@ -26,7 +26,7 @@ async def test_a_batch_goes_where_it_expects_to_be(scene: Any, key: Any) -> None
 
 
 @pytest.mark.parametrize("expected", [0, 2, 4, 2**62])
-async def test_elsewhere_it_is_refused_and_told_the_end(scene: Any, key: Any, expected: int) -> None:
+async def test_another_expected_offset_is_refused_with_the_end(scene: Any, key: Any, expected: int) -> None:
     await scene.commit(scene.batch(key, 3))
     refused = await scene.commit(scene.batch(key, 2, expected=expected))
 
@@ -62,7 +62,7 @@ async def test_each_batch_of_an_object_is_judged_at_its_turn(scene: Any, key: An
     ]
 
 
-async def test_a_start_does_not_change_what_is_expected(scene: Any, key: Any) -> None:
+async def test_a_moved_start_does_not_change_the_expected_offset(scene: Any, key: Any) -> None:
     await scene.commit(scene.batch(key, 3))
     await scene.metadata.log.trim(key, 3)
     committed = await scene.commit(scene.batch(key, expected=0), scene.batch(key, expected=3))
@@ -103,7 +103,7 @@ async def test_a_refused_batch_uses_up_no_sequence(scene: Any, key: Any) -> None
     assert (await scene.metadata.producers.named(key, "name")).last_sequence == 8
 
 
-async def test_what_is_out_of_order_is_told_so_first(scene: Any, key: Any) -> None:
+async def test_an_out_of_order_sequence_is_reported_first(scene: Any, key: Any) -> None:
     (producer,) = await scene.metadata.producers.allocate(1)
     committed = await scene.commit(
         scene.batch(key, producer=producer, sequence=7, expected=7), scene.batch(partition_key(99, 0), expected=0)

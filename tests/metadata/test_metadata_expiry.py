@@ -53,7 +53,7 @@ async def test_a_batch_whose_commit_hung_until_its_producer_expired_is_not_store
     assert await end(scene, key) == before
 
 
-async def test_a_server_that_heard_of_the_expiry_goes_on_although_nothing_else_happens(scene: Any, key: Any) -> None:
+async def test_a_server_that_has_seen_the_expiry_continues_although_nothing_else_happens(scene: Any, key: Any) -> None:
     old, _ = await scene.metadata.producers.allocate(2)
     await scene.commit(scene.batch(key, producer=old + 1))
     await expire(scene)
@@ -62,7 +62,7 @@ async def test_a_server_that_heard_of_the_expiry_goes_on_although_nothing_else_h
     assert kinds(await scene.commit(scene.batch(key, producer=old))) == [OutcomeKind.ACCEPTED]
 
 
-async def test_followers_hear_of_an_expiry(scene: Any, key: Any, peer: Metadata) -> None:
+async def test_followers_see_an_expiry(scene: Any, key: Any, peer: Metadata) -> None:
     (producer,) = await scene.metadata.producers.allocate(1)
     await scene.commit(scene.batch(key, producer=producer))
     before = await peer.log.head()
@@ -120,7 +120,7 @@ async def test_all_producers_may_expire_at_once(scene: Any, key: Any) -> None:
     )
 
 
-async def test_what_may_be_stored_stays_unsure_when_the_stream_is_terminated(scene: Any, key: Any) -> None:
+async def test_a_batch_that_may_be_stored_stays_unsure_when_the_stream_is_terminated(scene: Any, key: Any) -> None:
     (producer,) = await scene.metadata.producers.allocate(1)
     late = scene.object(scene.batch(key, producer=producer))
     await scene.commit(scene.batch(key, producer=producer))
@@ -150,7 +150,7 @@ async def test_a_name_that_was_forgotten_begins_under_a_new_id(
     assert kinds(await scene.metadata.log.commit(late)) == [OutcomeKind.UNKNOWN_PRODUCER]
     opened = await peer.producers.named(key, "name")
     assert opened.last_sequence == -1
-    scene.seen = opened.floor  # the message comes to a session that is open
+    scene.seen = opened.floor  # the message arrives at an open session
     message = scene.batch(key, producer=opened.producer_id, flags=flags)
     assert kinds(await scene.commit(message, by=peer)) == [OutcomeKind.ACCEPTED]
     again = await scene.metadata.producers.named(key, "name")
@@ -165,7 +165,7 @@ async def test_a_name_that_was_forgotten_begins_under_a_new_id(
 
 @pytest.mark.parametrize("flags", [BATCH_NAMED, BATCH_NAMED | BATCH_IN_STEP])
 @pytest.mark.parametrize("is_terminated", [False, True])
-async def test_a_name_that_is_registered_anew_stores_nothing_that_came_before_it_was_forgotten(
+async def test_a_reregistered_name_stores_nothing_that_arrived_before_it_was_forgotten(
     scene: Any, key: Any, peer: Metadata, flags: int, is_terminated: bool
 ) -> None:
     """Two servers get a message. One server stores it; the other server looks up the name after it has expired."""
@@ -189,7 +189,7 @@ async def test_a_name_that_is_registered_anew_stores_nothing_that_came_before_it
 
 
 @pytest.mark.parametrize("flags", [BATCH_NAMED, BATCH_NAMED | BATCH_IN_STEP])
-async def test_a_message_that_comes_after_its_name_was_forgotten_is_stored(scene: Any, key: Any, flags: int) -> None:
+async def test_a_message_that_arrives_after_its_name_was_forgotten_is_stored(scene: Any, key: Any, flags: int) -> None:
     first = await scene.metadata.producers.named(key, "name")
     await scene.commit(scene.batch(key, producer=first.producer_id, flags=flags))
     await expire(scene)
@@ -207,7 +207,7 @@ async def test_a_message_that_comes_after_its_name_was_forgotten_is_stored(scene
 
 
 @pytest.mark.parametrize("flags", [BATCH_NAMED, BATCH_NAMED | BATCH_IN_STEP])
-async def test_names_that_were_registered_before_another_was_forgotten_go_on(
+async def test_names_that_were_registered_before_another_was_forgotten_continue(
     scene: Any, key: Any, peer: Metadata, flags: int
 ) -> None:
     """A lagging server stores their first messages."""
@@ -222,7 +222,7 @@ async def test_names_that_were_registered_before_another_was_forgotten_go_on(
     assert kinds(await scene.commit(scene.batch(key, producer=kept.producer_id, flags=flags))) == [OutcomeKind.ACCEPTED]
 
 
-async def test_followers_hear_that_a_name_was_forgotten(scene: Any, key: Any, peer: Metadata) -> None:
+async def test_followers_see_that_a_name_was_forgotten(scene: Any, key: Any, peer: Metadata) -> None:
     name = await scene.metadata.producers.named(key, "name")
     await scene.commit(scene.batch(key, producer=name.producer_id, flags=BATCH_NAMED))
     before = await peer.log.head()

@@ -13,7 +13,7 @@ from fixtures.idle_producers import pass_minutes
 from fixtures.waiting import WAIT_S
 
 
-async def test_entries_come_in_order_and_in_pages(scene: Any, peer: Metadata) -> None:
+async def test_entries_are_returned_in_order_and_in_pages(scene: Any, peer: Metadata) -> None:
     partition = await scene.partition()
     for count in range(1, 6):
         await scene.commit(scene.batch(partition, count), by=(scene.metadata, peer)[count % 2])
@@ -41,7 +41,7 @@ async def test_a_new_store_has_an_empty_log(metadata: Metadata) -> None:
     assert await metadata.log.maintain(entry_count_min=0) == 0
 
 
-async def test_what_maintenance_leaves_in_the_log_can_be_followed(scene: Any, peer: Metadata) -> None:
+async def test_the_log_that_maintenance_leaves_can_be_followed(scene: Any, peer: Metadata) -> None:
     partition = await scene.partition()
     for _ in range(10):
         await scene.commit(scene.batch(partition))
@@ -66,7 +66,7 @@ async def test_following_from_a_truncated_position_is_out_of_range(scene: Any, p
         await peer.log.follow(1, limit=10)
 
 
-async def test_positions_go_on_when_the_whole_log_is_truncated(scene: Any, peer: Metadata, backend: Any) -> None:
+async def test_positions_continue_when_the_whole_log_is_truncated(scene: Any, peer: Metadata, backend: Any) -> None:
     partition = await scene.partition()
     for _ in range(3):
         await scene.commit(scene.batch(partition))
@@ -137,7 +137,7 @@ async def test_waiting_ends_when_a_stream_changes_or_a_partition_is_trimmed(scen
             await waiting
 
 
-async def test_waiting_for_what_is_there_or_for_nothing_returns(scene: Any, peer: Metadata) -> None:
+async def test_waiting_for_an_existing_entry_or_for_no_time_returns_at_once(scene: Any, peer: Metadata) -> None:
     partition = await scene.partition()
     await scene.commit(scene.batch(partition))
     async with asyncio.timeout(WAIT_S):
@@ -191,7 +191,7 @@ async def test_idle_producers_are_forgotten(scene: Any, peer: Metadata) -> None:
     assert await peer.producers.expire(idle_ms=60_000, limit=3) == 3
     assert await scene.metadata.producers.expire(idle_ms=60_000, limit=100) == 1
     assert [state.producer_id for state in await scene.metadata.log.producers(partition)] == [3]
-    scene.seen = await scene.metadata.log.head()  # the batch comes after the expiry
+    scene.seen = await scene.metadata.log.head()  # the batch follows the expiry
     committed = await scene.commit(scene.batch(partition, producer=0, epoch=1))
     assert committed.outcomes[0].base_offset == 6
 
@@ -208,7 +208,7 @@ async def test_the_log_is_bounded_work_for_any_number_of_rounds(scene: Any) -> N
     assert [one.slice.base_offset for one in located.slices] == list(range(0, 60, 2))
 
 
-async def test_a_process_that_slept_through_truncation_goes_on(scene: Any, peer: Metadata) -> None:
+async def test_a_process_that_was_paused_during_truncation_continues(scene: Any, peer: Metadata) -> None:
     partition = await scene.partition()
     await scene.commit(scene.batch(partition, 1, producer=1), by=peer)
     for number in range(1, 12):

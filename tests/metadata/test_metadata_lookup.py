@@ -100,7 +100,7 @@ async def test_a_trim_hides_what_lies_wholly_below_the_start(ten: Any, peer: Met
 
 
 @pytest.mark.parametrize("is_settled_after", [False, True])
-async def test_a_partition_trimmed_to_its_end_is_empty_and_goes_on(
+async def test_a_partition_trimmed_to_its_end_is_empty_and_continues(
     ten: Any, peer: Metadata, is_settled_after: bool
 ) -> None:
     assert await peer.log.trim(ten.partition, 100) == (100, 100, 100)

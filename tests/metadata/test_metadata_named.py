@@ -57,7 +57,7 @@ async def test_sequences_count_appends_and_may_skip(scene: Any, key: Any, peer: 
     assert await peer.producers.named(key, "name") == producer._replace(epoch=0, last_sequence=2**40)
 
 
-async def test_what_was_sent_before_is_a_duplicate(scene: Any, key: Any) -> None:
+async def test_a_message_that_was_stored_before_is_a_duplicate(scene: Any, key: Any) -> None:
     producer_id = (await scene.metadata.producers.named(key, "name")).producer_id
     await send(scene, key, producer_id, *range(0, 80, 10))
     again = await send(scene, key, producer_id, 70, 30, 20, 75, 71)
@@ -71,7 +71,7 @@ async def test_what_was_sent_before_is_a_duplicate(scene: Any, key: Any) -> None
     ]
 
 
-async def test_what_was_sent_behind_a_lost_batch_waits_for_it(scene: Any, key: Any) -> None:
+async def test_a_message_sent_after_a_lost_batch_waits_for_that_batch(scene: Any, key: Any) -> None:
     producer_id = (await scene.metadata.producers.named(key, "name")).producer_id
 
     def batch(sequence: int, after: int) -> Any:
@@ -136,7 +136,7 @@ async def test_a_server_that_lapsed_writes_nothing_for_its_exclusive_producer_on
         await peer.producers.share_epoch(key, "produce")
     assert await lapse(scene.metadata, one)
     told = await peer.producers.share_epoch(key, "produce")
-    await scene.metadata.servers.heartbeat(one)  # it goes on
+    await scene.metadata.servers.heartbeat(one)  # the producer continues
 
     assert kinds(await send(scene, key, alone, 0, epoch=epoch)) == [FENCED]
     assert kinds(await send(scene, key, shared, 0, epoch=told)) == [ACCEPTED]
@@ -147,9 +147,7 @@ async def test_a_server_that_lapsed_writes_nothing_for_its_exclusive_producer_on
     assert (await scene.metadata.leases.acquire("produce", two)).epoch > lease.epoch
 
 
-async def test_an_exclusive_producer_fences_those_that_were_told_the_epoch_before(
-    scene: Any, key: Any, peer: Any
-) -> None:
+async def test_an_exclusive_producer_fences_producers_with_an_earlier_epoch(scene: Any, key: Any, peer: Any) -> None:
     shared = (await scene.metadata.producers.named(key, "shared")).producer_id
     told = await scene.metadata.producers.share_epoch(key, "produce")
     lease = await peer.leases.acquire("produce", scene.server)
@@ -196,7 +194,7 @@ async def test_an_overtaken_lease_raises_nothing(scene: Any, key: Any) -> None:
     assert (await scene.metadata.producers.named(key, "name")).partition_epoch == 0
 
 
-async def test_what_was_written_outlives_the_log(scene: Any, key: Any, peer: Any) -> None:
+async def test_stored_messages_outlive_the_log(scene: Any, key: Any, peer: Any) -> None:
     lease = await scene.metadata.leases.acquire("dispatch", scene.server)
     await scene.metadata.producers.raise_epoch(key, lease)
     producer_id = (await scene.metadata.producers.named(key, "name")).producer_id

@@ -70,7 +70,7 @@ async def test_the_age_of_being_unused_counts_from_the_last_release(two: Compact
     assert list(await peer.objects.unused(WAL, unused_ms=3_001)) == []
 
 
-async def test_unused_objects_come_by_key_in_pages(two: Compaction, peer: Metadata) -> None:
+async def test_unused_objects_are_listed_by_key_in_pages(two: Compaction, peer: Metadata) -> None:
     await two.compacted((two.scene.key, 0, 40), (two.scene.other, 0, 40))
     first = await peer.objects.unused(WAL, unused_ms=0, limit=3)
     rest = await peer.objects.unused(WAL, unused_ms=0, after=first[-1].object.key)
@@ -79,7 +79,7 @@ async def test_unused_objects_come_by_key_in_pages(two: Compaction, peer: Metada
     assert [one.object.key for one in rest] == ["wal/3"]
 
 
-async def test_deleted_objects_are_not_told_again_and_those_in_use_stay(two: Compaction, peer: Metadata) -> None:
+async def test_deleted_objects_are_not_listed_again_and_those_in_use_stay(two: Compaction, peer: Metadata) -> None:
     await two.compacted((two.scene.key, 0, 10), (two.scene.other, 0, 20))
     await two.metadata.objects.deleted(["wal/0", "wal/1", "none"])
     await two.metadata.objects.deleted(["wal/0"])
@@ -121,10 +121,10 @@ async def test_a_commit_asked_again_soon_after_it_was_forgotten_is_no_new_one(tw
 
 
 def told(entries: Any) -> list[tuple[str, list[tuple[int, int]]]]:
-    return [(one.object.key, [(two.base_offset, two.end_offset) for two in one.segments]) for one in entries]
+    return [(entry.object.key, [(two.base_offset, two.end_offset) for two in entry.segments]) for entry in entries]
 
 
-async def test_data_files_are_told_in_the_order_of_their_swaps(two: Compaction, peer: Metadata) -> None:
+async def test_data_files_are_listed_in_the_order_of_their_swaps(two: Compaction, peer: Metadata) -> None:
     number = two.scene.first.number
     await two.compacted((two.scene.key, 0, 20), per_segment=1)
     claim = await two.claimed((two.scene.other, 0, 20))
@@ -153,7 +153,7 @@ async def test_a_file_that_no_row_names_is_no_data_file_any_more(two: Compaction
     await two.metadata.log.trim(two.scene.key, 20)
     assert await two.unused(PARQUET) == ["data/000001"]
 
-    assert [one.object.key for one in await peer.objects.data_files(two.scene.first.number)] == ["data/000002"]
+    assert [file.object.key for file in await peer.objects.data_files(two.scene.first.number)] == ["data/000002"]
 
 
 async def test_kept_objects_are_wal_objects_of_no_stream(two: Compaction, peer: Metadata) -> None:

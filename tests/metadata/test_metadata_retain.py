@@ -42,7 +42,7 @@ async def retain_as_of(store: Metadata, stream: Stream, *indexes: int, **rules: 
 @pytest.mark.parametrize(
     ("before_ms", "start"), [(OLD_MS, 0), (300_000, 0), (299_999, 10), (150_000, 30), (1, 50), (60_000, 40)]
 )
-async def test_what_is_older_is_trimmed(six: Compaction, peer: Metadata, before_ms: int, start: int) -> None:
+async def test_older_records_are_trimmed(six: Compaction, peer: Metadata, before_ms: int, start: int) -> None:
     key = six.scene.key
     moved = await retain(six.metadata, key, before_ms=before_ms)
 
@@ -61,14 +61,16 @@ async def test_all_may_be_too_old(six: Compaction, peer: Metadata) -> None:
     assert await retain(six.metadata, key, before_ms=1_000) == {}
 
 
-async def test_a_young_slice_keeps_older_ones_behind_it(six: Compaction) -> None:
+async def test_a_young_slice_keeps_the_older_slices_after_it(six: Compaction) -> None:
     await six.scene.commit(six.scene.batch(six.scene.key, 10, timestamp=0))
 
     assert (await retain(six.metadata, six.scene.key, before_ms=90_000))[six.scene.key].start == 40
 
 
 @pytest.mark.parametrize(("size_max", "start"), [(600, 0), (10_000, 0), (550, 0), (450, 10), (250, 30), (50, 50)])
-async def test_what_is_too_much_is_trimmed(six: Compaction, peer: Metadata, size_max: int, start: int) -> None:
+async def test_records_beyond_the_size_limit_are_trimmed(
+    six: Compaction, peer: Metadata, size_max: int, start: int
+) -> None:
     key = six.scene.key
     moved = await retain(six.metadata, key, size_max=size_max)
 
@@ -92,7 +94,7 @@ async def test_each_trim_is_one_entry(six: Compaction, peer: Metadata) -> None:
     await retain(six.metadata, key, other, six.scene.first.partition(31), before_ms=150_000)
     entries = (await peer.log.follow(head, limit=10)).entries
 
-    assert [(one.kind, one.partition, one.start_offset) for one in entries] == [
+    assert [(entry.kind, entry.partition, entry.start_offset) for entry in entries] == [
         (EntryKind.TRIM, key, 30),
         (EntryKind.TRIM, other, 2),
     ]

@@ -99,7 +99,7 @@ async def set_config(store: SchemaStore, subject: SubjectKey, config: str | None
     await store.set_config(subject, config, revision=(await store.subject(subject)).revision)
 
 
-async def test_a_config_or_mode_that_arrives_late_overwrites_no_newer_one(metadata: Metadata, peer: Metadata) -> None:
+async def test_a_late_config_or_mode_overwrites_no_newer_one(metadata: Metadata, peer: Metadata) -> None:
     store = metadata.schemas
     before = (await store.subject(ORDERS)).revision
     await set_config(peer.schemas, ORDERS, "newer")
@@ -153,7 +153,7 @@ async def test_deleted_versions_are_hidden_softly_and_then_gone(metadata: Metada
     assert [row.id for row in await peer.schemas.schemas(DEFAULT_CONTEXT, [1, 2])] == [2]
 
 
-async def test_ids_are_never_given_to_another_schema(metadata: Metadata) -> None:
+async def test_ids_are_never_reused_for_another_schema(metadata: Metadata) -> None:
     store = metadata.schemas
     await register(store, ORDERS, "one")
     await store.delete(ORDERS, [1], is_permanent=True, revision=(await store.subject(ORDERS)).revision)
@@ -164,7 +164,7 @@ async def test_ids_are_never_given_to_another_schema(metadata: Metadata) -> None
     assert (again.number, again.schema_id) == (2, 1)
 
 
-async def test_an_import_brings_its_id_and_version(metadata: Metadata) -> None:
+async def test_an_import_keeps_its_id_and_version(metadata: Metadata) -> None:
     store = metadata.schemas
     imported = await register(store, ORDERS, "one", schema_id=40, version=7)
     repeated = await register(store, ORDERS, "one", schema_id=40, version=7)
@@ -182,7 +182,7 @@ async def test_an_import_brings_its_id_and_version(metadata: Metadata) -> None:
     assert await store.last_id(DEFAULT_CONTEXT) == 41
 
 
-async def test_a_referenced_version_stays_as_long_as_its_referrer_lives(metadata: Metadata) -> None:
+async def test_a_referenced_version_stays_as_long_as_its_referrer_exists(metadata: Metadata) -> None:
     store = metadata.schemas
     await register(store, ORDERS, "base")
     base = VersionKey(ORDERS, 1)
@@ -226,13 +226,13 @@ async def test_subjects_versions_and_usages_are_listed_in_pages(metadata: Metada
         (PAYMENTS, 1),
         (ELSEWHERE, 1),
     ]
-    assert [(one.subject, one.is_deleted) for one in await store.usages(DEFAULT_CONTEXT, 1)] == [
+    assert [(usage.subject, usage.is_deleted) for usage in await store.usages(DEFAULT_CONTEXT, 1)] == [
         (ORDERS, False),
         (PAYMENTS, True),
     ]
 
 
-async def test_many_servers_that_register_at_once_agree_on_ids(backend: Any) -> None:
+async def test_many_servers_that_register_concurrently_agree_on_ids(backend: Any) -> None:
     handles = [await backend.open() for _ in range(4)]
 
     async def one(at: int) -> tuple[str, int]:

@@ -19,7 +19,7 @@ async def register(metadata: Metadata, name: str, timeout_ms: int = 10_000) -> S
     return registration.server
 
 
-async def test_the_cluster_id_is_made_once(metadata: Metadata, peer: Metadata) -> None:
+async def test_the_cluster_id_is_created_once(metadata: Metadata, peer: Metadata) -> None:
     cluster_id = await metadata.cluster_id()
 
     assert cluster_id == await peer.cluster_id()
@@ -38,7 +38,9 @@ async def test_a_name_keeps_its_node_id_and_gets_growing_epochs(metadata: Metada
     assert min(first.node_id, other.node_id) >= 0
 
 
-async def test_a_late_registration_does_not_fence_who_registered_meanwhile(metadata: Metadata, peer: Metadata) -> None:
+async def test_a_late_registration_does_not_fence_a_server_that_registered_meanwhile(
+    metadata: Metadata, peer: Metadata
+) -> None:
     how: dict[str, Any] = {"zone": None, "endpoints": {}, "version": "1", "timeout_ms": 10_000}
     assert await metadata.servers.last_epoch("a") == 0
     first = (await metadata.servers.register("a", **how)).server
@@ -54,7 +56,7 @@ async def test_a_late_registration_does_not_fence_who_registered_meanwhile(metad
     assert await metadata.servers.last_epoch("a") == second.epoch
 
 
-async def test_a_left_name_keeps_its_node_id(metadata: Metadata) -> None:
+async def test_a_name_that_left_keeps_its_node_id(metadata: Metadata) -> None:
     first = await register(metadata, "a")
     await metadata.servers.leave(first)
     other = await register(metadata, "b")
@@ -63,7 +65,7 @@ async def test_a_left_name_keeps_its_node_id(metadata: Metadata) -> None:
     assert again.node_id == first.node_id != other.node_id
 
 
-async def test_live_servers_are_listed_with_what_they_registered(metadata: Metadata, peer: Metadata) -> None:
+async def test_live_servers_are_listed_with_their_registered_data(metadata: Metadata, peer: Metadata) -> None:
     await registering.register(
         metadata.servers, "a", zone=None, endpoints={"kafka": "h:1", "admin": "h:2"}, version="7", timeout_ms=9_000
     )
@@ -95,9 +97,7 @@ async def test_a_server_is_live_until_an_observer_declares_it_lapsed_and_again_f
     assert [server.ref for server in await peer.servers.live()] == [silent, lively]
 
 
-async def test_a_server_learns_from_its_heartbeats_and_by_asking_how_often_it_had_lapsed(
-    metadata: Metadata, peer: Metadata
-) -> None:
+async def test_a_server_learns_its_lapse_count_from_heartbeats_and_reads(metadata: Metadata, peer: Metadata) -> None:
     a = await register(metadata, "a")
     assert (await metadata.servers.heartbeat(a), await metadata.servers.lapse_count(a)) == (0, 0)
 
@@ -111,7 +111,7 @@ async def test_a_server_learns_from_its_heartbeats_and_by_asking_how_often_it_ha
     assert await metadata.servers.heartbeat(a) == 2
 
 
-async def test_a_lapse_that_is_declared_again_is_the_same_lapse(metadata: Metadata, peer: Metadata) -> None:
+async def test_a_repeated_declaration_is_the_same_lapse(metadata: Metadata, peer: Metadata) -> None:
     a = await register(metadata, "a")
 
     assert await metadata.servers.lapse(a, 0)
@@ -119,7 +119,9 @@ async def test_a_lapse_that_is_declared_again_is_the_same_lapse(metadata: Metada
     assert await metadata.servers.heartbeat(a) == 1
 
 
-async def test_a_heartbeat_that_was_not_watched_keeps_a_server_from_lapsing(metadata: Metadata, peer: Metadata) -> None:
+async def test_a_heartbeat_that_the_observer_missed_keeps_a_server_from_lapsing(
+    metadata: Metadata, peer: Metadata
+) -> None:
     a = await register(metadata, "a")
     await metadata.servers.heartbeat(a)
 
@@ -238,7 +240,7 @@ async def test_a_lapsed_servers_leases_can_be_taken(metadata: Metadata, peer: Me
         await metadata.leases.acquire("group-0", a)
 
 
-async def test_a_lease_that_nobody_took_is_its_revived_holders(metadata: Metadata, peer: Metadata) -> None:
+async def test_a_lease_that_no_server_took_belongs_to_its_revived_holder(metadata: Metadata, peer: Metadata) -> None:
     a, b = await register(metadata, "a"), await register(metadata, "b")
     lease = await metadata.leases.acquire("group-0", a)
     assert await lapse(peer, a)

@@ -65,7 +65,7 @@ async def test_a_partition_count_outside_the_limits_is_invalid(metadata: Metadat
         lambda metadata: by_name.add_partitions(metadata, "none", 2),
     ],
 )
-async def test_steps_on_unknown_and_deleted_names_are_not_found(metadata: Metadata, step: Any) -> None:
+async def test_operations_on_unknown_and_deleted_names_are_not_found(metadata: Metadata, step: Any) -> None:
     with pytest.raises(NotFound):
         await step(metadata)
 
@@ -128,7 +128,7 @@ async def test_all_incarnations_are_paged_by_number_across_gaps_and_deletions(
     made = [await by_name.create(metadata, spec)]
     await by_name.delete(metadata, "orders")
     made.append(await by_name.create(metadata, spec))
-    for _ in range(20):  # attempts that may use up numbers
+    for _ in range(20):  # attempts that may consume numbers
         with pytest.raises(AlreadyExists):
             await by_name.create(metadata, spec)
     made.append(await by_name.create(metadata, replace(spec, name="bills")))
@@ -164,7 +164,7 @@ async def test_every_change_of_a_stream_is_an_entry_of_the_log(metadata: Metadat
     assert [entry.position for entry in entries] == [stream.version for stream in changes]
 
 
-async def test_a_refused_change_is_no_entry_of_the_log(metadata: Metadata) -> None:
+async def test_a_refused_change_adds_no_entry_to_the_log(metadata: Metadata) -> None:
     await metadata.streams.create(StreamSpec(name="orders", partition_count=1))
     head = await metadata.log.head()
     with pytest.raises(AlreadyExists):
@@ -195,7 +195,7 @@ async def test_partitions_of_a_deleted_stream_do_not_exist(scene: Any, peer: Met
             await step
 
 
-async def test_a_change_of_a_version_is_made_only_to_that_version(metadata: Metadata, peer: Metadata) -> None:
+async def test_a_change_of_a_version_applies_only_to_that_version(metadata: Metadata, peer: Metadata) -> None:
     made = await metadata.streams.create(StreamSpec(name="orders", partition_count=1))
     altered = await peer.streams.alter(made.number, set_configs={"a": "1"}, unset_configs=(), version=made.version)
     with pytest.raises(Conflict):
@@ -208,7 +208,9 @@ async def test_a_change_of_a_version_is_made_only_to_that_version(metadata: Meta
     assert (await metadata.streams.delete(made.number, version=altered.version)).is_deleted
 
 
-async def test_a_late_change_of_a_deleted_stream_leaves_its_successor_alone(metadata: Metadata, peer: Metadata) -> None:
+async def test_a_late_change_of_a_deleted_stream_does_not_affect_its_successor(
+    metadata: Metadata, peer: Metadata
+) -> None:
     first = await metadata.streams.create(StreamSpec(name="orders", partition_count=1))
     deleted = await peer.streams.delete(first.number)
     second = await peer.streams.create(StreamSpec(name="orders", partition_count=1, after=first.number))
@@ -226,7 +228,7 @@ async def test_a_late_change_of_a_deleted_stream_leaves_its_successor_alone(meta
     assert await metadata.streams.list() == [second]
 
 
-async def test_a_late_creation_does_not_bring_a_deleted_stream_back(metadata: Metadata, peer: Metadata) -> None:
+async def test_a_late_creation_does_not_restore_a_deleted_stream(metadata: Metadata, peer: Metadata) -> None:
     assert await metadata.streams.newest("orders") == 0
     first = await peer.streams.create(StreamSpec(name="orders", partition_count=1))
     assert await metadata.streams.newest("orders") == first.number
@@ -243,7 +245,7 @@ async def test_a_late_creation_does_not_bring_a_deleted_stream_back(metadata: Me
     assert await metadata.streams.list() == []
 
 
-async def test_a_refused_creation_takes_no_number(metadata: Metadata, peer: Metadata) -> None:
+async def test_a_refused_creation_consumes_no_number(metadata: Metadata, peer: Metadata) -> None:
     first = await metadata.streams.create(StreamSpec(name="orders", partition_count=1))
     for after in (0, first.number, 7):
         with pytest.raises(AlreadyExists):
@@ -255,7 +257,7 @@ async def test_a_refused_creation_takes_no_number(metadata: Metadata, peer: Meta
     assert second.number == first.number + 1
 
 
-async def test_one_of_many_concurrent_changes_of_a_version_is_made(metadata: Metadata, peer: Metadata) -> None:
+async def test_only_one_of_many_concurrent_changes_of_a_version_succeeds(metadata: Metadata, peer: Metadata) -> None:
     made = await metadata.streams.create(StreamSpec(name="orders", partition_count=1))
     changes = [
         handle.streams.alter(made.number, set_configs={"a": str(at)}, unset_configs=(), version=made.version)

@@ -74,7 +74,7 @@ async def test_the_compacted_offset_moves_and_the_task_is_gone(ten: Compaction, 
     assert list(await peer.tasks.list()) == []
 
 
-async def test_followers_hear_of_the_swap(ten: Compaction, peer: Metadata) -> None:
+async def test_followers_see_the_swap(ten: Compaction, peer: Metadata) -> None:
     key, other = ten.scene.key, ten.scene.other
     head = await peer.log.head()
     claim = await ten.claimed((key, 0, 70), (other, 0, 30))
@@ -86,7 +86,7 @@ async def test_followers_hear_of_the_swap(ten: Compaction, peer: Metadata) -> No
     assert await peer.log.head() == position
 
 
-async def test_commits_go_on_behind_a_swap(ten: Compaction, peer: Metadata) -> None:
+async def test_commits_continue_after_a_swap(ten: Compaction, peer: Metadata) -> None:
     key = ten.scene.key
     await ten.compacted((key, 0, 100))
     committed = await ten.scene.commit(ten.scene.batch(key, 5), token="wal/next", by=peer)
@@ -136,7 +136,7 @@ async def test_a_worker_whose_name_registered_again_is_fenced(ten: Compaction, p
 @pytest.mark.parametrize(
     "wrong", ["begins inside a row", "ends inside a row", "behind the end", "a gap", "other bytes", "overlap"]
 )
-async def test_what_does_not_fit_the_index_changes_nothing(ten: Compaction, peer: Metadata, wrong: str) -> None:
+async def test_a_swap_that_does_not_fit_the_index_changes_nothing(ten: Compaction, peer: Metadata, wrong: str) -> None:
     key = ten.scene.key
     claim = await ten.claimed((key, 0, 100))
     (whole,) = await ten.segments((key, 0, 100))
@@ -160,7 +160,7 @@ async def test_what_does_not_fit_the_index_changes_nothing(ten: Compaction, peer
 
 @pytest.mark.parametrize("is_swept", [False, True])
 @pytest.mark.parametrize("start", [10, 45, 70, 85])
-async def test_what_was_trimmed_before_the_swap_is_not_missed(
+async def test_slices_that_were_trimmed_before_the_swap_are_not_missed(
     ten: Compaction, peer: Metadata, start: int, is_swept: bool
 ) -> None:
     key = ten.scene.key
@@ -190,7 +190,7 @@ async def test_what_was_trimmed_before_the_swap_is_not_missed(
 @pytest.mark.parametrize(
     ("swept", "start"), [(25, 45), (25, 40), (25, 65), (35, 45), (35, 75), (45, 85), (0, 45), (45, 45)]
 )
-async def test_behind_a_trim_no_row_is_lost_to_a_page_that_is_replaced_itself(
+async def test_after_a_trim_no_row_is_lost_to_a_page_that_is_itself_replaced(
     backend: Any, new_scene: Any, swept: int, start: int, per_segment: int
 ) -> None:
     """Pages of four rows: what stays of the first has room, and ends where the first new row that is still needed begins."""
@@ -302,7 +302,7 @@ async def test_the_first_segment_with_the_timestamp_is_located(
     assert all(one.kind is PARQUET for one in found.slices)
 
 
-async def test_the_largest_timestamp_is_located_in_a_segment_and_behind_it(ten: Compaction, peer: Metadata) -> None:
+async def test_the_largest_timestamp_is_located_in_a_segment_and_after_it(ten: Compaction, peer: Metadata) -> None:
     key = ten.scene.key
     await ten.compacted((key, 0, 90), per_segment=3)
     assert spans((await peer.log.locate_max_timestamp(key)).slices) == [(30, 60, "data/000001")]

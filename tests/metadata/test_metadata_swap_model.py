@@ -1,7 +1,7 @@
 """Random histories of compaction on every store against a naive model: what readers find never has a gap, and no count is off.
 
 Commits, compactions (also quarantined, with kept objects, and repeated), merges, trims, retention, deletions, sweeps and maintenance in
-any order. After each step: the index covers `[start, end)` densely, usage is what was committed, and exactly those
+any order. After each step: the index covers `[start, end)` densely, usage equals the committed bytes, and exactly those
 objects are unused that no offset needs any more.
 """
 
@@ -27,7 +27,7 @@ STEPS = (
 
 
 class Model:
-    """What is committed: per partition its start, and (base, count, length, timestamp) of each batch."""
+    """The committed state: per partition its start, and (base, count, length, timestamp) of each batch."""
 
     def __init__(self) -> None:
         self.starts: dict[PartitionKey, int] = {}
@@ -89,7 +89,9 @@ class History:
             offer = self.compaction.merge(number, *(one.object.key for one in chosen))
             keys = [one.object.key for one in chosen]
             ranges = sorted(
-                OffsetRange(one.partition, one.base_offset, one.end_offset) for file in chosen for one in file.segments
+                OffsetRange(segment.partition, segment.base_offset, segment.end_offset)
+                for file in chosen
+                for segment in file.segments
             )
             assert keys
         else:
@@ -112,7 +114,9 @@ class History:
         """The data files of a stream that a worker merges: of the others all that is left are trimmed rows, not forgotten yet. An
         earlier merge has taken the rest, so that their ranges are another file's (`compaction/worker.py`, `_read_inputs`)."""
         files = await self.compaction.metadata.objects.data_files(number)
-        ranges = [(one.partition, one.base_offset, one.end_offset) for file in files for one in file.segments]
+        ranges = [
+            (segment.partition, segment.base_offset, segment.end_offset) for file in files for segment in file.segments
+        ]
         named = {found.object_key for found in await self.compaction.slices(*ranges)}
         return [file for file in files if file.object.key in named]
 
@@ -252,9 +256,9 @@ class History:
         assert not named & (unused | self.swept)
         assert made <= named | unused | self.swept
         files = {
-            one.object.key
+            file.object.key
             for number in {stream_number(key) for key in self.model.starts}
-            for one in await objects.data_files(number)
+            for file in await objects.data_files(number)
         }
         assert files <= named
 

@@ -1,4 +1,4 @@
-"""Objects of compaction tasks in every store (I10): a key belongs to the task that prepared it or to the sweep, whichever came first."""
+"""Objects of compaction tasks in every store (I10): a key belongs to the task that prepared it or to the sweep, whichever was first."""
 
 import random
 from typing import Any
@@ -28,7 +28,7 @@ async def three(compaction: Compaction) -> Compaction:
 
 
 async def heir_of(three: Compaction, peer: Metadata) -> TaskClaim:
-    """Another worker claims the task, weeks after the first one was last heard of."""
+    """Another worker claims the task, weeks after the first one's last heartbeat."""
     await three.scene.backend.advance(WEEKS_MS)
     assert await lapse(peer, three.worker)
     heir = await three.scene.register(peer, "worker-1", timeout_ms=10 * WEEKS_MS)
@@ -71,10 +71,10 @@ async def test_an_object_that_was_forbidden_is_never_prepared_by_the_claim_that_
     with pytest.raises(Conflict):
         await three.metadata.log.swap(three.swap(claim, file))
     assert (await three.slices((key, 0, 10)))[0].object.kind is ObjectKind.WAL
-    assert await peer.objects.forbid(["data/fine"]) == {"data/fine"}, "nothing was registered by the refused call"
+    assert await peer.objects.forbid(["data/fine"]) == {"data/fine"}, "the refused call registered nothing"
 
 
-async def test_a_worker_whose_objects_were_forbidden_writes_them_anew(three: Compaction, peer: Metadata) -> None:
+async def test_a_worker_whose_objects_were_forbidden_writes_new_ones(three: Compaction, peer: Metadata) -> None:
     key = three.scene.keys[0]
     claim = await three.claimed((key, 0, 10))
     await peer.objects.forbid(["data/first"])
@@ -85,7 +85,7 @@ async def test_a_worker_whose_objects_were_forbidden_writes_them_anew(three: Com
     assert [one.object_key for one in await three.slices((key, 0, 10))] == ["data/second"]
 
 
-async def test_bans_do_not_pile_up_once_the_claims_of_their_time_have_ended(three: Compaction, peer: Metadata) -> None:
+async def test_bans_are_dropped_once_the_claims_of_their_time_have_ended(three: Compaction, peer: Metadata) -> None:
     """A key is unique to an attempt, so only the store's answer shows: a forgotten key can be registered again."""
     claim = await three.claimed((three.scene.keys[0], 0, 10))
     await peer.objects.forbid(["data/old"])
@@ -97,7 +97,9 @@ async def test_bans_do_not_pile_up_once_the_claims_of_their_time_have_ended(thre
 
 
 @pytest.mark.parametrize("ending", ["swapped", "cancelled", "dropped with its stream"])
-async def test_what_a_closed_task_left_behind_may_be_swept(three: Compaction, peer: Metadata, ending: str) -> None:
+async def test_objects_that_a_closed_task_left_behind_may_be_swept(
+    three: Compaction, peer: Metadata, ending: str
+) -> None:
     key = three.scene.keys[0]
     claim = await three.claimed((key, 0, 10))
     file = three.file(await three.segments((key, 0, 10)), key="data/winner")
@@ -116,7 +118,7 @@ async def test_what_a_closed_task_left_behind_may_be_swept(three: Compaction, pe
     assert await peer.objects.forbid(["data/winner", "data/loser"]) == expected
 
 
-async def test_a_swap_takes_only_what_its_own_task_has_prepared(three: Compaction, peer: Metadata) -> None:
+async def test_a_swap_accepts_only_objects_that_its_own_task_has_prepared(three: Compaction, peer: Metadata) -> None:
     first, second = three.scene.keys[:2]
     one, other = await three.claimed((first, 0, 10)), await three.claimed((second, 0, 10))
     await three.metadata.tasks.prepare(other, b"result", ["data/other"])
@@ -153,7 +155,7 @@ async def test_only_the_newest_claim_prepares(three: Compaction, peer: Metadata)
     await peer.tasks.prepare(heir, b"result", ["data/heir"])
 
 
-async def test_the_heir_swaps_in_what_an_earlier_epoch_prepared(three: Compaction, peer: Metadata) -> None:
+async def test_the_next_claimant_swaps_in_the_objects_of_an_earlier_epoch(three: Compaction, peer: Metadata) -> None:
     key = three.scene.keys[0]
     claim = await three.claimed((key, 0, 10))
     file = three.file(await three.segments((key, 0, 10)))
@@ -169,7 +171,7 @@ async def test_the_heir_swaps_in_what_an_earlier_epoch_prepared(three: Compactio
     assert await three.metadata.tasks.list() == []
 
 
-async def test_a_released_task_can_be_kept_waiting(three: Compaction) -> None:
+async def test_a_released_task_can_be_delayed(three: Compaction) -> None:
     tasks = three.metadata.tasks
     claim = await three.claimed((three.scene.keys[0], 0, 10))
     await tasks.release([claim], wait_ms=5_000)
@@ -182,7 +184,7 @@ async def test_a_released_task_can_be_kept_waiting(three: Compaction) -> None:
 
 
 class Keys:
-    """The rules (`metadata/task_object_rules.py`) as a store of their own."""
+    """The rules (`metadata/task_object_rules.py`) in the form of a store."""
 
     def __init__(self) -> None:
         self.states: dict[str, KeyState] = {}

@@ -29,7 +29,7 @@ async def four(compaction: Compaction) -> Compaction:
 # Offers.
 
 
-async def test_an_offered_task_is_queued_as_it_was_offered(four: Compaction, peer: Metadata) -> None:
+async def test_an_offered_task_is_queued_unchanged(four: Compaction, peer: Metadata) -> None:
     ranges = [(four.scene.keys[0], 0, 20), (four.scene.keys[1], 0, 10)]
     (task,) = await four.offer(four.compact(*ranges, size_bytes=300, age_ms=7))
     await four.scene.backend.advance(5)
@@ -61,7 +61,7 @@ async def test_a_range_that_is_not_the_next_is_left_out(four: Compaction, range_
     assert await four.offer(four.compact((four.scene.keys[0], *range_))) == []
 
 
-async def test_ranges_go_on_where_the_last_task_ended(four: Compaction) -> None:
+async def test_ranges_continue_where_the_last_task_ended(four: Compaction) -> None:
     key = four.scene.keys[0]
     await four.compacted((key, 0, 10))
 
@@ -165,7 +165,7 @@ async def test_tasks_of_a_worker_that_left_are_taken_over_at_once(four: Compacti
     assert len(await peer.tasks.claim(heir, limit=10, bytes_max=10_000)) == 1
 
 
-async def test_a_worker_registered_anew_takes_over_from_itself(four: Compaction, peer: Metadata) -> None:
+async def test_a_reregistered_worker_takes_over_from_itself(four: Compaction, peer: Metadata) -> None:
     zombie = await four.claimed((four.scene.keys[0], 0, 20))
     again = await four.scene.register(peer, "worker-0")
     (task,) = await peer.tasks.claim(again, limit=10, bytes_max=10_000)
@@ -184,7 +184,7 @@ async def test_a_claim_holds_until_it_is_overtaken_given_back_or_its_task_is_clo
     await peer.tasks.check([])
     await peer.tasks.check([first, second])
     assert await lapse(peer, four.worker)
-    await four.metadata.tasks.check([first, second])  # nobody has taken over yet
+    await four.metadata.tasks.check([first, second])  # no worker has taken over yet
 
     heir = await four.scene.register(peer, "worker-1", timeout_ms=60_000)
     (task,) = await peer.tasks.claim(heir, limit=1, bytes_max=10_000)
@@ -272,7 +272,7 @@ async def test_a_failed_task_waits_before_it_is_claimed_again(four: Compaction, 
     assert (task.id, task.epoch, task.attempt_count, task.wait_ms) == (claim.task_id, 2, 1, 0)
 
 
-async def test_a_failure_that_is_told_again_counts_once(four: Compaction) -> None:
+async def test_a_repeated_failure_report_counts_once(four: Compaction) -> None:
     claim = await four.claimed((four.scene.keys[0], 0, 20))
     await four.metadata.tasks.fail(claim, "broken", retry_after_ms=0, is_quarantined=False)
     with contextlib.suppress(Fenced):
@@ -335,7 +335,7 @@ async def test_tasks_are_listed_by_id_in_pages_and_by_stream(four: Compaction, p
 
 
 @pytest.mark.parametrize("is_rolled_up", [False, True])
-async def test_uncompacted_partitions_are_told_with_sizes_and_ages(
+async def test_uncompacted_partitions_are_listed_with_sizes_and_ages(
     four: Compaction, peer: Metadata, is_rolled_up: bool
 ) -> None:
     keys = four.scene.keys
@@ -358,7 +358,7 @@ async def test_uncompacted_partitions_are_told_with_sizes_and_ages(
 
 
 @pytest.mark.parametrize("is_rolled_up", [False, True])
-async def test_the_backlog_is_told_by_stream(four: Compaction, peer: Metadata, is_rolled_up: bool) -> None:
+async def test_the_backlog_is_reported_by_stream(four: Compaction, peer: Metadata, is_rolled_up: bool) -> None:
     keys = four.scene.keys
     other = await four.scene.stream("bills", 2)
     gone = await four.scene.stream("gone")

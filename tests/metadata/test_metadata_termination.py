@@ -44,7 +44,7 @@ async def test_batches_for_other_streams_in_the_object_are_taken(scene: Any, str
     assert committed.outcomes == [Outcome(TERMINATED, -1, 0), Outcome(ACCEPTED, 0, 0)]
 
 
-async def test_what_was_stored_before_stays_a_duplicate(scene: Any, stream: Stream) -> None:
+async def test_a_batch_that_was_stored_before_stays_a_duplicate(scene: Any, stream: Stream) -> None:
     """Its producer lost the answer, so the answer must not be that the batch is not stored."""
     key = stream.partition(0)
     (producer,) = await scene.metadata.producers.allocate(1)
@@ -65,7 +65,7 @@ async def test_what_was_stored_before_stays_a_duplicate(scene: Any, stream: Stre
     assert again.outcomes == [Outcome(DUPLICATE, 0, 0), Outcome(DUPLICATE, 2, 0), *[Outcome(TERMINATED, -1, 0)] * 4]
 
 
-async def test_what_is_refused_changes_no_producer(scene: Any, stream: Stream) -> None:
+async def test_a_refused_batch_changes_no_producer(scene: Any, stream: Stream) -> None:
     key = stream.partition(0)
     (producer,) = await scene.metadata.producers.allocate(1)
     await scene.commit(scene.batch(key, 2, producer=producer, sequence=0))

@@ -1,7 +1,7 @@
 """Requests of zombies in every store: requests of servers, workers and clients arrive after their senders were replaced.
 
 Promised (I8, I10, I12 to I14): none of them changes anything that anybody can see, in whatever order they arrive and however often. Each
-is refused, or answered as it was before.
+is refused, or gets its earlier answer.
 """
 
 import random
@@ -53,7 +53,7 @@ class Zombies:
         refused = scene.object(scene.batch(key, expected=99))
         first = await metadata.log.commit(stored)
         never = await metadata.log.commit(refused)
-        assert [one.kind for one in never.outcomes] == [OutcomeKind.UNEXPECTED_OFFSET]
+        assert [outcome.kind for outcome in never.outcomes] == [OutcomeKind.UNEXPECTED_OFFSET]
         claim = await self.compaction.claimed((key, 0, 10))
         swap = self.compaction.swap(
             claim, self.compaction.file(await self.compaction.segments((key, 0, 10)), key="data/zombie")
@@ -127,7 +127,7 @@ class Zombies:
     async def _outcome(self, to: Metadata, batch: Any) -> None:
         """The batch of a producer whose epoch is old, by the server that lives."""
         commit = self.scene.object(batch, server=self.new)
-        assert [one.kind for one in (await to.log.commit(commit)).outcomes] == [OutcomeKind.FENCED]
+        assert [outcome.kind for outcome in (await to.log.commit(commit)).outcomes] == [OutcomeKind.FENCED]
 
     async def replace(self) -> None:
         """Successors take over and do the work."""
@@ -175,7 +175,7 @@ class Zombies:
 
 
 @pytest.mark.parametrize("order", range(ORDER_COUNT))
-async def test_what_arrives_late_from_those_who_were_replaced_changes_nothing(
+async def test_late_writes_of_replaced_servers_change_nothing(
     compaction: Compaction, peer: Metadata, order: int
 ) -> None:
     zombies = Zombies(compaction, peer)

@@ -28,14 +28,14 @@ def test_the_layout_is_fixed() -> None:
 
 
 @given(rows=st.lists(st.tuples(signed, signed, signed)), more=st.lists(st.tuples(signed, signed, signed)))
-def test_rows_come_back_and_blobs_join(rows: list[tuple[int, ...]], more: list[tuple[int, ...]]) -> None:
+def test_rows_survive_a_round_trip_and_blobs_join(rows: list[tuple[int, ...]], more: list[tuple[int, ...]]) -> None:
     blob = pack_rows(rows, 3)
 
     assert list(unpack_rows(blob, 3)) == rows
     assert list(unpack_rows(joined(blob, pack_rows(more, 3)), 3)) == rows + more
 
 
-def test_slices_and_outcomes_come_back() -> None:
+def test_slices_and_outcomes_survive_a_round_trip() -> None:
     slices = [Slice(PartitionKey(1), 2, 3, 4, 5, 6), Slice(PartitionKey(7), 8, 9, 10, 11, -12)]
     outcomes = [Outcome(OutcomeKind.DUPLICATE, 5, 0), Outcome(OutcomeKind.NOT_FOUND, -1, -1)]
 

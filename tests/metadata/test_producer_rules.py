@@ -46,7 +46,7 @@ NAMED: Producer = (4, 1_000, 14, 14, 110, 9, 9, 105)
         ((0, 0, SEQUENCE_MAX, 3, 5), 0, SEQUENCE_MAX, 5, (DUPLICATE, 5)),
     ],
 )
-def test_what_becomes_of_a_batch(
+def test_outcomes_of_batches(
     known: Producer | None, epoch: int, sequence: int, count: int, expected: tuple[OutcomeKind, int]
 ) -> None:
     """KIP-98, KAFKA-5793: rules of ProducerAppendInfo and ProducerStateEntry; I9: an unknown producer starts at 0."""
@@ -105,10 +105,10 @@ def test_five_batches_are_remembered_newest_first() -> None:
         ((0, 0, 2**62, 2**62, 5), 0, 0, 2**62 + 1, (ACCEPTED, -1)),
     ],
 )
-def test_what_becomes_of_a_named_batch_that_may_skip(
+def test_outcomes_of_named_batches_that_may_skip(
     known: Producer | None, partition_epoch: int, epoch: int, sequence: int, expected: tuple[OutcomeKind, int]
 ) -> None:
-    """Pulsar's MessageDeduplication: what is not above the last sequence is a duplicate; the topic epoch fences (PIP-68)."""
+    """Pulsar's MessageDeduplication: a sequence at or below the last one is a duplicate; the topic epoch fences (PIP-68)."""
     assert judge_named(known, partition_epoch, epoch, sequence, is_in_step=False) == expected
 
 
@@ -149,10 +149,10 @@ def test_a_named_batch_is_not_stored_without_the_one_that_was_sent_before(
         (NAMED, 5, 15, (OUT_OF_ORDER, -1)),
     ],
 )
-def test_what_becomes_of_a_named_batch_in_step(
+def test_outcomes_of_named_batches_that_may_not_skip(
     known: Producer | None, epoch: int, sequence: int, expected: tuple[OutcomeKind, int]
 ) -> None:
-    """Durable Streams, idempotent producers: no gaps, each epoch starts at 0. The partition's epoch has no say."""
+    """Durable Streams, idempotent producers: no gaps, each epoch starts at 0. The partition's epoch does not matter."""
     assert judge_named(known, 9, epoch, sequence, is_in_step=True) == expected
 
 

@@ -98,7 +98,7 @@ def test_a_store_of_layout_16_becomes_equal_to_a_new_one(raw: sqlite3.Connection
     new.close()
 
 
-async def test_a_layout_that_is_too_old_is_refused_with_what_to_do(tmp_path: Path, raw: sqlite3.Connection) -> None:
+async def test_the_error_for_a_too_old_layout_names_the_remedy(tmp_path: Path, raw: sqlite3.Connection) -> None:
     await (await open_sqlite(tmp_path / "metadata.db", SqliteSettings(), clock=ManualClock())).close()
     raw.execute("UPDATE migrations SET version = ?", (OLDEST - 1,))
 
@@ -107,7 +107,7 @@ async def test_a_layout_that_is_too_old_is_refused_with_what_to_do(tmp_path: Pat
     assert raw.execute("SELECT version FROM migrations").fetchall() == [(OLDEST - 1,)]
 
 
-def test_a_migration_that_fails_leaves_nothing_behind(raw: sqlite3.Connection) -> None:
+def test_a_failed_migration_leaves_no_trace(raw: sqlite3.Connection) -> None:
     migrate(raw, 0)
     broken = replace(NEXT, migrations=[(VERSION + 1, "CREATE TABLE half (x);\nSELECT 1 FROM absent;\n")])
     before = tables(raw)

@@ -71,20 +71,22 @@ async def end_of(store: SqliteMetadata, opened: Opened) -> int:
     return (await store.log.bounds([key]))[key].end
 
 
-# Crashes: what a transaction did not finish never happened, in the file and in memory.
+# Crashes: an unfinished transaction has no effect, in the file or in memory.
 
 
 class Crash(BaseException):
-    """The process crashes here."""
+    """Raised where the process crashes."""
 
 
 @pytest.mark.parametrize("step", ["write_commit", "check_server"])
-async def test_a_crash_inside_a_commit_leaves_nothing(
+async def test_a_crash_inside_a_commit_leaves_no_trace(
     opened: Opened, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = opened.stores[0]
     await store.log.commit(opened.object("wal/0"))
-    await (await opened.open()).log.commit(opened.object("wal/1"))  # another process: the next commit has to catch up
+    await (await opened.open()).log.commit(
+        opened.object("wal/1")
+    )  # another process: the next commit must follow the log first
     whole = getattr(commit_module, step)
 
     def crashing(*arguments: Any) -> None:
@@ -103,8 +105,8 @@ async def test_a_crash_inside_a_commit_leaves_nothing(
 
 
 @pytest.mark.parametrize("step_count", range(1, 24, 2))
-async def test_a_crash_inside_maintenance_leaves_nothing(opened: Opened, step_count: int) -> None:
-    """SQLite is interrupted after so many times 20 instructions of its virtual machine, anywhere in the transactions."""
+async def test_a_crash_inside_maintenance_leaves_no_trace(opened: Opened, step_count: int) -> None:
+    """Interrupt SQLite after this many times 20 instructions of its virtual machine, anywhere in the transactions."""
     store = opened.stores[0]
     for number in range(4):
         await store.log.commit(opened.object(f"wal/{number}", number % 2))
@@ -127,7 +129,7 @@ async def test_a_crash_inside_maintenance_leaves_nothing(opened: Opened, step_co
     assert [one.object_key for one in located.slices] == ["wal/0", "wal/2"]
 
 
-# Foreign errors.
+# SQLite's errors.
 
 
 async def test_a_store_that_is_locked_for_too_long_is_unavailable(opened: Opened) -> None:
@@ -228,7 +230,7 @@ async def test_no_sqlite_error_leaks_from_any_method(opened: Opened) -> None:
         assert isinstance(raised.value.__cause__, sqlite3.Error)
 
 
-async def test_a_closed_store_is_unavailable_and_closes_twice(opened: Opened) -> None:
+async def test_a_closed_store_is_unavailable_and_can_be_closed_twice(opened: Opened) -> None:
     store = opened.stores[0]
     await store.close()
     await store.close()
@@ -254,7 +256,7 @@ async def test_a_path_that_cannot_be_opened_is_unavailable(tmp_path: Path) -> No
 # Layouts.
 
 
-async def test_a_newer_layout_is_refused_and_left_alone(opened: Opened) -> None:
+async def test_a_newer_layout_is_refused_and_not_changed(opened: Opened) -> None:
     await opened.stores[0].close()
     raw = sqlite3.connect(opened.path, isolation_level=None)
     raw.execute("INSERT INTO migrations VALUES (9999, '9999_future', 0)")
@@ -276,7 +278,7 @@ async def test_stores_opened_at_the_same_time_share_one_layout(tmp_path: Path) -
             await store.close()
 
 
-def test_scripts_are_split_at_the_end_of_statements() -> None:
+def test_scripts_are_split_after_each_statement() -> None:
     script = "-- one; two\nCREATE TABLE a (x TEXT DEFAULT ';');\nCREATE TABLE b (\n  y\n);\n"
 
     assert [statement.strip() for statement in statements(script)] == [
@@ -310,7 +312,7 @@ async def test_memory_stays_bounded_without_maintenance(opened: Opened) -> None:
         assert ledger.applied - ledger.rolled <= 5
 
 
-async def test_a_raised_epoch_does_not_let_other_processes_start_over(opened: Opened) -> None:
+async def test_a_raised_epoch_does_not_make_other_processes_start_over(opened: Opened) -> None:
     store, other = opened.stores[0], await opened.open()
     key = opened.stream.partition(0)
     lease = await store.leases.acquire("l", opened.server)
@@ -325,7 +327,7 @@ async def test_a_raised_epoch_does_not_let_other_processes_start_over(opened: Op
     assert all(store._log.follower.ledger.partitions[known] is state for known, state in states.items())
 
 
-async def test_objects_are_counted_until_their_last_slice_is_gone(opened: Opened) -> None:
+async def test_objects_count_references_until_their_last_slice_is_gone(opened: Opened) -> None:
     store = opened.stores[0]
     key, other = opened.stream.partition(0), opened.stream.partition(1)
     batches = [BatchCommit(key, 0, 10, 2, 0), BatchCommit(other, 10, 10, 2, 0)]
@@ -345,7 +347,7 @@ async def test_objects_are_counted_until_their_last_slice_is_gone(opened: Opened
     assert await slice_count() == 0
 
 
-async def test_a_deleted_stream_leaves_no_rows_behind(opened: Opened) -> None:
+async def test_a_deleted_stream_leaves_no_rows(opened: Opened) -> None:
     store = await opened.open(sweep_page_count_max=1)
     key = opened.stream.partition(1)
     lease = await store.leases.acquire("l", opened.server)
@@ -384,7 +386,7 @@ async def test_forbidden_tokens_are_forgotten_after_days(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "wrong", [{"page_slice_count_max": 0}, {"poll_interval_ms": -1}, {"queue_length_max": 0}, {"busy_timeout_ms": -1}]
 )
-def test_settings_that_cannot_work_are_refused(wrong: dict[str, int]) -> None:
+def test_contradictory_settings_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(Invalid, match=next(iter(wrong))):
         SqliteSettings(**wrong)
 

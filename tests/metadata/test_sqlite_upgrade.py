@@ -72,7 +72,7 @@ async def open_now(path: Path, busy_timeout_ms: int = 0) -> SqliteMetadata:
 
 async def test_a_file_that_an_older_program_has_open_is_not_upgraded(path: Path) -> None:
     with closing(opened_by_older_program(path)) as older:
-        assert layout(older) == VERSION  # it has read its layout, and goes on with it
+        assert layout(older) == VERSION  # it has read its layout, and continues with it
         with pytest.raises(Unavailable, match="older layout"):
             await open_now(path)
 

@@ -1,4 +1,4 @@
-"""Two live processes with one server name: the one that registered first confirms nothing any more, before any heartbeat tells it so.
+"""Two live processes with one server name: the earlier one confirms nothing more, even before a heartbeat reports its replacement.
 
 A process may be started again while its predecessor is only suspended or cut off. Both then serve clients. What the elder confirmed
 would be lost to the clients of the younger one, or would contradict it.
@@ -81,7 +81,7 @@ class Process:
         await self.streams.coordinator.commit(self.member, {})
 
     async def heartbeat(self) -> None:
-        """A member is told that it still has its partitions."""
+        """A member gets the answer that it still has its partitions."""
         await self.streams.coordinator.heartbeat(self.member)
 
     async def describe(self) -> None:
@@ -138,7 +138,7 @@ async def start(metadata: Metadata) -> AsyncIterator[Start]:
         yield started
 
 
-@pytest.mark.parametrize("confirm", CONFIRMATIONS, ids=[one.__name__ for one in CONFIRMATIONS])
+@pytest.mark.parametrize("confirm", CONFIRMATIONS, ids=[confirmation.__name__ for confirmation in CONFIRMATIONS])
 async def test_the_elder_of_two_processes_with_one_name_confirms_nothing(
     metadata: Metadata, peer: Metadata, start: Start, confirm: Callable[[Process], Awaitable[None]]
 ) -> None:

@@ -1,4 +1,4 @@
-"""The explorer itself: shortest ways, complete explorations, progress, and fingerprints that do not lose states."""
+"""The explorer: shortest traces, complete explorations, progress, and fingerprints that do not lose states."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ BREAK = Action("break", is_progress=False)
 
 
 class Counting:
-    """Counts to 20 by ones and threes; from 7 on it may break, and is stuck then."""
+    """Counts to 20 in steps of one and three; from 7 on it may break, and is then stuck."""
 
     name = "counting"
 
@@ -51,7 +51,7 @@ def test_an_exploration_visits_every_state_once() -> None:
     assert report.transition_count == 20 + 18
 
 
-def test_a_counterexample_is_the_shortest_way() -> None:
+def test_a_counterexample_is_the_shortest_trace() -> None:
     report = explore(Counting(forbidden=7))
 
     assert report.violation is not None
@@ -61,14 +61,14 @@ def test_a_counterexample_is_the_shortest_way() -> None:
     )
 
 
-def test_a_bound_on_states_is_told() -> None:
+def test_a_reached_bound_on_states_is_reported() -> None:
     report = explore(Counting(), state_count_max=5)
 
     assert not report.is_exhausted
     assert report.violation is None
 
 
-def test_a_state_without_a_way_to_a_settled_one_is_found() -> None:
+def test_a_state_that_cannot_reach_a_settled_state_is_found() -> None:
     assert explore(Counting(must_settle=True)).violation is None
     stuck = explore(Counting(must_settle=True, may_break=True)).violation
 
@@ -86,7 +86,7 @@ def test_fingerprints_keep_all_numbers() -> None:
     assert len(found) == len(numbers)
 
 
-def test_an_exploration_by_fingerprints_sees_as_many_states_as_one_that_keeps_them() -> None:
+def test_explorations_by_fingerprints_and_by_whole_states_visit_the_same_number_of_states() -> None:
     part = OffsetPart(OffsetBounds(lease_epoch=2), OffsetGuards())
     seen = {part.initial()}
     rest = deque(seen)
@@ -99,7 +99,7 @@ def test_an_exploration_by_fingerprints_sees_as_many_states_as_one_that_keeps_th
     assert explore(part).state_count == len(seen)
 
 
-def test_each_guard_has_a_name_of_its_own_and_a_sentence() -> None:
+def test_each_guard_has_a_unique_name_and_a_sentence() -> None:
     names = [name for family in FAMILIES.values() for name in family.rules]
 
     assert len(names) == len(set(names)) >= 50

@@ -25,7 +25,7 @@ def test_the_orphan_sweep_takes_the_kept_object_of_a_prepared_task_if_keys_do_no
     assert promise == "the index names an object of epoch 1 that does not exist"
 
 
-def test_a_refused_swap_is_tried_for_ever_if_it_is_nobodys_failure() -> None:
+def test_a_refused_swap_is_retried_forever_if_it_counts_as_no_failure() -> None:
     _, promise = way("compaction", "refused_prepare_is_blamed")
 
     assert promise == "the live processes can no longer finish an open task"
@@ -51,7 +51,7 @@ def test_a_coordinator_confirms_after_it_lost_its_lease_if_it_does_not_look() ->
     assert promise == "A confirmed a request after another server had taken the lease"
 
 
-def test_a_commit_that_comes_after_its_ban_was_forgotten_names_bytes_that_are_gone_if_there_is_no_floor() -> None:
+def test_a_commit_that_arrives_after_its_ban_was_forgotten_names_deleted_bytes_if_there_is_no_floor() -> None:
     trace, promise = way("write", "floor_checked_in_commit")
 
     assert "the sweep forbids the token of attempt 0" in trace

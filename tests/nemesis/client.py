@@ -1,7 +1,7 @@
-"""One client of a run, as a process: `python tests/nemesis/client.py KIND PLAN` (JSON); started by `fleet.py`, ended by SIGTERM.
+"""One client of a run as a process: `python tests/nemesis/client.py KIND PLAN` (JSON). `fleet.py` starts it, SIGTERM ends it.
 
-What it does is in `clients/`; a kind of client is a function that runs until `script.goes_on` is false, and may return earlier or fail:
-the process is started again then.
+A kind of client is a function in `clients/` that runs until `script.is_running` is false. If it returns earlier or fails, the process is
+started again.
 """
 
 import importlib
@@ -31,7 +31,7 @@ KINDS = {
     "sql": "tables:query",
     "pyiceberg": "tables:scan",
 }
-"""Where each kind is: `module:function` below `clients/`."""
+"""The function of each kind of client: `module:function` below `clients/`."""
 
 
 def main(kind: str, plan: str) -> None:

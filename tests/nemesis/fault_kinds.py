@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from nemesis import network_faults, process_faults, standby_faults, store_faults
+from nemesis.cluster import Cluster
 from nemesis.process_faults import Fault
-from nemesis.world import World
 
 KINDS: Sequence[type[Fault]] = (
     *process_faults.KINDS,
@@ -14,9 +14,9 @@ KINDS: Sequence[type[Fault]] = (
 )
 
 
-def of(names: Sequence[str], world: World) -> tuple[list[type[Fault]], list[str]]:
-    """The kinds of these names that are possible here (all, without names), and the names of those that are not."""
+def select(names: Sequence[str], cluster: Cluster) -> tuple[list[type[Fault]], list[str]]:
+    """Return the named kinds of faults that are possible here (all kinds if `names` is empty), and the names of the others."""
     by_name = {kind.name: kind for kind in KINDS}
     wanted = [by_name[name] for name in names] if names else KINDS
-    possible = [kind for kind in wanted if kind.is_possible(world)]
+    possible = [kind for kind in wanted if kind.is_possible(cluster)]
     return possible, [kind.name for kind in wanted if kind not in possible]

@@ -1,4 +1,4 @@
-"""The clients of a run: a process each, started again when it has ended, each with its history in `NAME.jsonl`."""
+"""The clients of a run: one process each. A client that ends is restarted. Each client writes its history to `NAME.jsonl`."""
 
 import json
 import random
@@ -15,7 +15,7 @@ from fixtures.server_process import clean_environment
 from nemesis.stores import signal_all, tree_of
 
 if TYPE_CHECKING:
-    from nemesis.world import World
+    from nemesis.cluster import Cluster
 
 PROGRAM = Path(__file__).parent / "client.py"
 STOP_S = 40.0
@@ -24,7 +24,7 @@ AGAIN_S = 1.0
 
 @dataclass
 class Client:
-    """One client: what it is, and its process while it runs."""
+    """One client and its process while it runs."""
 
     name: str
     kind: str
@@ -39,13 +39,13 @@ class Client:
 
 
 class Fleet:
-    """All clients of a world."""
+    """All clients of a cluster."""
 
-    def __init__(self, world: "World") -> None:
-        self._world = world
+    def __init__(self, cluster: "Cluster") -> None:
+        self._cluster = cluster
         counts: dict[str, int] = {}
         self.clients: list[Client] = []
-        for kind in world.size.clients:
+        for kind in cluster.size.clients:
             counts[kind] = counts.get(kind, 0) + 1
             self.clients.append(Client(f"{kind}-{counts[kind]}", kind))
         self._keeper = threading.Thread(target=self._keep, daemon=True)
@@ -54,13 +54,13 @@ class Fleet:
         self._stopped: set[str] = set()
 
     def start(self) -> None:
-        """Start all, and keep them running."""
+        """Start all clients and keep them running."""
         for client in self.clients:
             self._spawn(client)
         self._keeper.start()
 
     def kill(self, client: Client) -> int:
-        """kill -9 it with all below it; its process id. It is started again."""
+        """Kill a client and all its child processes with SIGKILL; return its process id. The client is restarted."""
         with self._lock:
             assert client.process is not None
             pid = client.process.pid
@@ -68,17 +68,17 @@ class Fleet:
         return pid
 
     def wake(self, kind: str) -> None:
-        """Let clients of this kind that sleep begin now."""
+        """Wake the clients of this kind that are in `Script.sleep`."""
         with self._lock:
             pids = [
-                one.process.pid
-                for one in self.clients
-                if one.kind == kind and one.process and one.process.poll() is None
+                client.process.pid
+                for client in self.clients
+                if client.kind == kind and client.process and client.process.poll() is None
             ]
             signal_all(pids, signal.SIGUSR1)
 
     def stop(self, *, producers: bool) -> None:
-        """SIGTERM to producers (or all others): they finish what they have. Who does not end in time is killed."""
+        """Send SIGTERM to producers (or to all other clients), so that they finish pending work; kill those that do not end in time."""
         chosen = [client for client in self.clients if client.is_producer == producers]
         with self._lock:
             self._stopped |= {client.name for client in chosen}
@@ -90,7 +90,7 @@ class Fleet:
             self._await(client, end_s)
 
     def end(self) -> None:
-        """Kill all."""
+        """Kill all clients."""
         self._is_stopping.set()
         with self._lock:
             for client in self.clients:
@@ -100,10 +100,10 @@ class Fleet:
                     client.process = None
 
     def histories(self) -> list[Path]:
-        return sorted(self._world.folder.glob("*.jsonl"))
+        return sorted(self._cluster.folder.glob("*.jsonl"))
 
     def start_counts(self) -> dict[str, int]:
-        """How often each was started."""
+        """Return how often each client was started."""
         return {client.name: client.start_count for client in self.clients}
 
     def _await(self, client: Client, end_s: float) -> None:
@@ -118,7 +118,7 @@ class Fleet:
         client.process = None
 
     def _keep(self) -> None:
-        """Start again what has ended, a moment later."""
+        """Restart clients that have ended, after `AGAIN_S`."""
         while not self._is_stopping.wait(0.2):
             with self._lock:
                 for client in self.clients:
@@ -132,21 +132,21 @@ class Fleet:
                         self._spawn(client)
 
     def _spawn(self, client: Client) -> None:
-        world, client.ended_s = self._world, 0.0
+        cluster, client.ended_s = self._cluster, 0.0
         client.start_count += 1
         plan = {
             "name": client.name,
             "start": client.start_count,
-            "seed": random.Random(f"{world.seed}/{client.name}/{client.start_count}").getrandbits(32),
-            "folder": str(world.folder),
-            "addresses": {protocol: list(found.values()) for protocol, found in world.addresses.items()},
-            "partition_count": world.size.partition_count,
-            "per_second": world.size.per_second,
-            "sql_config": next((str(world.servers[name].config) for name in world.size.workers), ""),
+            "seed": random.Random(f"{cluster.seed}/{client.name}/{client.start_count}").getrandbits(32),
+            "folder": str(cluster.folder),
+            "addresses": {protocol: list(found.values()) for protocol, found in cluster.addresses.items()},
+            "partition_count": cluster.size.partition_count,
+            "per_second": cluster.size.per_second,
+            "sql_config": next((str(cluster.servers[name].config) for name in cluster.size.workers), ""),
         }
-        with (world.folder / f"{client.name}.err").open("ab") as errors:
+        with (cluster.folder / f"{client.name}.err").open("ab") as errors:
             client.process = subprocess.Popen(
                 [sys.executable, str(PROGRAM), client.kind, json.dumps(plan)],
                 stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, start_new_session=True,
-                env=clean_environment({**world.client_environment(), "PYTHONPATH": ":".join(sys.path)}),
+                env=clean_environment({**cluster.client_environment(), "PYTHONPATH": ":".join(sys.path)}),
             )  # fmt: skip

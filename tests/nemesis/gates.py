@@ -1,7 +1,7 @@
-"""The gates: each a pure judgement of what was measured, so that a measure that must fail it can be shown to (`test_nemesis_gates.py`).
+"""The gates: pure functions that judge the measurements of a run. `test_nemesis_gates.py` shows a measurement that fails each gate.
 
-A gate that has nothing to judge says so (`is_passed` None). In a run of `COMPLETE_S` or more nothing may stay unjudged: what a run of
-that length did not see is a fault of the run, and the gate is not passed.
+A gate without anything to judge has `is_passed` None. A run of `COMPLETE_S` or more must judge every gate: what such a run did not
+observe is a fault of the run, and the gate fails.
 """
 
 from collections import Counter
@@ -9,27 +9,27 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from nemesis.schedule import Happening
+from nemesis.schedule import InjectedFault
 
 COMPLETE_S = 900.0
-"""Seconds of load from which on every kind of fault must be drawn and seen. A round of all kinds takes five to eight minutes."""
+"""Seconds of load from which on a run must draw and see every kind of fault. A round of all kinds takes five to eight minutes."""
 TRIES_MIN = 3
-"""In a shorter run, a kind that was tried so often and never seen at work is a failure; fewer tries may have hit what nobody used."""
+"""A shorter run fails if a kind was tried this often and never took effect. Fewer tries may have hit unused resources."""
 ATTEMPTS_MAX = 12
-"""Failures of one task: five, then it is quarantined and tried once more every 20 s."""
+"""Failures of one task: five until it is quarantined, then one more per retry (every 20 s)."""
 CLAIMS_MAX = 40
-CPU_AT_REST_MAX = 0.35
+IDLE_CPU_MAX = 0.35
 GROWTH_MAX = 1.25
 GROWTH_MB = 30.0
 WARM_MB = 150.0
-"""What any server takes once it has read a data file: libraries are loaded then, which is no growth."""
+"""Memory of any server after it has read a data file: it loads libraries then, which does not count as growth."""
 LIFE_SAMPLES_MIN = 20
-"""Samples of one process (one every 5 s) from which on its growth is judged."""
+"""Smallest number of samples of one process (one every 5 s) whose growth is judged."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gate:
-    """Something that must hold. `is_passed` None: could not be judged in this run; `figures` says why."""
+    """A condition that must hold. `is_passed` None: this run could not judge it; `figures` gives the reason."""
 
     name: str
     is_passed: bool | None
@@ -37,8 +37,8 @@ class Gate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Left:
-    """What the stores hold in the end."""
+class Leftovers:
+    """What the stores still hold at the end of a run."""
 
     orphans: int
     """WAL and kept objects that the metadata store does not know."""
@@ -47,21 +47,21 @@ class Left:
     open_tasks: int
     quarantined: int
     later: int = 0
-    """Unused objects that wait until the store's clock is where it was when they became unused; told, and no fault."""
+    """Unused objects that wait until the store's clock reaches the time at which they became unused; reported, but not a failure."""
     stale_files: Sequence[str] = ()
-    """Data files that neither the index nor a snapshot of a table names."""
+    """Data files that neither the index nor a table snapshot names."""
     stale_metadata: Sequence[str] = ()
-    """Metadata files in the folder of a table that its metadata and its snapshots do not name."""
+    """Metadata files in a table's folder that neither the table's metadata nor its snapshots name."""
     missing: Sequence[str] = ()
     """Files that a table names and the object store does not have."""
 
 
 def faults_seen(
-    possible: Collection[str], impossible: Collection[str], happenings: Sequence[Happening], load_s: float
+    possible: Collection[str], impossible: Collection[str], injected_faults: Sequence[InjectedFault], load_s: float
 ) -> Gate:
-    """Every kind that this run could have was seen at work; a short run says which were not."""
-    seen = {one.kind for one in happenings if one.proof and not one.error}
-    tries = Counter(one.kind for one in happenings)
+    """Every kind of fault that is possible in this run took effect; a short run reports the kinds that did not."""
+    seen = {fault.kind for fault in injected_faults if fault.proof and not fault.error}
+    tries = Counter(one.kind for one in injected_faults)
     missing = sorted(set(possible) - seen)
     undrawn = [kind for kind in missing if not tries[kind]]
     unseen = [f"{kind} ({tries[kind]} tries)" for kind in missing if tries[kind]]
@@ -74,8 +74,8 @@ def faults_seen(
     return Gate(name="every kind of fault took effect", is_passed=is_passed, figures=figures)
 
 
-def leftovers(last: Left | None, peak: int, *, has_workers: bool, waited_s: float) -> list[Gate]:
-    """What nothing needs goes away; what a table names is there. `last` None: the stores could not be asked."""
+def leftovers(last: Leftovers | None, peak: int, *, has_workers: bool, waited_s: float) -> list[Gate]:
+    """Unused objects are deleted, and every file that a table names exists. `last` None: the stores did not answer."""
     shrink, names, quarantined = (
         "unused objects and files are deleted",
         "every file that a table names exists",
@@ -105,7 +105,7 @@ def leftovers(last: Left | None, peak: int, *, has_workers: bool, waited_s: floa
 
 
 def attempts(sample_count: int, attempts_max: int, claims_max: int, *, has_workers: bool) -> Gate:
-    """Failures and claims per task are bounded, as far as the samples show. Without a sample there is no bound to speak of."""
+    """The failures and claims of each task are bounded in all samples. Without a sample the gate fails."""
     name = "failures and claims per task are bounded"
     if not has_workers:
         return Gate(name=name, is_passed=None, figures="no worker in this size")
@@ -115,53 +115,53 @@ def attempts(sample_count: int, attempts_max: int, claims_max: int, *, has_worke
 
 
 def memory(lives: Mapping[tuple[str, int], Sequence[int]], load_s: float) -> Gate:
-    """Resident bytes of each process over its own life: a restart hides no growth. The second fifth is compared with the last one."""
+    """Resident memory of each process over its lifetime, so a restart hides no growth: the last fifth is compared with the second fifth."""
     judged = {life: growth for life, sizes in lives.items() if (growth := growth_mb(sizes)) is not None}
     worst: dict[str, tuple[float, float]] = {}
     for (name, _), pair in judged.items():
         if name not in worst or pair[1] - pair[0] > worst[name][1] - worst[name][0]:
             worst[name] = pair
-    told = ", ".join(f"{name} {before:.0f} → {after:.0f} MB" for name, (before, after) in sorted(worst.items()))
+    text = ", ".join(f"{name} {before:.0f} → {after:.0f} MB" for name, (before, after) in sorted(worst.items()))
     unjudged = sorted({name for name, _ in lives} - worst.keys())
     if unjudged or not worst:
-        told += ("; " if told else "") + f"lives too short to judge: {', '.join(unjudged) or 'all'}"
+        text += ("; " if text else "") + f"lives too short to judge: {', '.join(unjudged) or 'all'}"
     has_grown = any(after > max(before, WARM_MB) * GROWTH_MAX + GROWTH_MB for before, after in worst.values())
     is_long = load_s >= COMPLETE_S
     is_passed = False if has_grown or (is_long and not worst) else None if not worst else True
-    return Gate(name="memory of servers does not grow", is_passed=is_passed, figures=told)
+    return Gate(name="memory of servers does not grow", is_passed=is_passed, figures=text)
 
 
 def growth_mb(sizes: Sequence[int]) -> tuple[float, float] | None:
-    """Median (MB) of the second and of the last fifth of one process's samples; None when they are too few."""
+    """Return the median (MB) of the second and of the last fifth of one process's samples; None if there are too few samples."""
     if len(sizes) < LIFE_SAMPLES_MIN:
         return None
     fifth = len(sizes) // 5
     return median(sizes[fifth : 2 * fifth]) / 1e6, median(sizes[-fifth:]) / 1e6
 
 
-def rest(shares: Mapping[str, float]) -> Gate:
-    """No process takes much of a core while nobody asks it for anything."""
-    told = ", ".join(f"{name} {share:.1%}" for name, share in shares.items())
-    is_passed = bool(shares) and max(shares.values()) < CPU_AT_REST_MAX
+def idle_cpu(shares: Mapping[str, float]) -> Gate:
+    """No process uses much CPU without load."""
+    text = ", ".join(f"{name} {share:.1%}" for name, share in shares.items())
+    is_passed = bool(shares) and max(shares.values()) < IDLE_CPU_MAX
     return Gate(
-        name="idle processes use little CPU", is_passed=is_passed, figures=f"of one core: {told or 'nothing measured'}"
+        name="idle processes use little CPU", is_passed=is_passed, figures=f"of one core: {text or 'nothing measured'}"
     )
 
 
 def promises(violations: int | None, text: str) -> Gate:
-    """No violation; a history that could not be judged kept no promise."""
+    """No violation; the gate also fails if the history could not be judged."""
     return Gate(name="every promise holds", is_passed=violations == 0, figures=text.replace("|", "/"))
 
 
-def clients_did_something(kinds: Collection[str], answered: Mapping[str, int]) -> Gate:
-    """Each kind of client got answers: histories in which nothing happens break no promise."""
+def clients_got_answers(kinds: Collection[str], answered: Mapping[str, int]) -> Gate:
+    """Each kind of client got answers, since a history without operations breaks no promise."""
     idle = sorted(kind for kind in set(kinds) if not answered.get(kind))
     figures = f"no answer to: {', '.join(idle)}" if idle else f"the least: {_least(answered)}"
     return Gate(name="every kind of client got answers", is_passed=not idle, figures=figures)
 
 
 def clients_ended(failures: Sequence[str]) -> Gate:
-    """A client that fails by itself is a mistake of the run, and takes what it saw with it."""
+    """No client failed by itself: a failed client is a fault of the run, and its observations are lost."""
     return Gate(name="no client failed", is_passed=not failures, figures="; ".join(failures[:5]) or "all did")
 
 

@@ -1,4 +1,4 @@
-"""What the histories say: the verdict of `simulator.history`, what clients felt of each fault, and how much there was of what."""
+"""Evaluation of the histories: the verdict of `simulator.history`, the impact of each fault on clients, and counts of operations."""
 
 import json
 import re
@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from fixtures.server_process import clean_environment
-from nemesis.schedule import Happening
+from nemesis.schedule import InjectedFault
 
 CHECK_S = 600.0
 CHECK_PER_LOAD_S = 1.0
-"""How long the checker may take per second of load, at most. A run of 45 minutes took 0.01 of it on a free core, 0.11 on a busy machine."""
+"""Checker time per second of load, at most. A run of 45 minutes took 0.01 on an idle core, 0.11 on a busy machine."""
 AFTER_NS = 15 * 10**9
-"""How long after a fault what clients feel is put down to it."""
+"""Time after a fault during which its impact on clients is attributed to it."""
 PROTOCOLS = {
     "produce-librdkafka": "Kafka", "produce-plain": "Kafka",
     "produce-short-lived": "Kafka", "produce-java": "Kafka", "produce-franz": "Kafka",
@@ -31,24 +31,24 @@ PROTOCOLS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """Of the checker. `violations` is None when it could not judge; `text` says why then."""
+    """The checker's verdict. `violations` is None if the checker could not judge; `text` then gives the reason."""
 
     violations: int | None
     text: str
     examples: str = ""
-    """Violations in full, as the checker shows them."""
+    """The violations as the checker shows them."""
 
 
 def limit_s(load_s: float) -> float:
-    """How long the checker may take for a run of so many seconds."""
+    """Return the checker's time limit for a run of `load_s` seconds."""
     return CHECK_S + CHECK_PER_LOAD_S * load_s
 
 
 def judge(histories: Sequence[Path], output: Path, within_s: float = CHECK_S, keep: Path | None = None) -> Verdict:
-    """Check all histories together; the checker's whole text goes to `output`.
+    """Check all histories together, and write the checker's output to `output`.
 
-    Returns also when the checker does not end, or the limit of the whole run is reached meanwhile. Histories that were not judged are
-    kept: by the caller in `keep`, or else here, in a new folder. The verdict says where.
+    Also returns if the checker exceeds its limit, or the whole run exceeds its limit. Histories that were not judged are kept: by the
+    caller in `keep`, or else by this function in a new folder, which the verdict names.
     """
     verdict = _checked(histories, output, within_s)
     if verdict.violations is not None:
@@ -67,12 +67,12 @@ def _checked(histories: Sequence[Path], output: Path, within_s: float) -> Verdic
         done = subprocess.run(command, capture_output=True, text=True, timeout=within_s, env=environment, check=False)
     except subprocess.TimeoutExpired:
         return Verdict(violations=None, text=f"not judged within {within_s:g} s")
-    except TimeoutError as late:  # the alarm of `run.py`
+    except TimeoutError as late:  # raised by the alarm of `run.py`
         return Verdict(violations=None, text=f"not judged: {late}")
     output.write_text(done.stdout + done.stderr)
-    # The last line counts all of them; only the first ones are shown.
-    told = done.stdout.strip().rpartition("\n")[2]
-    kinds = Counter({kind: int(count.replace(",", "")) for kind, count in re.findall(r"\b([A-Z_]+) ([\d,]*\d)", told)})
+    # The last line counts all violations; the lines before show only the first ones.
+    text = done.stdout.strip().rpartition("\n")[2]
+    kinds = Counter({kind: int(count.replace(",", "")) for kind, count in re.findall(r"\b([A-Z_]+) ([\d,]*\d)", text)})
     if done.returncode == 0:
         return Verdict(violations=0, text=done.stdout.strip().replace("\n", "; ")[:500])
     if not kinds:
@@ -85,15 +85,15 @@ def _checked(histories: Sequence[Path], output: Path, within_s: float) -> Verdic
 
 
 @dataclass
-class Felt:
-    """What clients of one protocol felt in some windows of time."""
+class ClientImpact:
+    """How clients of one protocol were affected during some windows of time."""
 
     gaps_s: list[float] = field(default_factory=list)
-    """The longest time without an acknowledgement, one per window and producer."""
+    """The longest time without an acknowledgement, per window and producer."""
     silences_s: list[float] = field(default_factory=list)
-    """The longest time in which no producer at all got one, one per window."""
+    """The longest time in which no producer got an acknowledgement, per window."""
     waits_s: list[float] = field(default_factory=list)
-    """How long acknowledged writes took."""
+    """The latency of each acknowledged write."""
     errors: int = 0
     redelivered: int = 0
 
@@ -103,22 +103,22 @@ class Facts:
     """Counts and times of all operations."""
 
     counts: Counter[str] = field(default_factory=Counter)
-    """By `op outcome`."""
+    """By `operation outcome`."""
     records: Counter[str] = field(default_factory=Counter)
     """Records: acknowledged, read, in SQL."""
     answered: Counter[str] = field(default_factory=Counter)
-    """Positive answers by kind of client."""
+    """Positive answers, by kind of client."""
     acknowledged: dict[str, list[tuple[int, int, str]]] = field(default_factory=lambda: defaultdict(list))
-    """By protocol: (end, start, producer) of writes, in order of their ends."""
+    """By protocol: (end, start, producer) of each acknowledged write, in order of end."""
     failed: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
-    """By protocol: when writes failed or were given up."""
+    """By protocol: times at which writes failed or were given up."""
     redelivered: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
-    """By protocol: when a group or subscription got a record again."""
+    """By protocol: times at which a group or subscription received a record again."""
     notes: Counter[str] = field(default_factory=Counter)
 
-    def felt(self, protocol: str, windows: Sequence[tuple[int, int]]) -> Felt:
-        """What clients felt from the beginnings of these windows to their ends."""
-        found = Felt()
+    def impact(self, protocol: str, windows: Sequence[tuple[int, int]]) -> ClientImpact:
+        """Return the impact on clients from the start of each window until `AFTER_NS` after its end."""
+        found = ClientImpact()
         acknowledged = self.acknowledged.get(protocol, [])
         producers = {producer for _, _, producer in acknowledged}
         for begun, ended in windows:
@@ -143,9 +143,9 @@ def _between(values: list[Any], first: Any, last: Any) -> list[Any]:
     return values[bisect_left(values, first) : bisect_right(values, last)]
 
 
-def windows(happenings: Sequence[Happening], kind: str) -> list[tuple[int, int]]:
-    """When faults of this kind were at work."""
-    return [(one.begun, one.ended) for one in happenings if one.kind == kind and not one.error]
+def windows(injected_faults: Sequence[InjectedFault], kind: str) -> list[tuple[int, int]]:
+    """Return the periods in which faults of this kind were active."""
+    return [(fault.begun, fault.ended) for fault in injected_faults if fault.kind == kind and not fault.error]
 
 
 def facts(histories: Sequence[Path]) -> Facts:
@@ -203,4 +203,4 @@ def _events(path: Path) -> Any:
             try:
                 yield json.loads(line)
             except json.JSONDecodeError:
-                continue  # empty, or cut off by a kill
+                continue  # an empty line, or a line that a kill truncated

@@ -1,4 +1,4 @@
-"""The network as the run sees it: links by name, opened, ruled and counted through the process of `proxy.py`."""
+"""The run's side of the network: opens links by name, sets their rules and reads their counts, through the process of `proxy.py`."""
 
 import contextlib
 import json
@@ -16,7 +16,7 @@ PROGRAM = Path(__file__).parent / "proxy.py"
 ANSWER_S = 20.0
 SERVER_HOST = "127.0.0.1"
 HOST = "127.0.0.2"
-"""Where links listen: all of 127.0.0.0/8 is loopback, so a server and the link to it can have the same port, and a server's advertised
+"""The host where links listen. All of 127.0.0.0/8 is loopback, so a server and its link can use the same port, and a server's advertised
 address leads through its link."""
 
 
@@ -43,15 +43,15 @@ class Network:
         return self._process.pid
 
     def open(self, name: str, target: str, *, listen: str = f"{HOST}:0", kind: str = "tcp") -> str:
-        """A new link; its address."""
+        """Open a link; return its address."""
         answer = self._ask(do="open", link=name, target=target, listen=listen, kind=kind)
         self.names.append(name)
         return f"{listen.rpartition(':')[0]}:{answer['port']}"
 
     def reserve(self, name: str, tried: Iterable[int]) -> int:
-        """A new link at the first of the ports `tried` that is free, and its port: a server can then listen there on 127.0.0.1.
+        """Open a link at the first free port of `tried`; return the port, at which a server can then listen on 127.0.0.1.
 
-        The link holds its port from now on, so two runs never choose the same one. Raises `ports.NoPort`.
+        The link keeps its port, so two runs never choose the same port. Raises `ports.NoPort`.
         """
         remaining = iter(tried)
         while True:
@@ -61,19 +61,19 @@ class Network:
                 return port
 
     def set_target(self, name: str, target: str) -> None:
-        """New connections go there from now on; open ones are reset."""
+        """Send new connections to this target, and reset open connections."""
         self._ask(do="target", link=name, target=target)
 
     def set_rule(self, name: str, rule: dict[str, Any] | None) -> dict[str, int]:
-        """See `proxy.py`; the link's counts before."""
+        """Set the link's rule (see `proxy.py`); return the link's counts before the change."""
         return self._ask(do="rule", link=name, rule=rule)
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """Counts by link since the beginning."""
+        """Return the counts of each link since the start."""
         return self._ask(do="counts")
 
     def matching(self, *words: str) -> list[str]:
-        """Names of links (`from>to`) that contain all the words."""
+        """Return the names of links (`from>to`) that contain all these words."""
         return [name for name in self.names if all(word in name for word in words)]
 
     def end(self) -> None:
@@ -84,16 +84,16 @@ class Network:
             assert pipe is not None
             pipe.close()
 
-    def _ask(self, **wish: Any) -> Any:
+    def _ask(self, **command: Any) -> Any:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with self._lock:
-            self._process.stdin.write(json.dumps(wish) + "\n")
+            self._process.stdin.write(json.dumps(command) + "\n")
             self._process.stdin.flush()
             if not select.select([self._process.stdout], [], [], ANSWER_S)[0]:
-                raise RuntimeError(f"proxy: no answer within {ANSWER_S:g} s to {wish}")
+                raise RuntimeError(f"proxy: no answer within {ANSWER_S:g} s to {command}")
             answer = json.loads(self._process.stdout.readline() or '{"error": "the proxy has ended"}')
         if "error" in answer:
             kind = AddressInUse if answer.get("is_address_in_use") else RuntimeError
-            raise kind(f"proxy: {wish}: {answer['error']}")
+            raise kind(f"proxy: {command}: {answer['error']}")
         return answer

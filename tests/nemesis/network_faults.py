@@ -1,4 +1,4 @@
-"""Faults of the network: what links do to bytes (`proxy.py`), and what an object store in front of which one stands seems to answer."""
+"""Faults of the network: rules for links (`proxy.py`), and errors that a link returns in the name of the object store."""
 
 import abc
 from typing import Any
@@ -7,14 +7,14 @@ from nemesis.process_faults import Fault
 
 
 class LinkFault(Fault):
-    """A rule on some links; the proof is that the counts of the links say so."""
+    """A rule on some links; the counts of the links prove that the rule took effect."""
 
     counts: tuple[str, ...]
-    """Any of these must have grown."""
+    """The fault took effect if any of these counts has grown."""
 
     def links(self) -> list[str]:
-        """Which links it hits: by default those of one server, one store, or one pair."""
-        network = self.world.network
+        """Draw the links: by default those of one server, of one store, or of one pair."""
+        network = self.cluster.network
         store = self.random.choice((">postgresql", ">s3"))
         server = self.pick()
         return self.random.choice(
@@ -28,30 +28,30 @@ class LinkFault(Fault):
 
     @abc.abstractmethod
     def rule(self) -> dict[str, Any]:
-        """See `proxy.py`."""
+        """Return the rule; see `proxy.py`."""
 
     def begin(self) -> str:
         self._links = self.links()
         rule = {**self.rule(), "salt": self.random.getrandbits(30)}
-        self._before = {link: self.world.network.set_rule(link, rule) for link in self._links}
-        told = {key: value for key, value in rule.items() if key not in ("salt", "mode")}
-        return f"{', '.join(self._links)} {told or ''}".strip()
+        self._before = {link: self.cluster.network.set_rule(link, rule) for link in self._links}
+        shown = {key: value for key, value in rule.items() if key not in ("salt", "mode")}
+        return f"{', '.join(self._links)} {shown or ''}".strip()
 
     def end(self) -> str | None:
         found: dict[str, int] = {}
         for link in self._links:
-            self.world.network.set_rule(link, None)
-        after = self.world.network.counts()
+            self.cluster.network.set_rule(link, None)
+        after = self.cluster.network.counts()
         for link in self._links:
             for name in self.counts:
                 grown = after[link].get(name, 0) - self._before[link].get(name, 0)
                 found[name] = found.get(name, 0) + grown
-        said = [f"{name} {count}" for name, count in found.items() if count]
-        return ", ".join(said) or None
+        grown_counts = [f"{name} {count}" for name, count in found.items() if count]
+        return ", ".join(grown_counts) or None
 
 
 class Cut(LinkFault):
-    """A partition: connections of a pair are reset, new ones too."""
+    """A partition: open and new connections of a pair are reset."""
 
     name = "partition"
     resources = frozenset({"network"})
@@ -62,7 +62,7 @@ class Cut(LinkFault):
 
 
 class Flap(LinkFault):
-    """Open connections are reset, once."""
+    """Open connections are reset once."""
 
     name = "reset-connections"
     resources = frozenset({"network"})
@@ -70,8 +70,8 @@ class Flap(LinkFault):
     counts = ("reset",)
 
     def links(self) -> list[str]:
-        """Links with open connections at any time."""
-        network = self.world.network
+        """Draw links that always have open connections."""
+        network = self.cluster.network
         return self.random.choice([network.matching(">postgresql"), network.matching("clients>")])
 
     def rule(self) -> dict[str, Any]:
@@ -79,7 +79,7 @@ class Flap(LinkFault):
 
 
 class Drop(LinkFault):
-    """What is sent in one direction, or both, disappears; nobody is told."""
+    """Bytes in one direction, or both, are dropped without an error."""
 
     name = "drop"
     resources = frozenset({"network"})
@@ -94,7 +94,7 @@ class Drop(LinkFault):
 
 
 class Delay(LinkFault):
-    """Blocks arrive late."""
+    """Bytes arrive late."""
 
     name = "delay"
     resources = frozenset({"network"})
@@ -105,7 +105,7 @@ class Delay(LinkFault):
 
 
 class Hold(LinkFault):
-    """What clients of a store said is delivered after they gave up, and after others have gone on over new connections."""
+    """Requests to a store are delivered after their clients gave up, and after other clients continued over new connections."""
 
     name = "deliver-later"
     resources = frozenset({"network"})
@@ -114,16 +114,16 @@ class Hold(LinkFault):
 
     def links(self) -> list[str]:
         store = self.random.choice((">postgresql", ">postgresql", ">s3"))
-        return self.random.choice([[f"{self.pick()}{store}"], self.world.network.matching(store)])
+        return self.random.choice([[f"{self.pick()}{store}"], self.cluster.network.matching(store)])
 
     def rule(self) -> dict[str, Any]:
         return {"mode": "hold", "old": self.random.random() < 0.7, "fraction": self.random.choice((0.5, 1.0))}
 
 
 class IsolateHolder(LinkFault):
-    """A server that holds leases loses its database and keeps its clients; at the same time a new member comes, and may ask another server.
+    """A server with leases loses its database but not its clients, while a new group member joins, perhaps through another server.
 
-    What such a server confirms after others may have taken its place is what consumers believe.
+    Consumers would believe what such a server confirms after another server has taken its place.
     """
 
     name = "isolate-lease-holder"
@@ -132,15 +132,15 @@ class IsolateHolder(LinkFault):
     counts = ("reset", "refused", "dropped_bytes")
 
     def links(self) -> list[str]:
-        holders = self.world.postgresql.execute(
+        holders = self.cluster.postgresql.execute(
             "select distinct s.name from bearlake.lease l join bearlake.server s using (node_id) where not s.has_left"
         )
-        names = sorted({row["name"] for row in holders} & set(self.world.of_role("kafka", "pulsar", "rest", "grpc")))
+        names = sorted({row["name"] for row in holders} & set(self.cluster.of_role("kafka", "pulsar", "rest", "grpc")))
         return [f"{self.random.choice(names)}>postgresql"]
 
     def begin(self) -> str:
         what = super().begin()
-        self.world.fleet.wake("member-silent")
+        self.cluster.fleet.wake("member-silent")
         return what
 
     def rule(self) -> dict[str, Any]:
@@ -148,7 +148,7 @@ class IsolateHolder(LinkFault):
 
 
 class PutOutage(LinkFault):
-    """PUTs of some keys fail, for minutes in a long run."""
+    """PUTs of some keys fail; in a long run for minutes."""
 
     name = "put-outage"
     resources = frozenset({"network", "s3"})
@@ -156,14 +156,14 @@ class PutOutage(LinkFault):
     counts = ("status_503",)
 
     def links(self) -> list[str]:
-        return self.world.network.matching(">s3")
+        return self.cluster.network.matching(">s3")
 
     def rule(self) -> dict[str, Any]:
         return {"mode": "status", "status": 503, "by": "path", "fraction": self.random.choice((0.2, 0.5, 0.8))}
 
 
 class Errors(PutOutage):
-    """Requests of all kinds are answered with 500 or 503, some of them."""
+    """Some requests of all kinds get 500 or 503."""
 
     name = "s3-errors"
     seconds = (5.0, 20.0)
@@ -180,14 +180,14 @@ class Errors(PutOutage):
 
 
 class SlowStorage(LinkFault):
-    """The object store takes its time."""
+    """The object store answers slowly."""
 
     name = "slow-s3"
     resources = frozenset({"network", "s3"})
     counts = ("delayed_blocks",)
 
     def links(self) -> list[str]:
-        return self.world.network.matching(">s3")
+        return self.cluster.network.matching(">s3")
 
     def rule(self) -> dict[str, Any]:
         return {"mode": "delay", "delay_ms": self.random.choice((100, 500, 2000))}

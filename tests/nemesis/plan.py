@@ -1,6 +1,6 @@
-"""The sizes of a run: how many servers, workers and clients of which kinds."""
+"""The sizes of a run: numbers and kinds of servers, workers and clients."""
 
-from nemesis.world import Size
+from nemesis.cluster import Size
 
 PRODUCERS = ("produce-librdkafka", "produce-short-lived", "produce-plain")
 KAFKA = (*PRODUCERS, "read-kafka", "member-kafka", "member-kafka", "member-silent", "member-silent")
@@ -32,4 +32,4 @@ SIZES = {
         clients=(*KAFKA, *GRPC, *PULSAR, *MORE, "produce-franz", "produce-rest", "member-rest", "sql", "pyiceberg"),
     ),
 }
-"""`short`: for each change, without Spark. `small`: everything but Pulsar and Java, one worker. `whole`: for hours, 24 GB of memory."""
+"""`short`: for each change, without Spark. `small`: everything except Pulsar and Java, one worker. `whole`: for hours, 24 GB of memory."""

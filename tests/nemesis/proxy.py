@@ -1,22 +1,22 @@
-"""The network between processes, as a process of its own: links that pass bytes on, until a rule says otherwise.
+"""A process that forms the network between other processes: links that pass bytes unchanged unless a rule is set.
 
     python tests/nemesis/proxy.py        one JSON request per line on standard input, one JSON answer per line on standard output
 
     {"do": "open", "link": NAME, "listen": "127.0.0.2:0", "target": "127.0.0.1:5432", "kind": "tcp"}   → {"port": N}
-    {"do": "target", "link": NAME, "target": ADDRESS}          where new connections go from now on; open ones are reset
-    {"do": "rule", "link": NAME, "rule": {...} or null}        → the link's counts, before it
+    {"do": "target", "link": NAME, "target": ADDRESS}          the target of new connections; open ones are reset
+    {"do": "rule", "link": NAME, "rule": {...} or null}        → the link's counts before the rule
     {"do": "counts"}                                           → counts by link
 
-A rule (all fields but `mode` may be left out) hits `fraction` of the connections, or only those that were `old` when it began:
+A rule affects `fraction` of the connections; with `old`, only those that were open when the rule began. Only `mode` is required:
 
     delay    each block waits `delay_ms` (half to one and a half times that)
-    drop     what is sent in `direction` (to_server, to_client, both) disappears; the connection is reset when the rule ends
-    cut      open connections are reset, new ones too
-    hold     what clients send waits until the rule ends, and is delivered then, also when its client has gone
-    status   (links of kind `http`) requests with one of `methods` are answered with `status` and go nowhere: those whose path hashes
-             below `fraction`, or each with that probability (`by`: path, request)
+    drop     bytes in `direction` (to_server, to_client, both) are dropped; the connection is reset when the rule ends
+    cut      open and new connections are reset
+    hold     bytes from clients wait until the rule ends, and are then delivered, even if their client has gone
+    status   (links of kind `http`) requests with one of `methods` get `status` and are not forwarded: those whose path hashes below
+             `fraction`, or each with that probability (`by`: path, request)
 
-It ends when its standard input does, so it cannot outlive who started it.
+The process ends when its standard input ends, so it does not outlive the process that started it.
 """
 
 import asyncio
@@ -55,13 +55,13 @@ class Rule:
     salt: int = 0
 
     def hits(self, text: str) -> bool:
-        """Whether it is among the fraction that the rule hits; the same text always or never."""
+        """Return whether `text` is in the fraction that the rule affects; always the same result for the same text."""
         return zlib.crc32(f"{self.salt}/{text}".encode()) / 2**32 < self.fraction
 
 
 @dataclass(eq=False)
 class Connection:
-    """One client's connection and the one to the server behind it."""
+    """A client's connection, and the corresponding connection to the server."""
 
     number: int
     client: asyncio.StreamWriter
@@ -79,7 +79,7 @@ class Connection:
 
 
 class Link:
-    """A listening address, where its connections lead, and the rule that holds now."""
+    """A listening address, the target of its connections, and the current rule."""
 
     def __init__(self, target: str, kind: str) -> None:
         self.target = target
@@ -93,20 +93,20 @@ class Link:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def listen(self, address: str) -> int:
-        """Begin to listen; the port."""
+        """Begin to listen; return the port."""
         host, _, port = address.rpartition(":")
         self._listener = await asyncio.start_server(self._accept, host, int(port))
         chosen: int = self._listener.sockets[0].getsockname()[1]
         return chosen
 
     async def stop(self) -> None:
-        """Reset all connections and listen no more."""
+        """Reset all connections and stop listening."""
         self.set_rule(Rule(mode="cut"))
         self._listener.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def set_rule(self, rule: Rule | None) -> None:
-        """From now on this rule holds; what the one before it broke or held back is reset or delivered."""
+        """Replace the rule. Connections that lost bytes under the earlier rule are reset; bytes that it held back are delivered."""
         self.rule, self.old = rule, set(self.connections)
         for connection in list(self.connections.values()):
             if connection.has_lost or (rule and rule.mode == "cut" and self.is_hit(connection.number)):
@@ -125,7 +125,7 @@ class Link:
             connection.reset()
 
     def is_hit(self, number: int, *modes: str) -> bool:
-        """Whether the rule concerns this connection; with `modes`: and is one of these."""
+        """Return whether the rule affects this connection, and has one of these `modes` if any are given."""
         rule = self.rule
         if rule is None or (modes and rule.mode not in modes) or (rule.old and number not in self.old):
             return False
@@ -159,7 +159,7 @@ class Link:
             await self._end(connection, answers)
 
     async def _end(self, connection: Connection, answers: "asyncio.Task[None]") -> None:
-        """The client says no more: wait until what is held is delivered, and the server has done it."""
+        """After the client's last byte: wait until held bytes are delivered and the server has answered."""
         connection.is_client_gone = True
         try:
             while connection.held:
@@ -178,7 +178,7 @@ class Link:
             await self._send(connection, block)
 
     async def _send(self, connection: Connection, block: bytes) -> None:
-        """One block of the client's, as the rule wants."""
+        """Send a block of the client as the rule requires."""
         if self.is_hit(connection.number, "drop") and self.rule and self.rule.direction != "to_client":
             connection.has_lost = True
             self.counts["dropped_bytes"] += len(block)
@@ -199,7 +199,7 @@ class Link:
             await asyncio.sleep(self.rule.delay_ms / 1000 * random.uniform(0.5, 1.5))
 
     def _deliver(self, connection: Connection) -> None:
-        """Give the server what was held back."""
+        """Send the bytes that were held back to the server."""
         held, connection.held = connection.held, []
         self.counts["delivered_later_bytes"] += sum(map(len, held))
         if connection.is_client_gone:
@@ -224,7 +224,7 @@ class Link:
     # -- HTTP ----------------------------------------------------------------------------------------------------
 
     async def _requests(self, connection: Connection, reader: asyncio.StreamReader) -> None:
-        """HTTP/1.1 requests, one after the other; clients here do not pipeline, so an answer of ours disturbs no other."""
+        """Forward HTTP/1.1 requests one by one. The clients do not pipeline, so an answer of the proxy is never out of order."""
         while True:
             try:
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -276,7 +276,7 @@ def _parsed(head: bytes) -> tuple[str, str, dict[str, str]]:
 
 
 async def serve() -> None:
-    """Do what is asked on standard input, until it ends."""
+    """Execute the commands from standard input until it ends."""
     links: dict[str, Link] = {}
     loop = asyncio.get_running_loop()
     requests = asyncio.StreamReader()
@@ -290,20 +290,20 @@ async def serve() -> None:
         print(json.dumps(answer), flush=True)
 
 
-async def _do(links: dict[str, Link], wish: dict[str, Any]) -> dict[str, Any]:
-    if wish["do"] == "counts":
+async def _do(links: dict[str, Link], command: dict[str, Any]) -> dict[str, Any]:
+    if command["do"] == "counts":
         return {name: dict(link.counts) for name, link in links.items()}
-    if wish["do"] == "open":
-        link = Link(wish["target"], wish["kind"])
-        port = await link.listen(wish["listen"])
-        links[wish["link"]] = link
+    if command["do"] == "open":
+        link = Link(command["target"], command["kind"])
+        port = await link.listen(command["listen"])
+        links[command["link"]] = link
         return {"port": port}
-    link = links[wish["link"]]
-    before = dict(link.counts)  # what a rule does at once is counted as its own
-    if wish["do"] == "target":
-        link.set_target(wish["target"])
+    link = links[command["link"]]
+    before = dict(link.counts)  # the immediate effects of a rule count as its own
+    if command["do"] == "target":
+        link.set_target(command["target"])
     else:
-        link.set_rule(Rule(**wish["rule"]) if wish["rule"] else None)
+        link.set_rule(Rule(**command["rule"]) if command["rule"] else None)
     return before
 
 

@@ -15,7 +15,7 @@ from bearlake import __version__
 from nemesis import tools
 from nemesis.gates import Gate
 from nemesis.judging import Facts, Verdict, windows
-from nemesis.schedule import Happening
+from nemesis.schedule import InjectedFault
 from nemesis.watch import Objects
 
 EXAMPLES_MAX = 15
@@ -24,14 +24,14 @@ LINES_MAX = 80
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """All that a report says."""
+    """The contents of a report."""
 
     command: str
     seed: int
     load_s: float
     total_s: float
     size: str
-    happenings: Sequence[Happening]
+    injected_faults: Sequence[InjectedFault]
     impossible: Sequence[str]
     facts: Facts
     verdict: Verdict
@@ -39,7 +39,7 @@ class Run:
     objects: Sequence[Objects]
     exits: Sequence[str]
     missed: Sequence[str]
-    """Objects that servers looked for in vain."""
+    """Objects that servers did not find."""
     alarms: Mapping[str, int]
     client_starts: Mapping[str, int]
     client_failures: Sequence[str]
@@ -51,13 +51,13 @@ class Run:
 
     @property
     def is_passed(self) -> bool:
-        """Whether no gate says no."""
+        """Whether no gate failed."""
         return all(gate.is_passed is not False for gate in self.gates)
 
 
-def written(run: Run) -> str:
-    """The report."""
-    parts = [_head(run), _gates(run), _violations(run), _load(run), _faults(run), _happenings(run), _oddities(run)]
+def render(run: Run) -> str:
+    """Return the report as Markdown."""
+    parts = [_head(run), _gates(run), _violations(run), _load(run), _faults(run), _injected(run), _oddities(run)]
     return "\n".join(parts)
 
 
@@ -112,16 +112,16 @@ def _load(run: Run) -> str:
         f"Processes started per client: {starts}.",
         "",
     ]
-    everything = [(one.begun, one.ended) for one in run.happenings]
+    everything = [(fault.begun, fault.ended) for fault in run.injected_faults]
     if everything:
         whole = [(min(begun for begun, _ in everything), max(ended for _, ended in everything))]
         rows = []
         for protocol in sorted(run.facts.acknowledged):
-            felt = run.facts.felt(protocol, whole)
+            impact = run.facts.impact(protocol, whole)
             rows.append(
-                f"| {protocol} | {len(felt.waits_s):,} | {_quantile(felt.waits_s, 50):.2f} | {_quantile(felt.waits_s, 99):.2f} |"
-                f" {max(felt.waits_s, default=0):.1f} | {max(felt.gaps_s, default=0):.1f} | {felt.silences_s[0]:.1f} |"
-                f" {felt.errors} | {felt.redelivered} |"
+                f"| {protocol} | {len(impact.waits_s):,} | {_quantile(impact.waits_s, 50):.2f} | {_quantile(impact.waits_s, 99):.2f} |"
+                f" {max(impact.waits_s, default=0):.1f} | {max(impact.gaps_s, default=0):.1f} | {impact.silences_s[0]:.1f} |"
+                f" {impact.errors} | {impact.redelivered} |"
             )
         lines += [
             "| protocol | writes | p50 (s) | p99 (s) | longest (s) | one without (s) | all without (s) | failed, given up | again |",
@@ -139,15 +139,15 @@ def _load(run: Run) -> str:
 
 
 def _faults(run: Run) -> str:
-    by_kind: dict[str, list[Happening]] = defaultdict(list)
-    for one in run.happenings:
+    by_kind: dict[str, list[InjectedFault]] = defaultdict(list)
+    for one in run.injected_faults:
         by_kind[one.kind].append(one)
     heads = " | ".join(
         f"{protocol}: one producer without writes p99 / max (s), all without (s), errors, again"
         for protocol in sorted(run.facts.acknowledged)
     )
     lines = [
-        "## Faults, and what clients felt",
+        "## Faults, and their impact on clients",
         "",
         f"| fault | times | seen at work | {heads} |",
         "|---" * (3 + len(run.facts.acknowledged)) + "|",
@@ -156,16 +156,16 @@ def _faults(run: Run) -> str:
         seen = sum(1 for one in all_of_it if one.proof)
         cells = []
         for protocol in sorted(run.facts.acknowledged):
-            felt = run.facts.felt(protocol, windows(run.happenings, kind))
-            gaps = f"{_quantile(felt.gaps_s, 99):.1f} / {max(felt.gaps_s, default=0):.1f}"
-            silence = f"{max(felt.silences_s, default=0):.1f}"
-            cells.append(f"{gaps}, {silence}, {felt.errors}, {felt.redelivered}")
+            impact = run.facts.impact(protocol, windows(run.injected_faults, kind))
+            gaps = f"{_quantile(impact.gaps_s, 99):.1f} / {max(impact.gaps_s, default=0):.1f}"
+            silence = f"{max(impact.silences_s, default=0):.1f}"
+            cells.append(f"{gaps}, {silence}, {impact.errors}, {impact.redelivered}")
         lines.append(f"| {kind} | {len(all_of_it)} | {seen} | {' | '.join(cells)} |")
     lines += [
         "",
-        "A window begins with the fault and ends 15 s after it; faults that overlap share what was felt. Each window and producer has one",
-        "longest time without an acknowledged write, of which p99 and maximum are told; then the longest time in which no producer of the",
-        "protocol got one. Errors are writes that failed or were given up; again: records that a group or subscription got once more.",
+        "A window begins with the fault and ends 15 s after it; the impact of overlapping faults counts for each of them. The columns are:",
+        "p99 and maximum of the longest time without an acknowledged write per window and producer; the longest time in which no producer",
+        "of the protocol got one; writes that failed or were given up (errors); records that a group or subscription got again (again).",
         "",
     ]
     if run.impossible:
@@ -173,13 +173,13 @@ def _faults(run: Run) -> str:
     return "\n".join(lines)
 
 
-def _happenings(run: Run) -> str:
-    if not run.happenings:
+def _injected(run: Run) -> str:
+    if not run.injected_faults:
         return ""
-    start = run.happenings[0].begun
+    start = run.injected_faults[0].begun
     rows = [
-        f"| {(one.begun - start) / 1e9:.1f} | {(one.ended - one.begun) / 1e9:.1f} | {one.kind} | {one.what} | {_shown(one)} |"
-        for one in run.happenings[:400]
+        f"| {(fault.begun - start) / 1e9:.1f} | {(fault.ended - fault.begun) / 1e9:.1f} | {fault.kind} | {fault.what} | {_shown(fault)} |"
+        for fault in run.injected_faults[:400]
     ]
     head = [
         "<details><summary>Every fault</summary>",
@@ -190,12 +190,12 @@ def _happenings(run: Run) -> str:
     return "\n".join([*head, *rows, "", "</details>", ""])
 
 
-def _shown(one: Happening) -> str:
+def _shown(one: InjectedFault) -> str:
     return one.proof or one.error or "–"
 
 
 def _oddities(run: Run) -> str:
-    lines = ["## Noted besides", ""]
+    lines = ["## Other events", ""]
     lines += [f"- a server ended by itself: {text}" for text in run.exits[:EXAMPLES_MAX]]
     lines += [f"- an object was missed: {text}" for text in run.missed[:EXAMPLES_MAX]]
     lines += [f"- logged {count} times as an error: {text}" for text, count in list(run.alarms.items())[:EXAMPLES_MAX]]

@@ -1,8 +1,8 @@
-"""Run real servers on real stores, break them in every way that is known here, and hold what clients saw against what they were promised.
+"""Run real servers on real stores, inject faults, and check what the clients saw against the promises of the product.
 
     python tests/nemesis/run.py --seconds 600 --seed 1 [--size whole] [--faults kill-server,partition] [--report FILE] [--keep FOLDER]
 
-The exit code is 0 when every gate was passed, 1 when one was not, 2 when a tool is missing. README.md says what is run and judged.
+Exit code 0: every gate passed; 1: a gate failed; 2: a tool is missing. README.md describes what runs and what is judged.
 """
 
 import argparse
@@ -18,24 +18,24 @@ sys.path[:1] = [str(HERE.parents[1]), *(str(HERE.parents[2] / part) for part in 
 from conformance.packages import ObtainFailed, ToolMissing  # noqa: E402 - the path comes first
 from nemesis import judging, settling  # noqa: E402
 from nemesis.plan import SIZES  # noqa: E402
-from nemesis.report import written  # noqa: E402
+from nemesis.report import render  # noqa: E402
 
 LIMIT_S = 900
-"""What starting, healing and settling may take beside the load, at most."""
+"""Time limit for starting, healing and settling together."""
 
 
 def limit_s(load_s: float) -> int:
-    """What the whole run may take, at most; on a busy machine, everything takes longer."""
+    """Return the time limit of the whole run."""
     return int(1.25 * load_s + LIMIT_S + judging.limit_s(load_s))
 
 
 def too_late(*_: object) -> None:
-    """The run is ended as by Ctrl-C."""
+    """End the run as Ctrl-C does."""
     raise TimeoutError("the run did not end within its limit")
 
 
 def main() -> int:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--seconds", type=float, default=300, help="of load and faults; starting, healing and judging come on top"
@@ -48,12 +48,12 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, default=None, help="where logs and histories are copied to")
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: everything is ended and deleted
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: end all processes and delete their files
     signal.signal(signal.SIGALRM, too_late)
     signal.alarm(limit_s(options.seconds))
     seed = options.seed if options.seed is not None else time.time_ns() % 1_000_000
     names = [] if not options.faults else options.faults.split(",")
-    wish = settling.Wish(
+    run_options = settling.RunOptions(
         size=options.size,
         per_second=options.per_second,
         seconds=options.seconds,
@@ -62,11 +62,11 @@ def main() -> int:
         keep=options.keep,
     )
     try:
-        run = settling.run(wish)
+        run = settling.run(run_options)
     except (ToolMissing, ObtainFailed) as missing:
         print(f"nemesis: {missing}", file=sys.stderr)
         return 2
-    text = written(run)
+    text = render(run)
     print(text) if options.report is None else options.report.write_text(text, encoding="utf-8")
     return 0 if run.is_passed else 1
 

@@ -1,7 +1,7 @@
-"""Which faults happen when: one or two at a time, of every kind in turn, by the seed alone.
+"""The schedule of faults: one or two at a time, every kind in turn, determined by the seed alone.
 
-Kinds are dealt from a shuffled deck, so each has happened before one comes again. A kind that has not been seen at work comes once more
-at the end of its round, a few times at most. Faults that need the same resource never overlap.
+Kinds are drawn from a shuffled deck, so every kind happens once before any kind happens again. A kind that has not taken effect returns
+to the deck at the end of its round, at most `AGAIN_MAX` times. Faults that need the same resource never overlap.
 """
 
 import logging
@@ -11,20 +11,20 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from nemesis.cluster import Cluster
 from nemesis.process_faults import Fault
-from nemesis.world import World
 
 log = logging.getLogger("nemesis")
 
 TWO_AT_ONCE = 0.4
 AGAIN_MAX = 3
-"""How often a kind that has not been seen at work is put back into the deck."""
+"""How often a kind that has not taken effect returns to the deck."""
 CALM_S = (1.0, 5.0)
 
 
 @dataclass
-class Happening:
-    """One fault, as it was. Times: CLOCK_MONOTONIC in nanoseconds, the clock of the histories."""
+class InjectedFault:
+    """One fault that was injected. Times: CLOCK_MONOTONIC in nanoseconds, the clock of the histories."""
 
     kind: str
     what: str
@@ -32,32 +32,32 @@ class Happening:
     ended: int = 0
     proof: str | None = None
     error: str = ""
-    """Why it could not begin or end, of which the run is to blame."""
+    """Why the fault could not begin or end: a problem of the run, not of the product."""
 
 
 class Schedule:
-    """Begins and ends faults, when `step` is called; keeps what has happened."""
+    """Begins and ends faults when `step` is called, and records them."""
 
     def __init__(
         self,
-        world: World,
+        cluster: Cluster,
         kinds: Sequence[type[Fault]],
         *,
         scale: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`scale` lengthens faults and the calm between them; `clock` is CLOCK_MONOTONIC in seconds."""
+        """`scale` lengthens the faults and the pauses between them; `clock` returns CLOCK_MONOTONIC in seconds."""
         self._clock = clock
-        self._world = world
+        self._cluster = cluster
         self._kinds = list(kinds)
-        self._random = random.Random(f"{world.seed}/schedule")
+        self._random = random.Random(f"{cluster.seed}/schedule")
         self._deck: list[type[Fault]] = []
         self._seen: set[str] = set()
         self._again: Counter[str] = Counter()
         self._scale = scale
-        self._open: list[tuple[float, Fault, Happening]] = []
+        self._open: list[tuple[float, Fault, InjectedFault]] = []
         self._next_s = self._clock() + 2.0
-        self.happenings: list[Happening] = []
+        self.injected_faults: list[InjectedFault] = []
 
     @property
     def names(self) -> list[str]:
@@ -65,7 +65,7 @@ class Schedule:
         return [kind.name for kind in self._kinds]
 
     def step(self) -> None:
-        """End what is over; begin what is due."""
+        """End the faults whose time is over; begin those that are due."""
         for item in [item for item in self._open if item[0] <= self._clock()]:
             self._end(item)
         if not self._open and self._kinds and self._clock() >= self._next_s:
@@ -77,15 +77,15 @@ class Schedule:
                 if second is not None and second is not first:
                     self._begin(second)
         if not self._open and self._clock() >= self._next_s:
-            self._rest()
+            self._pause()
 
     def end_all(self) -> None:
-        """End what is open, now."""
+        """End all active faults now."""
         for item in list(self._open):
             self._end(item)
 
     def _deal(self, taken: frozenset[str]) -> type[Fault] | None:
-        """The next kind of the deck that needs none of these resources."""
+        """Draw the next kind of the deck that needs none of these resources."""
         if not self._deck:
             self._deck = self._random.sample(self._kinds, len(self._kinds))
         found = next((kind for kind in self._deck if not kind.resources & taken), None)
@@ -94,41 +94,41 @@ class Schedule:
         return found
 
     def _begin(self, kind: type[Fault]) -> None:
-        fault = kind(self._world, random.Random(self._random.getrandbits(64)))
+        fault = kind(self._cluster, random.Random(self._random.getrandbits(64)))
         lasts_s = self._random.uniform(*kind.seconds) * self._scale
-        happening = Happening(kind.name, "", int(self._clock() * 1e9))
-        self.happenings.append(happening)
+        injected = InjectedFault(kind.name, "", int(self._clock() * 1e9))
+        self.injected_faults.append(injected)
         try:
-            happening.what = fault.begin()
-        except Exception as error:  # noqa: BLE001 - another fault may have made this one impossible; the report says so
-            happening.error = f"{type(error).__name__}: {error}"[:200]
-            happening.ended = int(self._clock() * 1e9)
-            log.warning("%s could not begin: %s", kind.name, happening.error)
-            self._judge(kind, happening)
+            injected.what = fault.begin()
+        except Exception as error:  # noqa: BLE001 - another fault may prevent this one; the report shows the reason
+            injected.error = f"{type(error).__name__}: {error}"[:200]
+            injected.ended = int(self._clock() * 1e9)
+            log.warning("%s could not begin: %s", kind.name, injected.error)
+            self._judge(kind, injected)
             return
-        log.info("%s: %s, for %.1f s", kind.name, happening.what, lasts_s)
-        self._open.append((self._clock() + lasts_s, fault, happening))
+        log.info("%s: %s, for %.1f s", kind.name, injected.what, lasts_s)
+        self._open.append((self._clock() + lasts_s, fault, injected))
 
-    def _end(self, item: tuple[float, Fault, Happening]) -> None:
-        _, fault, happening = item
+    def _end(self, item: tuple[float, Fault, InjectedFault]) -> None:
+        _, fault, injected = item
         self._open.remove(item)
         try:
-            happening.proof = fault.end()
-        except Exception as error:  # noqa: BLE001 - the run goes on; healing mends what it can
-            happening.error = f"{type(error).__name__}: {error}"[:200]
-        happening.ended = int(self._clock() * 1e9)
-        self._judge(type(fault), happening)
-        log.info("%s is over; seen: %s", happening.kind, happening.proof or happening.error or "nothing")
+            injected.proof = fault.end()
+        except Exception as error:  # noqa: BLE001 - the run continues; healing repairs the rest
+            injected.error = f"{type(error).__name__}: {error}"[:200]
+        injected.ended = int(self._clock() * 1e9)
+        self._judge(type(fault), injected)
+        log.info("%s is over; seen: %s", injected.kind, injected.proof or injected.error or "nothing")
         if not self._open:
-            self._rest()
+            self._pause()
 
-    def _judge(self, kind: type[Fault], happening: Happening) -> None:
-        """Put a kind back that has never been seen at work."""
-        if happening.proof:
+    def _judge(self, kind: type[Fault], injected: InjectedFault) -> None:
+        """Return a kind that has never taken effect to the deck."""
+        if injected.proof:
             self._seen.add(kind.name)
         elif kind.name not in self._seen and self._again[kind.name] < AGAIN_MAX:
             self._again[kind.name] += 1
             self._deck.append(kind)
 
-    def _rest(self) -> None:
+    def _pause(self) -> None:
         self._next_s = self._clock() + self._random.uniform(*CALM_S) * self._scale

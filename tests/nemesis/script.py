@@ -1,4 +1,4 @@
-"""What every client process has: its plan, its history, its randomness, and when it shall end."""
+"""The context of every client process: its plan, its history, its random source, and its end."""
 
 import random
 import signal
@@ -20,13 +20,13 @@ BURST_S = 0.008
 
 
 class Script:
-    """See the module. SIGTERM sets `goes_on` to false; SIGUSR1 ends `sleep`."""
+    """See the module. SIGTERM sets `is_running` to false; SIGUSR1 ends `sleep`."""
 
     def __init__(self, kind: str, plan: dict[str, Any]) -> None:
         self.kind = kind
         self.name: str = plan["name"]
         self.life = f"{plan['name']}-{plan['start']}"
-        """The name of this process, which no other has."""
+        """The unique name of this process."""
         self.random = random.Random(plan["seed"])
         self.folder = Path(plan["folder"])
         self.partition_count: int = plan["partition_count"]
@@ -42,7 +42,7 @@ class Script:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     @property
-    def goes_on(self) -> bool:
+    def is_running(self) -> bool:
         return not self._over.is_set()
 
     def end(self) -> None:
@@ -50,38 +50,38 @@ class Script:
         for wake in self._wakers:
             wake()
 
-    def when_over(self, wake: Callable[[], None]) -> None:
-        """Call this when the client shall end."""
+    def on_end(self, wake: Callable[[], None]) -> None:
+        """Call `wake` when the client must end."""
         self._wakers.append(wake)
 
     def pause(self, seconds: float) -> None:
-        """Wait, but not longer than the client goes on."""
+        """Wait, at most until the client must end."""
         self._over.wait(seconds)
 
     def sleep(self, seconds: float) -> None:
-        """Wait until the run wakes this client (SIGUSR1), but not longer than so, nor than the client goes on."""
+        """Wait until the run wakes this client (SIGUSR1), at most this long, and at most until the client must end."""
         self._woken.clear()
         end_s = time.monotonic() + seconds
-        while self.goes_on and not self._woken.wait(0.2) and time.monotonic() < end_s:
+        while self.is_running and not self._woken.wait(0.2) and time.monotonic() < end_s:
             pass
 
     def addresses(self, protocol: str) -> list[str]:
-        """`host:port` of the protocol's servers, in an order of this process's own."""
+        """Return `host:port` of the protocol's servers, in a random order."""
         found = list(self._addresses.get(protocol, []))
         self.random.shuffle(found)
         return found
 
     def pace(self) -> "Pace":
-        """Steps at the plan's rate."""
+        """Return a pace at the plan's rate."""
         return Pace(self)
 
     def lifetime_s(self) -> float:
-        """How long a producer lives until the next one takes its place: mostly seconds."""
+        """Draw how long a producer lives until the next producer replaces it: mostly seconds."""
         return self.random.choice((1.0, 2.0, 3.0, 5.0, 10.0, 60.0))
 
 
 class Pace:
-    """Waits so that steps come at the script's rate; what was missed while a step hung is not caught up."""
+    """Waits so that steps follow the script's rate; steps that were missed during a delay are not made up for."""
 
     def __init__(self, script: Script) -> None:
         self._script = script
@@ -89,7 +89,7 @@ class Pace:
         self._burst = 0
 
     def burst(self) -> None:
-        """The next steps come fast: what a producer sends first is in several requests and objects, all under way at once."""
+        """Do the next steps fast, so that a new producer's first records are in several requests and objects at once."""
         self._burst = BURST_COUNT
 
     def step(self) -> None:

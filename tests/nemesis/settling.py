@@ -1,4 +1,4 @@
-"""One run from start to verdict: load and faults, healing, settling, reading everything again, and the gates."""
+"""One run from start to verdict: load and faults, healing, settling, a complete read, and the gates."""
 
 import contextlib
 import logging
@@ -15,14 +15,14 @@ from faults.waiting import until
 from nemesis import fault_kinds, gates, judging
 from nemesis.clients import pulsars
 from nemesis.clients.kafka import by_partition
-from nemesis.gates import Gate, Left
+from nemesis.cluster import SETTINGS, Cluster, created
+from nemesis.gates import Gate, Leftovers
 from nemesis.plan import SIZES
 from nemesis.recording import Recording, now
 from nemesis.report import Run
 from nemesis.schedule import Schedule
 from nemesis.script import ODD_STREAM, PULSAR_TOPIC, STREAM
 from nemesis.watch import Watch
-from nemesis.world import SETTINGS, World, created
 
 log = logging.getLogger("nemesis")
 
@@ -30,13 +30,13 @@ WARM_UP_S = 3.0
 STEP_S = 0.2
 SETTLE_S = 150.0
 READ_S = 90.0
-REST_S = 8.0
+IDLE_S = 8.0
 TABLE = {"table.freshness_ms": "3000"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wish:
-    """What shall be run."""
+class RunOptions:
+    """The options of a run."""
 
     size: str
     seconds: float
@@ -46,118 +46,118 @@ class Wish:
     keep: Path | None = None
 
 
-def run(wish: Wish) -> Run:
-    """Do all of it; the world is ended and deleted when this returns or fails. Raises `ToolMissing`, `ObtainFailed`."""
+def run(options: RunOptions) -> Run:
+    """Run everything; end and delete the cluster at the end, also after a failure. Raises `ToolMissing`, `ObtainFailed`."""
     start_s = time.monotonic()
-    size = replace(SIZES[wish.size], per_second=wish.per_second)
-    with created(size, wish.seed, keep=wish.keep) as world:
-        world.start()
+    size = replace(SIZES[options.size], per_second=options.per_second)
+    with created(size, options.seed, keep=options.keep) as cluster:
+        cluster.start()
         log.info("started after %.1f s", time.monotonic() - start_s)
-        watch, schedule, impossible = _load(world, wish)
-        found_gates = _settle(world, watch, wish)
-        text = world.folder / "verdict.log"
-        histories = world.fleet.histories()
-        verdict = judging.judge(histories, text, judging.limit_s(wish.seconds), wish.keep)
+        watch, schedule, impossible = _load(cluster, options)
+        found_gates = _settle(cluster, watch, options)
+        text = cluster.folder / "verdict.log"
+        histories = cluster.fleet.histories()
+        verdict = judging.judge(histories, text, judging.limit_s(options.seconds), options.keep)
         log.info("judged: %s", verdict.text)
         found = judging.facts(histories)
-        failures = [f"{client.name} {text}" for client in world.fleet.clients for text in client.failures]
+        failures = [f"{client.name} {text}" for client in cluster.fleet.clients for text in client.failures]
         found_gates = [
             gates.promises(verdict.violations, verdict.text),
             *found_gates,
-            gates.faults_seen(schedule.names, impossible, schedule.happenings, wish.seconds),
-            gates.clients_did_something(world.size.clients, found.answered),
+            gates.faults_seen(schedule.names, impossible, schedule.injected_faults, options.seconds),
+            gates.clients_got_answers(cluster.size.clients, found.answered),
             gates.clients_ended(failures),
         ]
         return Run(
-            command=_command(wish),
-            seed=wish.seed,
-            load_s=wish.seconds,
+            command=_command(options),
+            seed=options.seed,
+            load_s=options.seconds,
             total_s=time.monotonic() - start_s,
-            size=_told(world),
-            happenings=schedule.happenings,
+            size=_describe(cluster),
+            injected_faults=schedule.injected_faults,
             impossible=impossible,
             facts=found,
             verdict=verdict,
             gates=found_gates,
             objects=watch.objects,
-            exits=[f"{name} with {code}, {at - start_s:.0f} s after the start" for at, name, code in world.exits],
+            exits=[f"{name} with {code}, {at - start_s:.0f} s after the start" for at, name, code in cluster.exits],
             missed=list(watch.missed.values()),
             alarms=watch.alarms,
-            client_starts=world.fleet.start_counts(),
-            client_failures=[f"{client.name}: {text}" for client in world.fleet.clients for text in client.failures],
+            client_starts=cluster.fleet.start_counts(),
+            client_failures=[f"{client.name}: {text}" for client in cluster.fleet.clients for text in client.failures],
         )
 
 
-def _load(world: World, wish: Wish) -> tuple[Watch, Schedule, list[str]]:
-    """Clients and faults, for the time that was asked for."""
-    kafka = list(world.addresses["kafka"].values())
+def _load(cluster: Cluster, options: RunOptions) -> tuple[Watch, Schedule, list[str]]:
+    """Run clients and faults for the requested time."""
+    kafka = list(cluster.addresses["kafka"].values())
     for name in (STREAM, ODD_STREAM):
-        create_stream(kafka[:1], name, world.size.partition_count, TABLE)
-    kinds, impossible = ([], []) if list(wish.faults) == ["none"] else fault_kinds.of(wish.faults, world)
-    world.fleet.start()
-    watch, schedule = Watch(world), Schedule(world, kinds, scale=1.0 if wish.seconds >= 300 else 0.7)
-    end_s = time.monotonic() + WARM_UP_S + wish.seconds
+        create_stream(kafka[:1], name, cluster.size.partition_count, TABLE)
+    kinds, impossible = ([], []) if list(options.faults) == ["none"] else fault_kinds.select(options.faults, cluster)
+    cluster.fleet.start()
+    watch, schedule = Watch(cluster), Schedule(cluster, kinds, scale=1.0 if options.seconds >= 300 else 0.7)
+    end_s = time.monotonic() + WARM_UP_S + options.seconds
     while time.monotonic() < end_s:
         schedule.step()
-        world.revive()
+        cluster.revive()
         watch.step()
         time.sleep(STEP_S)
     schedule.end_all()
     return watch, schedule, impossible
 
 
-def _settle(world: World, watch: Watch, wish: Wish) -> list[Gate]:
-    """Heal, and see whether everything goes back to normal."""
+def _settle(cluster: Cluster, watch: Watch, options: RunOptions) -> list[Gate]:
+    """Heal the cluster, and check that everything returns to normal."""
     healed_s = time.monotonic()
     try:
-        world.heal()
+        cluster.heal()
     except AssertionError as late:
         return [Gate(name="servers are ready after healing", is_passed=False, figures=str(late))]
     log.info("healed after %.1f s", time.monotonic() - healed_s)
     found = [
         Gate(name="servers are ready after healing", is_passed=True, figures=f"{time.monotonic() - healed_s:.1f} s")
     ]
-    world.fleet.stop(producers=True)
-    has_workers = bool(world.size.workers)
+    cluster.fleet.stop(producers=True)
+    has_workers = bool(cluster.size.workers)
     peak = max((one.orphans + one.unused for one in watch.objects), default=0)
-    last = _settled(world, watch) if has_workers else None
+    last = _settled(cluster, watch) if has_workers else None
     waited_s = time.monotonic() - healed_s
     found += gates.leftovers(last, peak, has_workers=has_workers, waited_s=waited_s)
     found.append(gates.attempts(len(watch.objects), watch.attempts_max, watch.claims_max, has_workers=has_workers))
-    found.append(_readable(world))
-    world.fleet.stop(producers=False)
-    found.append(gates.rest(watch.cpu_at_rest(REST_S)))
-    found.append(gates.memory(watch.memory, wish.seconds))
+    found.append(_readable(cluster))
+    cluster.fleet.stop(producers=False)
+    found.append(gates.idle_cpu(watch.idle_cpu(IDLE_S)))
+    found.append(gates.memory(watch.memory, options.seconds))
     return found
 
 
-def _settled(world: World, watch: Watch) -> Left | None:
-    """What is left when compaction and sweeping have finished, or have had time enough."""
-    last: Left | None = None
+def _settled(cluster: Cluster, watch: Watch) -> Leftovers | None:
+    """Return what the stores hold once compaction and sweeping have finished, or after `SETTLE_S`."""
+    last: Leftovers | None = None
 
     def is_settled() -> bool:
         nonlocal last
-        world.revive()
+        cluster.revive()
         found = watch.look_at_objects()
         if found is None or found.open_tasks or found.orphans or found.unused:
             return False
-        last = watch.left()
+        last = watch.leftovers()
         return last is not None and not (last.stale_files or last.stale_metadata)
 
     with contextlib.suppress(AssertionError):
         log.info("settled after %.1f s", until(is_settled, SETTLE_S, "compaction and sweeping have finished"))
         return last
-    return watch.left() or last
+    return watch.leftovers() or last
 
 
-def _readable(world: World) -> Gate:
-    """Read everything once more, from the start, by a client that is new; it is part of the history."""
-    history = Recording(world.folder / "final.jsonl", "final")
-    logs = [(STREAM, at) for at in range(world.size.partition_count)]
-    if "produce-pulsar" in world.size.clients:
+def _readable(cluster: Cluster) -> Gate:
+    """Read all records from the start with a new client; the reads are part of the history."""
+    history = Recording(cluster.folder / "final.jsonl", "final")
+    logs = [(STREAM, at) for at in range(cluster.size.partition_count)]
+    if "produce-pulsar" in cluster.size.clients:
         logs += [(PULSAR_TOPIC, at) for at in range(pulsars.PARTITION_COUNT)]
     settings = {"group.id": "unused", "enable.auto.commit": False, "auto.offset.reset": "error", "log_level": 0}
-    bootstrap = ",".join(world.addresses["kafka"].values())
+    bootstrap = ",".join(cluster.addresses["kafka"].values())
     consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, **settings})
     problems: list[str] = []
     count = 0
@@ -173,7 +173,7 @@ def _readable(world: World) -> Gate:
 
 
 def _read_all(consumer: Any, history: Recording, name: tuple[str, int], problems: list[str]) -> int:
-    """Read one partition up to its end; how many records."""
+    """Read one partition up to its end; return the number of records."""
     part = confluent_kafka.TopicPartition(*name, 0)
     operation = history.invoke("bounds", log=name, protocol="kafka")
     start, end = consumer.get_watermark_offsets(part, timeout=READ_S, cached=False)
@@ -193,14 +193,15 @@ def _read_all(consumer: Any, history: Recording, name: tuple[str, int], problems
     return position - start
 
 
-def _command(wish: Wish) -> str:
-    words = f"python tests/nemesis/run.py --seconds {wish.seconds:g} --seed {wish.seed} --size {wish.size} --per-second {wish.per_second}"
-    return f"{words} --faults {','.join(wish.faults)}" if wish.faults else words
+def _command(options: RunOptions) -> str:
+    words = f"python tests/nemesis/run.py --seconds {options.seconds:g} --seed {options.seed} --size {options.size}"
+    words += f" --per-second {options.per_second}"
+    return f"{words} --faults {','.join(options.faults)}" if options.faults else words
 
 
-def _told(world: World) -> str:
-    size = world.size
-    servers = ", ".join(f"{name} ({role})" for name, role in world.roles.items())
+def _describe(cluster: Cluster) -> str:
+    size = cluster.size
+    servers = ", ".join(f"{name} ({role})" for name, role in cluster.roles.items())
     standby = "with a synchronous standby" if size.with_standby else "alone"
     short = {name.rpartition(".")[2]: SETTINGS[name] for name in SETTINGS if "keep_ms" in name or "grace_ms" in name}
     clients = len(size.clients)

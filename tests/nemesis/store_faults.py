@@ -1,43 +1,43 @@
-"""Faults of the two stores: PostgreSQL and the object store are killed, restarted, failed over, out of space, or of another time."""
+"""Faults of PostgreSQL and the object store: kill, restart, fail-over, full disk, clock step."""
 
 import signal
 
 import psutil
 
 from faults.waiting import until
+from nemesis.cluster import Cluster
 from nemesis.process_faults import WAIT_S, Fault
 from nemesis.stores import is_running, signal_all
-from nemesis.world import World
 
 HOUR_MS = 3_600_000
 
 
 class KillStorage(Fault):
-    """kill -9 of the object store, and a pause before it is there again."""
+    """SIGKILL of the object store, and a restart some time later."""
 
     name = "kill-s3"
     resources = frozenset({"s3"})
 
     def begin(self) -> str:
-        assert self.world.storage.process is not None
-        self._pid = self.world.storage.process.pid
-        self.world.storage.kill()
+        assert self.cluster.storage.process is not None
+        self._pid = self.cluster.storage.process.pid
+        self.cluster.storage.kill()
         return f"S3 server ({self._pid})"
 
     def end(self) -> str | None:
-        self.world.storage.start()
+        self.cluster.storage.start()
         return f"{self._pid} was gone"
 
 
 class KillBackend(Fault):
-    """kill -9 of one PostgreSQL backend: the whole server ends all sessions and recovers."""
+    """SIGKILL of one PostgreSQL backend: PostgreSQL then ends all sessions and recovers."""
 
     name = "kill-postgresql-backend"
     resources = frozenset({"postgresql"})
     seconds = (1.0, 3.0)
 
     def begin(self) -> str:
-        self._pid = self.random.choice(sorted(self.world.postgresql.backends()))
+        self._pid = self.random.choice(sorted(self.cluster.postgresql.backends()))
         signal_all([self._pid], signal.SIGKILL)
         return f"backend {self._pid}"
 
@@ -46,13 +46,13 @@ class KillBackend(Fault):
 
 
 class RestartPostgresql(Fault):
-    """PostgreSQL stops (cleanly, or as a crash) and comes back."""
+    """PostgreSQL stops (cleanly, or in a crash) and restarts."""
 
     name = "restart-postgresql"
     resources = frozenset({"postgresql"})
 
     def begin(self) -> str:
-        server = self.world.postgresql.primary
+        server = self.cluster.postgresql.primary
         is_crash = self.random.random() < 0.5
         self._pid = server.pid
         server.kill() if is_crash else server.stop()
@@ -60,39 +60,39 @@ class RestartPostgresql(Fault):
 
     def end(self) -> str | None:
         was_gone = self._pid is not None and not psutil.pid_exists(self._pid)
-        self.world.postgresql.primary.start()
+        self.cluster.postgresql.primary.start()
         return f"{self._pid} was gone" if was_gone else None
 
 
 class FailOver(Fault):
-    """The primary dies with all its backends; the standby takes its place behind the address that everybody uses."""
+    """The primary is killed with all its backends, and the standby is promoted behind the address that all servers use."""
 
     name = "fail-over"
     resources = frozenset({"postgresql"})
     seconds = (0.0, 5.0)
 
     @classmethod
-    def is_possible(cls, world: World) -> bool:
-        return world.size.with_standby
+    def is_possible(cls, cluster: Cluster) -> bool:
+        return cluster.size.with_standby
 
     def begin(self) -> str:
-        postgresql = self.world.postgresql
+        postgresql = self.cluster.postgresql
         until(postgresql.is_synchronous, WAIT_S, "the standby has everything")
         before = postgresql.address
         postgresql.fail_over()
-        for link in self.world.network.matching(">postgresql"):
-            self.world.network.set_target(link, postgresql.address)
+        for link in self.cluster.network.matching(">postgresql"):
+            self.cluster.network.set_target(link, postgresql.address)
         self._moved = f"{before} to {postgresql.address}"
         return self._moved
 
     def end(self) -> str | None:
-        rows = self.world.postgresql.execute("select pg_is_in_recovery() as standby", database="postgres")
-        self.world.postgresql.ensure_running()
+        rows = self.cluster.postgresql.execute("select pg_is_in_recovery() as standby", database="postgres")
+        self.cluster.postgresql.ensure_running()
         return f"the standby was the primary: {self._moved}" if not rows[0]["standby"] else None
 
 
 class StepClock(Fault):
-    """The store's clock steps by up to an hour, forward or back."""
+    """The clock of the metadata store steps by up to an hour, forward or back."""
 
     name = "store-clock"
     resources = frozenset({"postgresql"})
@@ -100,35 +100,35 @@ class StepClock(Fault):
 
     def begin(self) -> str:
         self._wanted = self.random.choice((-HOUR_MS, HOUR_MS, self.random.randint(-HOUR_MS, HOUR_MS), 20_000, -20_000))
-        self._was = self.world.postgresql.set_clock(self._wanted)
+        self._was = self.cluster.postgresql.set_clock(self._wanted)
         return f"{self._wanted / 1000:+.0f} s"
 
     def end(self) -> str | None:
-        self.world.postgresql.set_clock(0)
+        self.cluster.postgresql.set_clock(0)
         return f"it differed by {self._was / 1000:+.0f} s" if abs(self._was - self._wanted) < 1000 else None
 
 
 class FullDisk(Fault):
-    """No space is left for the object store, or for PostgreSQL."""
+    """The disk of the object store or of PostgreSQL is full."""
 
     name = "full-disk"
     resources = frozenset({"postgresql", "s3"})
 
     @classmethod
-    def is_possible(cls, world: World) -> bool:
-        return all(disk.can_be_full for disk in world.disks.values())
+    def is_possible(cls, cluster: Cluster) -> bool:
+        return all(disk.can_be_full for disk in cluster.disks.values())
 
     def begin(self) -> str:
-        name = self.random.choice(sorted(self.world.disks))
-        self._disk = self.world.disks[name]
+        name = self.random.choice(sorted(self.cluster.disks))
+        self._disk = self.cluster.disks[name]
         self._was_full = False
         used = self._disk.fill()
-        self._was_full = self._disk.is_full()  # later, what is deleted may make a little room
+        self._was_full = self._disk.is_full()  # deletions may free a little space later
         return f"{name}: {used >> 20} MiB used"
 
     def end(self) -> str | None:
         self._disk.free()
-        self.world.postgresql.ensure_running()
+        self.cluster.postgresql.ensure_running()
         return "nothing was free" if self._was_full else None
 
 

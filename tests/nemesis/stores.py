@@ -1,6 +1,6 @@
-"""The two stores of a run: PostgreSQL with a synchronous standby, and an S3-compatible server; each on a small disk of its own.
+"""The two stores of a run, each on its own small disk: PostgreSQL with a synchronous standby, and an S3-compatible server.
 
-Commits wait for the standby, so a fail-over loses nothing that was acknowledged: the promise that the product asks of its database.
+Commits wait for the standby, so a fail-over loses no acknowledged commit, as the product requires of its database.
 """
 
 import asyncio
@@ -26,21 +26,21 @@ SETTINGS = {"max_connections": 120, "max_wal_size": "256MB", "wal_keep_size": "6
 MEBIBYTE = 1 << 20
 FILL_TRIES = 12
 FULL_BYTES = 1 << 20
-"""A disk with less free is full: no WAL segment and no table file fits."""
+"""A disk with less free space counts as full: neither a WAL segment nor a table file fits."""
 
 
 class Disk:
-    """A folder that can become full: a tmpfs where that is allowed, else an ordinary folder that cannot."""
+    """A folder on a tmpfs of limited size if the process may mount one, else an ordinary folder that cannot become full."""
 
-    def __init__(self, folder: Path, size_bytes: int, *, may_mount: bool) -> None:
+    def __init__(self, folder: Path, size_bytes: int, *, can_mount: bool) -> None:
         self.folder = folder
         self._size_bytes = size_bytes
         folder.mkdir(parents=True)
         folder.chmod(0o755)
-        self.can_be_full = may_mount and self._mount(f"size={size_bytes}", "-t", "tmpfs", "tmpfs", str(folder))
+        self.can_be_full = can_mount and self._mount(f"size={size_bytes}", "-t", "tmpfs", "tmpfs", str(folder))
 
     def fill(self) -> int:
-        """Hardly anything is free from now on; the bytes that are used. Others write meanwhile, so that a try may come too late."""
+        """Shrink the free space to almost nothing; return the used bytes. Several attempts are needed if others write at the same time."""
         for attempt in range(FILL_TRIES):
             stat = os.statvfs(self.folder)
             used = (stat.f_blocks - stat.f_bfree) * stat.f_frsize
@@ -53,7 +53,7 @@ class Disk:
         return stat.f_bfree * stat.f_frsize < FULL_BYTES
 
     def free(self) -> None:
-        """As large as it was."""
+        """Restore the original size."""
         self._mount(f"remount,size={self._size_bytes}", str(self.folder))
 
     def end(self) -> None:
@@ -66,7 +66,7 @@ class Disk:
 
 
 class Postgresql:
-    """A primary and its synchronous standby. `address` is the primary's; the links of `world.py` lead there."""
+    """A primary and its synchronous standby. `address` is that of the primary; the links of `cluster.py` lead to it."""
 
     def __init__(self, parent: Path, *, with_standby: bool) -> None:
         self._parent = parent
@@ -85,14 +85,14 @@ class Postgresql:
             self.add_standby()
 
     def add_standby(self) -> None:
-        """A new standby; commits wait for it from now on."""
+        """Start a new standby; commits wait for it from now on."""
         self.standby = PostgresqlServer(settings=SETTINGS, parent=self._parent, port=free_port(), copy_of=self.primary)
         self.standby.start()
         self.execute("alter system set synchronous_standby_names = '*'", "select pg_reload_conf()", database="postgres")
         until(self.is_synchronous, WAIT_S, "the standby is synchronous")
 
     def is_synchronous(self) -> bool:
-        """Whether commits wait for a standby that has everything."""
+        """Return whether commits wait for a standby that has received all commits."""
         with contextlib.suppress(Exception):
             found = self.execute(
                 "select 1 from pg_stat_replication where sync_state in ('sync', 'quorum') and state = 'streaming'"
@@ -103,16 +103,16 @@ class Postgresql:
         return False
 
     def fail_over(self) -> None:
-        """The primary dies with all its backends, the standby takes its place. Call it after the links were cut."""
+        """Kill the primary with all its backends, and promote the standby. Cut the links first."""
         assert self.standby is not None
         old, self.primary, self.standby = self.primary, self.standby, None
         kill_tree(old)
         old.remove()
-        # Promotion commits nothing; what commits from now on waits for the next standby.
+        # Promotion commits nothing; later commits wait for the next standby.
         self.execute("select pg_promote(true, 20)", database="postgres", timeout_s=25.0)
 
     def ensure_running(self) -> None:
-        """Start what has ended; make a standby when there should be one."""
+        """Restart the servers that have ended; create a standby if there should be one."""
         for server in (self.primary, self.standby):
             if server is not None and (server.pid is None or not is_running(server.pid)):
                 server.kill()
@@ -123,16 +123,16 @@ class Postgresql:
             until(self.is_synchronous, WAIT_S, "the standby is synchronous")
 
     def execute(self, *statements: str, database: str = DATABASE, timeout_s: float = 4.0) -> list[Any]:
-        """Run administrative statements on the primary itself, not through a link; the rows of the last one."""
+        """Run administrative statements directly on the primary, not through a link; return the rows of the last statement."""
         return asyncio.run(_execute(self.primary.url(database), statements, timeout_s))
 
     def backends(self, application: str = "bearlake") -> list[int]:
-        """Process ids of the backends that serve this application."""
+        """Return the process ids of the backends that serve this application."""
         rows = self.execute(f"select pid from pg_stat_activity where application_name = '{application}'")
         return [row["pid"] for row in rows]
 
     def set_clock(self, offset_ms: int) -> int:
-        """The store's clock differs by so much from now on; what it says less the machine's, in ms."""
+        """Shift the store's clock by this offset; return its actual difference from the machine's clock in ms."""
         self.execute(
             "create or replace function bearlake.now_ms() returns bigint language sql volatile parallel safe as"
             f" $$ select (extract(epoch from clock_timestamp()) * 1000)::bigint + {offset_ms} $$"
@@ -161,7 +161,7 @@ async def _execute(url: str, statements: Sequence[str], timeout_s: float) -> lis
 
 
 class Storage:
-    """The S3-compatible server on a disk of its own."""
+    """The S3-compatible server on its own disk."""
 
     def __init__(self, folder: Path, program: str) -> None:
         for part in ("buckets", "sidecar"):
@@ -193,11 +193,11 @@ class Storage:
 
     @property
     def base(self) -> str:
-        """The location that keys are relative to."""
+        """The location to which keys are relative."""
         return f"s3://{self.bucket}/bearlake"
 
     def keys(self, prefix: str) -> list[str]:
-        """All keys below a prefix, read from its files."""
+        """Return all keys below a prefix, read from the server's files."""
         root = self._folder / "buckets" / self.bucket / "bearlake"
         return [str(path.relative_to(root)) for path in (root / prefix).rglob("*") if path.is_file()]
 
@@ -207,7 +207,7 @@ class Storage:
 
 
 def tree_of(pid: int) -> list[int]:
-    """The process and all below it, parents first."""
+    """Return the ids of the process and of all its descendants, parents first."""
     with contextlib.suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)
         return [pid, *(child.pid for child in process.children(recursive=True))]
@@ -215,27 +215,27 @@ def tree_of(pid: int) -> list[int]:
 
 
 def signal_all(pids: Sequence[int], number: signal.Signals) -> None:
-    """Send a signal to processes that this run started, as far as they still live."""
+    """Send a signal to those of these processes that are still alive."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether the process stands still (SIGSTOP)."""
+    """Return whether the process is stopped (SIGSTOP)."""
     with contextlib.suppress(psutil.NoSuchProcess):
         return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
     return False
 
 
 def is_running(pid: int) -> bool:
-    """Whether the process has not ended; one that nobody has waited for has."""
+    """Return whether the process has not ended; a zombie process has ended."""
     with contextlib.suppress(psutil.NoSuchProcess):
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     return False
 
 
 def kill_tree(server: PostgresqlServer) -> None:
-    """kill -9 a PostgreSQL server and all its backends."""
+    """Kill a PostgreSQL server and all its backends with SIGKILL."""
     if server.pid is not None:
         signal_all(tree_of(server.pid), signal.SIGKILL)

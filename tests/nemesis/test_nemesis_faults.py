@@ -1,4 +1,4 @@
-"""A fault proves only what it saw."""
+"""A fault counts as proved only if it observed its effect."""
 
 import random
 from collections.abc import Sequence
@@ -19,8 +19,8 @@ class Worker:
         self.is_running = False
 
 
-class World:
-    """As much of a run as a worker's death needs. `answers` of the database, one per question; None: it is away."""
+class Cluster:
+    """The parts of a cluster that killing a worker uses. `answers` of the database, one per question; None: no answer."""
 
     def __init__(self, answers: Sequence[list[dict[str, int]] | None]) -> None:
         self._answers = list(answers)
@@ -35,29 +35,29 @@ class World:
             raise ConnectionError("away")
         return answer
 
-    def note_processes(self) -> None:
-        """Nothing to note."""
+    def record_processes(self) -> None:
+        """Do nothing."""
 
     def restart(self, name: str) -> None:
         self.servers[name].is_running = True
 
 
-class Impatient(KillWorkerAtStep):
-    """Waits for no step that does not show at once."""
+class WithoutWait(KillWorkerAtStep):
+    """Does not wait for a step."""
 
-    patience_s = 0.0
+    step_timeout_s = 0.0
 
 
 def proof(*answers: list[dict[str, int]] | None) -> str | None:
-    """What the fault says in the end that it saw."""
-    world: Any = World(answers)
-    fault = Impatient(world, random.Random(1))
+    """Return the proof that the fault returns at its end."""
+    cluster: Any = Cluster(answers)
+    fault = WithoutWait(cluster, random.Random(1))
     fault.begin()
-    assert not world.servers["w1"].is_running
+    assert not cluster.servers["w1"].is_running
     return fault.end()
 
 
-def test_a_step_that_showed_is_named() -> None:
+def test_an_observed_step_is_named() -> None:
     found = proof([], [HELD])
 
     assert found is not None
@@ -66,7 +66,7 @@ def test_a_step_that_showed_is_named() -> None:
 
 def test_a_worker_that_is_killed_without_a_step_proves_nothing() -> None:
     assert proof([]) is None
-    assert proof([HELD], [HELD]) is None  # it was there before
+    assert proof([HELD], [HELD]) is None  # the task was there before
 
 
 def test_a_database_that_does_not_answer_proves_nothing() -> None:

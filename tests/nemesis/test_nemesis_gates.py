@@ -1,4 +1,4 @@
-"""Each gate of a run lets pass what it must, and is closed by a measure or a history that must close it."""
+"""Each gate passes good measurements, and fails for a measurement or history that breaks its condition."""
 
 import json
 import tempfile
@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from nemesis import gates, judging, tables_named
-from nemesis.gates import COMPLETE_S, LIFE_SAMPLES_MIN, Gate, Left
-from nemesis.report import Run, written
-from nemesis.schedule import Happening
+from nemesis import gates, judging, table_files
+from nemesis.gates import COMPLETE_S, LIFE_SAMPLES_MIN, Gate, Leftovers
+from nemesis.report import Run, render
+from nemesis.schedule import InjectedFault
 from nemesis.watch import Objects
 
 SHORT_S, LONG_S = 60.0, COMPLETE_S
@@ -19,18 +19,18 @@ MEGABYTE = 1_000_000
 SECOND = 10**9
 
 
-def happened(kind: str, proof: str | None = "seen", error: str = "") -> Happening:
+def happened(kind: str, proof: str | None = "seen", error: str = "") -> InjectedFault:
     """A fault that was drawn."""
-    return Happening(kind, "something", 1, 2, proof, error)
+    return InjectedFault(kind, "something", 1, 2, proof, error)
 
 
-def left(**more: Any) -> Left:
-    """Nothing is left, but for this."""
-    return Left(**{"orphans": 0, "unused": 0, "open_tasks": 0, "quarantined": 0, **more})
+def leftovers(**more: Any) -> Leftovers:
+    """Leftovers that are all zero or empty, except for these."""
+    return Leftovers(**{"orphans": 0, "unused": 0, "open_tasks": 0, "quarantined": 0, **more})
 
 
 def results(found: Sequence[Gate]) -> list[bool | None]:
-    """What the gates say."""
+    """Return the results of the gates."""
     return [gate.is_passed for gate in found]
 
 
@@ -50,9 +50,9 @@ def test_a_kind_that_was_never_drawn_fails_a_long_run_and_leaves_a_short_one_inc
     assert long.figures == short.figures == "1 of 2 kinds; never drawn: b"
 
 
-@pytest.mark.parametrize("happening", [happened("b", None), happened("b", None, "RuntimeError: not now")])
-def test_a_kind_that_was_drawn_and_never_seen_at_work_fails(happening: Happening) -> None:
-    once, often = [happened("a"), happening], [happened("a"), happening, happening, happening]
+@pytest.mark.parametrize("injected", [happened("b", None), happened("b", None, "RuntimeError: not now")])
+def test_a_kind_that_was_drawn_and_never_took_effect_fails(injected: InjectedFault) -> None:
+    once, often = [happened("a"), injected], [happened("a"), injected, injected, injected]
 
     assert gates.faults_seen(["a", "b"], [], once, LONG_S).is_passed is False
     assert gates.faults_seen(["a", "b"], [], once, SHORT_S).is_passed is None
@@ -73,29 +73,29 @@ def test_kinds_that_are_not_possible_are_named() -> None:
 
 
 def test_empty_stores_pass() -> None:
-    assert results(gates.leftovers(left(), 7, has_workers=True, waited_s=1)) == [True, True, True]
+    assert results(gates.leftovers(leftovers(), 7, has_workers=True, waited_s=1)) == [True, True, True]
 
 
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        (left(orphans=1), [False, True, True]),
-        (left(unused=1), [False, True, True]),
-        (left(open_tasks=1), [False, True, True]),
-        (left(stale_files=["table/s/t-1/data/x.parquet"]), [False, True, True]),
-        (left(stale_metadata=["table/s/t-1/metadata/x.avro"]), [False, True, True]),
-        (left(missing=["table/s/t-1/data/y.parquet"]), [True, False, True]),
-        (left(quarantined=1), [True, True, False]),
+        (leftovers(orphans=1), [False, True, True]),
+        (leftovers(unused=1), [False, True, True]),
+        (leftovers(open_tasks=1), [False, True, True]),
+        (leftovers(stale_files=["table/s/t-1/data/x.parquet"]), [False, True, True]),
+        (leftovers(stale_metadata=["table/s/t-1/metadata/x.avro"]), [False, True, True]),
+        (leftovers(missing=["table/s/t-1/data/y.parquet"]), [True, False, True]),
+        (leftovers(quarantined=1), [True, True, False]),
         (None, [False, False, False]),
     ],
 )
-def test_each_thing_that_is_left_closes_its_gate(found: Left | None, expected: list[bool]) -> None:
+def test_each_kind_of_leftover_fails_its_gate(found: Leftovers | None, expected: list[bool]) -> None:
     assert results(gates.leftovers(found, 7, has_workers=True, waited_s=1)) == expected
 
 
-def test_files_of_tables_are_held_against_what_tables_and_index_name() -> None:
+def test_stored_files_are_compared_with_the_files_that_tables_and_index_name() -> None:
     table = "table/streams/main-01234567"
-    named = tables_named.Named(
+    named = table_files.TableFiles(
         data=frozenset({f"{table}/data/live.parquet", f"{table}/data/gone.parquet"}),
         metadata=frozenset({f"{table}/metadata/1.metadata.json"}),
         folders=frozenset({table}),
@@ -104,14 +104,12 @@ def test_files_of_tables_are_held_against_what_tables_and_index_name() -> None:
         f"{table}/metadata/{name}" for name in ("1.metadata.json", "old.avro", "00000-lost.metadata.json")
     ]
 
-    assert tables_named.stale_files(stored, named, [f"{table}/data/indexed.parquet"]) == [
-        f"{table}/data/orphan.parquet"
-    ]
-    assert tables_named.stale_metadata(stored, named) == [
+    assert table_files.stale_files(stored, named, [f"{table}/data/indexed.parquet"]) == [f"{table}/data/orphan.parquet"]
+    assert table_files.stale_metadata(stored, named) == [
         f"{table}/metadata/00000-lost.metadata.json",
         f"{table}/metadata/old.avro",
     ]
-    assert tables_named.missing(stored, named) == [f"{table}/data/gone.parquet"]
+    assert table_files.missing(stored, named) == [f"{table}/data/gone.parquet"]
 
 
 # -- attempts, memory, rest ------------------------------------------------------------------------------------------
@@ -126,14 +124,14 @@ def test_files_of_tables_are_held_against_what_tables_and_index_name() -> None:
         (0, 0, 0, False),
     ],
 )
-def test_attempts_and_claims_have_a_bound_and_must_be_measured(
+def test_attempts_and_claims_are_bounded_and_must_be_measured(
     samples: int, attempts: int, claims: int, expected: bool
 ) -> None:
     assert gates.attempts(samples, attempts, claims, has_workers=True).is_passed is expected
 
 
 def grown(by_mb: int, count: int = 5 * LIFE_SAMPLES_MIN) -> list[int]:
-    """Samples of a process of 150 MB that grows evenly by so much."""
+    """Samples of a process of 150 MB whose memory grows evenly by this much."""
     return [150 * MEGABYTE + by_mb * MEGABYTE * at // count for at in range(count)]
 
 
@@ -154,7 +152,7 @@ def test_a_restart_hides_no_growth() -> None:
     assert gates.memory(lives, LONG_S).is_passed is False
 
 
-def test_lives_that_are_too_short_leave_a_short_run_unjudged_and_fail_a_long_one() -> None:
+def test_too_short_lifetimes_leave_a_short_run_unjudged_and_fail_a_long_run() -> None:
     lives = {("k1", 1): grown(0, LIFE_SAMPLES_MIN - 1)}
 
     assert gates.memory(lives, SHORT_S).is_passed is None
@@ -162,8 +160,8 @@ def test_lives_that_are_too_short_leave_a_short_run_unjudged_and_fail_a_long_one
     assert gates.memory({}, LONG_S).is_passed is False
 
 
-def test_a_process_that_spins_at_rest_fails_and_so_does_no_measure() -> None:
-    assert results([gates.rest({"k1": 0.01}), gates.rest({"k1": 0.01, "w1": 0.9}), gates.rest({})]) == [
+def test_an_idle_process_that_uses_cpu_fails_and_so_does_a_missing_measurement() -> None:
+    assert results([gates.idle_cpu({"k1": 0.01}), gates.idle_cpu({"k1": 0.01, "w1": 0.9}), gates.idle_cpu({})]) == [
         True,
         False,
         False,
@@ -173,8 +171,8 @@ def test_a_process_that_spins_at_rest_fails_and_so_does_no_measure() -> None:
 # -- promises and clients --------------------------------------------------------------------------------------------
 
 
-def test_a_history_that_breaks_a_promise_closes_the_gate(tmp_path: Path) -> None:
-    """One record at two offsets for two readers."""
+def test_a_history_that_breaks_a_promise_fails_the_gate(tmp_path: Path) -> None:
+    """Two readers get one record at two offsets."""
     lines = [
         {"history": 1, "clock": "monotonic_ns"},
         {"e": "invoke", "i": 0, "t": 1, "p": "p", "op": "produce", "log": ["main", 0], "producer": "p", "kind": "idempotent",
@@ -205,7 +203,7 @@ def test_violations_that_are_not_shown_are_counted(tmp_path: Path) -> None:
     assert (verdict.violations, verdict.text) == (50, "SENT 50")
 
 
-def test_a_history_that_cannot_be_judged_closes_the_gate(tmp_path: Path) -> None:
+def test_a_history_that_cannot_be_judged_fails_the_gate(tmp_path: Path) -> None:
     history = tmp_path / "p-1.jsonl"
     history.write_text('{"e": "invoke", "i": 0, "t": 1, "p": "p", "op": "complete", "log": ["main", 0]}\n')
 
@@ -227,7 +225,7 @@ def test_histories_that_are_not_judged_in_time_are_kept_and_named(
     gate = gates.promises(verdict.violations, verdict.text)
     assert gate.is_passed is False
     assert gate.figures == f"not judged within 0 s; 1 histories are kept: {kept.parent}/*.jsonl"
-    assert gate.figures in written(run(gates=[gate], verdict=verdict))
+    assert gate.figures in render(run(gates=[gate], verdict=verdict))
 
 
 def test_the_limit_of_the_whole_run_ends_the_checker_and_not_the_report(
@@ -249,14 +247,14 @@ def test_a_longer_run_may_be_checked_for_longer() -> None:
     assert judging.limit_s(45 * SHORT_S) > 45 * SHORT_S
 
 
-def test_a_kind_of_client_that_got_no_answer_closes_the_gate() -> None:
+def test_a_kind_of_client_that_got_no_answer_fails_the_gate() -> None:
     kinds = ["produce-rest", "sql"]
 
-    assert gates.clients_did_something(kinds, {"produce-rest": 5, "sql": 1}).is_passed is True
-    assert gates.clients_did_something(kinds, {"produce-rest": 5}).is_passed is False
+    assert gates.clients_got_answers(kinds, {"produce-rest": 5, "sql": 1}).is_passed is True
+    assert gates.clients_got_answers(kinds, {"produce-rest": 5}).is_passed is False
 
 
-def test_a_client_that_failed_closes_the_gate() -> None:
+def test_a_failed_client_fails_the_gate() -> None:
     assert gates.clients_ended([]).is_passed is True
     assert gates.clients_ended(["sql-1 ended with 1"]).is_passed is False
 
@@ -264,19 +262,19 @@ def test_a_client_that_failed_closes_the_gate() -> None:
 # -- what clients felt, and the report -------------------------------------------------------------------------------
 
 
-def test_what_clients_felt_is_told_per_fault() -> None:
-    """One producer waits 40 s while the other goes on; the window of the fault is 30 s and the 15 s after it."""
+def test_the_impact_on_clients_is_reported_per_fault() -> None:
+    """One producer waits 40 s while another one continues; the window is the 30 s of the fault and the 15 s after it."""
     facts = judging.Facts()
     steady = [(at * SECOND, at * SECOND - 1, "one") for at in range(101, 146)]
     facts.acknowledged["Kafka"] = sorted([*steady, (104 * SECOND, 1, "two"), (144 * SECOND, 1, "two")])
     facts.failed["Kafka"] = [99 * SECOND, 110 * SECOND, 146 * SECOND]
     facts.redelivered["Kafka"] = [120 * SECOND]
 
-    felt = facts.felt("Kafka", [(100 * SECOND, 130 * SECOND)])
+    impact = facts.impact("Kafka", [(100 * SECOND, 130 * SECOND)])
 
-    assert sorted(felt.gaps_s) == [1.0, 40.0]
-    assert felt.silences_s == [1.0]
-    assert (felt.errors, felt.redelivered) == (1, 1)
+    assert sorted(impact.gaps_s) == [1.0, 40.0]
+    assert impact.silences_s == [1.0]
+    assert (impact.errors, impact.redelivered) == (1, 1)
 
 
 def run(**more: Any) -> Run:
@@ -288,15 +286,15 @@ def run(**more: Any) -> Run:
     facts.acknowledged["Kafka"] = [(2 * SECOND, SECOND, "one")]
     values: dict[str, Any] = {
         "command": "run", "seed": 1, "load_s": 60, "total_s": 90, "size": "small", "impossible": [], "facts": facts,
-        "happenings": [Happening("kill-server", "k1", SECOND, 3 * SECOND, "gone")], "objects": [objects], "exits": [],
+        "injected_faults": [InjectedFault("kill-server", "k1", SECOND, 3 * SECOND, "gone")], "objects": [objects], "exits": [],
         "verdict": judging.Verdict(violations=0, text=""), "gates": [], "missed": [], "alarms": {}, "client_starts": {},
         "client_failures": [],
     }  # fmt: skip
     return Run(**{**values, **more})
 
 
-def test_the_report_has_a_row_per_fault_with_what_clients_felt() -> None:
-    text = written(run())
+def test_the_report_has_a_row_per_fault_with_its_impact_on_clients() -> None:
+    text = render(run())
 
     assert "| kill-server | 1 | 1 | 16.0 / 16.0, 16.0, 0, 0 |" in text
 
@@ -304,13 +302,13 @@ def test_the_report_has_a_row_per_fault_with_what_clients_felt() -> None:
 def test_a_run_with_a_gate_that_was_not_judged_does_not_count_as_complete() -> None:
     passed, unjudged, failed = (Gate(name="gate", is_passed=value, figures="") for value in (True, None, False))
 
-    assert written(run(gates=[passed])).startswith("# Nemesis: every gate was passed\n")
-    assert "the run is not complete: gate not judged" in written(run(gates=[passed, unjudged])).splitlines()[0]
+    assert render(run(gates=[passed])).startswith("# Nemesis: every gate was passed\n")
+    assert "the run is not complete: gate not judged" in render(run(gates=[passed, unjudged])).splitlines()[0]
     assert not run(gates=[passed, failed]).is_passed
 
 
-def test_what_waits_for_the_stores_clock_is_told_and_closes_no_gate() -> None:
-    found = gates.leftovers(left(later=5), 7, has_workers=True, waited_s=1)
+def test_objects_that_wait_for_the_stores_clock_are_reported_and_fail_no_gate() -> None:
+    found = gates.leftovers(leftovers(later=5), 7, has_workers=True, waited_s=1)
 
     assert results(found) == [True, True, True]
     assert "5 wait for the store's clock" in found[0].figures

@@ -1,4 +1,4 @@
-"""What the nemesis's members say of a commit, against the library's own way with answers: librdkafka on a real server."""
+"""How the nemesis's group members record a commit, given how librdkafka handles answers; with a real server."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ Answer = Callable[[Any], Any]
 
 
 class Script:
-    """As much of a client's plan as a member needs."""
+    """The parts of a client's script that a group member uses."""
 
     def __init__(self, folder: Path, address: str) -> None:
         self.history = Recording(folder / "member.jsonl", "member")
@@ -31,7 +31,7 @@ class Script:
 
 
 def outcomes(path: Path) -> list[str]:
-    """Of the commits in the history, in order."""
+    """Outcomes of the commits in the history, in order."""
     events = [json.loads(line) for line in path.read_text().splitlines()]
     commits = [event["i"] for event in events if event.get("op") == "commit"]
     return [event["e"] for event in events if event.get("i") in commits and event["e"] != "invoke"]
@@ -41,7 +41,7 @@ def outcomes(path: Path) -> list[str]:
 async def test_a_refusal_is_definite_only_if_the_library_has_not_sent_the_commit_before(
     kafka: Node, tmp_path: Path
 ) -> None:
-    """librdkafka repeats a commit that was answered COORDINATOR_NOT_AVAILABLE, and tells the last answer alone."""
+    """librdkafka repeats a commit that was answered COORDINATOR_NOT_AVAILABLE, and reports only the last answer."""
     await kafka.create(STREAM, 1)
     coordinator: Any = kafka.streams.coordinator
     real, asked = coordinator.commit, []
@@ -76,4 +76,4 @@ async def test_a_refusal_is_definite_only_if_the_library_has_not_sent_the_commit
 
     assert found == [(2, "unknown"), (3, "fail")]
     committed = await coordinator.offsets(clients.GROUP)
-    assert [value.offset for value in committed.values()] == [1]  # the first attempt has taken effect
+    assert [value.offset for value in committed.values()] == [1]  # the first attempt took effect

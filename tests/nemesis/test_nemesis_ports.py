@@ -1,4 +1,4 @@
-"""A server of a run finds its port free, and its link has the same port, whatever else uses ports at the same time."""
+"""A server of a run and its link get the same free port, whatever ports other programs use at the same time."""
 
 import socket
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ def network() -> Iterator[Network]:
 
 @contextmanager
 def outgoing_connection_from(host: str) -> Iterator[int]:
-    """Its local port, which the kernel has chosen."""
+    """Return the connection's local port, which the kernel chose."""
     with socket.create_server((SERVER_HOST, 0)) as server, socket.socket() as client:
         client.bind((host, 0))
         client.connect(server.getsockname())
@@ -56,12 +56,12 @@ def test_a_port_that_is_taken_after_it_was_chosen_is_given_up(monkeypatch: pytes
     with socket.create_server((HOST, taken)), network() as links:
         with pytest.raises(AddressInUse):
             links.open("clients>k1/kafka", f"{SERVER_HOST}:{taken}", listen=f"{HOST}:{taken}")
-        monkeypatch.setattr(ports, "is_free", lambda host, port: True)  # it was, a moment ago
+        monkeypatch.setattr(ports, "is_free", lambda host, port: True)  # it was free a moment ago
 
         assert links.reserve("clients>k1/kafka", [taken, free]) == free
 
 
-def test_a_machine_whose_ephemeral_range_holds_every_port_is_told() -> None:
+def test_a_machine_whose_ephemeral_range_has_every_port_is_reported() -> None:
     assert ports.candidates((1_024, 65_535)) == []
     with pytest.raises(ports.NoPort, match="ephemeral"):
         ports.choose([], (HOST,))

@@ -1,4 +1,4 @@
-"""The links between processes do to bytes what their rule says, and count it."""
+"""Links apply their rule to the bytes, and count its effects."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -12,7 +12,7 @@ TIMEOUT_S = 10.0
 
 
 class Echo:
-    """A server that answers what it gets, and keeps it; and the test's connections to it."""
+    """An echo server that also keeps what it receives, and the test's connections to it."""
 
     def __init__(self) -> None:
         self.heard = b""
@@ -59,7 +59,7 @@ async def linked(kind: str = "tcp") -> AsyncIterator[tuple[Link, Echo, int]]:
 
 
 async def turns_until(is_so: Callable[[], object]) -> None:
-    """Let the loop turn until it is so; the caller bounds the time."""
+    """Run the loop until the condition holds; the caller limits the time."""
     while not is_so():  # noqa: ASYNC110 - the link counts, it does not tell
         await asyncio.sleep(0)
 
@@ -72,7 +72,7 @@ async def test_a_link_without_a_rule_passes_bytes_on() -> None:
         assert await reader.readexactly(5) == b"hello"
 
 
-async def test_what_is_held_back_is_delivered_after_its_client_has_gone() -> None:
+async def test_held_bytes_are_delivered_after_their_client_has_gone() -> None:
     async with linked() as (link, echo, port):
         _, writer = await echo.dial(port)
         link.set_rule(Rule(mode="hold"))
@@ -80,7 +80,9 @@ async def test_what_is_held_back_is_delivered_after_its_client_has_gone() -> Non
         writer.close()
         await writer.wait_closed()
         await turns_until(
-            lambda: link.counts["held_bytes"] and all(each.is_client_gone for each in link.connections.values())
+            lambda: (
+                link.counts["held_bytes"] and all(connection.is_client_gone for connection in link.connections.values())
+            )
         )
         assert echo.heard == b""
 
@@ -90,7 +92,7 @@ async def test_what_is_held_back_is_delivered_after_its_client_has_gone() -> Non
         assert link.counts["delivered_after_client_had_gone"] == 1
 
 
-async def test_a_rule_for_old_connections_lets_new_ones_pass() -> None:
+async def test_a_rule_for_old_connections_does_not_affect_new_connections() -> None:
     async with linked() as (link, echo, port):
         old_reader, old = await echo.dial(port)
         old.write(b"x")
@@ -138,7 +140,7 @@ async def test_a_partition_resets_open_connections_and_refuses_new_ones() -> Non
 @pytest.mark.parametrize(
     "body", [b"Content-Length: 4\r\n\r\ndata", b"Transfer-Encoding: chunked\r\n\r\n4\r\ndata\r\n0\r\n\r\n"]
 )
-async def test_requests_of_some_keys_are_answered_with_an_error_and_the_others_go_on(body: bytes) -> None:
+async def test_requests_of_some_keys_get_an_error_and_the_others_succeed(body: bytes) -> None:
     async with linked("http") as (link, echo, port):
         rule = Rule(mode="status", status=503, fraction=0.5)
         keys = [f"/lake/{at}" for at in range(100)]
@@ -157,7 +159,7 @@ async def test_requests_of_some_keys_are_answered_with_an_error_and_the_others_g
 
 
 async def test_the_answer_to_a_rule_has_the_counts_before_it() -> None:
-    """What a rule does at once must count as its own: else a fault that resets connections has no proof."""
+    """The immediate effects of a rule count as its own; otherwise a fault that resets connections has no proof."""
     async with linked() as (link, echo, port):
         reader, writer = await echo.dial(port)
         writer.write(b"x")

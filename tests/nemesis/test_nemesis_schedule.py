@@ -1,11 +1,11 @@
-"""Which faults happen when follows from the seed, and each kind gets its turn."""
+"""The seed determines the schedule of faults, and each kind has its turn."""
 
 from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
 from nemesis.process_faults import Fault
-from nemesis.schedule import AGAIN_MAX, Happening, Schedule
+from nemesis.schedule import AGAIN_MAX, InjectedFault, Schedule
 
 
 class Time:
@@ -18,7 +18,7 @@ class Time:
 
 
 def kind(name: str, *resources: str, fails: bool = False) -> type[Fault]:
-    """A fault that only says that it was there."""
+    """A fault whose only effect is its proof."""
 
     class Named(Fault):
         def begin(self) -> str:
@@ -37,25 +37,25 @@ def kind(name: str, *resources: str, fails: bool = False) -> type[Fault]:
 KINDS = (kind("a"), kind("b", "store"), kind("c", "store"), kind("d", "network"), kind("e", "network", "store"))
 
 
-def happenings(seed: int, kinds: tuple[type[Fault], ...] = KINDS, steps: int = 3_000) -> list[Happening]:
-    """What happens in the first five minutes."""
+def injected_faults(seed: int, kinds: tuple[type[Fault], ...] = KINDS, steps: int = 3_000) -> list[InjectedFault]:
+    """Return the faults of the first five minutes."""
     clock = Time()
-    world: Any = SimpleNamespace(seed=seed)
-    schedule = Schedule(world, kinds, clock=clock)
+    cluster: Any = SimpleNamespace(seed=seed)
+    schedule = Schedule(cluster, kinds, clock=clock)
     for _ in range(steps):
         schedule.step()
         clock.now_s += 0.1
     schedule.end_all()
-    return schedule.happenings
+    return schedule.injected_faults
 
 
 def test_a_seed_draws_the_same_faults_again() -> None:
-    assert happenings(1) == happenings(1)
-    assert happenings(1) != happenings(2)
+    assert injected_faults(1) == injected_faults(1)
+    assert injected_faults(1) != injected_faults(2)
 
 
-def test_each_kind_has_happened_before_one_comes_again() -> None:
-    counts = Counter(one.kind for one in happenings(3))
+def test_every_kind_happens_once_before_any_kind_happens_again() -> None:
+    counts = Counter(fault.kind for fault in injected_faults(3))
 
     assert set(counts) == set("abcde")
     assert max(counts.values()) - min(counts.values()) <= 1
@@ -63,21 +63,21 @@ def test_each_kind_has_happened_before_one_comes_again() -> None:
 
 def test_faults_with_a_common_resource_never_overlap() -> None:
     needs = {one.name: one.resources for one in KINDS}
-    found = happenings(4)
+    found = injected_faults(4)
     pairs = [(one, two) for one in found for two in found if one is not two and one.begun <= two.begun < one.ended]
 
     assert pairs
     assert [(one.kind, two.kind) for one, two in pairs if needs[one.kind] & needs[two.kind]] == []
 
 
-def test_a_fault_that_cannot_begin_is_noted_and_the_others_go_on() -> None:
-    found = happenings(5, (kind("broken", fails=True), kind("sound")))
+def test_a_fault_that_cannot_begin_is_recorded_and_the_others_continue() -> None:
+    found = injected_faults(5, (kind("broken", fails=True), kind("sound")))
 
     assert {one.error for one in found if one.kind == "broken"} == {"RuntimeError: not now"}
     assert all(one.proof == "seen" for one in found if one.kind == "sound")
 
 
-def test_a_kind_that_was_not_seen_comes_again_before_the_next_round_a_few_times() -> None:
+def test_a_kind_that_took_no_effect_is_repeated_before_the_next_round() -> None:
     class Unseen(Fault):
         name = "unseen"
 
@@ -87,7 +87,7 @@ def test_a_kind_that_was_not_seen_comes_again_before_the_next_round_a_few_times(
         def end(self) -> str | None:
             return None
 
-    found = [one.kind for one in happenings(6, (Unseen, kind("sound"), kind("steady")))]
+    found = [fault.kind for fault in injected_faults(6, (Unseen, kind("sound"), kind("steady")))]
 
-    assert found[:4].count("unseen") == 2  # its turn, and once more
+    assert found[:4].count("unseen") == 2  # its turn, and once again
     assert found.count("unseen") - found.count("sound") in (AGAIN_MAX - 1, AGAIN_MAX)

@@ -1,4 +1,4 @@
-"""A short run of the nemesis for every change: a minute of faults on a small cluster, with a seed that stays. README.md has the long one.
+"""A short run of the nemesis for every change: a minute of faults on a small cluster, with a fixed seed. README.md has longer runs.
 
 `BEARLAKE_TEST_NEMESIS_SEED` draws other faults.
 """
@@ -31,7 +31,7 @@ MISSING = 2
 
 @pytest.fixture(scope="module")
 def s3_program() -> str:
-    """The S3 server, built when it is not there yet."""
+    """Return the S3 server's program; build it if it is missing."""
     try:
         tools.require_postgresql()
         return tools.obtain_s3()
@@ -39,8 +39,8 @@ def s3_program() -> str:
         pytest.skip(str(missing))
 
 
-def test_the_object_store_of_the_nemesis_replaces_nothing_that_exists(tmp_path: Path, s3_program: str) -> None:
-    """Amazon S3 API, conditional writes: `If-None-Match: *` is answered with 412 when the object exists."""
+def test_the_object_store_of_the_nemesis_never_replaces_an_object(tmp_path: Path, s3_program: str) -> None:
+    """Amazon S3 API, conditional writes: a PUT with `If-None-Match: *` gets 412 if the object exists."""
     import obstore
 
     storage = Storage(tmp_path / "s3", s3_program)
@@ -60,7 +60,7 @@ def test_the_object_store_of_the_nemesis_replaces_nothing_that_exists(tmp_path: 
 
         assert bytes(obstore.get(store, "bearlake/wal/one").bytes()) == b"first"
         assert storage.keys("wal/") == ["wal/one"]
-        with pytest.raises(urllib.error.HTTPError):  # it asks for credentials
+        with pytest.raises(urllib.error.HTTPError):  # the server requires credentials
             urllib.request.urlopen(storage.server.endpoint, timeout=5)
     finally:
         storage.end()
@@ -79,7 +79,7 @@ def test_a_minute_of_faults_breaks_no_promise(tmp_path: Path, record_property: C
 
     if done.returncode == MISSING:
         pytest.skip(done.stderr.strip().splitlines()[-1])
-    said = report.read_text() if report.exists() else done.stderr[-3000:]
+    text = report.read_text() if report.exists() else done.stderr[-3000:]
     verdict = keep / "verdict.log"
-    record_property("nemesis", said)
-    assert done.returncode == 0, said + (verdict.read_text()[:5000] if verdict.exists() else "")
+    record_property("nemesis", text)
+    assert done.returncode == 0, text + (verdict.read_text()[:5000] if verdict.exists() else "")

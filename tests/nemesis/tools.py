@@ -1,4 +1,4 @@
-"""What a run needs of other people's programs, each obtained as an ordinary package; `ToolMissing` says what is not there."""
+"""Third-party programs that a run needs, each obtained as an ordinary package; `ToolMissing` names what is missing."""
 
 import contextlib
 import os
@@ -13,13 +13,13 @@ from fixtures.postgresql import ABSENT, find_program
 
 VERSITYGW = "github.com/versity/versitygw/cmd/versitygw"
 VERSITYGW_VERSION = "v1.8.0"
-"""Apache-2.0. Its posix store answers `If-None-Match: *` for an object that exists with 412, as S3 does (`test_nemesis_short.py`)."""
+"""Apache-2.0. Its posix store answers 412 to `If-None-Match: *` if the object exists, as S3 does (`test_nemesis_short.py`)."""
 CACHE = Path.home() / ".cache" / "bearlake"
 FRANZ_GO = Path(__file__).parent / "franz_go_load"
 
 
 def obtain_s3() -> str:
-    """The S3 server's program, built by Go's module proxy on first use (two minutes). Raises `ToolMissing`, `ObtainFailed`."""
+    """Return the S3 server's program; the first use builds its Go module (two minutes). Raises `ToolMissing`, `ObtainFailed`."""
     kept = CACHE / "bin" / f"versitygw-{VERSITYGW_VERSION}"
     if not kept.is_file():
         kept.parent.mkdir(parents=True, exist_ok=True)
@@ -30,19 +30,19 @@ def obtain_s3() -> str:
 
 
 def obtain_franz_go() -> Path:
-    """The producer program with franz-go. Raises `ToolMissing`, `ObtainFailed`, `BuildFailed`."""
+    """Return the producer program that uses franz-go. Raises `ToolMissing`, `ObtainFailed`, `BuildFailed`."""
     return packages.obtain_go_program(FRANZ_GO)
 
 
 def require_postgresql() -> None:
-    """Raises `ToolMissing` without PostgreSQL's server programs, `pg_basebackup` among them."""
+    """Raises `ToolMissing` without PostgreSQL's server programs, including `pg_basebackup`."""
     initdb = find_program("initdb")
     if initdb is None or not Path(initdb).resolve().with_name("pg_basebackup").exists():
         raise ToolMissing(ABSENT)
 
 
 def find_faketime() -> str | None:
-    """libfaketime's library: installed, or unpacked from Debian's package on first use; None where there is neither."""
+    """Return libfaketime's library: installed, or unpacked from Debian's package on first use; None if neither is possible."""
     unpacked = CACHE / "libfaketime"
     if not _library_in(Path("/")) and not _library_in(unpacked):
         with contextlib.suppress(OSError, subprocess.SubprocessError), tempfile.TemporaryDirectory() as folder:
@@ -58,6 +58,6 @@ def _library_in(root: Path) -> str | None:
     return next(map(str, root.glob("usr/lib/*/faketime/libfaketime.so.1")), None)
 
 
-def may_mount() -> bool:
-    """Whether this process may mount a tmpfs, to make a disk full."""
+def can_mount() -> bool:
+    """Return whether this process may mount a tmpfs, which can become full."""
     return os.geteuid() == 0 and shutil.which("mount") is not None

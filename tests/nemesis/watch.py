@@ -1,4 +1,4 @@
-"""What is measured of a run from outside, every few seconds: memory and CPU time of processes, objects and tasks in the stores."""
+"""Measurements of a run from outside, every few seconds: memory and CPU time of processes, objects and tasks in the stores."""
 
 import contextlib
 import logging
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import psutil
 
-from nemesis import tables_named
-from nemesis.gates import Left
-from nemesis.world import World
+from nemesis import table_files
+from nemesis.cluster import Cluster
+from nemesis.gates import Leftovers
 
 log = logging.getLogger("nemesis")
 
@@ -21,7 +21,7 @@ TASKS = """select count(*) as open, coalesce(max(attempt_count), 0) as attempts,
 UNUSED = """select kind, count(*) filter (where unused_ms <= bearlake.now_ms()) as n,
  count(*) filter (where unused_ms > bearlake.now_ms()) as later
  from bearlake.object where unused_ms is not null and deleted_ms is null group by 1"""
-"""`later`: unused since a moment that the store's clock has not reached again, after a step forward and back; they wait for it."""
+"""`later`: objects that became unused at a time that the store's clock, after a step forward and back, has not reached again."""
 KNOWN = "select key from bearlake.object"
 INDEXED = """select key from bearlake.object
  where deleted_ms is null and (unused_ms is null or unused_ms > bearlake.now_ms())"""
@@ -35,30 +35,30 @@ WAL, PARQUET = 0, 1
 
 @dataclass(frozen=True, kw_only=True)
 class Objects:
-    """Objects and tasks at one moment."""
+    """Objects and tasks at one time."""
 
     at_s: float
     stored: int
     """Objects below `PREFIXES` in the object store."""
     orphans: int
-    """Of these, how many the metadata store does not know."""
+    """How many of these the metadata store does not know."""
     unused: int
-    """Known WAL objects that no index names, not deleted yet."""
+    """Known WAL objects that no index names and that are not deleted yet."""
     unused_files: int
-    """Data files that no index names, not deleted yet; live snapshots of the table may name them."""
+    """Data files that no index names and that are not deleted yet; live table snapshots may name them."""
     open_tasks: int
     attempts_max: int
     claims_max: int
     quarantined: int
     later: int = 0
-    """Unused objects of both kinds that wait until the store's clock is where it was when they became unused."""
+    """Unused objects of both kinds that wait until the store's clock reaches the time at which they became unused."""
 
 
 class Watch:
-    """Samples of a world."""
+    """Samples of a cluster."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
         self._next_s = 0.0
         self.memory: dict[tuple[str, int], list[int]] = defaultdict(list)
         """By server and process id: resident bytes of its own process, one sample every `SAMPLE_S`. A JVM's heap has its own bound."""
@@ -66,18 +66,18 @@ class Watch:
         self.attempts_max = 0
         self.claims_max = 0
         self.missed: dict[str, str] = {}
-        """Objects that a server looked for in vain, and what the stores say of them a moment later."""
+        """Objects that a server did not find, and what the stores report about them a moment later."""
         self.alarms: Counter[str] = Counter()
         """ERROR lines of logs, by server and message."""
         self._read_bytes: dict[str, int] = defaultdict(int)
 
     def step(self) -> None:
-        """Sample, when it is time."""
+        """Take samples if they are due."""
         if time.monotonic() < self._next_s:
             return
         self._next_s = time.monotonic() + SAMPLE_S
-        self._world.note_processes()
-        for name, server in self._world.servers.items():
+        self._cluster.record_processes()
+        for name, server in self._cluster.servers.items():
             if server.is_running and server.is_ready():
                 with contextlib.suppress(psutil.Error):
                     self.memory[name, server.pid].append(psutil.Process(server.pid).memory_info().rss)
@@ -85,8 +85,8 @@ class Watch:
         self.look_at_logs()
 
     def look_at_logs(self) -> None:
-        """Read what servers have logged since the last time."""
-        for name, server in self._world.servers.items():
+        """Read what the servers have logged since the last call."""
+        for name, server in self._cluster.servers.items():
             with server.log.open("rb") as log:
                 log.seek(self._read_bytes[name])
                 lines = log.read().decode(errors="replace").splitlines()
@@ -95,25 +95,25 @@ class Watch:
                 if found := ALARM.match(line):
                     self.alarms[f"{name}: {found[2]}: {found[3][:100]}"] += 1
                 if (found := MISSED.search(line)) and found[1] not in self.missed:
-                    self.missed[found[1]] = f"{line[:160]} … {self._told(found[1])}"
+                    self.missed[found[1]] = f"{line[:160]} … {self._describe(found[1])}"
 
-    def _told(self, key: str) -> str:
-        is_there = key in self._world.storage.keys(key.partition("/")[0] + "/")
+    def _describe(self, key: str) -> str:
+        is_there = key in self._cluster.storage.keys(key.partition("/")[0] + "/")
         try:
-            rows = self._world.postgresql.execute(f"select * from bearlake.object where key = '{key}'")
+            rows = self._cluster.postgresql.execute(f"select * from bearlake.object where key = '{key}'")
         except Exception as error:  # noqa: BLE001 - the store is away
             rows = [{"error": repr(error)}]
         shown = [{name: value for name, value in dict(row).items() if name != "key"} for row in rows]
         return f"{'is' if is_there else 'is not'} in the object store; metadata {shown or 'none'}"
 
     def look_at_objects(self) -> Objects | None:
-        """Count objects and tasks; None while a fault hides them."""
+        """Count objects and tasks; None if a fault makes a store unavailable."""
         try:
-            tasks = self._world.postgresql.execute(TASKS)[0]
-            rows = self._world.postgresql.execute(UNUSED)
+            tasks = self._cluster.postgresql.execute(TASKS)[0]
+            rows = self._cluster.postgresql.execute(UNUSED)
             unused, later = {row["kind"]: row["n"] for row in rows}, sum(row["later"] for row in rows)
-            stored = {key for prefix in PREFIXES for key in self._world.storage.keys(prefix)}
-            known = {row["key"] for row in self._world.postgresql.execute(KNOWN)}
+            stored = {key for prefix in PREFIXES for key in self._cluster.storage.keys(prefix)}
+            known = {row["key"] for row in self._cluster.postgresql.execute(KNOWN)}
         except Exception:  # noqa: BLE001 - the store is away, or its layout is another one: no sample
             return None
         found = Objects(
@@ -127,42 +127,42 @@ class Watch:
         return found
 
     def look_at_tables(self) -> tuple[list[str], list[str], list[str]] | None:
-        """Stale data files, stale metadata files, missing files (`Left`); None when the stores cannot be asked."""
+        """Return stale data files, stale metadata files and missing files (`Leftovers`); None if the stores do not answer."""
         try:
             named = self._named()
-            stored = self._world.storage.keys(TABLES)
-            indexed = {row["key"] for row in self._world.postgresql.execute(INDEXED)}
-            gone = tables_named.missing(stored, named)
-            if gone:  # a sweep between the two looks deletes what is not named by then
+            stored = self._cluster.storage.keys(TABLES)
+            indexed = {row["key"] for row in self._cluster.postgresql.execute(INDEXED)}
+            gone = table_files.missing(stored, named)
+            if gone:  # a sweep between the two listings deletes files that are no longer named
                 again = self._named()
                 gone = [key for key in gone if key in again.data | again.metadata]
         except Exception as error:  # noqa: BLE001 - of whatever library is below
             log.warning("tables cannot be read: %r", error)
             return None
-        return tables_named.stale_files(stored, named, indexed), tables_named.stale_metadata(stored, named), gone
+        return table_files.stale_files(stored, named, indexed), table_files.stale_metadata(stored, named), gone
 
-    def _named(self) -> tables_named.Named:
-        world = self._world
-        return tables_named.read_catalog(world.catalog_url, world.client_environment(), world.storage.base)
+    def _named(self) -> table_files.TableFiles:
+        cluster = self._cluster
+        return table_files.read_catalog(cluster.catalog_url, cluster.client_environment(), cluster.storage.base)
 
-    def left(self) -> Left | None:
-        """What is left now; None when the stores cannot be asked."""
+    def leftovers(self) -> Leftovers | None:
+        """Return what the stores hold now; None if they do not answer."""
         objects = self.look_at_objects()
         tables = self.look_at_tables() if objects is not None else None
         if objects is None or tables is None:
             return None
-        return Left(
+        return Leftovers(
             orphans=objects.orphans, unused=objects.unused, open_tasks=objects.open_tasks, quarantined=objects.quarantined,
             later=objects.later, stale_files=tables[0], stale_metadata=tables[1], missing=tables[2],
         )  # fmt: skip
 
-    def cpu_at_rest(self, seconds: float) -> dict[str, float]:
-        """Share of one core that each server takes while nobody asks it for anything, children included."""
-        before = {name: _cpu_s(server.pid) for name, server in self._world.servers.items() if server.is_running}
+    def idle_cpu(self, seconds: float) -> dict[str, float]:
+        """Return the share of one core that each server uses without load, including its child processes."""
+        before = {name: _cpu_s(server.pid) for name, server in self._cluster.servers.items() if server.is_running}
         start = time.monotonic()
         time.sleep(seconds)
         passed = time.monotonic() - start
-        return {name: (_cpu_s(self._world.servers[name].pid) - spent) / passed for name, spent in before.items()}
+        return {name: (_cpu_s(self._cluster.servers[name].pid) - spent) / passed for name, spent in before.items()}
 
 
 def _cpu_s(pid: int) -> float:

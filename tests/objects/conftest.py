@@ -1,6 +1,6 @@
 """The stores that the conformance suite runs on.
 
-A test asks for `store`. Each kind comes bare and behind `retrying(faulty(…))`, where a fifth of the calls fails before the effect and a
+A test asks for `store`. Each kind is used directly and in `retrying(faulty(…))`, where a fifth of the calls fails before the effect and a
 fifth of the replies is lost. To add a store: write a fixture that yields one and name it in `KINDS`.
 """
 

@@ -143,7 +143,7 @@ async def test_a_refused_put_is_one_attempt_and_one_of_our_errors(
 
 
 async def test_a_conflict_while_nothing_was_stored_is_unavailable(server: Server, store: CloudObjectStore) -> None:
-    """Amazon S3 API, PutObject: 409 ConditionalRequestConflict, "retry the upload"; it does not say that the object exists."""
+    """Amazon S3 API, PutObject: 409 ConditionalRequestConflict, "retry the upload"; it does not mean that the object exists."""
     server.answers = [server.replies("409 Conflict", CONFLICT), server.replies("404 Not Found")]
 
     with pytest.raises(Unavailable):
@@ -228,7 +228,7 @@ async def test_an_unreachable_server_is_unavailable(s3_credentials: None) -> Non
         await store.put("wal/one", [b"content"])
 
 
-async def test_after_a_put_timed_out_nobody_holds_its_buffers(server: Server, store: CloudObjectStore) -> None:
+async def test_after_a_put_timed_out_its_buffers_are_released(server: Server, store: CloudObjectStore) -> None:
     server.answers = [server.says_nothing()]
     buffer = bytearray(8_000_000)
     with pytest.raises(Unavailable):
@@ -237,7 +237,7 @@ async def test_after_a_put_timed_out_nobody_holds_its_buffers(server: Server, st
     buffer.extend(b"more")  # BufferError if somebody still held it
 
 
-async def test_after_a_put_was_cancelled_nobody_holds_its_buffers(server: Server, store: CloudObjectStore) -> None:
+async def test_after_a_put_was_cancelled_its_buffers_are_released(server: Server, store: CloudObjectStore) -> None:
     server.answers = [server.says_nothing()]
     buffer = bytearray(8_000_000)
     task = asyncio.create_task(store.put("wal/one", [buffer]))

@@ -1,4 +1,4 @@
-"""The behaviour of every object store: one suite for all stores, bare and behind faults with retries."""
+"""The behaviour of every object store: one suite for all stores, directly and with faults and retries."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ async def content_of(store: ObjectStore, key: str) -> bytes:
 
 
 async def put_again(store: ObjectStore, key: str, is_faulty: bool) -> None:
-    """Behind faults an `AlreadyExists` may follow an `Unavailable`, and then means success."""
+    """With faults an `AlreadyExists` may follow an `Unavailable`, and then means success."""
     try:
         await store.put(key, [b"other"])
     except AlreadyExists:
@@ -44,7 +44,7 @@ async def put_again(store: ObjectStore, key: str, is_faulty: bool) -> None:
     ],
     ids=["one", "three", "none", "empty", "empties", "large", "2500"],
 )
-async def test_what_was_put_is_read_back(store: ObjectStore, parts: list[Buffer]) -> None:
+async def test_a_stored_object_is_read_back(store: ObjectStore, parts: list[Buffer]) -> None:
     await store.put("folder/object", parts)
 
     assert await content_of(store, "folder/object") == b"".join(parts)
@@ -88,14 +88,14 @@ async def test_buffers_may_change_after_put_returned(store: ObjectStore) -> None
     assert await content_of(store, "large") == b"l" * 3_000_000
 
 
-async def test_buffers_are_the_callers_again_after_put_returned(store: ObjectStore) -> None:
+async def test_buffers_belong_to_the_caller_again_after_put_returned(store: ObjectStore) -> None:
     buffer = bytearray(b"grows" * 20_000)
     await store.put("object", [buffer])
 
-    buffer.extend(b"more")  # BufferError if somebody still held it
+    buffer.extend(b"more")  # raises BufferError if the store still held it
 
 
-async def test_what_was_read_is_writable_and_belongs_to_the_reader(store: ObjectStore) -> None:
+async def test_read_bytes_are_writable_and_belong_to_the_reader(store: ObjectStore) -> None:
     await store.put("object", [CONTENT])
     [view] = await store.read("object", [ByteRange(10, 20)])
     view[:] = b"0123456789"
@@ -119,7 +119,7 @@ async def test_what_was_read_is_writable_and_belongs_to_the_reader(store: Object
         [],
     ],
 )
-async def test_ranges_come_back_in_the_order_asked_for(store: ObjectStore, ranges: list[tuple[int, int]]) -> None:
+async def test_ranges_are_returned_in_the_requested_order(store: ObjectStore, ranges: list[tuple[int, int]]) -> None:
     await store.put("object", [CONTENT])
     views = await store.read("object", [ByteRange(start, end) for start, end in ranges])
 
@@ -165,7 +165,7 @@ async def test_an_absent_object_is_not_found(store: ObjectStore) -> None:
             await store.read(key, [ByteRange(0, 0)])
 
 
-async def test_deleting_is_idempotent_and_spares_the_others(store: ObjectStore) -> None:
+async def test_deleting_is_idempotent_and_does_not_affect_other_keys(store: ObjectStore) -> None:
     for key in ("wal/a", "wal/b", "wal/c"):
         await store.put(key, [b"content"])
     await store.delete(["wal/a", "wal/c", "wal/absent", "absent/absent"])
@@ -185,7 +185,7 @@ async def test_a_folder_that_was_emptied_can_be_filled_again(store: ObjectStore)
     assert await keys_of(store, "") == ["a/b/d"]
 
 
-async def test_a_listing_tells_key_size_and_time(store: ObjectStore) -> None:
+async def test_a_listing_has_key_size_and_time(store: ObjectStore) -> None:
     await store.put("wal/one", [b"12345"])
     [found] = [found async for found in store.list("wal/")]
 
@@ -237,7 +237,7 @@ async def test_a_listing_is_bounded_by_prefix_and_after(store: ObjectStore, pref
     assert await keys_of(store, prefix, after) == sorted(key for key in keys if key.startswith(prefix) and key > after)
 
 
-async def test_a_listing_goes_on_beyond_a_thousand_objects(store: ObjectStore, is_faulty: bool) -> None:
+async def test_a_listing_continues_beyond_a_thousand_objects(store: ObjectStore, is_faulty: bool) -> None:
     count = 150 if is_faulty else 2300
     keys = [f"wal/{at:06d}" for at in range(count)]
     places = asyncio.Semaphore(32)
@@ -304,7 +304,7 @@ async def test_a_cancelled_put_stores_all_or_nothing(bare_store: ObjectStore) ->
             await asyncio.sleep(0)
         task.cancel()
         result = (await asyncio.gather(task, return_exceptions=True))[0]
-        content[:] = b"x" * len(content)  # the buffer is ours again
+        content[:] = b"x" * len(content)  # the buffer belongs to the test again
 
         assert result is None or isinstance(result, asyncio.CancelledError)
         assert result is not None or await bare_store.size(f"wal/{at}") == 400_000

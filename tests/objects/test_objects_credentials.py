@@ -59,7 +59,7 @@ async def test_a_store_signs_with_the_keys_of_the_file(recorder: Recorder, tmp_p
     assert "secret" not in recorder.heads[0].replace("x-amz-security", "")
 
 
-def test_the_file_is_read_anew_when_the_keys_run_out(tmp_path: Path) -> None:
+def test_the_file_is_read_again_when_the_keys_expire(tmp_path: Path) -> None:
     file = tmp_path / "credentials"
     file.write_text(KEYS.format("first"))
     now = datetime(2026, 1, 1, tzinfo=UTC)

@@ -238,7 +238,7 @@ async def test_emptied_folders_are_removed_but_the_root_stays(tmp_path: Path, op
     await store.put("e", [b"content"])
 
 
-async def test_puts_go_on_while_another_store_empties_their_folder(tmp_path: Path, open_local: OpenLocal) -> None:
+async def test_puts_continue_while_another_store_empties_their_folder(tmp_path: Path, open_local: OpenLocal) -> None:
     one, other = open_local(), open_local()
     stored: list[str] = []
 
@@ -333,7 +333,7 @@ async def test_threads_are_named_and_bounded(tmp_path: Path, open_local: OpenLoc
 # -- what happens next -----------------------------------------------------------------------------------------------
 
 
-async def test_what_comes_next_is_called_once_on_the_thread_of_the_put_when_the_object_is_there(tmp_path: Path) -> None:
+async def test_the_callback_runs_once_on_the_thread_of_the_put_when_the_object_is_durable(tmp_path: Path) -> None:
     store = LocalObjectStore(tmp_path)
     seen: list[tuple[bool, str]] = []
 

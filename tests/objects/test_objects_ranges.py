@@ -18,9 +18,7 @@ some_ranges = st.lists(
 
 
 @given(ranges=some_ranges, gap_bytes=st.integers(0, 300))
-def test_scattering_what_was_read_for_the_spans_gives_each_range_its_bytes(
-    ranges: list[ByteRange], gap_bytes: int
-) -> None:
+def test_scattering_the_spans_gives_each_range_its_bytes(ranges: list[ByteRange], gap_bytes: int) -> None:
     spans = coalesce(ranges, gap_bytes)
     views = scatter(ranges, spans, [memoryview(bytearray(CONTENT[span.start : span.end])) for span in spans])
 

@@ -137,7 +137,7 @@ def test_reads_sizes_and_deletions_are_retried_too(run_virtual: RunVirtual) -> N
     run_virtual(run())
 
 
-async def test_a_listing_that_breaks_off_goes_on_behind_its_last_object() -> None:
+async def test_an_interrupted_listing_continues_after_its_last_object() -> None:
     class BreaksOff(MemoryObjectStore):
         asked_after: list[str] = []  # noqa: RUF012
 
@@ -237,7 +237,7 @@ def test_a_stall_holds_calls_until_its_end_or_their_deadline(run_virtual: RunVir
     assert run_virtual(run()) == pytest.approx((0.7, 1.7))
 
 
-async def test_a_retried_put_leaves_nothing_behind_that_holds_its_buffers() -> None:
+async def test_a_retried_put_releases_its_buffers() -> None:
     class Content(bytearray):
         """One that can be watched."""
 

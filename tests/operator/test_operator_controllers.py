@@ -53,7 +53,7 @@ class Lake:
             self.kept[one.name] = ObservedStream(
                 name=one.name, id=f"id of {one.name}", partitions=one.partitions or 1, configs=dict(one.set_configs)
             )
-        return {one.name: self.problems[one.name] for one in changes if one.name in self.problems}
+        return {change.name: self.problems[change.name] for change in changes if change.name in self.problems}
 
     async def delete(self, ids):
         for name in set(ids) - set(self.problems):
@@ -113,7 +113,7 @@ def stream(name="orders", **spec):
 
 def ready(cluster, kind, name, namespace="team"):
     conditions = cluster.get(kind, name, namespace)["status"]["conditions"]
-    (found,) = [one for one in conditions if one["type"] == "Ready"]
+    (found,) = [condition for condition in conditions if condition["type"] == "Ready"]
     return found["status"], found["reason"], found["message"]
 
 

@@ -40,7 +40,7 @@ WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
 def public_names(path: Path) -> Iterator[str]:
-    """The module's name, and the names of its public classes, functions, parameters and constants."""
+    """Yield the module's name, and the names of its public classes, functions, parameters and constants."""
     yield path.stem
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree):

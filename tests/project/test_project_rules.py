@@ -1,4 +1,4 @@
-"""Rules of the repository that no linter knows."""
+"""Rules of the repository that linters do not check."""
 
 import ast
 import re
@@ -27,7 +27,7 @@ def test_source_folders_hold_packages_only() -> None:
     assert [path for path in (ROOT / "tests").rglob("__init__.py") if SIMULATOR not in path.parents] == []
 
 
-def test_test_files_have_names_of_their_own() -> None:
+def test_test_files_have_unique_names() -> None:
     names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
 
     assert [name for name, count in names.items() if count > 1] == []
@@ -54,7 +54,7 @@ def test_functions_fit_a_screen() -> None:
     assert {name: lines for name, lines in long.items() if name not in LONG_ON_PURPOSE} == {}
 
 
-def test_every_file_says_its_job() -> None:
+def test_every_file_states_its_job() -> None:
     assert [str(path) for path in SOURCES if not ast.get_docstring(ast.parse(path.read_text()))] == []
 
 
@@ -64,7 +64,7 @@ def test_nothing_is_left_for_later() -> None:
     assert [str(path) for path in SOURCES if later.search(path.read_text())] == []
 
 
-def test_the_version_is_said_once_for_all() -> None:
+def test_the_version_is_the_same_everywhere() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
     assert project["version"] == bearlake.__version__
@@ -75,6 +75,18 @@ def test_links_of_the_documentation_lead_somewhere() -> None:
     for page in (*ROOT.glob("*.md"), *(ROOT / "servers").glob("*.md"), *(ROOT / "bench").glob("*.md")):
         for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_guide_lists_every_file_that_can_skip_tests() -> None:
+    guide = (ROOT / "CONTRIBUTING.md").read_text()
+    listed = set(re.findall(r"`((?:\w+/)?\w+\.py)`", guide))
+    can_skip = re.compile(r"pytest\.(mark\.)?(skip|skipif|importorskip)\(")
+
+    files = [
+        path for path in (ROOT / "tests").rglob("*.py") if path != Path(__file__) and can_skip.search(path.read_text())
+    ]
+
+    assert [str(path) for path in files if not {path.name, f"{path.parent.name}/{path.name}"} & listed] == []
 
 
 @pytest.mark.parametrize("target", ["up", "test", "check", "bench", "conformance", "venv", "clean"])

@@ -55,7 +55,7 @@ async def test_kafka_a_deletion_that_was_given_up_unread_leaves_the_next_topic_a
     assert await numbers(node.streams, "t") == [anew]
 
 
-async def test_kafka_a_deletion_that_waits_behind_a_request_ends_with_its_connection(kafka_cluster: Make) -> None:
+async def test_kafka_a_deletion_that_waits_for_another_request_ends_with_its_connection(kafka_cluster: Make) -> None:
     (node,) = (await kafka_cluster(1)).nodes
     await node.create("t")
     client = await node.client()
@@ -87,7 +87,9 @@ async def test_http_a_deletion_that_was_given_up_unread_leaves_the_next_topic_al
     await reader.readuntil(b"\r\n\r\n")
     known = writer.get_extra_info("sockname")
     http = node.server._site._runner.server
-    (held,) = [one for one in http.connections if one.transport.get_extra_info("peername") == known]
+    (held,) = [
+        connection for connection in http.connections if connection.transport.get_extra_info("peername") == known
+    ]
     held.transport.pause_reading()
     writer.write(f"DELETE {path.format(cluster=cluster)} HTTP/1.1\r\nHost: h\r\n\r\n".encode())
     writer.close()

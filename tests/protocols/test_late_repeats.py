@@ -1,7 +1,7 @@
 """Requests that arrived at a server before their producer expired and are executed afterwards are never stored twice.
 
 Each time one server has the request, and does not get on with it; a second server stores the client's next try, and the producer is
-forgotten. Then the first server goes on. It has heard of all that by then.
+forgotten. Then the first server resumes, and learns all of this.
 """
 
 import asyncio
@@ -107,7 +107,7 @@ async def test_kafka_a_request_that_waited_unread(kafka_cluster: Make) -> None:
     client.send(produce_request("t", PLAIN), VERSION)
     await until(lambda: memory.is_awaited)
     client.send(produce_request("t", REPEATED), VERSION)
-    # Nothing else tells that bytes wait in the kernel.
+    # There is no other sign that bytes wait in the kernel.
     await until(lambda: not connection._is_socket_empty())  # noqa: SLF001
     await store_and_forget(node.streams, other.streams)
     memory.relieve()
@@ -154,7 +154,7 @@ async def test_kafka_a_request_that_waited_for_a_look_up(kafka_cluster: Make, mo
     assert await is_refused_and_stored_once(client, node, 2)
 
 
-async def test_kafka_a_producer_that_comes_back_goes_on(kafka_cluster: Make) -> None:
+async def test_kafka_a_producer_that_reconnects_continues(kafka_cluster: Make) -> None:
     """A batch that arrives after the expiry is stored, even over a connection that was idle."""
     node, other, client, connection = await pair_of(kafka_cluster)
     await store_and_forget(node.streams, other.streams)
@@ -291,7 +291,7 @@ async def test_rest_an_append_whose_producer_was_forgotten_is_unknown(
     assert seen.body == list(range(sequence + 1))
 
 
-async def test_rest_a_producer_that_was_forgotten_begins_anew(rest_servers: MakeServers) -> None:
+async def test_rest_a_producer_that_was_forgotten_starts_again(rest_servers: MakeServers) -> None:
     one, other = await rest_servers(2)
     await one.put("/v1/stream/t", b"", headers=JSON)
     assert (await one.post("/v1/stream/t", b"[0]", headers=claim(0))).status == 200
@@ -304,13 +304,13 @@ async def test_rest_a_producer_that_was_forgotten_begins_anew(rest_servers: Make
     assert (await other.get("/v1/stream/t")).body == [0, 1]
 
 
-async def test_rest_a_server_whose_follower_stands_still_says_which_append_a_forgotten_producer_begins_with(
+async def test_rest_a_server_with_a_stuck_follower_names_the_append_with_which_a_forgotten_producer_starts(
     rest_servers: MakeServers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, other = await rest_servers(2)
     await one.put("/v1/stream/t", b"", headers=JSON)
     assert (await one.post("/v1/stream/t", b"[0]", headers=claim(0))).status == 200
-    # A follower that stands still: no store makes one that reads and hears nothing.
+    # A follower that is stuck: no store makes a follower that reads and sees nothing.
     monkeypatch.setattr(one.streams._follower, "_heard", lambda position: None)  # noqa: SLF001
     await forget(other.streams, other.streams)
     went_on = [await one.post("/v1/stream/t", b"[1]", headers=claim(1)) for _ in range(3)]
@@ -331,7 +331,7 @@ async def test_rest_an_append_that_waits_for_its_turn_while_it_is_stored_by_anot
     headers = claim(0) | {"Stream-Seq": "1"}
     waiting = asyncio.create_task(one.post("/v1/stream/t", b"[1]", headers=headers))
     await until(lambda: one.server.open_count == 2)
-    for _ in range(20):  # it waits behind the first one
+    for _ in range(20):  # it waits for the first one
         await one.get("/v1/stream/t")
     retried = await other.post("/v1/stream/t", b"[1]", headers=headers)
     log.are_let_go.set()

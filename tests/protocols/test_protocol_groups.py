@@ -46,7 +46,7 @@ def step_until(member: GroupMember, is_enough: Callable[[], bool]) -> None:
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize(("first", "second"), list(itertools.permutations(MEMBERS, 2)))
-def test_a_group_goes_on_in_another_protocol_where_it_has_committed(at: Addresses, first: str, second: str) -> None:
+def test_a_group_continues_in_another_protocol_at_its_committed_offsets(at: Addresses, first: str, second: str) -> None:
     stream = f"from-{first}-to-{second}"
     with Client(at.grpc) as client:
         client.create_stream(stream)

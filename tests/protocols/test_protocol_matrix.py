@@ -1,4 +1,4 @@
-"""What one protocol writes, every other reads: keys, values, headers, timestamps, at the same offsets, in the same order.
+"""Every reader reads the records of every other protocol: keys, values, headers, timestamps, at the same offsets, in order.
 
 One running `bearlake up`; every writer has its stream, which every reader reads. What a protocol has no words for is left out
 on its side alone (`docs/protocols.md`): the log keeps it, and the next reader shows it.
@@ -54,7 +54,7 @@ def written(at: Addresses, writer: Writer) -> tuple[str, list[Item]]:
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: f"read-by-{reader.name}")
 @pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: f"written-by-{writer.name}")
-def test_what_one_protocol_writes_another_reads(at: Addresses, writer: Writer, reader: Reader) -> None:
+def test_records_of_one_protocol_are_read_by_another(at: Addresses, writer: Writer, reader: Reader) -> None:
     stream, stored = written(at, writer)
     expected = [replace(reader.shown(item), offset=item.offset) for item in stored]
     found = [without_reserved(one) for one in reader.read(at, stream, len(stored))]

@@ -1,4 +1,4 @@
-"""What any protocol writes is in the table, where SQL reads it, and every protocol reads it from there: the same keys, values, headers
+"""Records of every protocol are in the table, from which SQL and every protocol read them: the same keys, values, headers
 and timestamps at the same offsets.
 A `bearlake up` takes the records and compacts all of them; one that is started after it, with nothing in its memory, serves them.
 """

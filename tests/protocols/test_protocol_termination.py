@@ -1,4 +1,4 @@
-"""A stream that `pulsar-admin` terminates takes no more records by any protocol, each says so in its words, and all can read it."""
+"""A stream that `pulsar-admin` terminated accepts no records by any protocol, each with its own error, and all protocols can read it."""
 
 import json
 import urllib.request
@@ -32,7 +32,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 @pytest.fixture(scope="module")
 def at(server: ServerProcess) -> Addresses:
-    """A server whose stream has three records and is terminated; a Pulsar producer was connected when that happened."""
+    """A server with a terminated stream of three records; a Pulsar producer was connected at the termination."""
     found = Addresses(
         kafka=server.kafka,
         rest=str(server.ready["rest"]).removeprefix("http://"),
@@ -59,7 +59,7 @@ def test_kafka_producers_get_a_policy_violation(at: Addresses) -> None:
     assert errors == [KafkaError.POLICY_VIOLATION]
 
 
-def test_rest_v2_answers_an_error_that_is_not_to_be_retried(at: Addresses) -> None:
+def test_rest_v2_answers_an_error_that_is_not_retriable(at: Addresses) -> None:
     kind = "application/vnd.kafka.binary.v2+json"
 
     (one,) = at.ask("POST", f"/topics/{STREAM}", RECORDS, Content_Type=kind).json()["offsets"]
@@ -94,7 +94,7 @@ def test_grpc_says_terminated(at: Addresses) -> None:
     assert refused.value.reason == "TERMINATED"
 
 
-def test_pulsar_producers_are_told_and_readers_read_to_the_end(at: Addresses) -> None:
+def test_pulsar_producers_are_notified_and_readers_read_to_the_end(at: Addresses) -> None:
     client = pulsar.Client(f"pulsar://{at.pulsar}", logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     try:
         with pytest.raises(pulsar.TopicTerminated):
@@ -108,7 +108,7 @@ def test_pulsar_producers_are_told_and_readers_read_to_the_end(at: Addresses) ->
     assert values == [b"a", b"b", b"c"]
 
 
-def test_nothing_came_behind_the_end(at: Addresses) -> None:
+def test_no_record_is_stored_after_the_end(at: Addresses) -> None:
     assert [item.value for item in KafkaReader().read(at, STREAM, 3)] == [b"a", b"b", b"c"]
     with Client(at.grpc) as client:
         assert client.describe_stream(STREAM).bounds == [(0, 3)]

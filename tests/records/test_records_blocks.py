@@ -30,7 +30,7 @@ OTHERS: dict[BlockCodec, tuple[Callable[[bytes], bytes], Callable[[bytes, int], 
 
 @pytest.mark.parametrize("codec", list(BlockCodec))
 @pytest.mark.parametrize("content", [b"", b"x", CONTENT, bytes(10**6)])
-def test_a_block_comes_back(codec: BlockCodec, content: bytes) -> None:
+def test_a_compressed_block_decompresses_to_the_same_bytes(codec: BlockCodec, content: bytes) -> None:
     assert bytes(decompress(codec, memoryview(compress(codec, content)), len(content))) == content
 
 
@@ -61,7 +61,7 @@ def test_damaged_blocks_are_corrupt(codec: BlockCodec, damage: Callable[[bytes],
 
 
 @pytest.mark.parametrize("content", [b"", CONTENT, bytes(10**6)])
-def test_a_zlib_stream_that_was_flushed_and_not_finished_comes_back(content: bytes) -> None:
+def test_a_zlib_stream_that_was_flushed_but_not_finished_decompresses(content: bytes) -> None:
     stream = zlib.compressobj()
     block = stream.compress(content) + stream.flush(
         zlib.Z_SYNC_FLUSH

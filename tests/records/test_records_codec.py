@@ -57,7 +57,7 @@ def test_an_uncompressed_golden_batch_is_encoded_byte_for_byte() -> None:
 
     encoded = encode(decode(batch, LIMIT), producer=Producer(id=4711, epoch=3, base_sequence=42))
 
-    assert encoded[16:] == batch[16:]  # the leader epoch, which nobody reads, differs
+    assert encoded[16:] == batch[16:]  # the leader epoch differs, which readers ignore
     assert encoded[:12] == batch[:12]
 
 
@@ -121,7 +121,7 @@ def test_gaps_between_offsets_survive() -> None:
         [Record(headers=(("\ud800", b"x"),))],
     ],
 )
-def test_what_cannot_be_a_batch_is_refused(records: list[Record]) -> None:
+def test_invalid_batches_are_refused(records: list[Record]) -> None:
     with pytest.raises(Invalid):
         encode(records)
 

@@ -18,7 +18,7 @@ TEXT = b"the quick brown fox " * 5000
 
 @pytest.mark.parametrize("codec", list(Compression))
 @pytest.mark.parametrize("body", [b"", b"x", TEXT, os.urandom(100_000)], ids=["empty", "byte", "text", "noise"])
-def test_what_was_compressed_comes_back_at_exactly_its_limit(codec: Compression, body: bytes) -> None:
+def test_compressed_bytes_decompress_within_exactly_their_limit(codec: Compression, body: bytes) -> None:
     small = compress(codec, body)
 
     assert bytes(decompress(codec, small, len(body))) == body
@@ -33,7 +33,7 @@ def test_one_byte_over_the_limit_is_too_large(codec: Compression) -> None:
         assert caught.value.bytes_max == len(body) - 1
 
 
-def test_what_other_libraries_wrote_is_read() -> None:
+def test_output_of_other_libraries_is_read() -> None:
     assert bytes(decompress(Compression.GZIP, gzip.compress(TEXT), 10**6)) == TEXT
     assert bytes(decompress(Compression.ZSTD, zstandard.ZstdCompressor().compress(TEXT), 10**6)) == TEXT
     # a stream, as Java writes it: no content size in the frame
@@ -45,7 +45,7 @@ def test_what_other_libraries_wrote_is_read() -> None:
 
 
 def test_raw_snappy_is_read() -> None:
-    """As librdkafka writes it."""
+    """As librdkafka writes snappy."""
     assert bytes(decompress(Compression.SNAPPY, bytes(cramjam.snappy.compress_raw(TEXT)), 10**6)) == TEXT
 
 

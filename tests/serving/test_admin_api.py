@@ -113,7 +113,7 @@ async def test_create_describe_list_alter_delete(api: Api) -> None:
     assert (await api.call("GET", "/v1/streams/orders"))[0] == 404
 
 
-async def test_a_stream_is_deleted_by_its_id_while_it_is_the_one_of_its_name(api: Api) -> None:
+async def test_a_stream_is_deleted_by_its_id_only_while_it_has_its_name(api: Api) -> None:
     await create(api, "a", "b")
     ids = {name: (await api.call("GET", f"/v1/streams/{name}"))[1]["id"] for name in ("a", "b")}
     items = [
@@ -180,7 +180,7 @@ async def write(api: Api, name: str, index: int, record_count: int, length: int)
     await api.metadata.log.commit(ObjectCommit(token=token, server=api.member.server, size=length, batches=[batch]))
 
 
-async def test_streams_are_listed_with_what_they_hold(api: Api) -> None:
+async def test_streams_are_listed_with_their_size(api: Api) -> None:
     await create(api, "a", "b", partition_count=2)
     await write(api, "b", 0, 3, 100)
     await write(api, "b", 1, 4, 50)
@@ -190,7 +190,7 @@ async def test_streams_are_listed_with_what_they_hold(api: Api) -> None:
     assert [(s["name"], s["record_count"], s["size_bytes"]) for s in page["streams"]] == [("a", 0, 0), ("b", 7, 150)]
 
 
-async def test_a_page_with_usage_ends_where_its_partitions_become_too_many(api: Api) -> None:
+async def test_a_page_with_usage_ends_when_it_has_too_many_partitions(api: Api) -> None:
     await create(api, "a", "b", "c", partition_count=4_000)
 
     _, first = await api.call("GET", "/v1/streams?usage=true")
@@ -200,7 +200,7 @@ async def test_a_page_with_usage_ends_where_its_partitions_become_too_many(api: 
     assert ([stream["name"] for stream in second["streams"]], second["next"]) == (["c"], None)
 
 
-async def test_the_backlog_tells_how_many_tasks_were_quarantined(api: Api) -> None:
+async def test_the_backlog_has_the_number_of_quarantined_tasks(api: Api) -> None:
     await create(api, "a")
     await write(api, "a", 0, 5, 100)
     tasks, server = api.metadata.tasks, api.member.server
@@ -232,13 +232,13 @@ async def test_the_backlog_tells_how_many_tasks_were_quarantined(api: Api) -> No
     assert (same["size_bytes"], same["quarantined_count"]) == (100, 1)
 
 
-async def test_where_nothing_was_compacted_there_is_no_last_commit(api: Api) -> None:
+async def test_without_compaction_there_is_no_last_commit(api: Api) -> None:
     nothing = {"commit_count": 0, "last_commit_ms": None, "streams": []}
 
     assert await api.call("GET", "/v1/compaction/commits") == (200, nothing)
 
 
-async def test_finished_tasks_are_told_of_the_streams_that_are_there(api: Api) -> None:
+async def test_finished_tasks_are_listed_for_existing_streams(api: Api) -> None:
     await create(api, "a", "b")
     metadata, server = api.metadata, api.member.server
     lease = await metadata.leases.acquire("planner", server)
@@ -316,7 +316,9 @@ async def test_a_wrong_request_is_a_problem_document(
         ({"name": "a", "partitions": 2}, "Unrecognized field: partitions: expected name, partition_count and configs"),
     ],
 )
-async def test_a_wrong_item_says_what_is_expected(api: Api, item: dict[str, object], detail: str) -> None:
+async def test_the_error_for_a_wrong_item_names_the_expected_value(
+    api: Api, item: dict[str, object], detail: str
+) -> None:
     status, answer = await api.call("POST", "/v1/streams", {"streams": [item]})
 
     assert status == 207
@@ -350,7 +352,12 @@ async def test_a_result_names_its_item_only_if_the_name_is_text(api: Api) -> Non
     async with api.http.post("/v1/streams", data=body, headers=headers) as response:
         results = (await response.json())["results"]
 
-    assert [(one["name"], one["status"]) for one in results] == [("a", 201), (None, 400), (None, 400), (None, 400)]
+    assert [(result["name"], result["status"]) for result in results] == [
+        ("a", 201),
+        (None, 400),
+        (None, 400),
+        (None, 400),
+    ]
 
 
 async def test_more_items_than_a_batch_may_have_are_refused(api: Api) -> None:
@@ -374,7 +381,7 @@ async def test_health_asks_the_metadata_store(api: Api) -> None:
     assert (status, problem["detail"]) == (503, "the store sleeps")
 
 
-async def test_readiness_is_what_the_process_says(api: Api) -> None:
+async def test_readiness_is_the_state_that_the_process_reports(api: Api) -> None:
     assert (await api.call("GET", "/readyz"))[0] == 503
     api.server.is_ready = True
     assert (await api.call("GET", "/readyz"))[0] == 200
@@ -390,13 +397,13 @@ async def test_metrics_servers_and_config_are_served(api: Api) -> None:
     assert await api.call("GET", "/v1/config") == (200, {"settings": [{"setting": "kafka.port"}]})
 
 
-async def test_a_page_that_lets_its_own_name_resolve_to_loopback_is_refused(api: Api) -> None:
+async def test_a_web_page_whose_name_resolves_to_loopback_is_refused(api: Api) -> None:
     status, problem = await api.call("GET", "/v1/streams", headers={"Host": "evil.example:9644"})
 
     assert (status, problem["title"]) == (403, "Not allowed")
 
 
-async def test_a_token_is_asked_for_on_all_paths_but_probes(guarded: Api) -> None:
+async def test_a_token_is_required_on_all_paths_except_probes(guarded: Api) -> None:
     for path in ("/v1/streams", "/v1/servers", "/v1/config", "/metrics"):
         async with guarded.http.get(path) as response:
             assert (response.status, response.headers["WWW-Authenticate"]) == (401, "Bearer")
@@ -406,7 +413,7 @@ async def test_a_token_is_asked_for_on_all_paths_but_probes(guarded: Api) -> Non
     assert (await guarded.call("GET", "/v1/streams", headers={"Authorization": f"Bearer {TOKEN}"}))[0] == 200
 
 
-async def test_requests_beyond_the_limit_are_told_to_come_back() -> None:
+async def test_requests_beyond_the_limit_get_a_retry_answer() -> None:
     async for api in serve(AdminSettings(request_count_max=1), None):
         entered, leave = asyncio.Event(), asyncio.Event()
 
@@ -435,7 +442,7 @@ def test_without_a_token_another_address_is_refused() -> None:
         read_token(AdminSettings(host="0.0.0.0"), {})
 
 
-def test_the_token_comes_from_the_file_or_the_variable(tmp_path: Any) -> None:
+def test_the_token_is_read_from_the_file_or_the_variable(tmp_path: Any) -> None:
     path = tmp_path / "token"
     path.write_text(f"{TOKEN}\n")
 
@@ -491,7 +498,7 @@ async def test_the_openapi_document_has_every_route_and_is_valid(api: Api) -> No
     assert [str(error) for error in OpenAPIV31SpecValidator(document).iter_errors()] == []
 
 
-async def test_what_the_openapi_document_needs_is_what_the_server_needs(api: Api) -> None:
+async def test_the_openapi_document_requires_the_same_fields_as_the_server(api: Api) -> None:
     _, document = await api.call("GET", "/openapi.json")
     schemas = document["components"]["schemas"]
     one = {"name": "a", "partition_count": 2, "configs": {}}

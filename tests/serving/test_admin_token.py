@@ -83,7 +83,7 @@ def test_of_three_tokens_two_are_accepted(secret: Secret) -> None:
 
 
 @pytest.mark.parametrize("bad", [None, "", "short"])
-def test_what_is_no_token_leaves_the_present_one_in_force(
+def test_an_invalid_token_leaves_the_current_one_in_force(
     secret: Secret, bad: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     secret.put(bad)
@@ -115,7 +115,7 @@ def test_a_token_without_a_file_stays(tmp_path: Path) -> None:
         read_token_file(str(tmp_path / "absent"))
 
 
-def test_files_that_change_in_content_size_or_by_being_replaced_are_told_once(tmp_path: Path) -> None:
+def test_changed_and_replaced_files_are_reported_once(tmp_path: Path) -> None:
     now_s = 0.0
     one, other = tmp_path / "one", tmp_path / "other"
     one.write_text("1")

@@ -57,7 +57,7 @@ class Register:
 
 
 class Seen:
-    """What the server knows of the log."""
+    """The log position that the server has seen."""
 
     position = 0
 
@@ -160,7 +160,7 @@ def scene() -> Scene:
     return Scene()
 
 
-def test_a_connection_with_a_bug_is_closed_and_whoever_resumes_it_goes_on(
+def test_a_connection_with_a_bug_is_closed_and_the_other_connections_resume(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken() -> None:
@@ -283,7 +283,7 @@ async def test_a_request_that_fails_closes_its_connection(scene: Scene) -> None:
 # -- what had been seen when bytes arrived ---------------------------------------------------------------------------
 
 
-def test_bytes_that_come_to_an_empty_socket_came_after_it_was_emptied() -> None:
+def test_bytes_that_arrive_at_an_empty_socket_count_as_arrived_after_it_was_emptied() -> None:
     scene = Scene()
     scene.receive(b"0000")
     assert scene.connection.arrived == 0
@@ -295,7 +295,7 @@ def test_bytes_that_come_to_an_empty_socket_came_after_it_was_emptied() -> None:
     assert scene.connection.arrived == 7
 
 
-def test_bytes_behind_a_read_that_was_filled_came_before_it_was_emptied() -> None:
+def test_bytes_after_a_full_read_count_as_arrived_before_the_socket_was_emptied() -> None:
     """A full read says nothing of the socket: what follows may have waited there."""
     scene = Scene()
     scene.receive(b"0000")

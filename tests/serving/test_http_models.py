@@ -1,4 +1,4 @@
-"""Models of bodies: a body that does not fit is refused with the field, what is expected there, and what was found."""
+"""Models of bodies: a body that does not fit is refused with the field, the expected value, and the value found."""
 
 import json
 import tracemalloc
@@ -77,7 +77,7 @@ def test_a_body_that_fits_is_its_model() -> None:
         (b'{"items": [{"key": "\\ud800 and more text"}]}', ["UTF-8"]),
     ],
 )
-def test_a_misfit_names_the_field_what_is_expected_and_what_was_found(body: bytes, words: list[str]) -> None:
+def test_a_mismatch_names_the_field_the_expected_value_and_the_value_found(body: bytes, words: list[str]) -> None:
     with pytest.raises(Mismatch) as refused:
         READER.read(body)
 
@@ -92,7 +92,7 @@ def test_bytes_that_are_not_json_are_malformed(body: bytes) -> None:
         READER.read(body)
 
 
-def test_what_was_found_is_cut_short() -> None:
+def test_the_value_found_is_shortened() -> None:
     with pytest.raises(Mismatch) as refused:
         READER.read(b'{"items": [{"partition": "' + b"x" * 10_000 + b'"}]}')
 
@@ -108,7 +108,7 @@ def test_a_parsed_value_is_checked_as_its_text_is() -> None:
         READER.convert({"items": [{"partition": 10}]})
 
 
-def test_schemas_say_what_is_checked() -> None:
+def test_schemas_describe_the_checks() -> None:
     (reference,), named = models.components([Body])
 
     assert reference == {"$ref": "#/components/schemas/Body"}

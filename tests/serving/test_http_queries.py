@@ -39,7 +39,7 @@ def test_unknown_parameters_are_ignored() -> None:
         ("usage=yes", 'usage: expected one of false, true, found "yes"'),
     ],
 )
-def test_a_refusal_names_the_parameter_and_what_is_expected(text: str, message: str) -> None:
+def test_a_refusal_names_the_parameter_and_the_expected_value(text: str, message: str) -> None:
     with pytest.raises(Mismatch) as caught:
         read(text)
 

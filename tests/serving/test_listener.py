@@ -10,7 +10,7 @@ from bearlake.serving.listener import ListenerSettings, bind, is_loopback, join_
 from fixtures.waiting import WAIT_S
 
 
-def test_port_0_becomes_a_real_port_that_is_advertised() -> None:
+def test_port_0_is_replaced_by_a_real_port_that_is_advertised() -> None:
     listener = open_listener(ListenerSettings(), "kafka")
     with listener.socket:
         assert listener.advertised_port == listener.socket.getsockname()[1] > 0
@@ -24,7 +24,7 @@ def test_advertised_address_and_name_may_differ() -> None:
         assert listener.endpoint("kafka") == ("kafka:EXTERNAL", "lake.example:443")
 
 
-def test_all_addresses_are_advertised_by_the_machines_name() -> None:
+def test_a_wildcard_address_is_advertised_by_the_machines_name() -> None:
     listener = open_listener(ListenerSettings(host="0.0.0.0"), "kafka")
     with listener.socket:
         assert listener.advertised_host == socket.gethostname()
@@ -37,7 +37,7 @@ def test_connections_wait_until_the_service_accepts() -> None:
     client.close()
 
 
-def test_a_taken_port_is_named() -> None:
+def test_a_taken_port_is_named_in_the_error() -> None:
     with bind("127.0.0.1", 0, "kafka") as bound:
         port = bound.getsockname()[1]
 
@@ -55,7 +55,7 @@ def test_a_host_that_cannot_be_resolved_is_refused() -> None:
         bind("no such host", 0, "kafka")
 
 
-def test_tls_needs_both_files_and_real_ones(tmp_path: Path) -> None:
+def test_tls_needs_both_files_and_valid_ones(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="tls_key_file"):
         ListenerSettings(tls_certificate_file="a.pem")
     (tmp_path / "a.pem").write_text("nonsense")
@@ -78,7 +78,7 @@ def test_tls_needs_both_files_and_real_ones(tmp_path: Path) -> None:
         ("localhost.example", False),
     ],
 )
-def test_loopback_addresses_are_known(host: str, *, expected: bool) -> None:
+def test_loopback_addresses_are_recognized(host: str, *, expected: bool) -> None:
     assert is_loopback(host) is expected
 
 

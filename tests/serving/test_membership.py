@@ -75,14 +75,14 @@ async def test_a_member_sees_itself_and_then_the_others(metadata: Metadata) -> N
     assert one.cluster_id == two.cluster_id
 
 
-async def test_many_who_ask_at_once_share_a_read_that_began_after_they_asked(metadata: Metadata) -> None:
+async def test_concurrent_questions_share_a_read_that_began_after_them(metadata: Metadata) -> None:
     store = Counting(metadata.servers)
     one = await join(store, SETTINGS)
     before = store.read_count
 
     asking = [asyncio.create_task(one.refresh()) for _ in range(5)]
     await store.reading.wait()
-    two = await join(metadata.servers, OTHER)  # the read under way began before that
+    two = await join(metadata.servers, OTHER)  # the read in flight began before the question
     asking += [asyncio.create_task(one.refresh()) for _ in range(5)]
     await asyncio.gather(*asking)
 
@@ -90,7 +90,7 @@ async def test_many_who_ask_at_once_share_a_read_that_began_after_they_asked(met
     assert store.read_count == before + 2
 
 
-async def test_a_read_that_fails_is_nobody_elses(metadata: Metadata) -> None:
+async def test_a_failed_read_affects_only_its_own_callers(metadata: Metadata) -> None:
     store = Counting(metadata.servers)
     one = await join(store, SETTINGS)
     await join(metadata.servers, OTHER)
@@ -104,7 +104,7 @@ async def test_a_read_that_fails_is_nobody_elses(metadata: Metadata) -> None:
 
 
 class Counting:
-    """A membership store that counts who asks who is live; the next `failures` of these fail."""
+    """A membership store that counts the questions for live servers; the next `failures` of them fail."""
 
     def __init__(self, inner: Membership) -> None:
         self._inner = inner
@@ -152,7 +152,7 @@ async def test_a_silent_server_disappears_from_the_view_of_the_others_when_its_t
 
 
 @virtual_time
-async def test_two_servers_that_beat_keep_each_other_live_whatever_the_stores_clock_does() -> None:
+async def test_two_servers_with_heartbeats_keep_each_other_live_whatever_the_stores_clock_does() -> None:
     clock = ManualClock()
     metadata = await open_metadata("memory:///", clock=clock)
     one, two = await join(metadata.servers, SETTINGS), await join(metadata.servers, OTHER)
@@ -169,7 +169,7 @@ async def test_two_servers_that_beat_keep_each_other_live_whatever_the_stores_cl
 
 
 @virtual_time
-async def test_a_server_that_was_declared_lapsed_learns_it_from_its_next_heartbeat() -> None:
+async def test_a_server_that_was_declared_lapsed_learns_this_from_its_next_heartbeat() -> None:
     metadata = await open_metadata("memory:///", clock=ManualClock())
     one, two = await join(metadata.servers, SETTINGS), await join(metadata.servers, OTHER)
     for _ in range(8):
@@ -185,7 +185,7 @@ async def test_a_server_that_was_declared_lapsed_learns_it_from_its_next_heartbe
 
 
 @virtual_time
-async def test_after_an_outage_of_the_store_nobody_is_taken_for_dead() -> None:
+async def test_after_an_outage_of_the_store_no_server_is_declared_dead() -> None:
     metadata = await open_metadata("memory:///", clock=ManualClock())
     flaky = Flaky(metadata.servers, failures=0)
     one = await join(flaky, SETTINGS)  # type: ignore[arg-type]
@@ -256,7 +256,7 @@ async def test_the_same_name_keeps_its_node_id_and_fences_the_old_process(metada
     assert await new.beat()
 
 
-async def test_a_fenced_member_says_so_once_and_then_waits_for_the_end(metadata: Metadata) -> None:
+async def test_a_fenced_member_logs_it_once_and_then_waits_for_the_end(metadata: Metadata) -> None:
     fenced = asyncio.Event()
     old = await join(metadata.servers, SETTINGS, fenced.set)
     await join(metadata.servers, SETTINGS)
@@ -277,7 +277,7 @@ async def test_a_failed_heartbeat_is_tried_again_at_once(metadata: Metadata) -> 
 
 
 async def test_a_store_whose_queue_is_full_ends_no_server(metadata: Metadata) -> None:
-    """SQLite refuses calls that it has no room for; `run` ends the process with whatever a heartbeat raises."""
+    """SQLite refuses calls for which it has no room; `run` ends the process with any error that a heartbeat raises."""
     store = Flaky(metadata.servers, failures=4, error=Overloaded("full"))
     one = await join(store, SETTINGS)
 
@@ -285,7 +285,7 @@ async def test_a_store_whose_queue_is_full_ends_no_server(metadata: Metadata) ->
     assert await one.beat()
 
 
-async def test_retries_of_a_heartbeat_are_bounded_and_it_goes_on_at_the_next_interval(metadata: Metadata) -> None:
+async def test_retries_of_a_heartbeat_are_bounded_and_the_next_interval_starts_again(metadata: Metadata) -> None:
     store = Flaky(metadata.servers, failures=3)
     one = await join(store, SETTINGS)
 

@@ -59,7 +59,7 @@ async def test_a_task_that_returns_has_died_too() -> None:
         await block()
 
 
-async def test_an_error_of_the_block_itself_comes_through() -> None:
+async def test_an_error_of_the_block_itself_is_raised() -> None:
     async def block() -> None:
         async with Tasks() as tasks:
             tasks.own("steady", forever([]))

@@ -49,7 +49,7 @@ async def test_a_member_at_another_server_joins_commits_and_leaves(pair: Pair) -
     assert left == joined.member_id
 
 
-async def test_a_join_that_waits_longer_than_one_request_is_asked_again(
+async def test_a_join_that_waits_longer_than_one_request_is_repeated(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(routes, "WAIT_S", 0.1)
@@ -66,10 +66,10 @@ async def test_a_join_that_waits_longer_than_one_request_is_asked_again(
 
     assert is_waiting
     assert again.generation == second.generation
-    assert {one.member_id for one in again.members} == {first.member_id, second.member_id}
+    assert {member.member_id for member in again.members} == {first.member_id, second.member_id}
 
 
-async def test_heartbeats_of_many_members_go_together(pair: Pair) -> None:
+async def test_heartbeats_of_many_members_are_sent_together(pair: Pair) -> None:
     groups = pair.nodes[1].streams.groups
     ids = []
     for at in range(20):
@@ -86,7 +86,7 @@ async def test_heartbeats_of_many_members_go_together(pair: Pair) -> None:
     assert answers[-1].problem is Problem.UNKNOWN_MEMBER
 
 
-async def test_a_server_with_another_token_is_not_listened_to() -> None:
+async def test_a_server_with_another_token_is_rejected() -> None:
     async with AsyncExitStack() as closing:
         pair = await make(closing, (TOKEN, "another token, not shared"))
 
@@ -98,7 +98,7 @@ async def test_a_server_with_another_token_is_not_listened_to() -> None:
     assert "token" not in str(caught.value)
 
 
-async def test_a_server_that_does_not_know_the_new_token_yet_is_asked_with_the_one_before(tmp_path: Path) -> None:
+async def test_a_server_without_the_new_token_is_asked_with_the_previous_token(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text(TOKEN)
     ticks = iter(range(0, 10_000, 2))
@@ -124,7 +124,7 @@ async def test_a_server_that_does_not_know_the_new_token_yet_is_asked_with_the_o
         b'{"group": "g", "request": {"protocols": [["range", "not base64"]]}}',
     ],
 )
-async def test_what_is_no_request_about_a_group_is_refused(pair: Pair, body: bytes) -> None:
+async def test_an_invalid_group_request_is_refused(pair: Pair, body: bytes) -> None:
     headers = {"Authorization": f"Bearer {TOKEN}"}
     async with (
         aiohttp.ClientSession(headers=headers) as session,
@@ -135,7 +135,7 @@ async def test_what_is_no_request_about_a_group_is_refused(pair: Pair, body: byt
     assert status == 400
 
 
-async def test_a_server_that_is_gone_does_not_answer(pair: Pair) -> None:
+async def test_a_stopped_server_does_not_answer(pair: Pair) -> None:
     there = pair.there
     await pair.nodes[0].side.close()
 
@@ -145,7 +145,7 @@ async def test_a_server_that_is_gone_does_not_answer(pair: Pair) -> None:
         assert caught.value.problem is Problem.COORDINATOR_UNAVAILABLE
 
 
-def test_values_are_the_same_behind_the_way() -> None:
+def test_values_survive_the_way_to_another_server() -> None:
     joined = Joined(
         generation=1,
         protocol_type="consumer",
@@ -190,11 +190,11 @@ def server(number: int, *endpoints: str, is_draining: bool = False) -> Server:
     ],
     ids=["kafka servers", "others, when none stays", "better late than nowhere", "not compaction workers", "none"],
 )
-def test_groups_belong_to_kafka_servers_while_one_stays(servers: list[Server], expected: list[int]) -> None:
-    assert [one.ref.node_id for one in coordinators(servers)] == expected
+def test_groups_stay_on_kafka_servers_while_one_lives(servers: list[Server], expected: list[int]) -> None:
+    assert [coordinator.ref.node_id for coordinator in coordinators(servers)] == expected
 
 
-async def test_commits_of_one_member_side_by_side_are_all_taken(pair: Pair) -> None:
+async def test_concurrent_commits_of_one_member_are_all_accepted(pair: Pair) -> None:
     view = await pair.nodes[1].streams.catalog.find("t")
     values = [CommittedOffset(offset=offset, leader_epoch=-1, metadata="") for offset in range(50)]
 

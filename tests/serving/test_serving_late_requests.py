@@ -32,7 +32,7 @@ async def pair() -> AsyncIterator[Pair]:
 
 
 def way(pair: Pair, name: str) -> Coordination:
-    """How the later request comes: through the same server, through another one, or straight to the coordinator's."""
+    """The way of the later request: through the same server, through another one, or directly to the coordinator's."""
     return {"same": pair.there, "other": pair.other, "own": pair.here}[name]
 
 
@@ -150,14 +150,14 @@ async def test_an_assignment_that_arrives_after_the_group_has_moved_is_not_given
     with pytest.raises(GroupRefusal):
         await pair.there.sync(ref("g", leader.member_id, None, lost.generation), ("consumer", "range"), shares)
     delayed.pass_on()
-    await pair.here.ownership.release_all()  # nothing of this round was saved; the other member does not come back
+    await pair.here.ownership.release_all()  # nothing of this round was saved; the other member does not join again
     alone = await pair.there.join("g", again)
     await delayed.arrive()
     synced = await pair.there.sync(
         ref("g", leader.member_id, None, alone.generation), ("consumer", "range"), {leader.member_id: b"all"}
     )
 
-    assert [one.member_id for one in alone.members] == [leader.member_id]
+    assert [member.member_id for member in alone.members] == [leader.member_id]
     assert synced.assignment == b"all"
 
 

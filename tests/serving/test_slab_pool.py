@@ -7,7 +7,7 @@ from bearlake.serving.slabs import SIZES, SMALL_BYTES, Slab, SlabPool, SlabSetti
 SMALL, MEDIUM, LARGE = SIZES
 
 
-def test_a_slab_is_given_back_by_its_last_holder_and_used_again():
+def test_a_slab_is_returned_by_its_last_holder_and_reused():
     pool = SlabPool(SlabSettings())
     slab = pool.take_small()
     slab.acquire()
@@ -21,7 +21,7 @@ def test_a_slab_is_given_back_by_its_last_holder_and_used_again():
     assert (slab.holders, pool.idle_bytes) == (1, 0)
 
 
-def test_sizes_are_rounded_up_and_the_largest_are_not_kept():
+def test_sizes_are_rounded_up_and_the_largest_slabs_are_not_kept():
     pool = SlabPool(SlabSettings())
     slabs = [pool.try_take(size) for size in (1, SMALL + 1, MEDIUM + 1, LARGE + 1)]
 
@@ -40,13 +40,13 @@ def test_unused_slabs_are_kept_up_to_their_bound():
     assert pool.idle_bytes == 2 * SMALL
 
 
-def test_small_slabs_are_given_whatever_the_bound():
+def test_small_slabs_are_granted_regardless_of_the_bound():
     pool = SlabPool(SlabSettings(bytes_max=0))
 
     assert [pool.try_take(10).size for _ in range(100)] == [SMALL] * 100
 
 
-def test_over_the_bound_only_what_is_needed_is_given_and_only_once():
+def test_above_the_bound_only_a_needed_slab_is_granted_and_only_one():
     pool = SlabPool(SlabSettings(bytes_max=LARGE))
     first = pool.try_take(LARGE)
 
@@ -59,7 +59,7 @@ def test_over_the_bound_only_what_is_needed_is_given_and_only_once():
     first.release()
 
 
-def test_who_waits_is_served_in_order_and_nobody_overtakes():
+def test_waiters_are_served_in_order():
     pool = SlabPool(SlabSettings(bytes_max=LARGE))
     first, extra = pool.try_take(LARGE), pool.try_take(LARGE, is_needed=True)
     granted = []
@@ -67,16 +67,16 @@ def test_who_waits_is_served_in_order_and_nobody_overtakes():
     pool.wish(MEDIUM, lambda slab: granted.append(("medium", slab)))
     assert pool.has_waiters
 
-    first.release()  # the extra one holds the bound alone: the next would be a second extra one
+    first.release()  # the extra slab alone uses up the bound: the next one would be a second extra slab
     assert granted == []
     assert pool.try_take(MEDIUM) is None
     extra.release()
 
-    assert [name for name, _ in granted] == ["large", "medium"]  # one within the bound, one extra
+    assert [name for name, _ in granted] == ["large", "medium"]  # one slab within the bound, one extra slab
     assert not pool.has_waiters
 
 
-def test_who_leaves_the_line_lets_the_next_one_through():
+def test_a_waiter_that_gives_up_lets_the_next_one_through():
     pool = SlabPool(SlabSettings(bytes_max=LARGE))
     first, extra = pool.try_take(MEDIUM), pool.try_take(LARGE, is_needed=True)
     granted = []
@@ -110,7 +110,7 @@ def test_a_grant_that_fails_leaves_the_slab_to_those_behind_it():
     assert pool.used_bytes == LARGE
 
 
-def test_every_wish_is_granted_and_the_bound_is_exceeded_by_one_slab_at_most():
+def test_every_request_is_granted_and_the_bound_is_exceeded_by_at_most_one_slab():
     for seed in range(50):
         noise = random.Random(seed)
         pool = SlabPool(SlabSettings(bytes_max=2 * LARGE))
@@ -131,7 +131,7 @@ def test_every_wish_is_granted_and_the_bound_is_exceeded_by_one_slab_at_most():
         while held:
             held.pop().release()
         at = 0
-        while at < len(granted):  # each one that is granted and released lets the next one through
+        while at < len(granted):  # each release grants the next request
             granted[at].release()
             at += 1
 

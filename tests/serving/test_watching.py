@@ -31,12 +31,12 @@ class Observer:
         self.watcher = Watcher(OWN, interval_ms)
 
     def reads(self, at_s: float, counts: Mapping[ServerRef, int], *, took_ms: int = 100) -> list[ServerRef]:
-        """The servers that are reported as stopped by a read that begins at `at_s`."""
+        """The servers that a read that begins at `at_s` reports as stopped."""
         servers = [server(ref, count) for ref, count in counts.items()]
         return [one.ref for one in self.watcher.saw(at_s * 1000, at_s * 1000 + took_ms, servers)]
 
 
-def test_a_count_that_stood_still_for_the_timeout_is_reported() -> None:
+def test_a_count_that_does_not_change_for_the_timeout_is_reported() -> None:
     observer = Observer()
 
     reports = [observer.reads(at_s, {A: 7, B: at_s}) for at_s in range(9)]
@@ -53,7 +53,7 @@ def test_the_time_between_the_end_of_the_first_and_the_start_of_the_last_read_co
     assert observer.reads(6.25, {A: 7}) == [A]
 
 
-def test_a_heartbeat_starts_the_time_anew() -> None:
+def test_a_heartbeat_restarts_the_time() -> None:
     observer = Observer()
     for at_s in range(6):
         observer.reads(at_s, {A: 7})
@@ -62,7 +62,7 @@ def test_a_heartbeat_starts_the_time_anew() -> None:
     assert observer.reads(13, {A: 8}) == [A]
 
 
-def test_an_observer_that_did_not_look_for_a_while_starts_over() -> None:
+def test_an_observer_that_did_not_read_for_a_while_starts_over() -> None:
     observer = Observer()
     for at_s in range(5):
         observer.reads(at_s, {A: 7})
@@ -71,7 +71,7 @@ def test_an_observer_that_did_not_look_for_a_while_starts_over() -> None:
     assert observer.reads(67, {A: 7}) == [A]
 
 
-def test_a_read_that_took_long_starts_over_too() -> None:
+def test_an_observer_whose_read_took_long_starts_over_too() -> None:
     observer = Observer()
     for at_s in range(5):
         observer.reads(at_s, {A: 7})
@@ -81,21 +81,21 @@ def test_a_read_that_took_long_starts_over_too() -> None:
     assert observer.reads(16, {A: 7}) == [A]
 
 
-def test_a_short_pause_is_none() -> None:
+def test_a_short_pause_of_the_observer_changes_nothing() -> None:
     observer = Observer()
     observer.reads(0, {A: 7})
 
     assert [observer.reads(at_s, {A: 7}) for at_s in (2.8, 5.6, 8.4)] == [[], [], [A]]
 
 
-def test_an_observer_that_looks_rarely_still_judges_servers_with_a_short_timeout() -> None:
+def test_an_observer_with_a_long_interval_still_judges_servers_with_a_short_timeout() -> None:
     watcher = Watcher(OWN, interval_ms=1_000)
     quick = server(A, 7, timeout_ms=1_200)
 
     assert [len(watcher.saw(at_ms, at_ms + 10, [quick])) for at_ms in (0, 1_000, 2_000)] == [0, 0, 1]
 
 
-def test_a_new_registration_is_watched_from_its_own_beginning() -> None:
+def test_a_new_registration_is_watched_from_its_own_start() -> None:
     observer = Observer()
     for at_s in range(6):
         observer.reads(at_s, {A: 0})
@@ -109,7 +109,7 @@ def test_a_server_does_not_watch_itself() -> None:
     assert [observer.reads(at_s, {OWN: 0}) for at_s in range(20)] == [[]] * 20
 
 
-def test_a_server_that_came_back_after_a_lapse_is_watched_anew() -> None:
+def test_a_server_that_revived_after_a_lapse_is_watched_again() -> None:
     observer = Observer()
     for at_s in range(8):
         observer.reads(at_s, {A: 7})

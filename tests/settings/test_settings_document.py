@@ -15,7 +15,7 @@ SETTINGS = list(schema.walk(Settings))
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=[setting.name for setting in SETTINGS])
-def test_every_setting_says_what_it_is_for(setting: schema.Setting) -> None:
+def test_every_setting_has_a_description(setting: schema.Setting) -> None:
     assert setting.doc.endswith("."), f"{setting.name} needs a docstring of whole sentences below it"
 
 
@@ -37,7 +37,7 @@ def test_the_shown_document_loads_back_to_the_same_settings(tmp_path: Path) -> N
     assert load_document(path, {}).settings == Settings()
 
 
-def test_an_object_store_in_the_cloud_lingers_longer_unless_told_otherwise() -> None:
+def test_an_object_store_in_the_cloud_lingers_longer_by_default() -> None:
     url = {"BEARLAKE_OBJECT_STORE__URL": "s3://bucket/prefix"}
     told = {**url, "BEARLAKE_STREAMS__WRITER__LINGER_MS": "20"}
 

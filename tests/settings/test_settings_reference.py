@@ -1,4 +1,4 @@
-"""docs/settings-reference.md is what the code declares."""
+"""docs/settings-reference.md matches the settings in the code."""
 
 import subprocess
 import sys

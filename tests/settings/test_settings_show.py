@@ -77,7 +77,7 @@ def test_yaml_is_a_settings_file_that_loads_to_the_same_settings(tmp_path: Path)
     assert load(Shown, path).settings == load(Shown, None, ENVIRON).settings
 
 
-def test_only_changed_leaves_defaults_out() -> None:
+def test_only_changed_omits_defaults() -> None:
     text = as_yaml(load(Shown, None, ENVIRON), only_changed=True)
 
     assert [line for line in text.splitlines() if "#" not in line[:4].lstrip()] == [

@@ -57,7 +57,7 @@ def test_a_compaction_seed_that_once_failed_holds(seed: int) -> None:
 
 
 def crashing_at(call: int) -> ScenarioSettings:
-    """One calm deployment whose first worker crashes at its call of that number; a second one goes on."""
+    """One deployment without other faults whose first worker crashes at its call of that number; a second worker continues."""
     drawn = draw_lake_settings(3)
     assert drawn.lake is not None
     lake = replace(
@@ -202,10 +202,10 @@ STORMS = (203, 213)
 
 
 def in_a_storm(seed: int) -> ScenarioSettings:
-    """Workers are replaced while they stand still, all the time, and messages are late."""
+    """Frozen workers are replaced all the time, and messages are late."""
     drawn = draw_lake_settings(seed)
     assert drawn.lake is not None
-    calm = replace(drawn.lake, unreadable="", is_sweep_impatient=False, absence_rate=0.0, crash_before_swap_rate=0.1)
+    calm = replace(drawn.lake, unreadable="", is_sweep_aggressive=False, absence_rate=0.0, crash_before_swap_rate=0.1)
     lake = replace(calm, worker_count=3, chaos_pause_s=0.2, chaos_weights=(0.1, 3, 1, 0.1))
     return replace(drawn, network=replace(drawn.network, slow_rate=0.1, lost_reply_rate=0.1), lake=lake)
 

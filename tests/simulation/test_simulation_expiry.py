@@ -1,4 +1,4 @@
-"""Seeds of the expiry profile: producers are forgotten while batches of theirs hang (I9, decision 83); and bugs that it must find."""
+"""Seeds of the expiry profile: producers expire while their batches are pending (I9, decision 83); and faults that it must find."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -62,7 +62,7 @@ def test_nothing_is_stored_twice_when_months_pass_over_unread_requests() -> None
     assert sum(report.events["socket not read"] for report in reports) > 0
 
 
-def test_the_simulation_of_expiry_notices_a_position_that_is_noted_at_submit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_simulation_of_expiry_notices_a_position_that_is_read_at_submit(monkeypatch: pytest.MonkeyPatch) -> None:
     submit = Writer.submit
 
     def late(self: Writer, call: Any) -> None:
@@ -92,10 +92,10 @@ def test_the_simulation_of_expiry_notices_code_that_would(
 
 
 @pytest.mark.parametrize("mutate", MUTATIONS, ids=lambda mutate: mutate.__name__)
-def test_what_clients_saw_shows_code_that_would(
+def test_the_clients_history_shows_code_that_would(
     mutate: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The history alone judges: each record that was sent by an idempotent producer is stored once."""
+    """Only the history judges: each record of an idempotent producer is stored once."""
     mutate(monkeypatch)
     remember = truth.remember
     monkeypatch.setattr(truth, "contradiction", lambda *_: None)

@@ -1,4 +1,4 @@
-"""Consumer groups in the simulation: members are judged by their history while servers stand still, are cut off, and come back."""
+"""Consumer groups in the simulation: the history judges members while servers freeze, are cut off, and return."""
 
 from collections import Counter
 from dataclasses import replace
@@ -14,8 +14,8 @@ from simulator.scenario import Report, ScenarioSettings, run_seed
 
 SEEDS_PER_TEST = 20
 TROUBLES = (
-    "server stands still",
-    "member stands still",
+    "server freezes",
+    "member freezes",
     "member killed",
     "member added",
     "step of the store's clock",
@@ -35,7 +35,7 @@ def test_all_promises_to_groups_hold_in_seeds_from(first: int) -> None:
         assert_holds(run_seed(seed, draw_group_settings(seed)))
 
 
-def test_seeds_of_groups_meet_every_trouble() -> None:
+def test_seeds_of_groups_meet_every_fault() -> None:
     events: Counter[str] = Counter()
     for seed in range(8):
         events += run_seed(seed, _with_all_troubles(draw_group_settings(seed))).events
@@ -64,7 +64,7 @@ def test_a_store_in_which_given_up_commits_happen_later_is_found() -> None:
 
 
 def _with_late_effects(drawn: ScenarioSettings) -> ScenarioSettings:
-    """Members commit all the time, nobody is disturbed, and what the store's clients give up happens later."""
+    """Members commit all the time without faults, and writes that the store's clients gave up happen later."""
     assert drawn.members is not None
     return replace(
         drawn,

@@ -1,4 +1,4 @@
-"""The checker of histories finds what clients can notice of broken code by itself: the simulation's truth is silenced here."""
+"""The history checker alone finds faults that clients can observe: the simulation's own checks are switched off here."""
 
 from collections.abc import Callable
 
@@ -38,7 +38,7 @@ def test_the_history_alone_shows_an_acknowledgement_before_the_commit() -> None:
     assert found.startswith("history: STORED ")
 
 
-def test_a_history_without_troubles_keeps_every_promise() -> None:
+def test_a_history_without_faults_keeps_every_promise() -> None:
     report = run_seed(3)
 
     assert report.violation is None

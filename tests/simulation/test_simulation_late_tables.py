@@ -1,4 +1,4 @@
-"""Table commits that come late, by the catalog or by their worker: what keeps them out (decision 79), and that its absence is found."""
+"""Late table commits, delayed by the catalog or by their worker: the protection (decision 79), and that its absence is found."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ QUIET_S = 1e9
 LATE_CATALOGS = (3, 9)
 """Seeds in which a catalog executes requests late."""
 LATE_MERGES = (0, 1)
-"""Seeds in which merges are dropped while a request to commit them is still under way."""
+"""Seeds in which merges are dropped while a request to commit them is still pending."""
 
 DROPPED_MERGES = (0, 1)
 """Seeds in which such a request meets the version that its worker has loaded."""
@@ -40,7 +40,7 @@ def with_a_late_catalog(seed: int) -> ScenarioSettings:
     lake = replace(
         drawn.lake,
         unreadable="",
-        is_sweep_impatient=True,
+        is_sweep_aggressive=True,
         late_commit_rate=0.4,
         worker_count=2,
         chaos_pause_s=0.4,
@@ -61,7 +61,7 @@ def with_a_late_catalog(seed: int) -> ScenarioSettings:
 def with_late_merges(seed: int, still_rate: float = 0.0) -> ScenarioSettings:
     """Merges are offered all the time, their commits reach the table late, and trims take their inputs away meanwhile.
 
-    `still_rate`: see `LakeSettings.still_before_load_rate`. Nothing else goes wrong.
+    `still_rate`: see `LakeSettings.freeze_before_load_rate`. Nothing else goes wrong.
     """
     drawn = draw_lake_settings(seed)
     assert drawn.lake is not None
@@ -91,7 +91,7 @@ def with_late_merges(seed: int, still_rate: float = 0.0) -> ScenarioSettings:
             merge=replace(compaction.merge, file_bytes=100_000, fan_in=2, input_count_max=4, open_task_count_max=2),
         ),
         unreadable="",
-        is_sweep_impatient=False,
+        is_sweep_aggressive=False,
         poison_rate=0.0,
         crash_rate=0.0,
         crash_before_swap_rate=0.0,
@@ -99,7 +99,7 @@ def with_late_merges(seed: int, still_rate: float = 0.0) -> ScenarioSettings:
         worker_count=3,
         chaos_pause_s=QUIET_S,
         late_merge_rate=0.9,
-        still_before_load_rate=still_rate,
+        freeze_before_load_rate=still_rate,
     )
     return replace(
         drawn,
@@ -122,7 +122,7 @@ def with_late_merges(seed: int, still_rate: float = 0.0) -> ScenarioSettings:
 
 
 def with_late_workers(seed: int) -> ScenarioSettings:
-    """As with late merges; and workers stand still in front of the table, and are replaced."""
+    """As with late merges; in addition, workers freeze before they load the table, and are replaced."""
     return with_late_merges(seed, still_rate=0.3)
 
 
@@ -154,7 +154,7 @@ def test_merges_that_are_committed_late_break_nothing(seed: int) -> None:
 
     assert_holds(report)
     assert report.faults["late table commit"]
-    assert report.faults["worker stands still before it loads a table"]
+    assert report.faults["worker freezes before it loads a table"]
 
 
 @pytest.mark.parametrize("seed", DROPPED_MERGES, ids=lambda seed: f"seed_{seed}")

@@ -1,4 +1,4 @@
-"""The loop of the simulation: virtual time, seeded order between processes, asyncio's order within one, processes that stand still."""
+"""The loop of the simulation: virtual time, seeded order between processes, asyncio's order within a process, paused processes."""
 
 import asyncio
 import random
@@ -18,7 +18,7 @@ def start(loop: SimulationLoop, process: Process, work: Coroutine[Any, Any, None
     loop.create_task(work, context=process.context.copy())
 
 
-def test_time_stands_still_while_something_runs_and_jumps_when_nothing_does() -> None:
+def test_virtual_time_passes_only_when_nothing_can_run() -> None:
     async def main() -> list[float]:
         loop = asyncio.get_running_loop()
         times = [loop.time()]
@@ -52,7 +52,7 @@ def test_a_timer_never_fires_early() -> None:
 
 
 def interleaving(seed: int) -> list[str]:
-    """The order in which two processes of three tasks each take their steps."""
+    """The order in which two processes of three tasks each run their steps."""
     loop = new_loop(seed)
     steps: list[str] = []
 
@@ -75,7 +75,7 @@ def interleaving(seed: int) -> list[str]:
     return steps
 
 
-def test_a_process_keeps_its_order_and_processes_interleave_as_the_seed_says() -> None:
+def test_a_process_keeps_its_order_and_the_seed_determines_how_processes_interleave() -> None:
     orders = {tuple(interleaving(seed)) for seed in range(20)}
 
     assert len(orders) > 10
@@ -112,7 +112,7 @@ def test_a_paused_process_does_nothing_until_it_is_resumed() -> None:
     assert [at for name, at in steps if name == "one"][:3] == [0, 1, 4]
 
 
-def test_no_finally_of_a_crashed_process_runs_before_the_end() -> None:
+def test_no_finally_block_of_a_crashed_process_runs_before_the_end() -> None:
     loop = new_loop()
     steps: list[str] = []
 
@@ -138,7 +138,7 @@ def test_no_finally_of_a_crashed_process_runs_before_the_end() -> None:
     assert "finally" in steps
 
 
-def test_what_can_never_end_is_stuck() -> None:
+def test_a_run_that_can_never_end_is_stuck() -> None:
     async def forever() -> None:
         await asyncio.get_running_loop().create_future()
 
@@ -150,7 +150,7 @@ def test_what_can_never_end_is_stuck() -> None:
         loop.close()
 
 
-def test_what_takes_too_long_is_stuck() -> None:
+def test_a_run_that_takes_too_long_is_stuck() -> None:
     loop = new_loop()
     try:
         with pytest.raises(Stuck, match="virtual seconds"):
@@ -164,7 +164,7 @@ async def _tick() -> None:
         await asyncio.sleep(1)
 
 
-def test_an_error_that_nobody_looks_at_is_a_failure() -> None:
+def test_an_error_that_is_never_retrieved_is_a_failure() -> None:
     async def bad() -> None:
         raise ValueError("nobody looks")
 
@@ -180,25 +180,25 @@ def test_an_error_that_nobody_looks_at_is_a_failure() -> None:
     assert "ValueError" in str(loop.failures)
 
 
-def test_an_error_is_no_failure_while_its_task_s_owner_has_not_run_yet() -> None:
+def test_an_error_is_no_failure_while_the_owner_of_its_task_has_not_run_yet() -> None:
     loop = new_loop()
     process = loop.process("a")
     seen: list[BaseException] = []
 
-    async def fail_and_stand_still() -> None:
+    async def fail_and_freeze() -> None:
         loop.pause(process)
         raise ValueError("lost")
 
     async def owner() -> None:
         try:
-            await asyncio.create_task(fail_and_stand_still())
+            await asyncio.create_task(fail_and_freeze())
         except ValueError as error:
             seen.append(error)
 
     async def main() -> None:
         start(loop, process, owner())
         await asyncio.sleep(1)
-        many = [asyncio.sleep(0) for _ in range(2_000)]  # the loop forgets those that are done
+        many = [asyncio.sleep(0) for _ in range(2_000)]  # the loop drops tasks that are done
         await asyncio.gather(*many)
 
     loop.run(main())

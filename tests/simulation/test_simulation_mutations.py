@@ -19,7 +19,7 @@ from bearlake.streams.follower import Follower
 from bearlake.streams.service import Streams
 from bearlake.streams.writer import Writer
 from simulator import named_clients, truth
-from simulator.nodes import Said
+from simulator.nodes import AppendFields
 from simulator.scenario import run_seed
 
 SEED_COUNT_MAX = 60
@@ -194,10 +194,10 @@ def call_every_failed_commit_a_failure(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_what_was_sent_before(patch: pytest.MonkeyPatch) -> None:
-    def forgetful(**fields: Any) -> Said:
-        return Said(**fields | {"after_sequence": -1})
+    def forgetful(**fields: Any) -> AppendFields:
+        return AppendFields(**fields | {"after_sequence": -1})
 
-    patch.setattr(named_clients, "Said", forgetful)
+    patch.setattr(named_clients, "AppendFields", forgetful)
 
 
 def let_the_overtaken_write(patch: pytest.MonkeyPatch) -> None:
@@ -222,7 +222,7 @@ def let_unknown_producers_start_anywhere(patch: pytest.MonkeyPatch) -> None:
 
 
 def believe_in_the_rules(patch: pytest.MonkeyPatch) -> None:
-    """Only what clients conclude counts: whoever judges outcomes agrees with the code."""
+    """Only the clients' conclusions count: the check of outcomes agrees with the code."""
     patch.setattr(truth, "contradiction", lambda *_: None)
 
 
@@ -237,7 +237,7 @@ PATCHES: dict[Callable[[pytest.MonkeyPatch], None], str | tuple[str, ...]] = {
     answer_in_the_wrong_order: "I1",
     move_offsets_by_one: ("outcomes follow the rules", "I1: nothing uncommitted is shown"),
     call_every_failed_commit_a_failure: "what was refused is not stored",
-    forget_what_was_sent_before: "I1: what is told to be a duplicate is stored",
+    forget_what_was_sent_before: "I1: a batch reported as a duplicate is stored",
     let_unknown_producers_start_anywhere: "outcomes follow the rules",
     let_the_overtaken_write: ("outcomes follow the rules", "what was refused is not stored"),
 }
@@ -262,7 +262,7 @@ def test_the_simulation_notices_code_that_would(
 
 
 def test_a_client_that_infers_notices_unknown_producers_that_start_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a word about rules: the application was told "delivered", and the record is not there."""
+    """Violation without reference to rules: the application got "delivered", and the record is missing."""
     believe_in_the_rules(monkeypatch)
     let_unknown_producers_start_anywhere(monkeypatch)
 

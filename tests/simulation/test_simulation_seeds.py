@@ -1,4 +1,4 @@
-"""Seeds of the simulation: the first five hundred, those that once failed, and a run with each trouble alone."""
+"""Seeds of the simulation: the first five hundred, those that once failed, and a run with each fault alone."""
 
 import pytest
 
@@ -49,7 +49,7 @@ def test_a_seed_takes_the_same_steps_again() -> None:
 
 
 @pytest.mark.parametrize("server_count", [1, 2, 3])
-def test_a_deployment_without_troubles_answers_everything(server_count: int) -> None:
+def test_a_deployment_without_faults_answers_everything(server_count: int) -> None:
     drawn = draw_settings(1)
     calm = type(drawn.network)()
 
@@ -67,9 +67,9 @@ def test_a_deployment_without_troubles_answers_everything(server_count: int) -> 
 def test_the_command_prints_what_seeds_did(capsys: pytest.CaptureFixture[str]) -> None:
     assert simulate.main(["--seeds", "3-4"]) == 0
 
-    told = capsys.readouterr().out
-    assert told.startswith("2 seeds, 0 with a violation")
-    assert "told to producers: ACCEPTED" in told
+    output = capsys.readouterr().out
+    assert output.startswith("2 seeds, 0 with a violation")
+    assert "answers to producers: ACCEPTED" in output
 
 
 def test_the_command_traces_one_seed(capsys: pytest.CaptureFixture[str]) -> None:

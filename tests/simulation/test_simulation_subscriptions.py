@@ -26,9 +26,9 @@ ONCE_FAILED = {
     94: "an acknowledgement that waited for a read was dropped when its consumer left, and said to be saved",
     31: "an acknowledgement of what a trim had left of an entry was dropped, and said to be saved",
 }
-"""Seeds in which a bug showed, and what it was."""
+"""Seeds that once found a fault, and the fault."""
 SEARCHED = range(20)
-"""Seeds in which a bug that was put in must show."""
+"""Seeds in which a planted fault must be found."""
 
 
 def run(seed: int) -> Report:
@@ -52,7 +52,7 @@ def test_a_subscriptions_seed_that_once_failed_holds(seed: int) -> None:
     assert_holds(run(seed))
 
 
-def test_a_subscriptions_seed_takes_the_same_steps_again() -> None:
+def test_a_subscriptions_seed_repeats_the_same_steps() -> None:
     first, again = (run(7) for _ in range(2))
 
     assert (first.step_count, first.call_count, first.virtual_s) == (
@@ -99,7 +99,7 @@ def test_a_key_that_does_not_wait_for_its_former_consumer_is_found(monkeypatch: 
     assert_found("a key is with one consumer at a time")
 
 
-def test_entries_that_come_before_their_time_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_delivered_before_their_time_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     offer = Pool.offer
 
     def early(self: Pool, entries: Sequence[Any], now_ms: int) -> None:
@@ -119,7 +119,7 @@ def test_an_entry_that_two_consumers_have_is_found(monkeypatch: pytest.MonkeyPat
     assert_found("an entry is with one consumer at a time")
 
 
-def test_a_cursor_that_forgets_its_ranges_on_the_way_to_another_server_is_found(
+def test_a_cursor_that_loses_its_ranges_during_a_move_to_another_server_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(AckCursor, "unpack", lambda mark_delete, packed: AckCursor(mark_delete))
@@ -133,7 +133,7 @@ def test_a_receipt_before_the_save_is_found(monkeypatch: pytest.MonkeyPatch) -> 
     assert_found("what is saved is not delivered again")
 
 
-def test_a_takeover_that_starts_behind_what_is_not_acknowledged_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_takeover_that_starts_after_unacknowledged_entries_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     adopt = HeldPartition.adopt
 
     def too_far(self: HeldPartition, stored: Any, start: int) -> Any:
@@ -144,7 +144,7 @@ def test_a_takeover_that_starts_behind_what_is_not_acknowledged_is_found(monkeyp
     assert_found("every entry is delivered")
 
 
-def test_entries_that_come_again_unasked_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_that_are_redelivered_without_a_request_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     flow = SingleActive.flow
 
     def again(self: SingleActive, member: Member, permits: int) -> None:

@@ -19,7 +19,7 @@ def run(seed: int) -> Report:
 
 
 @pytest.mark.parametrize("first", range(0, 40, 10))
-def test_what_is_refused_is_nowhere_and_what_is_acknowledged_is_there_in_seeds_from(first: int) -> None:
+def test_refused_batches_are_absent_and_acknowledged_batches_present_in_seeds_from(first: int) -> None:
     told: Counter[str] = Counter()
     for seed in range(first, first + 10):
         report = run(seed)
@@ -39,12 +39,12 @@ def stay_open(self: StreamState, partition_count: int, *, is_deleted: bool, is_t
 
 
 def hear_late(patch: pytest.MonkeyPatch) -> None:
-    """A server goes on with what it knew of a stream."""
+    """A server continues with outdated knowledge of a stream."""
     patch.setattr(StreamState, "become", stay_open)
 
 
 def refuse_all(patch: pytest.MonkeyPatch) -> None:
-    """Who lost an answer is told that what is stored is not."""
+    """A client that lost an answer is told that its stored batch is not stored."""
     patch.setattr(
         offset_assignment, "refused", lambda batch, state, *rest: judging.Outcome(judging.TERMINATED, -1, state.start)
     )

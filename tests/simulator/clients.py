@@ -16,13 +16,13 @@ from bearlake.metadata.model import PartitionKey
 from bearlake.records import codec as record_codec
 from bearlake.streams.append import Verdict
 from bearlake.streams.service import Streams
+from simulator.generated_batches import generate_batch
 from simulator.loop import Process
-from simulator.nodes import Connection, Said, Told, Wanted, is_stored
-from simulator.odd import varied
+from simulator.nodes import AppendFields, BatchAnswer, BatchRequest, Connection, is_stored
 from simulator.truth import Sent
 
 if TYPE_CHECKING:
-    from simulator.world import World
+    from simulator.deployment import Deployment
 
 IN_FLIGHT_MAX = 5
 """Requests that a producer has in flight (limit of KIP-98, so that the last five batches suffice to find duplicates)."""
@@ -37,18 +37,18 @@ _GAPS = (Verdict.OUT_OF_ORDER, Verdict.UNKNOWN_PRODUCER)
 class Client:
     """The base of all clients: a process, a random source, and at most one connection."""
 
-    def __init__(self, world: "World", name: str) -> None:
-        self.world = world
+    def __init__(self, deployment: "Deployment", name: str) -> None:
+        self.deployment = deployment
         self.name = name
-        self.process: Process = world.loop.process(name)
-        self.random: random.Random = world.randomness(name)
+        self.process: Process = deployment.loop.process(name)
+        self.random: random.Random = deployment.randomness(name)
         self._connection: Connection | None = None
 
     async def connection(self, *, keep_rate: float) -> Connection:
         """Return the current connection, or with probability 1 - `keep_rate` or if it is lost, a new one to any serving server."""
         connection = self._connection
         if connection is None or connection.is_lost or self.random.random() >= keep_rate:
-            self._connection = connection = await self.world.connect(self.random)
+            self._connection = connection = await self.deployment.connect(self.random)
         return connection
 
     async def call(self, connection: Connection, work: Callable[[Streams], Awaitable[Any]]) -> Any:
@@ -59,7 +59,7 @@ class Client:
         except TimeoutError as error:
             raise Unavailable("no answer from the server") from error
 
-    async def rest(self, mean_s: float) -> None:
+    async def pause(self, mean_s: float) -> None:
         """Wait for a random, exponentially distributed time."""
         await asyncio.sleep(self.random.expovariate(1.0) * mean_s)
 
@@ -67,8 +67,8 @@ class Client:
 class Batches:
     """Makes batches that are all different."""
 
-    def __init__(self, world: "World", owner: str, randomness: random.Random) -> None:
-        self._world = world
+    def __init__(self, deployment: "Deployment", owner: str, randomness: random.Random) -> None:
+        self._deployment = deployment
         self._owner = owner
         self._random = randomness
         self._count = 0
@@ -80,8 +80,8 @@ class Batches:
         draw = self._random.random
         self._count += 1
         count = 1 if draw() < 0.6 else 1 + int(draw() * 4)
-        now_ms = self._world.clock.now_ms()
-        padding = b"." * int(draw() ** 4 * self._world.settings.value_bytes_max)
+        now_ms = self._deployment.clock.now_ms()
+        padding = b"." * int(draw() ** 4 * self._deployment.settings.value_bytes_max)
         records = [
             record_codec.Record(
                 value=b"%s %d %d %s" % (self._owner.encode(), self._count, index, padding),
@@ -89,11 +89,11 @@ class Batches:
             )
             for index in range(count)
         ]
-        lake = self._world.settings.lake
+        lake = self._deployment.settings.lake
         if lake is None:
             return record_codec.encode(records, producer=producer), count
-        batch, self.is_undecodable = varied(
-            records, producer, self._random, codec_rate=lake.codec_rate, odd_rate=lake.odd_rate
+        batch, self.is_undecodable = generate_batch(
+            records, producer, self._random, codec_rate=lake.codec_rate, inexact_rate=lake.inexact_rate
         )
         return batch, count
 
@@ -130,30 +130,30 @@ class IdempotentProducer(Client):
 
     kind = "idempotent"
 
-    def __init__(self, world: "World", number: int, lanes: Sequence[tuple[str, int]]) -> None:
-        super().__init__(world, f"{self.kind} {number}")
-        self._batches = Batches(world, self.name, self.random)
+    def __init__(self, deployment: "Deployment", number: int, lanes: Sequence[tuple[str, int]]) -> None:
+        super().__init__(deployment, f"{self.kind} {number}")
+        self._batches = Batches(deployment, self.name, self.random)
         self._lanes = [Lane(name, index) for name, index in lanes]
         self._producer_id = -1
 
     async def run(self) -> None:
-        """Produce until the world stops producing, then until every fate is known."""
+        """Produce until the deployment stops producing, then until every fate is known."""
         while self._producer_id < 0:
             try:
-                self._producer_id = (await self.world.metadata.producers.allocate(1))[0]
+                self._producer_id = (await self.deployment.metadata.producers.allocate(1))[0]
             except (Unavailable, Overloaded):
-                await self.rest(0.1)
-        while self.world.is_producing or any(lane.unknown for lane in self._lanes):
+                await self.pause(0.1)
+        while self.deployment.is_producing or any(lane.unknown for lane in self._lanes):
             for lane in self._lanes:
                 self._begin_epoch_if_due(lane)
-                if self.world.is_producing:
+                if self.deployment.is_producing:
                     self._fill(lane)
             await self._round()
-            await self.rest(self.world.settings.produce_pause_s)
+            await self.pause(self.deployment.settings.produce_pause_s)
 
     def _begin_epoch_if_due(self, lane: Lane) -> None:
         """Begin a new epoch after giving up stale batches, or when the application restarts its producer."""
-        rate = self.world.settings.renewal_rate
+        rate = self.deployment.settings.renewal_rate
         is_renewed = rate > 0 and not lane.unknown and self.random.random() < rate
         if is_renewed or any(item.is_stale for item in lane.unknown):
             lane.epoch += 1
@@ -169,43 +169,43 @@ class IdempotentProducer(Client):
                 producer_id=self._producer_id,
                 is_undecodable=self._batches.is_undecodable,
             )
-            lane.unknown.append(Unknown(lane.next_sequence, batch, sent, self.world.loop.time()))
+            lane.unknown.append(Unknown(lane.next_sequence, batch, sent, self.deployment.loop.time()))
             lane.next_sequence += count
 
     async def _round(self) -> None:
         """Send all batches of unknown fate, request by request without waiting; then process all answers."""
         connection = await self.connection(keep_rate=0.6)
-        rounds: list[tuple[list[tuple[Lane, Unknown]], asyncio.Future[list[Told]]]] = []
+        rounds: list[tuple[list[tuple[Lane, Unknown]], asyncio.Future[list[BatchAnswer]]]] = []
         for depth in range(IN_FLIGHT_MAX):
             items = [(lane, lane.unknown[depth]) for lane in self._lanes if depth < len(lane.unknown)]
             if items:
-                wanted = [Wanted(lane.name, lane.index, item.batch, item.sent) for lane, item in items]
-                self.world.produced(wanted)
-                rounds.append((items, connection.produce(wanted)))
+                requests = [BatchRequest(lane.name, lane.index, item.batch, item.sent) for lane, item in items]
+                self.deployment.produced(requests)
+                rounds.append((items, connection.produce(requests)))
         await all_answers(reply for _, reply in rounds)
         for items, reply in rounds:
             answers = answers_of(reply, len(items))
-            for (lane, item), told in zip(items, answers, strict=True):
-                self._told(lane, item, told)
+            for (lane, item), answer in zip(items, answers, strict=True):
+                self._on_answer(lane, item, answer)
         for lane in self._lanes:
             self._give_up_if_stuck(lane)
 
-    def _told(self, lane: Lane, item: Unknown, told: Told | None) -> None:
-        if told is None or item not in lane.unknown:
+    def _on_answer(self, lane: Lane, item: Unknown, answer: BatchAnswer | None) -> None:
+        if answer is None or item not in lane.unknown:
             return
-        if is_stored(told):
-            assert told.partition is not None
-            assert told.result is not None
-            self.world.acknowledged(told.partition, item.sent, told.result)
-            self._succeeded(lane, item, told.partition)
-        elif told.result is not None and told.result[0] == Verdict.TERMINATED:
-            assert told.partition is not None
-            self.world.promised_absent(told.partition, item.sent, told.result)
+        if is_stored(answer):
+            assert answer.partition is not None
+            assert answer.result is not None
+            self.deployment.acknowledged(answer.partition, item.sent, answer.result)
+            self._succeeded(lane, item, answer.partition)
+        elif answer.result is not None and answer.result[0] == Verdict.TERMINATED:
+            assert answer.partition is not None
+            self.deployment.promised_absent(answer.partition, item.sent, answer.result)
             lane.unknown.remove(item)
-        elif told.result is not None and told.result[0] in _GAPS and item is lane.unknown[0]:
+        elif answer.result is not None and answer.result[0] in _GAPS and item is lane.unknown[0]:
             lane.epoch += 1  # no earlier batch is unknown, so the gap stays (KIP-360: next epoch, from 0)
             self._forget(lane)
-        elif told.partition is None or (told.result is not None and told.result[0] == Verdict.NOT_FOUND):
+        elif answer.partition is None or (answer.result is not None and answer.result[0] == Verdict.NOT_FOUND):
             self._forget(lane)
             lane.epoch += 1
 
@@ -214,12 +214,12 @@ class IdempotentProducer(Client):
 
     def _forget(self, lane: Lane) -> None:
         """Report the lane's unknown batches to the application as failed."""
-        self.world.given_up_count += len(lane.unknown)
+        self.deployment.given_up_count += len(lane.unknown)
         lane.unknown.clear()
         lane.next_sequence = 0
 
     def _give_up_if_stuck(self, lane: Lane) -> None:
-        if not self.world.exists(lane.name, lane.index) and not self.world.is_producing:
+        if not self.deployment.exists(lane.name, lane.index) and not self.deployment.is_producing:
             self._forget(lane)
 
 
@@ -234,8 +234,8 @@ class InferringProducer(IdempotentProducer):
     def _succeeded(self, lane: Lane, item: Unknown, key: PartitionKey) -> None:
         while lane.unknown[0] is not item:
             implied = lane.unknown.pop(0)
-            self.world.events["implicit acknowledgement"] += 1
-            self.world.truth.implied(key, implied.sent)
+            self.deployment.events["implicit acknowledgement"] += 1
+            self.deployment.truth.implied(key, implied.sent)
         lane.unknown.remove(item)
 
 
@@ -244,27 +244,27 @@ class PlainProducer(Client):
 
     kind = "plain"
 
-    def __init__(self, world: "World", number: int, lanes: Sequence[tuple[str, int]]) -> None:
-        super().__init__(world, f"{self.kind} {number}")
-        self._batches = Batches(world, self.name, self.random)
+    def __init__(self, deployment: "Deployment", number: int, lanes: Sequence[tuple[str, int]]) -> None:
+        super().__init__(deployment, f"{self.kind} {number}")
+        self._batches = Batches(deployment, self.name, self.random)
         self._lanes = lanes
         self._number = 0
 
     async def run(self) -> None:
-        """Produce until the world stops producing."""
-        while self.world.is_producing:
+        """Produce until the deployment stops producing."""
+        while self.deployment.is_producing:
             connection = await self.connection(keep_rate=0.8)
             replies = [self._send(connection) for _ in range(self.random.randint(1, IN_FLIGHT_MAX))]
             await all_answers(reply for _, reply in replies)
-            for wanted, reply in replies:
-                for item, told in zip(wanted, answers_of(reply, len(wanted)), strict=True):
-                    self._told(item, told)
-            await self.rest(self.world.settings.produce_pause_s)
+            for requests, reply in replies:
+                for item, answer in zip(requests, answers_of(reply, len(requests)), strict=True):
+                    self._on_answer(item, answer)
+            await self.pause(self.deployment.settings.produce_pause_s)
 
-    def _send(self, connection: Connection) -> "tuple[list[Wanted], asyncio.Future[list[Told]]]":
-        wanted: list[Wanted] = []
+    def _send(self, connection: Connection) -> "tuple[list[BatchRequest], asyncio.Future[list[BatchAnswer]]]":
+        requests: list[BatchRequest] = []
         for name, index in self._lanes:
-            if self.random.random() < 0.7 or not wanted:
+            if self.random.random() < 0.7 or not requests:
                 self._number += 1
                 batch = self._batches.make()[0]
                 sent = Sent(
@@ -272,23 +272,23 @@ class PlainProducer(Client):
                     number=self._number,
                     is_undecodable=self._batches.is_undecodable,
                 )
-                wanted.append(Wanted(name, index, batch, sent, self.said(name, index)))
-        self.world.produced(wanted)
-        return wanted, connection.produce(wanted)
+                requests.append(BatchRequest(name, index, batch, sent, self.fields(name, index)))
+        self.deployment.produced(requests)
+        return requests, connection.produce(requests)
 
-    def said(self, name: str, index: int) -> Said | None:
+    def fields(self, name: str, index: int) -> AppendFields | None:
         """Return the `Append` fields of a batch that the batch itself does not contain."""
         return None
 
-    def _told(self, item: Wanted, told: Told | None) -> None:
-        if told is None or told.partition is None or told.result is None:
+    def _on_answer(self, item: BatchRequest, answer: BatchAnswer | None) -> None:
+        if answer is None or answer.partition is None or answer.result is None:
             return
-        if is_stored(told):
-            self.world.acknowledged(told.partition, item.sent, told.result)
-        elif told.result[0] == Verdict.UNAVAILABLE:
-            self.world.unknown_count += 1
+        if is_stored(answer):
+            self.deployment.acknowledged(answer.partition, item.sent, answer.result)
+        elif answer.result[0] == Verdict.UNAVAILABLE:
+            self.deployment.unknown_count += 1
         else:
-            self.world.promised_absent(told.partition, item.sent, told.result)
+            self.deployment.promised_absent(answer.partition, item.sent, answer.result)
 
 
 async def all_answers(replies: Any) -> None:
@@ -298,7 +298,7 @@ async def all_answers(replies: Any) -> None:
         await asyncio.wait(waiting, timeout=REQUEST_TIMEOUT_S)
 
 
-def answers_of(reply: "asyncio.Future[list[Told]]", count: int) -> Sequence[Told | None]:
+def answers_of(reply: "asyncio.Future[list[BatchAnswer]]", count: int) -> Sequence[BatchAnswer | None]:
     """Return the answer about each batch; None where the fate is unknown."""
     if not reply.done():
         reply.cancel()

@@ -11,20 +11,20 @@ from simulator.clients import Client
 from simulator.nodes import Connection
 
 if TYPE_CHECKING:
-    from simulator.world import World
+    from simulator.deployment import Deployment
 
 
 class Consumer(Client):
     """Reads partitions through changing servers, seeks to random offsets, and looks up offsets."""
 
-    def __init__(self, world: "World", number: int) -> None:
-        super().__init__(world, f"consumer {number}")
+    def __init__(self, deployment: "Deployment", number: int) -> None:
+        super().__init__(deployment, f"consumer {number}")
         self._positions: dict[PartitionKey, int] = {}
 
     async def run(self) -> None:
-        """Read until the world stops."""
-        while self.world.is_consuming:
-            known = [key for stream in self.world.truth.active() for key in self.world.keys(stream)]
+        """Read until the deployment stops."""
+        while self.deployment.is_consuming:
+            known = [key for stream in self.deployment.truth.active() for key in self.deployment.keys(stream)]
             if known:
                 connection = await self.connection(keep_rate=0.7)
                 keys = self.random.sample(known, self.random.randint(1, min(3, len(known))))
@@ -34,12 +34,12 @@ class Consumer(Client):
                     else:
                         await self._fetch(connection, keys)
                 except (Unavailable, Overloaded):
-                    await self.rest(0.05)
-            await self.rest(self.world.settings.consume_pause_s)
+                    await self.pause(0.05)
+            await self.pause(self.deployment.settings.consume_pause_s)
 
     async def _fetch(self, connection: Connection, keys: Sequence[PartitionKey]) -> None:
         draw = self.random.random
-        truth = self.world.truth
+        truth = self.deployment.truth
         ranges = []
         for key in keys:
             partition = truth.partition(key)
@@ -49,30 +49,30 @@ class Consumer(Client):
             ranges.append(FetchRange(key, self._positions.get(key, partition.start), size))
         ends = [truth.partition(key).end for key in keys]
         bytes_max, bytes_min = int(10 ** (2 + 4 * draw())), int(draw() ** 8 * 2000)
-        wait_ms = int(draw() * self.world.settings.fetch_wait_ms)
-        chronicle = self.world.chronicle
-        numbers = [chronicle.begins_read(each.partition, each.offset, connection.node.name) for each in ranges]
+        wait_ms = int(draw() * self.deployment.settings.fetch_wait_ms)
+        client_history = self.deployment.client_history
+        numbers = [client_history.begins_read(each.partition, each.offset, connection.node.name) for each in ranges]
         results: list[Fetched] = await self.call(
             connection,
             lambda streams: streams.fetch(ranges, bytes_min=bytes_min, bytes_max=bytes_max, wait_ms=wait_ms),
         )
         for number, fetched in zip(numbers, results, strict=True):
-            chronicle.ends_read(number, fetched)
+            client_history.ends_read(number, fetched)
         is_room_left = True
         for fetched, end in zip(results, ends, strict=True):
             self._read(fetched, end, is_room_left=is_room_left and bytes_max > 0)
             is_room_left = is_room_left and not fetched.views and fetched.error is None
-        self.world.fetch_count += 1
+        self.deployment.fetch_count += 1
 
     def _read(self, fetched: Fetched, end_when_asked: int, *, is_room_left: bool) -> None:
-        truth = self.world.truth
+        truth = self.deployment.truth
         key, offset, _ = fetched.range
         partition = truth.partition(key)
         error = fetched.error
         if error is None:
             self._positions[key] = truth.read(key, offset, fetched.views, fetched.end)
             truth.expect(
-                fetched.start <= partition.start, "no start from the future", partition=key, told=fetched.start
+                fetched.start <= partition.start, "no start from the future", partition=key, returned=fetched.start
             )
             truth.expect(
                 bool(fetched.views) or not is_room_left or offset >= fetched.end,
@@ -81,7 +81,7 @@ class Consumer(Client):
                 offset=offset,
                 end=fetched.end,
             )
-            self.world.read_count += len(fetched.views)
+            self.deployment.read_count += len(fetched.views)
         elif isinstance(error, OutOfRange):
             truth.expect(
                 offset < partition.start or offset > end_when_asked,
@@ -92,7 +92,7 @@ class Consumer(Client):
                 end=end_when_asked,
             )
             self._positions[key] = self.random.choice([error.start, error.end])
-            self.world.out_of_range_count += 1
+            self.deployment.out_of_range_count += 1
         elif isinstance(error, NotFound):
             truth.expect(not truth.exists(key), "I4: what exists is found", partition=key)
             self._positions.pop(key, None)
@@ -100,15 +100,15 @@ class Consumer(Client):
             truth.expect(not isinstance(error, Corrupt), "I1: nothing is damaged", error=error)
 
     async def _ask(self, connection: Connection, key: PartitionKey) -> None:
-        truth = self.world.truth
+        truth = self.deployment.truth
         partition = truth.partition(key)
         before = (partition.start, partition.end)
-        timestamp = self.world.clock.now_ms() - int(self.random.random() * 3_000)
+        timestamp = self.deployment.clock.now_ms() - int(self.random.random() * 3_000)
         asked = [OffsetSpec.EARLIEST, OffsetSpec.LATEST, OffsetSpec.MAX_TIMESTAMP, timestamp]
         questions = [OffsetQuestion(key, int(spec)) for spec in asked]
-        number = self.world.chronicle.begins_bounds(key, connection.node.name)
+        number = self.deployment.client_history.begins_bounds(key, connection.node.name)
         answers = await self.call(connection, lambda streams: streams.offsets(questions))
-        self.world.chronicle.ends_bounds(number, *answers[:2])
+        self.deployment.client_history.ends_bounds(number, *answers[:2])
         if any(found.error is not None for found in answers):
             for found in answers:
                 truth.expect(
@@ -116,9 +116,9 @@ class Consumer(Client):
                 )
             return
         earliest, latest, largest, first = answers
-        truth.expect(before[0] <= earliest.offset <= partition.start, "the start is the store's", told=earliest)
-        truth.expect(before[1] <= latest.offset <= partition.end, "the end is the store's", told=latest)
+        truth.expect(before[0] <= earliest.offset <= partition.start, "the start is the store's", returned=earliest)
+        truth.expect(before[1] <= latest.offset <= partition.end, "the end is the store's", returned=latest)
         is_readable = not any(batch.sent is not None and batch.sent.is_undecodable for batch in partition.batches)
         if before == (partition.start, partition.end) and is_readable:
-            self.world.check_time(key, timestamp, first)
-            self.world.check_largest(key, largest)
+            self.deployment.check_time(key, timestamp, first)
+            self.deployment.check_largest(key, largest)

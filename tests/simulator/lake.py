@@ -26,13 +26,13 @@ from bearlake.metadata.registering import register
 from bearlake.objects.retrying import RetryingObjectStore
 from bearlake.streams.tenure import Tenure
 from bearlake.table.settings import TableSettings
-from simulator.beats import Beats
-from simulator.lake_troubles import Fragile, Poisoned
+from simulator.heartbeats import Heartbeats
 from simulator.network import RemoteMetadata, RemoteObjectStore, run_in
 from simulator.tables import MemoryTables, PartlyUnreadable, RemoteTables
+from simulator.worker_faults import CrashingNetwork, FailingRunner
 
 if TYPE_CHECKING:
-    from simulator.world import World
+    from simulator.deployment import Deployment
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ SETTLE_S = 240.0
 WORKER_TIMEOUT_MS = 2_500
 HEARTBEAT_MS = 500
 TRACE_LENGTH = 3_000
-IMPATIENT_S = 0.05
+AGGRESSIVE_SWEEP_PAUSE_S = 0.05
 """Longest pause between two sweeps without a grace period."""
 EXPIRY_LATE_MS = 20_000
 """A snapshot that exceeds its maximum age by this much has been missed by the expiry."""
@@ -66,7 +66,7 @@ class LakeSettings:
     """Per task."""
     codec_rate: float = 0.3
     """Batches that are compressed."""
-    odd_rate: float = 0.0
+    inexact_rate: float = 0.0
     """Batches that rows cannot hold: records that do not decode, header keys that are not UTF-8."""
     crash_before_swap_rate: float = 0.0
     """Per swap: the worker crashes when the table has the task and the index does not."""
@@ -76,9 +76,9 @@ class LakeSettings:
     """Per request to replace a table's version: the catalog executes it up to 5 s late, after its caller has given up."""
     late_merge_rate: float = 0.0
     """The same for requests that remove files from a table; the larger of both rates applies."""
-    still_before_load_rate: float = 0.0
+    freeze_before_load_rate: float = 0.0
     """Per load of a table in a commit: the worker freezes before it sends its request, is replaced, and resumes up to 5 s later."""
-    is_sweep_impatient: bool = False
+    is_sweep_aggressive: bool = False
     """Whether kept objects and data files are swept without a grace period until the deployment is healed."""
     unreadable: str = ""
     """Name of the stream whose table is unreadable until all other streams are done; empty: none."""
@@ -89,25 +89,26 @@ class LakeSettings:
 class WorkerNode:
     """One worker process."""
 
-    def __init__(self, world: "World", lake: "Lake", name: str, incarnation: int) -> None:
-        self._world = world
+    def __init__(self, deployment: "Deployment", lake: "Lake", name: str, incarnation: int) -> None:
+        self._deployment = deployment
         self._lake = lake
         self.name = name
-        self.process = world.loop.process(f"{name}.{incarnation}")
+        self.process = deployment.loop.process(f"{name}.{incarnation}")
         self.server: ServerRef | None = None
         self.compactor: Compactor | None = None
         self.is_gone = False
-        self._random = world.randomness(f"worker {self.process.name}")
+        self._random = deployment.randomness(f"worker {self.process.name}")
         settings = lake.settings
         at_call = settings.crash_at_call if incarnation == 1 else 0
         # Any: it replaces the network
-        line = Fragile(world.network, self._random, settings, at_call, self.crash, self._stand_still)
+        network, metadata = deployment.network, deployment.metadata
+        line = CrashingNetwork(network, self._random, settings, at_call, self.crash, self._freeze_and_replace)
         self._line = cast("Any", line)
-        self._metadata = RemoteMetadata(self._line, world.metadata, can_be_late=world.settings.network.can_be_late)
-        self._run = run_in(self.process, world.loop, self._main())
+        self._metadata = RemoteMetadata(self._line, metadata, can_be_late=network.settings.can_be_late)
+        self._run = run_in(self.process, deployment.loop, self._main())
 
     async def _main(self) -> None:
-        world, settings = self._world, self._lake.settings
+        deployment, settings = self._deployment, self._lake.settings
         registration = await self._until_available(
             lambda: register(
                 self._metadata.servers,
@@ -119,34 +120,35 @@ class WorkerNode:
             )
         )
         self.server = registration.server
-        store = RetryingObjectStore(RemoteObjectStore(self._line, world.store), world.settings.retries, self._random)
-        workbench = Workbench(limits=settings.limits, clock=world.clock, random_bits=self._random.getrandbits)
+        objects = RemoteObjectStore(self._line, deployment.store)
+        store = RetryingObjectStore(objects, deployment.settings.retries, self._random)
+        workbench = Workbench(limits=settings.limits, clock=deployment.clock, random_bits=self._random.getrandbits)
         readable: Any = self._lake.readable
         tables: Any = RemoteTables(self._line, readable)
         self.compactor = Compactor(
             self._metadata,
             store,
             tables,
-            Poisoned(world, InProcess(store, workbench), settings.poison_rate),
+            FailingRunner(deployment, InProcess(store, workbench), settings.poison_rate),
             registration.server,
             settings.compaction,
             table_settings=settings.table,
-            clock=world.clock,
+            clock=deployment.clock,
             random_source=self._random,
             on_fenced=self._fenced,
         )
-        world.note("compacts", server=self.server)
+        deployment.trace("compacts", server=self.server)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._beat(registration.server))
                 group.create_task(self.compactor.run())
         except* Exception as errors:  # noqa: BLE001 - the boundary of the process: every error is a finding
-            world.fail(f"a worker died: {''.join(traceback.format_exception(errors))[-TRACE_LENGTH:]}")
+            deployment.fail(f"a worker died: {''.join(traceback.format_exception(errors))[-TRACE_LENGTH:]}")
 
     async def _beat(self, server: ServerRef) -> None:
-        tenure = Tenure(self._metadata.servers, server, boot_time_s=self._world.loop.time)
+        tenure = Tenure(self._metadata.servers, server, boot_time_s=self._deployment.loop.time)
         try:
-            await Beats(self._metadata.servers, tenure, HEARTBEAT_MS, WORKER_TIMEOUT_MS).run()
+            await Heartbeats(self._metadata.servers, tenure, HEARTBEAT_MS, WORKER_TIMEOUT_MS).run()
         except Fenced:
             self._fenced()
 
@@ -159,27 +161,27 @@ class WorkerNode:
 
     def _fenced(self) -> None:
         if not self.is_gone:
-            self._world.events["worker fenced"] += 1
-            run_in(self.process, self._world.loop, self.stop(is_graceful=False))
+            self._deployment.events["worker fenced"] += 1
+            run_in(self.process, self._deployment.loop, self.stop(is_graceful=False))
 
     def crash(self) -> None:
         """Stop at once."""
         if not self.is_gone:
             self.is_gone = True
-            self._world.loop.pause(self.process)
-            self._world.events["worker crash"] += 1
-            self._world.note("crashes", node=self.process.name)
+            self._deployment.loop.pause(self.process)
+            self._deployment.events["worker crash"] += 1
+            self._deployment.trace("crashes", node=self.process.name)
             self._lake.crashed()
 
-    def _stand_still(self) -> None:
+    def _freeze_and_replace(self) -> None:
         if not self.is_gone:
             self._lake.overtake(self)
 
     def resume(self) -> None:
         """Resume, unless the worker has crashed or stopped."""
         if not self.is_gone:
-            self._world.note("goes on", node=self.process.name)
-            self._world.loop.resume(self.process)
+            self._deployment.trace("goes on", node=self.process.name)
+            self._deployment.loop.resume(self.process)
 
     async def stop(self, *, is_graceful: bool = True) -> None:
         """Stop (runs in this worker's process)."""
@@ -195,18 +197,18 @@ class WorkerNode:
         server = self.server
         if is_graceful and server is not None:
             await self._until_available(lambda: self._metadata.servers.leave(server))
-        self._world.note("stopped", node=self.process.name)
+        self._deployment.trace("stopped", node=self.process.name)
 
 
 class Lake:
     """All workers and tables of one deployment."""
 
-    def __init__(self, world: "World", settings: LakeSettings) -> None:
-        self._world = world
+    def __init__(self, deployment: "Deployment", settings: LakeSettings) -> None:
+        self._deployment = deployment
         self.settings = settings
-        self.tables = MemoryTables(world.clock, world.truth.lake.table_changed, world.truth.lake.table_dropped)
-        world.truth.lake.tables = self.tables
-        self._random = world.randomness("lake")
+        truth = deployment.truth.lake
+        truth.tables = self.tables = MemoryTables(deployment.clock, truth.table_changed, truth.table_dropped)
+        self._random = deployment.randomness("lake")
         self._workers: dict[str, WorkerNode] = {}
         self._zombies: list[WorkerNode] = []
         self._incarnation_count = 0
@@ -222,49 +224,50 @@ class Lake:
             self._start_worker(f"worker-{number}")
         self._keeper = asyncio.create_task(self._keep_working())
         self._troubles = [asyncio.create_task(self._trouble())]
-        if self.settings.is_sweep_impatient:
-            self._troubles.append(asyncio.create_task(self._sweep_impatiently()))
+        if self.settings.is_sweep_aggressive:
+            self._troubles.append(asyncio.create_task(self._sweep_aggressively()))
 
     def _start_worker(self, name: str) -> None:
         self._incarnation_count += 1
-        self._workers[name] = WorkerNode(self._world, self, name, self._incarnation_count)
+        self._workers[name] = WorkerNode(self._deployment, self, name, self._incarnation_count)
 
     async def _keep_working(self) -> None:
         """Restart each worker some time after it has gone."""
         while True:
             await asyncio.sleep(0.2 + self._random.random())
             for name, worker in list(self._workers.items()):
-                if worker.is_gone and self._world.loop.time() >= self._away_until_s:
+                if worker.is_gone and self._deployment.loop.time() >= self._away_until_s:
                     self._start_worker(name)
 
     def crashed(self) -> None:
         """A worker crashed; perhaps crash all workers for a long time."""
-        now_s, rate = self._world.loop.time(), self.settings.absence_rate
-        if rate == 0 or now_s < self._away_until_s or self._world.network.is_healthy or self._random.random() >= rate:
+        now_s, rate = self._deployment.loop.time(), self.settings.absence_rate
+        is_possible = rate > 0 and now_s >= self._away_until_s and not self._deployment.network.is_healthy
+        if not is_possible or self._random.random() >= rate:
             return
         grace_s = self.settings.compaction.sweep.orphan_grace_ms / 1000
         self._away_until_s = now_s + grace_s * (1 + self._random.random())
-        self._world.events["all workers away"] += 1
+        self._deployment.events["all workers away"] += 1
         for worker in [*self._zombies, *self._workers.values()]:
             worker.crash()
 
-    async def _sweep_impatiently(self) -> None:
+    async def _sweep_aggressively(self) -> None:
         """Run the most aggressive sweeper: it treats every object as an orphan, whatever its age."""
-        world = self._world
+        deployment = self._deployment
         sweep = replace(self.settings.compaction.sweep, orphan_grace_ms=-1)
-        metadata: Any = world.metadata  # it has all methods that a sweeper calls
+        metadata: Any = deployment.metadata  # it has all methods that a sweeper calls
         readable: Any = self.readable
-        sweeper = Sweeper(metadata, world.store, readable, sweep, world.clock)
+        sweeper = Sweeper(metadata, deployment.store, readable, sweep, deployment.clock)
         while True:
-            await asyncio.sleep(self._random.random() * IMPATIENT_S)
-            world.events["impatient sweep"] += 1
+            await asyncio.sleep(self._random.random() * AGGRESSIVE_SWEEP_PAUSE_S)
+            deployment.events["aggressive sweep"] += 1
             await sweeper.sweep_prefix(self._random.choice([KEPT_PREFIX, TABLE_PREFIX]))
 
     async def _trouble(self) -> None:
         deeds = [self._crash, self.overtake, self._freeze, self._stop]
         while True:
             await asyncio.sleep(self._random.expovariate(1.0) * self.settings.chaos_pause_s)
-            found = [one for one in self._workers.values() if not one.is_gone and not one.process.is_paused]
+            found = [worker for worker in self._workers.values() if not worker.is_gone and not worker.process.is_paused]
             if found:
                 self._random.choices(deeds, self.settings.chaos_weights)[0](self._random.choice(found))
 
@@ -273,28 +276,28 @@ class Lake:
 
     def overtake(self, worker: WorkerNode) -> None:
         """Freeze the worker, start another worker under its name, and resume the frozen one later."""
-        self._world.events["worker zombie"] += 1
-        self._world.note("stands still and is replaced", node=worker.process.name)
-        self._world.loop.pause(worker.process)
+        self._deployment.events["worker zombie"] += 1
+        self._deployment.trace("freezes and is replaced", node=worker.process.name)
+        self._deployment.loop.pause(worker.process)
         self._zombies.append(worker)
         self._start_worker(worker.name)
-        self._world.loop.call_later(self._random.random() * 5, worker.resume)
+        self._deployment.loop.call_later(self._random.random() * 5, worker.resume)
 
     def _freeze(self, worker: WorkerNode) -> None:
-        self._world.events["worker freeze"] += 1
-        self._world.note("stands still", node=worker.process.name)
-        self._world.loop.pause(worker.process)
-        self._world.loop.call_later(self._random.random() * 5, worker.resume)
+        self._deployment.events["worker freeze"] += 1
+        self._deployment.trace("freezes", node=worker.process.name)
+        self._deployment.loop.pause(worker.process)
+        self._deployment.loop.call_later(self._random.random() * 5, worker.resume)
 
     def _stop(self, worker: WorkerNode) -> None:
-        self._world.events["worker stop"] += 1
-        run_in(worker.process, self._world.loop, worker.stop())
+        self._deployment.events["worker stop"] += 1
+        run_in(worker.process, self._deployment.loop, worker.stop())
 
     def is_expected(self, record: logging.LogRecord) -> bool:
         """Return whether the scenario causes this logged error: poisoned or slow tasks are quarantined."""
         error = str(vars(record).get("error", ""))
         is_asked_for = "is poisoned" in error or "is unreadable" in error or error == "TimeoutError()"
-        is_swept = self.settings.is_sweep_impatient and "was forbidden or is in use" in error
+        is_swept = self.settings.is_sweep_aggressive and "was forbidden or is in use" in error
         return "quarantined" in record.getMessage() and (is_asked_for or is_swept)
 
     # -- the end -------------------------------------------------------------------------------------------------
@@ -305,11 +308,11 @@ class Lake:
             task.cancel()
         for worker in [*self._zombies, *self._workers.values()]:
             if not worker.is_gone:
-                self._world.loop.resume(worker.process)
+                self._deployment.loop.resume(worker.process)
 
     async def settle(self) -> None:
         """Wait until everything is compacted, merged and swept; then stop the workers and check the tables."""
-        world = self._world
+        deployment = self._deployment
         if self.readable.name and not await self._is_settled("beside an unreadable table", self._left_beside):
             return
         self.readable.heal()
@@ -318,14 +321,14 @@ class Lake:
         if self._keeper is not None:
             self._keeper.cancel()
         stopping = [
-            run_in(worker.process, world.loop, worker.stop())
+            run_in(worker.process, deployment.loop, worker.stop())
             for worker in [*self._zombies, *self._workers.values()]
             if not worker.is_gone
         ]
         if stopping:
             _, waiting = await asyncio.wait(stopping, timeout=SETTLE_S)
             if waiting:
-                world.fail("a worker does not stop")
+                deployment.fail("a worker does not stop")
         await self._check()
 
     async def _is_settled(self, what: str, left_of: Callable[[], Awaitable[str]]) -> bool:
@@ -335,13 +338,15 @@ class Lake:
             left = await left_of()
             if not left:
                 return True
-        self._world.fail(f"after {SETTLE_S} s there is still {what}: {left}")
+        self._deployment.fail(f"after {SETTLE_S} s there is still {what}: {left}")
         return False
 
     async def _left_beside(self) -> str:
         """I11: describe the remaining work of all streams except the one whose table is unreadable."""
-        metadata, now_ms = self._world.metadata, self._world.clock.now_ms()
-        others = {stream.number: stream for stream in self._world.truth.active() if stream.name != self.readable.name}
+        metadata, now_ms = self._deployment.metadata, self._deployment.clock.now_ms()
+        others = {
+            stream.number: stream for stream in self._deployment.truth.active() if stream.name != self.readable.name
+        }
         for found in await metadata.tasks.uncompacted(after=PartitionKey(0), limit=1_000):
             if stream_number(found.partition) in others:
                 return f"to compact: {found}"
@@ -358,12 +363,12 @@ class Lake:
         return ""
 
     async def _left_to_do(self) -> str:
-        metadata, truth = self._world.metadata, self._world.truth
+        metadata, truth = self._deployment.metadata, self._deployment.truth
         if found := await metadata.tasks.uncompacted(after=PartitionKey(0), limit=10):
             return f"to compact: {found}"
         if tasks := await metadata.tasks.list():
             return f"tasks: {tasks}"
-        keys = {found.key async for found in self._world.store.list("")}
+        keys = {found.key async for found in self._deployment.store.list("")}
         named = truth.lake.named()
         live = {key for table in self.tables.tables.values() for shot in table.snapshots for key in shot.files}
         lost = named - keys
@@ -375,13 +380,13 @@ class Lake:
 
     async def _check(self) -> None:
         """Check that every record is exactly one row of its stream's table."""
-        world = self._world
-        for stream in world.truth.active():
-            keys = world.keys(stream)
-            compacted = await world.metadata.tasks.compacted(keys)
+        deployment = self._deployment
+        for stream in deployment.truth.active():
+            keys = deployment.keys(stream)
+            compacted = await deployment.metadata.tasks.compacted(keys)
             for key in keys:
-                partition = world.truth.partition(key)
-                world.truth.expect(
+                partition = deployment.truth.partition(key)
+                deployment.truth.expect(
                     compacted.get(key, 0) >= partition.end or partition.start == partition.end,
                     "everything is compacted",
                     partition=key,
@@ -389,6 +394,6 @@ class Lake:
                     end=partition.end,
                 )
             if stream.configs.get("table.enable") != "false":
-                world.truth.lake.check_complete(stream.number, keys)
-        for name, count in world.truth.lake.counts.items():
-            world.events[name] += count
+                deployment.truth.lake.check_complete(stream.number, keys)
+        for name, count in deployment.truth.lake.counts.items():
+            deployment.events[name] += count

@@ -57,7 +57,9 @@ class LakeTruth:
         identity = (swap.claim.task_id, swap.claim.epoch, swap.objects[0].object.key if swap.objects else "")
         first = self._swaps.get(identity)
         if first is not None:
-            self._truth.expect(first == position, "a repeated swap gets the first result", told=position, first=first)
+            self._truth.expect(
+                first == position, "a repeated swap gets the first result", returned=position, first=first
+            )
             return False
         self._swaps[identity] = position
         self.counts["swap" if swap.is_final else "moved to quarantine"] += 1

@@ -163,11 +163,11 @@ class SimulationLoop(asyncio.BaseEventLoop):
         """Drop tasks that are done. Keep tasks whose error was not retrieved: the waiting task may not have run yet."""
         self._tasks = [task for task in self._tasks if not task.done() or task._log_traceback]
 
-    def _tell_unseen_errors(self) -> None:
+    def _report_unretrieved_errors(self) -> None:
         """Report each task error that was not retrieved by the end as a failure."""
         for task in self._tasks:
             if task.done() and task._log_traceback:
-                self.call_exception_handler({"message": "nobody looked at this error", "exception": task.exception()})
+                self.call_exception_handler({"message": "the error was never retrieved", "exception": task.exception()})
 
     def get_debug(self) -> bool:
         """False."""
@@ -215,7 +215,7 @@ class SimulationLoop(asyncio.BaseEventLoop):
         self._is_closing = True
         self.step_count = 0
         self.run(self._cancel_all_tasks(), time_max_s=float("inf"))
-        self._tell_unseen_errors()
+        self._report_unretrieved_errors()
         super().close()
 
     async def _cancel_all_tasks(self) -> None:

@@ -21,7 +21,7 @@ from simulator.loop import Process
 from simulator.network import run_in
 
 if TYPE_CHECKING:
-    from simulator.world import World
+    from simulator.deployment import Deployment
 
 TOPIC = "consumed"
 ANSWER_S = 3.0
@@ -59,8 +59,8 @@ class MemberSettings:
 class GroupMember(Client):
     """One member of a consumer group; see the module."""
 
-    def __init__(self, world: "World", settings: MemberSettings, group: str, number: int) -> None:
-        super().__init__(world, f"{group} member {number}")
+    def __init__(self, deployment: "Deployment", settings: MemberSettings, group: str, number: int) -> None:
+        super().__init__(deployment, f"{group} member {number}")
         self.group = group
         self.held: tuple[int, ...] = ()
         """The partitions that the member owns."""
@@ -72,13 +72,13 @@ class GroupMember(Client):
         self._commit_count = 0
 
     async def run(self) -> None:
-        """Take part until the world stops consuming."""
-        while self.world.is_consuming:
+        """Take part until the deployment stops consuming."""
+        while self.deployment.is_consuming:
             joined = await self._join()
             if joined is not None and await self._sync(joined):
                 await self._stay()
             self._give_up()
-            await self.rest(0.2)
+            await self.pause(0.2)
 
     # -- the way in ----------------------------------------------------------------------------------------------
 
@@ -111,7 +111,7 @@ class GroupMember(Client):
         for partition in range(self._settings.partition_count if dealt else 0):
             dealt[joined.members[partition % len(dealt)].member_id].append(partition)
         assignments = {member: json.dumps(partitions).encode() for member, partitions in dealt.items()}
-        asked, member = self.world.now_ns(), self._ref()
+        asked, member = self.deployment.now_ns(), self._ref()
         wait_s = ANSWER_S + self._settings.rebalance_timeout_ms / 1000
         answer = await self._ask(
             lambda groups: groups.sync(member, (None, None), assignments),
@@ -120,17 +120,17 @@ class GroupMember(Client):
         if not isinstance(answer, Synced):
             return False
         self.held = tuple(json.loads(answer.assignment or b"[]"))
-        patience_ms = min(self._settings.session_timeout_ms, self._settings.rebalance_timeout_ms)
+        timeout_ms = min(self._settings.session_timeout_ms, self._settings.rebalance_timeout_ms)
         hold = Hold(
             group=self.group,
             member=self.name,
             generation=member.generation,
             partitions=tuple(Log(TOPIC, partition) for partition in self.held),
             asked=asked,
-            patience=patience_ms * NANOSECONDS,
+            timeout=timeout_ms * NANOSECONDS,
         )
         self._hold = self._begin(hold)
-        self.world.events["assignment"] += 1
+        self.deployment.events["assignment"] += 1
         return True
 
     # -- as a member ---------------------------------------------------------------------------------------------
@@ -138,17 +138,17 @@ class GroupMember(Client):
     async def _stay(self) -> None:
         """Send heartbeats and commits until the group rebalances or the member is expelled."""
         settings, draw = self._settings, self.random.random
-        confirmed_s = self.world.loop.time()
-        while self.world.is_consuming:
+        confirmed_s = self.deployment.loop.time()
+        while self.deployment.is_consuming:
             await asyncio.sleep(settings.heartbeat_ms / 1000 * (0.5 + draw()))
-            if self.world.is_producing and draw() < settings.silence_rate:
+            if self.deployment.is_producing and draw() < settings.silence_rate:
                 await asyncio.sleep(2 * draw() * settings.session_timeout_ms / 1000)
-            if self.world.is_producing and draw() < settings.leave_rate:
+            if self.deployment.is_producing and draw() < settings.leave_rate:
                 await self._leave()
                 return
             if draw() < settings.commit_rate:
                 await self._commit()
-            asked_s = self.world.loop.time()
+            asked_s = self.deployment.loop.time()
             problem = await self._heartbeat()
             if problem is None:
                 confirmed_s = asked_s
@@ -165,7 +165,7 @@ class GroupMember(Client):
         )
         if answer is None:
             self._end(number, Outcome.OK)
-            self.world.events["heartbeat confirmed"] += 1
+            self.deployment.events["heartbeat confirmed"] += 1
             return None
         self._end(number, Outcome.FAIL if isinstance(answer, GroupRefusal) else Outcome.UNKNOWN)
         return answer.problem if isinstance(answer, GroupRefusal) else Problem.COORDINATOR_UNAVAILABLE
@@ -195,7 +195,7 @@ class GroupMember(Client):
         )
         if answer is None:
             self._end(number, Outcome.OK)
-            self.world.events["offset committed"] += 1
+            self.deployment.events["offset committed"] += 1
         elif isinstance(answer, GroupRefusal) and answer.problem is not Problem.COORDINATOR_UNAVAILABLE:
             self._end(number, Outcome.FAIL)
         else:
@@ -209,8 +209,8 @@ class GroupMember(Client):
         member_id, self._member_id = self._member_id, ""
         await self._ask(lambda groups: groups.leave(MemberRef(group=self.group, member_id=member_id)), ANSWER_S)
         self._connection = None  # it returns as a new client, to any server
-        self.world.events["member leaves"] += 1
-        await self.rest(1.0)
+        self.deployment.events["member leaves"] += 1
+        await self.pause(1.0)
 
     def _give_up(self) -> None:
         """Give up all partitions."""
@@ -246,19 +246,19 @@ class GroupMember(Client):
         return answer
 
     def _begin(self, call: Call) -> int:
-        return self.world.chronicle.recorder.invoke(self.name, call)
+        return self.deployment.client_history.recorder.invoke(self.name, call)
 
     def _end(self, number: int, outcome: Outcome, answer: Answer | None = None) -> None:
-        self.world.chronicle.recorder.complete(number, outcome, answer or Answer())
+        self.deployment.client_history.recorder.complete(number, outcome, answer or Answer())
 
 
 class Members:
     """All groups of one deployment, and their faults."""
 
-    def __init__(self, world: "World", settings: MemberSettings) -> None:
-        self._world = world
+    def __init__(self, deployment: "Deployment", settings: MemberSettings) -> None:
+        self._deployment = deployment
         self._settings = settings
-        self._random = world.randomness("groups")
+        self._random = deployment.randomness("groups")
         self._members: dict[int, GroupMember] = {}
         self._gone: list[GroupMember] = []
         self._running: list[tuple[GroupMember, asyncio.Task[Any]]] = []
@@ -274,8 +274,8 @@ class Members:
         # A restarted process is a new member: it does not know its earlier member id.
         life = len(self._gone)
         group = f"group-{number % self._settings.group_count}"
-        member = self._members[number] = GroupMember(self._world, self._settings, group, 1_000 * life + number)
-        self._running.append((member, run_in(member.process, self._world.loop, member.run())))
+        member = self._members[number] = GroupMember(self._deployment, self._settings, group, 1_000 * life + number)
+        self._running.append((member, run_in(member.process, self._deployment.loop, member.run())))
 
     async def _run_troubles(self) -> None:
         deeds = [
@@ -293,7 +293,7 @@ class Members:
 
     def _freeze_server(self) -> None:
         """Freeze a server long enough that peers consider it dead."""
-        if nodes := self._world.serving():
+        if nodes := self._deployment.serving():
             node = self._random.choice(nodes)
             self._pause("server", node.process, 30, lambda: node.is_gone)
 
@@ -303,75 +303,75 @@ class Members:
             self._pause("member", member.process, 15, lambda: member in self._gone)
 
     def _pause(self, what: str, process: Process, seconds_max: float, is_gone: Callable[[], bool]) -> None:
-        self._world.events[f"{what} stands still"] += 1
-        self._world.note("stands still", node=process.name)
-        self._world.loop.pause(process)
+        self._deployment.events[f"{what} freezes"] += 1
+        self._deployment.trace("freezes", node=process.name)
+        self._deployment.loop.pause(process)
 
         def resume() -> None:
             if not is_gone():
-                self._world.loop.resume(process)
+                self._deployment.loop.resume(process)
 
-        self._world.loop.call_later(self._random.random() * seconds_max, resume)
+        self._deployment.loop.call_later(self._random.random() * seconds_max, resume)
 
     def _live(self) -> list[tuple[int, GroupMember]]:
         return [(number, member) for number, member in self._members.items() if member not in self._gone]
 
     def _cut_server(self) -> None:
         """Drop a server's metadata store calls for a while; its members still reach it."""
-        if nodes := self._world.serving():
-            self._world.network.cut(self._random.choice(nodes).process.name, self._random.uniform(5, 45))
+        if nodes := self._deployment.serving():
+            self._deployment.network.cut(self._random.choice(nodes).process.name, self._random.uniform(5, 45))
 
     def _kill_member(self) -> None:
         if not (members := self._live()):
             return
         number, member = self._random.choice(members)
-        self._world.events["member killed"] += 1
-        self._world.note("is killed", node=member.process.name)
-        self._world.loop.pause(member.process)
+        self._deployment.events["member killed"] += 1
+        self._deployment.trace("is killed", node=member.process.name)
+        self._deployment.loop.pause(member.process)
         self._gone.append(member)
-        self._world.loop.call_later(self._random.random() * 5, self._start_member, number)
+        self._deployment.loop.call_later(self._random.random() * 5, self._start_member, number)
 
     def _add_member(self) -> None:
         if len(self._members) < GROWTH_MAX * self._settings.group_count * self._settings.member_count:
-            self._world.events["member added"] += 1
+            self._deployment.events["member added"] += 1
             self._start_member(len(self._members))
 
     def _step_clock(self) -> None:
         """Step the store's clock by up to an hour in either direction."""
         seconds = self._random.choice((-1, 1)) * 3_600 * self._random.random() ** 4
-        self._world.events["step of the store's clock"] += 1
-        self._world.note("the store's clock steps", seconds=seconds)
-        self._world.clock.offset_ms += int(seconds * 1000)
+        self._deployment.events["step of the store's clock"] += 1
+        self._deployment.trace("the store's clock steps", seconds=seconds)
+        self._deployment.clock.offset_ms += int(seconds * 1000)
 
     def _pass_months(self) -> None:
         """Suspend all machines for months between two steps; perhaps one server resumes later than the others."""
-        self._world.events["months pass"] += 1
+        self._deployment.events["months pass"] += 1
         if self._random.random() < 0.5:
             self._freeze_server()
-        self._world.loop.skip(self._random.uniform(30, 120) * 86_400)
-        self._world.note("months have passed")
+        self._deployment.loop.skip(self._random.uniform(30, 120) * 86_400)
+        self._deployment.trace("months have passed")
 
     # -- the end -------------------------------------------------------------------------------------------------
 
     async def settle(self) -> None:
         """Check that without faults all partitions of each group are owned; then stop the members."""
-        world = self._world
+        deployment = self._deployment
         if self._trouble is not None:
             self._trouble.cancel()
         for _, member in self._live():
-            world.loop.resume(member.process)
+            deployment.loop.resume(member.process)
         for _ in range(int(SETTLE_S)):
             await asyncio.sleep(1)
             if all(self._is_stable(group) for group in {member.group for member in self._members.values()}):
                 break
         else:
-            world.fail(f"a healed group is not stable after {SETTLE_S} s")
-        world.is_consuming = False
+            deployment.fail(f"a healed group is not stable after {SETTLE_S} s")
+        deployment.is_consuming = False
         live = [task for member, task in self._running if member not in self._gone]
         await asyncio.wait(live, timeout=SETTLE_S)
         for task in live:
             if not task.done():
-                world.fail("a member does not stop")
+                deployment.fail("a member does not stop")
             else:
                 task.result()
 

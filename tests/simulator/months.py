@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from bearlake.metadata.producers import MINUTE_MS
 
 if TYPE_CHECKING:
-    from simulator.world import World
+    from simulator.deployment import Deployment
 
 DAY_S = 86_400
 
@@ -34,36 +34,36 @@ class MonthsSettings:
 class Months:
     """Makes months pass; see the module."""
 
-    def __init__(self, world: "World", settings: MonthsSettings) -> None:
-        self._world = world
+    def __init__(self, deployment: "Deployment", settings: MonthsSettings) -> None:
+        self._deployment = deployment
         self._settings = settings
-        self._random = world.randomness("months")
+        self._random = deployment.randomness("months")
 
     async def run(self) -> None:
         """Make months pass several times."""
-        world, settings = self._world, self._settings
+        deployment, settings = self._deployment, self._settings
         for _ in range(settings.round_count):
             await self._wait(settings.pause_s)
-            while not (nodes := world.serving()):  # noqa: ASYNC110 - servers come and go without an event
+            while not (nodes := deployment.serving()):  # noqa: ASYNC110 - servers come and go without an event
                 await asyncio.sleep(0.1)
             node = self._random.choice(nodes)
-            world.note("stands still for months", node=node.process.name)
-            world.loop.pause(node.process)
+            deployment.trace("freezes for months", node=node.process.name)
+            deployment.loop.pause(node.process)
             node.cut_connections()
             await self._wait(settings.before_s)
-            world.loop.skip(self._random.uniform(30, 120) * DAY_S)
+            deployment.loop.skip(self._random.uniform(30, 120) * DAY_S)
             await self._count_minutes()
-            world.events["months pass"] += 1
-            world.note("months have passed")
+            deployment.events["months pass"] += 1
+            deployment.trace("months have passed")
             await self._wait(settings.after_s)
             if not node.is_gone:
-                world.loop.resume(node.process)
+                deployment.loop.resume(node.process)
 
     async def _count_minutes(self) -> None:
         """Advance the producer clock as the other servers did in these months: by enough to expire every producer."""
-        producers = self._world.metadata.producers
+        producers = self._deployment.metadata.producers
         minute = await producers.advance_clock(-1)
-        for _ in range(self._world.settings.streams.upkeep.producer_idle_ms // MINUTE_MS + 2):
+        for _ in range(self._deployment.settings.streams.upkeep.producer_idle_ms // MINUTE_MS + 2):
             minute = await producers.advance_clock(minute)
 
     async def _wait(self, mean_s: float) -> None:

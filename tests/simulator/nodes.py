@@ -22,7 +22,7 @@ from simulator.network import RemoteMetadata, RemoteObjectStore, answer, run_in
 from simulator.truth import Sent
 
 if TYPE_CHECKING:
-    from simulator.world import World
+    from simulator.deployment import Deployment
 
 T = TypeVar("T")
 
@@ -32,42 +32,46 @@ START_PAUSE_S = 0.05
 class Node:
     """One server process."""
 
-    def __init__(self, world: "World", name: str, incarnation: int) -> None:
-        self.world = world
+    def __init__(self, deployment: "Deployment", name: str, incarnation: int) -> None:
+        self.deployment = deployment
         self.name = name
-        self.process = world.loop.process(f"{name}.{incarnation}")
+        self.process = deployment.loop.process(f"{name}.{incarnation}")
         self.streams: Streams | None = None
         """The stream service; None before it is started and after it has stopped."""
         self.server: ServerRef | None = None
         self.is_gone = False
         self.connections: list[Connection] = []
-        self._random = world.randomness(f"node {self.process.name}")
-        self._metadata = RemoteMetadata(world.network, world.metadata, can_be_late=world.settings.network.can_be_late)
-        self._run = run_in(self.process, world.loop, self._main())
+        self._random = deployment.randomness(f"node {self.process.name}")
+        self._metadata = RemoteMetadata(
+            deployment.network, deployment.metadata, can_be_late=deployment.settings.network.can_be_late
+        )
+        self._run = run_in(self.process, deployment.loop, self._main())
 
     async def _main(self) -> None:
-        world = self.world
+        deployment = self.deployment
         registration = await self._until_available(
             lambda: register(self._metadata.servers, self.name, zone=None, endpoints={}, version="1", timeout_ms=10_000)
         )
         self.server = registration.server
-        store = RetryingObjectStore(RemoteObjectStore(world.network, world.store), world.settings.retries, self._random)
-        streams = world.settings.streams_class(
+        store = RetryingObjectStore(
+            RemoteObjectStore(deployment.network, deployment.store), deployment.settings.retries, self._random
+        )
+        streams = deployment.settings.streams_class(
             self._metadata,
             store,
             registration.server,
-            world.settings.streams,
-            clock=world.clock,
+            deployment.settings.streams,
+            clock=deployment.clock,
             random_source=self._random,
             on_fenced=self._fenced,
         )
         await self._until_available(streams.start)
-        world.note("serves", server=registration.server)
+        deployment.trace("serves", server=registration.server)
         self.streams = streams
         try:
             await streams.run()
         except BearlakeError as error:
-            world.fail(f"a server died of {error!r}")
+            deployment.fail(f"a server died of {error!r}")
 
     async def _until_available(self, call: Callable[[], Awaitable[T]]) -> T:
         while True:
@@ -77,15 +81,15 @@ class Node:
                 await asyncio.sleep(START_PAUSE_S)
 
     def _fenced(self) -> None:
-        self.world.note("is fenced", server=self.server)
-        self.world.fenced_count += 1
-        run_in(self.process, self.world.loop, self.stop(is_graceful=False))
+        self.deployment.trace("is fenced", server=self.server)
+        self.deployment.fenced_count += 1
+        run_in(self.process, self.deployment.loop, self.stop(is_graceful=False))
 
     def crash(self) -> None:
         """Stop at once; store calls in flight may still take effect. Clients see their connections reset."""
         self.is_gone = True
-        self.world.loop.pause(self.process)
-        self.world.note("crashes", node=self.process.name)
+        self.deployment.loop.pause(self.process)
+        self.deployment.trace("crashes", node=self.process.name)
         self.cut_connections()
 
     async def stop(self, *, is_graceful: bool = True) -> None:
@@ -102,7 +106,7 @@ class Node:
         if is_graceful and self.server is not None:
             server = self.server
             await self._until_available(lambda: self._metadata.servers.leave(server))
-        self.world.note("stopped", node=self.process.name)
+        self.deployment.trace("stopped", node=self.process.name)
         self.cut_connections()
 
     def cut_connections(self) -> None:
@@ -114,7 +118,7 @@ class Node:
     def check_left_behind(self) -> None:
         """Check that no state is left of finished calls, finished reads and deleted partitions."""
         assert self.streams is not None
-        writer, tail, truth = self.streams._writer, self.streams._tail, self.world.truth
+        writer, tail, truth = self.streams._writer, self.streams._tail, self.deployment.truth
         truth.expect(not writer._calls and not writer._relief, "no call is left behind", calls=len(writer._calls))
         truth.expect(not self.streams._cache._loading, "no read is left behind")
         gone = [key for key in tail._tails if not truth.exists(key)]
@@ -126,10 +130,10 @@ class Node:
         """Check that memory is bounded: queued writes, the object cache, the tail index."""
         if self.streams is None:
             return
-        streams, settings, truth = self.streams, self.world.settings.streams, self.world.truth
+        streams, settings, truth = self.streams, self.deployment.settings.streams, self.deployment.truth
         pending = streams._writer.pending_bytes
         truth.expect(
-            pending <= settings.writer.bytes_max + max(request_bytes, self.world.request_bytes_max),
+            pending <= settings.writer.bytes_max + max(request_bytes, self.deployment.request_bytes_max),
             "pending bytes are bounded",
             pending=pending,
         )
@@ -147,7 +151,7 @@ class Node:
         )
 
 
-class Said(NamedTuple):
+class AppendFields(NamedTuple):
     """Fields of `Append` that come from the protocol instead of the batch."""
 
     producer_id: int = -1
@@ -160,17 +164,17 @@ class Said(NamedTuple):
     """The incarnation of the stream that the producer's session writes to; the session never writes to another incarnation."""
 
 
-class Wanted(NamedTuple):
+class BatchRequest(NamedTuple):
     """A batch that a client wants to append: stream, partition, batch, the client's view of it, and further `Append` fields."""
 
     name: str
     partition: int
     batch: bytes
     sent: Sent
-    said: Said | None = None
+    fields: AppendFields | None = None
 
 
-class Told(NamedTuple):
+class BatchAnswer(NamedTuple):
     """The answer to a client about a batch; no partition if the stream was not found, no result if the batch was refused."""
 
     partition: PartitionKey | None
@@ -187,8 +191,8 @@ class Connection:
         self.node = node
         self.number = number
         self.is_lost = False
-        self._world = node.world
-        self._inbox: deque[tuple[Sequence[Wanted] | Work, asyncio.Future[Any], int]] = deque()
+        self._deployment = node.deployment
+        self._inbox: deque[tuple[Sequence[BatchRequest] | Work, asyncio.Future[Any], int]] = deque()
         self._is_blocked = False
         self._waiting: dict[asyncio.Future[Any], None] = {}
         self._last_arrival = 0.0
@@ -196,20 +200,20 @@ class Connection:
 
     # -- the client's side ---------------------------------------------------------------------------------------
 
-    def produce(self, wanted: Sequence[Wanted]) -> "asyncio.Future[list[Told]]":
+    def produce(self, requests: Sequence[BatchRequest]) -> "asyncio.Future[list[BatchAnswer]]":
         """Send batches; the future fails with `Unavailable` when the connection is lost."""
-        return self._send(wanted)
+        return self._send(requests)
 
     def call(self, work: Work) -> "asyncio.Future[Any]":
         """Run `work` on the node; the future has its result or `BearlakeError`."""
         return self._send(work)
 
-    def _send(self, request: Sequence[Wanted] | Work) -> "asyncio.Future[Any]":
+    def _send(self, request: Sequence[BatchRequest] | Work) -> "asyncio.Future[Any]":
         loop = asyncio.get_running_loop()
         reply = loop.create_future()
         self._waiting[reply] = None
         reply.add_done_callback(self._answered)
-        self._last_arrival = max(self._last_arrival, loop.time() + self._world.network.delay_s())
+        self._last_arrival = max(self._last_arrival, loop.time() + self._deployment.network.delay_s())
         loop.call_at(self._last_arrival, self._arrive, request, reply, context=self.node.process.context)
         return reply
 
@@ -221,14 +225,14 @@ class Connection:
     def reset(self) -> None:
         """Lose the connection: pending requests soon fail with `Unavailable`."""
         self.is_lost = True
-        loop = self._world.loop
+        loop = self._deployment.loop
         for reply in list(self._waiting):
-            context = self._world.wire.context
+            context = self._deployment.wire.context
             loop.call_later(0.01, answer, reply, None, Unavailable("connection reset"), context=context)
 
     # -- the node's side, in its process -------------------------------------------------------------------------
 
-    def _arrive(self, request: Sequence[Wanted] | Work, reply: "asyncio.Future[Any]") -> None:
+    def _arrive(self, request: Sequence[BatchRequest] | Work, reply: "asyncio.Future[Any]") -> None:
         seen = 0 if self.node.streams is None else self.node.streams.seen.position
         self._inbox.append((request, reply, seen))
         self._read()
@@ -240,17 +244,17 @@ class Connection:
             if streams is None:
                 self._answer(reply, None, Unavailable("connection refused"))
             elif callable(request):
-                run_in(self.node.process, self._world.loop, self._work(streams, request, reply))
+                run_in(self.node.process, self._deployment.loop, self._work(streams, request, reply))
             elif streams.is_over_budget:
-                self._world.backpressure_count += 1
+                self._deployment.backpressure_count += 1
                 self._is_blocked = True
                 streams.on_relief(self._unblock)
                 return
-            elif all(streams.catalog.peek(wanted.name) for wanted in request):
+            elif all(streams.catalog.peek(item.name) for item in request):
                 self._submit(streams, request, reply, seen)
             else:
                 self._is_blocked = True
-                run_in(self.node.process, self._world.loop, self._look_up(streams, request, reply))
+                run_in(self.node.process, self._deployment.loop, self._look_up(streams, request, reply))
                 return
             self._inbox.popleft()
 
@@ -264,48 +268,50 @@ class Connection:
         except BearlakeError as error:
             self._answer(reply, None, error)
 
-    async def _look_up(self, streams: Streams, request: Sequence[Wanted], reply: "asyncio.Future[Any]") -> None:
+    async def _look_up(self, streams: Streams, request: Sequence[BatchRequest], reply: "asyncio.Future[Any]") -> None:
         """Look up streams that the node does not know; later requests wait, to keep the order."""
         try:
-            for wanted in request:
-                await streams.catalog.find(wanted.name)
-            if not all(streams.catalog.peek(wanted.name) for wanted in request):
+            for item in request:
+                await streams.catalog.find(item.name)
+            if not all(streams.catalog.peek(item.name) for item in request):
                 raise NotFound("deleted meanwhile")
         except NotFound:
             self._inbox.popleft()
-            self._answer(reply, [Told(None, None)] * len(request))
+            self._answer(reply, [BatchAnswer(None, None)] * len(request))
         except BearlakeError as error:
             self._inbox.popleft()
             self._answer(reply, None, error)
         self._unblock()
 
-    def _submit(self, streams: Streams, request: Sequence[Wanted], reply: "asyncio.Future[Any]", seen: int) -> None:
+    def _submit(
+        self, streams: Streams, request: Sequence[BatchRequest], reply: "asyncio.Future[Any]", seen: int
+    ) -> None:
         appends: list[Append] = []
-        told: list[Told] = []
-        for wanted in request:
-            admitted = self._admit(streams, wanted)
+        answers: list[BatchAnswer] = []
+        for item in request:
+            admitted = self._admit(streams, item)
             if admitted is not None:
                 appends.append(admitted)
-                self._world.truth.sent[bytes(admitted.batch)] = wanted.sent
-            told.append(Told(admitted and admitted.partition, None))
+                self._deployment.truth.sent[bytes(admitted.batch)] = item.sent
+            answers.append(BatchAnswer(admitted and admitted.partition, None))
 
         def done(call: AppendCall) -> None:
             results = iter(call.results)
-            self._answer(reply, [Told(key, None if key is None else next(results)) for key, _ in told])
+            self._answer(reply, [BatchAnswer(key, None if key is None else next(results)) for key, _ in answers])
 
         if not appends:
-            self._answer(reply, told)
+            self._answer(reply, answers)
             return
         size = sum(len(item.batch) for item in appends)
         streams.submit(AppendCall(appends, done, seen))
         self.node.check_bounds(size)
 
-    def _admit(self, streams: Streams, wanted: Wanted) -> Append | None:
-        view = streams.catalog.peek(wanted.name)
+    def _admit(self, streams: Streams, item: BatchRequest) -> Append | None:
+        view = streams.catalog.peek(item.name)
         assert view is not None
-        header = kernel.inspect(wanted.batch, 0, len(wanted.batch))
+        header = kernel.inspect(item.batch, 0, len(item.batch))
         assert not isinstance(header, int)
-        if wanted.partition >= view.partition_count:
+        if item.partition >= view.partition_count:
             return None
         rules = Header(
             header.attributes,
@@ -316,27 +322,27 @@ class Connection:
             header.producer_epoch,
             header.base_sequence,
         )
-        admitted = admit(view, wanted.partition, wanted.batch, None, rules, self._world.clock.now_ms())
+        admitted = admit(view, item.partition, item.batch, None, rules, self._deployment.clock.now_ms())
         assert isinstance(admitted, Append), admitted
-        said = wanted.said
-        if said is None:
+        fields = item.fields
+        if fields is None:
             return admitted
-        if said.partition not in (None, admitted.partition):
+        if fields.partition not in (None, admitted.partition):
             return None
         return admitted._replace(
-            producer_id=said.producer_id,
-            producer_epoch=said.producer_epoch,
-            base_sequence=said.base_sequence,
-            flags=said.flags,
-            expected_offset=said.expected_offset,
-            after_sequence=said.after_sequence,
+            producer_id=fields.producer_id,
+            producer_epoch=fields.producer_epoch,
+            base_sequence=fields.base_sequence,
+            flags=fields.flags,
+            expected_offset=fields.expected_offset,
+            after_sequence=fields.after_sequence,
         )
 
     def _answer(self, reply: "asyncio.Future[Any]", result: Any, error: BaseException | None = None) -> None:
-        loop, wire = self._world.loop, self._world.wire
-        loop.call_later(self._world.network.delay_s(), answer, reply, result, error, context=wire.context)
+        loop, wire = self._deployment.loop, self._deployment.wire
+        loop.call_later(self._deployment.network.delay_s(), answer, reply, result, error, context=wire.context)
 
 
-def is_stored(told: Told) -> bool:
+def is_stored(answer: BatchAnswer) -> bool:
     """Return whether the batch is acknowledged."""
-    return told.result is not None and told.result[0] in (Verdict.ACCEPTED, Verdict.DUPLICATE)
+    return answer.result is not None and answer.result[0] in (Verdict.ACCEPTED, Verdict.DUPLICATE)

@@ -144,7 +144,7 @@ class _Producers(_Noun):
     async def raise_epoch(self, partition: PartitionKey, lease: Lease) -> int:
         epoch: int = await self._inner.raise_epoch(partition, lease)
         known = self._truth.partition(partition)
-        self._truth.expect(epoch > known.epoch, "epochs grow", partition=partition, told=epoch, before=known.epoch)
+        self._truth.expect(epoch > known.epoch, "epochs grow", partition=partition, returned=epoch, before=known.epoch)
         known.epoch = epoch
         return epoch
 

@@ -91,7 +91,7 @@ def _last(batch: BatchCommit) -> int:
 
 
 def _due_named(partition: "Partition", batch: BatchCommit) -> Judged:
-    assert not batch.flags & BATCH_IN_STEP, "nobody here goes in step"
+    assert not batch.flags & BATCH_IN_STEP, "no producer here requires consecutive sequences"
     known = partition.producers.get(batch.producer_id)
     newest = known.epoch if known is not None else 0
     if batch.producer_epoch < max(newest, partition.epoch):

@@ -22,6 +22,7 @@ from simulator import subscribers
 from simulator.chaos import Admin, Chaos, sweep
 from simulator.clients import Client, IdempotentProducer, InferringProducer, PlainProducer
 from simulator.consumers import Consumer
+from simulator.deployment import Deployment, MetadataWrapper
 from simulator.ending import ARRIVAL_DEADLINES, check_end
 from simulator.lake import LakeSettings
 from simulator.loop import SimulationLoop
@@ -32,7 +33,6 @@ from simulator.network import NetworkSettings, run_in
 from simulator.queries import query, read_rows
 from simulator.subscribers import SubscriberSettings
 from simulator.truth import Violation
-from simulator.world import MetadataWrapper, World
 
 READ_ON_S = 2.0
 """Virtual time during which consumers keep reading while a healed deployment compacts the rest."""
@@ -197,52 +197,53 @@ def run_seed(seed: int, settings: ScenarioSettings | None = None, **changes: Any
     """Run one seed; findings are in `Report.violation`, never raised. `changes` replace fields of the drawn settings."""
     drawn = replace(settings or draw_settings(seed), **changes)
     loop = SimulationLoop(random.Random(f"{seed} loop"))
-    world = World(seed, drawn, loop)
+    deployment = Deployment(seed, drawn, loop)
     report = Report(seed=seed)
-    with _Errors(world):
+    with _Errors(deployment):
         try:
             loop.run(
-                _run(world), time_max_s=TIME_MAX_S if drawn.members is None and drawn.months is None else float("inf")
+                _run(deployment),
+                time_max_s=TIME_MAX_S if drawn.members is None and drawn.months is None else float("inf"),
             )
-            _judge(world)
+            _judge(deployment)
         except Violation as violation:
             report.violation = violation
         except Exception as error:  # noqa: BLE001 - whatever the code under test raises is a finding
             report.violation = Violation(f"unexpected {error!r}")
             report.violation.__cause__ = error
-        report.step_count, report.virtual_s, report.trace = loop.step_count, loop.time(), list(world.notes)
-        world.network.is_healthy = True
+        report.step_count, report.virtual_s, report.trace = loop.step_count, loop.time(), list(deployment.trace_events)
+        deployment.network.is_healthy = True
         loop.abort = None
-        _close(world, report)
-    report.call_count = world.network.call_count
-    report.faults, report.acks, report.outcomes = world.network.faults, world.acks, world.truth.outcomes
-    report.events = world.events + Counter(
+        _close(deployment, report)
+    report.call_count = deployment.network.call_count
+    report.faults, report.acks, report.outcomes = deployment.network.faults, deployment.acks, deployment.truth.outcomes
+    report.events = deployment.events + Counter(
         {
-            "fetch": world.fetch_count,
-            "view read": world.read_count,
-            "out of range": world.out_of_range_count,
-            "unknown outcome": world.unknown_count,
-            "given up by producers": world.given_up_count,
-            "server fenced": world.fenced_count,
-            "socket not read": world.backpressure_count,
+            "fetch": deployment.fetch_count,
+            "view read": deployment.read_count,
+            "out of range": deployment.out_of_range_count,
+            "unknown outcome": deployment.unknown_count,
+            "given up by producers": deployment.given_up_count,
+            "server fenced": deployment.fenced_count,
+            "socket not read": deployment.backpressure_count,
         }
     )
     return report
 
 
-def _judge(world: World) -> None:
+def _judge(deployment: Deployment) -> None:
     """Check the promises against the clients' history alone. Raises `Violation`."""
-    verdict = world.chronicle.verdict()
-    world.events["operations judged"] += verdict.counts["operations"]
+    verdict = deployment.client_history.verdict()
+    deployment.events["operations judged"] += verdict.counts["operations"]
     if verdict.violations:
         raise Violation(f"history: {verdict.violations[0]}")
 
 
-def _close(world: World, report: Report) -> None:
+def _close(deployment: Deployment, report: Report) -> None:
     """Close everything; a task error that was never retrieved is also a finding."""
-    loop = world.loop
+    loop = deployment.loop
     loop.close()
-    asyncio.run(world.close())
+    asyncio.run(deployment.close())
     if report.violation is None and loop.failures:
         report.violation = Violation(f"unhandled: {loop.failures[0]}")
 
@@ -250,9 +251,9 @@ def _close(world: World, report: Report) -> None:
 class _Errors(logging.Handler):
     """Treats each ERROR record (a human must look) of the code under test as a finding; adds other records to the trace."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, deployment: Deployment) -> None:
         super().__init__()
-        self._world = world
+        self._deployment = deployment
         self._logger = logging.getLogger("bearlake")
         self._before = (self._logger.propagate, self._logger.level)
 
@@ -261,10 +262,10 @@ class _Errors(logging.Handler):
         details = {
             key: value for key, value in vars(record).items() if key in ("key", "error", "partition", "position")
         }
-        self._world.note(record.getMessage(), **details)
-        is_expected = self._world.lake is not None and self._world.lake.is_expected(record)
+        self._deployment.trace(record.getMessage(), **details)
+        is_expected = self._deployment.lake is not None and self._deployment.lake.is_expected(record)
         if record.levelno >= logging.ERROR and not is_expected:
-            self._world.fail(f"logged as an error: {record.getMessage()} {details} {record.exc_info or ''}")
+            self._deployment.fail(f"logged as an error: {record.getMessage()} {details} {record.exc_info or ''}")
 
     def __enter__(self) -> None:
         self._logger.addHandler(self)
@@ -277,94 +278,94 @@ class _Errors(logging.Handler):
         self._logger.setLevel(level)
 
 
-async def _run(world: World) -> None:
-    await world.open()
-    settings = world.settings
-    chaos = Chaos(world)
+async def _run(deployment: Deployment) -> None:
+    await deployment.open()
+    settings = deployment.settings
+    chaos = Chaos(deployment)
     for number in range(settings.server_count):
-        world.start_node(f"server-{number}")
+        deployment.start_node(f"server-{number}")
     keeper = asyncio.create_task(chaos.keep_serving())
-    admin = Admin(world)
-    await run_in(admin.process, world.loop, admin.create_all())
-    producers = _producers(world)
-    consumers = [Consumer(world, number) for number in range(settings.consumer_count)]
-    producing = [_start(world, client) for client in producers]
-    consuming = [_start(world, client) for client in consumers]
-    subscribing = subscribers.start(world)
-    if world.members is not None:
-        world.members.start()
+    admin = Admin(deployment)
+    await run_in(admin.process, deployment.loop, admin.create_all())
+    producers = _producers(deployment)
+    consumers = [Consumer(deployment, number) for number in range(settings.consumer_count)]
+    producing = [_start(deployment, client) for client in producers]
+    consuming = [_start(deployment, client) for client in consumers]
+    subscribing = subscribers.start(deployment)
+    if deployment.members is not None:
+        deployment.members.start()
     troubles = [
         asyncio.create_task(chaos.run()),
-        _start(world, admin),
-        asyncio.create_task(_watch(world)),
+        _start(deployment, admin),
+        asyncio.create_task(_watch(deployment)),
     ]
-    if world.lake is None:
-        troubles.append(asyncio.create_task(sweep(world)))
+    if deployment.lake is None:
+        troubles.append(asyncio.create_task(sweep(deployment)))
     else:
-        world.lake.start()
-        troubles.append(asyncio.create_task(query(world)))
+        deployment.lake.start()
+        troubles.append(asyncio.create_task(query(deployment)))
     if settings.months is None:
         await asyncio.sleep(settings.duration_s)
     else:
-        await Months(world, settings.months).run()
-    world.note("heals")
-    world.is_producing = False
-    world.network.is_healthy = True
+        await Months(deployment, settings.months).run()
+    deployment.trace("heals")
+    deployment.is_producing = False
+    deployment.network.is_healthy = True
     for task in troubles:
         task.cancel()
-    for node in [*world.zombies, *world.nodes.values()]:
+    for node in [*deployment.zombies, *deployment.nodes.values()]:
         if not node.is_gone:
-            world.loop.resume(node.process)
-    if world.lake is not None:
-        world.lake.heal()
+            deployment.loop.resume(node.process)
+    if deployment.lake is not None:
+        deployment.lake.heal()
     await _settled(producing, "producers")
     if subscribing:
         await asyncio.sleep(ARRIVAL_DEADLINES * settings.network.deadline_ms / 1000)
-    world.may_more_come = False
+    deployment.can_more_be_stored = False
     await _settled(subscribing, "subscribers")
-    if world.lake is not None:
+    if deployment.lake is not None:
         await asyncio.sleep(READ_ON_S)
-    if world.members is not None:
-        await world.members.settle()
-    world.is_consuming = False
+    if deployment.members is not None:
+        await deployment.members.settle()
+    deployment.is_consuming = False
     await _settled(consuming, "consumers")
-    if world.lake is not None:
-        await world.lake.settle()
-        for stream in world.truth.active():
-            read_rows(world, stream)
-    await check_end(world)
-    if world.ledger is not None:
-        world.ledger.check_end()
+    if deployment.lake is not None:
+        await deployment.lake.settle()
+        for stream in deployment.truth.active():
+            read_rows(deployment, stream)
+    await check_end(deployment)
+    if deployment.subscription_truth is not None:
+        deployment.subscription_truth.check_end()
     keeper.cancel()
 
 
-def _start(world: World, client: Client) -> "asyncio.Task[Any]":
+def _start(deployment: Deployment, client: Client) -> "asyncio.Task[Any]":
     run: Any = client.run  # type: ignore[attr-defined]
-    return run_in(client.process, world.loop, run())
+    return run_in(client.process, deployment.loop, run())
 
 
-def _producers(world: World) -> list[Client]:
-    draw = world.randomness("lanes")
-    lanes = [(name, index) for name, (count, _) in world.settings.streams_of.items() for index in range(count)]
+def _producers(deployment: Deployment) -> list[Client]:
+    draw = deployment.randomness("lanes")
+    lanes = [(name, index) for name, (count, _) in deployment.settings.streams_of.items() for index in range(count)]
 
     def some() -> list[tuple[str, int]]:
         return draw.sample(lanes, draw.randint(1, min(3, len(lanes))))
 
-    settings = world.settings
+    settings = deployment.settings
     return [
-        *(IdempotentProducer(world, number, some()) for number in range(settings.idempotent_count)),
-        *(InferringProducer(world, number, some()) for number in range(settings.inferring_count)),
-        *(PlainProducer(world, number, some()) for number in range(settings.plain_count)),
-        *(NamedClient(world, number, some()) for number in range(settings.named_count)),
-        *(ConditionalProducer(world, number, some()) for number in range(settings.conditional_count)),
+        *(IdempotentProducer(deployment, number, some()) for number in range(settings.idempotent_count)),
+        *(InferringProducer(deployment, number, some()) for number in range(settings.inferring_count)),
+        *(PlainProducer(deployment, number, some()) for number in range(settings.plain_count)),
+        *(NamedClient(deployment, number, some()) for number in range(settings.named_count)),
+        *(ConditionalProducer(deployment, number, some()) for number in range(settings.conditional_count)),
     ]
 
 
-async def _watch(world: World) -> None:
+async def _watch(deployment: Deployment) -> None:
     """Check the memory bounds of all servers periodically."""
     while True:
         await asyncio.sleep(0.1)
-        for node in world.serving():
+        for node in deployment.serving():
             node.check_bounds()
 
 

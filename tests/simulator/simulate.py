@@ -80,7 +80,7 @@ class Total:
             "faults": Counter(),
             "events": Counter(),
             "outcomes of batches at the store": Counter(),
-            "told to producers": Counter(),
+            "answers to producers": Counter(),
         }
         self._started = time.process_time()
 
@@ -113,10 +113,10 @@ class Total:
 def print_report(report: Report, *, is_whole: bool = False) -> None:
     """Print the trace, the totals and the violation."""
     if is_whole or report.violation is not None:
-        notes = [note for note in report.trace if is_whole or _is_about(note[3], report.violation)]
-        for at, process, what, details in notes[0 if is_whole else -TRACE_LINE_COUNT :]:
-            told = " ".join(f"{name}={value}" for name, value in details.items())
-            _print(f"{at:10.4f}  {process:16}  {what}  {told}")
+        trace_events = [event for event in report.trace if is_whole or _is_about(event[3], report.violation)]
+        for at, process, what, details in trace_events[0 if is_whole else -TRACE_LINE_COUNT :]:
+            text = " ".join(f"{name}={value}" for name, value in details.items())
+            _print(f"{at:10.4f}  {process:16}  {what}  {text}")
     total = Total()
     total.add(report)
     if is_whole or report.violation is None:

@@ -14,7 +14,7 @@ from bearlake.streams.service import Streams
 from bearlake.streams.subscriptions.model import SubscriptionType
 from bearlake.streams.subscriptions.settings import SubscriptionSettings
 from bearlake.streams.tenure import Tenure
-from simulator.beats import Beats
+from simulator.heartbeats import Heartbeats
 from simulator.scenario import ScenarioSettings, draw_settings
 from simulator.subscribers import SubscriberSettings
 
@@ -38,11 +38,11 @@ class BeatingStreams(Streams):
         on_fenced: Callable[[], None],
         **named: Any,
     ) -> None:
-        # Any: passed on to `Streams` as it comes
+        # Any: passed unchanged to `Streams`
         loop = asyncio.get_running_loop()
         tenure = Tenure(metadata.servers, server, timeout_ms=LIVE_MS, boot_time_s=loop.time)
         self._on_fenced = on_fenced
-        self._beats = Beats(metadata.servers, tenure, HEARTBEAT_MS, LIVE_MS)
+        self._beats = Heartbeats(metadata.servers, tenure, HEARTBEAT_MS, LIVE_MS)
         super().__init__(metadata, store, server, settings, on_fenced=on_fenced, tenure=tenure, **named)
 
     @override

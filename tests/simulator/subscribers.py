@@ -26,10 +26,10 @@ from bearlake.streams.subscriptions.model import (
 from simulator.clients import Client
 from simulator.network import run_in
 from simulator.nodes import Connection, Node
-from simulator.subscription_truth import Place, SimulatedEntries, Watch
+from simulator.subscription_truth import ConsumerTruth, Place, SimulatedEntries
 
 if TYPE_CHECKING:
-    from simulator.world import World
+    from simulator.deployment import Deployment
 
 IDLE_ROUND_COUNT = 10
 """After production has ended: rounds without a delivery after which a consumer looks for work in other subscriptions."""
@@ -69,16 +69,16 @@ class Session:
         self.is_over = True
 
 
-class Served:
-    """The server's side: a `Consumer` whose calls `Watch` checks, and the user of the attachment. Runs in the node's process."""
+class ServedConsumer:
+    """The server's side: a `Consumer` whose calls `ConsumerTruth` checks, and the user of the attachment. Runs in the node's process."""
 
     def __init__(self, session: Session, place: Place, type_: SubscriptionType, node: Node) -> None:
         self.node = node
         self.attachment: Attachment | None = None
         self._session = session
-        self._world = node.world
-        assert self._world.ledger is not None
-        self._watch = Watch(self._world.ledger, node, place, type_)
+        self._deployment = node.deployment
+        assert self._deployment.subscription_truth is not None
+        self._truth = ConsumerTruth(self._deployment.subscription_truth, node, place, type_)
         self._arrival_s = 0.0
         self._is_refused = False
         """An acknowledgement was refused: the fate of earlier acknowledgements is unknown."""
@@ -88,9 +88,9 @@ class Served:
     def deliver(self, deliveries: Sequence[Delivery]) -> int:
         """Accept deliveries of the dispatcher."""
         for delivery in deliveries:
-            self._watch.delivered(delivery)
-        self._world.events["entries delivered"] += len(deliveries)
-        self._world.events["entries redelivered"] += sum(item.redelivery_count > 0 for item in deliveries)
+            self._truth.delivered(delivery)
+        self._deployment.events["entries delivered"] += len(deliveries)
+        self._deployment.events["entries redelivered"] += sum(item.redelivery_count > 0 for item in deliveries)
         self._send(partial(self._session.inbox.extend, deliveries))
         return sum(delivery.open_count for delivery in deliveries)
 
@@ -100,22 +100,22 @@ class Served:
 
     def activity(self, is_active: bool) -> None:
         """Note whether the consumer is the active one."""
-        self._watch.refused(())
-        self._world.events["activity told"] += 1
+        self._truth.refused(())
+        self._deployment.events["activity reported"] += 1
 
     def end_of_topic(self) -> None:
         """Note that no more messages will follow."""
 
     def closed(self, reason: Closed) -> None:
         """Note that the server closed the consumer."""
-        self._world.events[f"closed: {reason.value}"] += 1
-        self._watch.end()
+        self._deployment.events[f"closed: {reason.value}"] += 1
+        self._truth.end()
         self._send(self._session.end)
 
     def _send(self, what: Callable[[], None]) -> None:
         """Send to the client, in order."""
         loop = asyncio.get_running_loop()
-        self._arrival_s = max(self._arrival_s, loop.time() + self._world.network.delay_s())
+        self._arrival_s = max(self._arrival_s, loop.time() + self._deployment.network.delay_s())
         loop.call_at(self._arrival_s, self._session.arrive, what, context=self._session.context)
 
     # -- what the client says ------------------------------------------------------------------------------------
@@ -127,15 +127,15 @@ class Served:
 
     def acknowledge(self, acks: Sequence[tuple[EntryAck, int]]) -> None:
         """Acknowledge entries, given with their end offsets."""
-        if self.attachment is not None and not self._watch.is_over:
+        if self.attachment is not None and not self._truth.is_over:
             for ack, end in acks:
-                self._watch.acknowledged(acknowledged_spans(ack.base_offset, end, ack.open_bits))
+                self._truth.acknowledged(acknowledged_spans(ack.base_offset, end, ack.open_bits))
             self._take(partial(self.attachment.acknowledge, [ack for ack, _ in acks]))
 
     def acknowledge_through(self, base: int) -> None:
         """Acknowledge the entry and all entries before it."""
-        if self.attachment is not None and not self._watch.is_over:
-            self._watch.acknowledged_through(base)
+        if self.attachment is not None and not self._truth.is_over:
+            self._truth.acknowledged_through(base)
             self._take(partial(self.attachment.acknowledge_through, EntryAck(base)))
 
     def _take(self, acknowledge: Callable[[], None]) -> None:
@@ -143,25 +143,25 @@ class Served:
             acknowledge()
         except BearlakeError:
             self._is_refused = True
-            self._world.events["acknowledgements refused"] += 1
+            self._deployment.events["acknowledgements refused"] += 1
 
     def redeliver(self, bases: Sequence[int]) -> None:
         """Refuse entries."""
-        if self.attachment is not None and not self._watch.is_over:
-            self._watch.refused(bases)
+        if self.attachment is not None and not self._truth.is_over:
+            self._truth.refused(bases)
             self.attachment.redeliver(bases)
 
     async def flush(self, streams: Streams) -> None:
         """Wait until all acknowledgements are saved."""
-        if self.attachment is not None and not self._watch.is_over:
-            given = self._watch.given()
+        if self.attachment is not None and not self._truth.is_over:
+            given = self._truth.given()
             await self.attachment.flushed()
             if not self._is_refused:
-                self._watch.saved(given)
+                self._truth.saved(given)
 
     async def detach(self) -> None:
         """The client leaves, or its connection is closed."""
-        self._watch.end()
+        self._truth.end()
         if self.attachment is not None:
             self.attachment.detach()
 
@@ -169,25 +169,25 @@ class Served:
 class Subscriber(Client):
     """One client with one consumer at a time."""
 
-    def __init__(self, world: "World", number: int) -> None:
-        super().__init__(world, f"subscriber {number}")
-        assert world.settings.subscribers is not None
-        self._settings: SubscriberSettings = world.settings.subscribers
+    def __init__(self, deployment: "Deployment", number: int) -> None:
+        super().__init__(deployment, f"subscriber {number}")
+        assert deployment.settings.subscribers is not None
+        self._settings: SubscriberSettings = deployment.settings.subscribers
         self._holder: ServerRef | None = None
 
     async def run(self) -> None:
         """Attach, consume and leave, until nothing more can be stored and all subscriptions are at the end."""
         while True:
-            may_more_come = self.world.may_more_come
-            choices = self._all() if self.world.is_producing else await self._undone()
-            if not choices and not may_more_come:
+            can_more_be_stored = self.deployment.can_more_be_stored
+            choices = self._all() if self.deployment.is_producing else await self._undone()
+            if not choices and not can_more_be_stored:
                 return
             if choices:
                 await self._consume(*self.random.choice(choices))
-            await self.rest(self._settings.pause_s)
+            await self.pause(self._settings.pause_s)
 
     def _all(self) -> list[tuple[Place, SubscriptionType]]:
-        keys = [key for stream in self.world.truth.active() for key in self.world.keys(stream)]
+        keys = [key for stream in self.deployment.truth.active() for key in self.deployment.keys(stream)]
         return [((key, name), type_) for key in keys for name, type_ in self._settings.subscriptions]
 
     async def _undone(self) -> list[tuple[Place, SubscriptionType]]:
@@ -195,66 +195,66 @@ class Subscriber(Client):
         undone = []
         for (key, name), type_ in self._all():
             saved = [
-                cursor.mark_delete for cursor in await self.world.metadata.cursors.load(key) if cursor.name == name
+                cursor.mark_delete for cursor in await self.deployment.metadata.cursors.load(key) if cursor.name == name
             ]
-            if not saved or saved[0] < self.world.truth.partition(key).end:
+            if not saved or saved[0] < self.deployment.truth.partition(key).end:
                 undone.append(((key, name), type_))
         return undone
 
     async def _consume(self, place: Place, type_: SubscriptionType) -> None:
         connection = await self._connect()
         session = Session(connection, self.process.context)
-        served = Served(session, place, type_, connection.node)
+        served = ServedConsumer(session, place, type_, connection.node)
         try:
             await self.call(connection, partial(self._attach, served, place, type_))
             await self._rounds(session, served, type_)
         except NotHolder as error:
             self._holder = error.holder
         except (Conflict, NotFound):
-            self.world.events["consumer refused"] += 1
+            self.deployment.events["consumer refused"] += 1
         except BearlakeError as error:
-            self.world.note("consumer gives up", error=repr(error))
+            self.deployment.trace("consumer gives up", error=repr(error))
         if not connection.node.is_gone or connection.node.streams is not None:  # the server sees its connection closed
-            run_in(connection.node.process, self.world.loop, served.detach())
+            run_in(connection.node.process, self.deployment.loop, served.detach())
 
     async def _connect(self) -> Connection:
         """Connect to the server that was named as the holder, else to any server."""
         holder, self._holder = self._holder, None
-        for node in self.world.serving():
+        for node in self.deployment.serving():
             if node.server == holder:
-                self.world.connection_count += 1
-                return Connection(node, self.world.connection_count)
-        return await self.world.connect(self.random)
+                self.deployment.connection_count += 1
+                return Connection(node, self.deployment.connection_count)
+        return await self.deployment.connect(self.random)
 
-    async def _attach(self, served: Served, place: Place, type_: SubscriptionType, streams: Streams) -> None:
+    async def _attach(self, served: ServedConsumer, place: Place, type_: SubscriptionType, streams: Streams) -> None:
         priority = self.random.choice([0, 0, 1])
         spec = ConsumerSpec(type=type_, name=self.name, position=EARLIEST, priority=priority)
         served.attachment = await streams.subscriptions.attach(*place, spec, served, SimulatedEntries())
-        self.world.events["consumer attached"] += 1
+        self.deployment.events["consumer attached"] += 1
 
-    async def _rounds(self, session: Session, served: Served, type_: SubscriptionType) -> None:
+    async def _rounds(self, session: Session, served: ServedConsumer, type_: SubscriptionType) -> None:
         settings, draw = self._settings, self.random.random
         await self._tell(session, partial(served.flow, self.random.randint(1, settings.permits_max)))
         kept: list[Delivery] = []
         idle_count = 0
         while not (session.is_over or session.connection.is_lost):
-            await self.rest(settings.pause_s)
+            await self.pause(settings.pause_s)
             received, session.inbox = session.inbox, []
             idle_count = 0 if received else idle_count + 1
-            if self.world.is_producing and draw() < settings.leave_rate:
+            if self.deployment.is_producing and draw() < settings.leave_rate:
                 return
             kept = await self._answer(session, served, type_, kept + received)
             count = sum(item.open_count for item in received)
             if count:
                 await self._tell(session, partial(served.flow, count))
-            is_done = not self.world.is_producing and idle_count > IDLE_ROUND_COUNT
+            is_done = not self.deployment.is_producing and idle_count > IDLE_ROUND_COUNT
             if is_done or draw() < settings.flush_rate:
                 await self.call(session.connection, served.flush)
             if is_done:
                 return
 
     async def _answer(
-        self, session: Session, served: Served, type_: SubscriptionType, kept: list[Delivery]
+        self, session: Session, served: ServedConsumer, type_: SubscriptionType, kept: list[Delivery]
     ) -> list[Delivery]:
         """Acknowledge or refuse some of the consumer's entries; return the rest."""
         settings, draw = self._settings, self.random.random
@@ -267,11 +267,11 @@ class Subscriber(Client):
         refused: list[int] = []
         for item in kept:
             end = item.base_offset + item.record_count
-            if self.world.is_producing and draw() < settings.keep_rate:
+            if self.deployment.is_producing and draw() < settings.keep_rate:
                 left.append(item)
-            elif self.world.is_producing and draw() < settings.nack_rate:
+            elif self.deployment.is_producing and draw() < settings.nack_rate:
                 refused.append(item.base_offset)
-            elif self.world.is_producing and draw() < settings.part_rate and item.record_count > 1:
+            elif self.deployment.is_producing and draw() < settings.part_rate and item.record_count > 1:
                 acks.append((EntryAck(item.base_offset, self.random.randrange(1, 1 << item.record_count)), end))
                 left.append(item)
             else:
@@ -293,8 +293,10 @@ async def _do(what: Callable[[], None], streams: Streams) -> None:
     what()
 
 
-def start(world: "World") -> "list[asyncio.Task[None]]":
+def start(deployment: "Deployment") -> "list[asyncio.Task[None]]":
     """Start the scenario's subscribers, if it has any."""
-    settings = world.settings.subscribers
-    clients = [Subscriber(world, number) for number in range(settings.consumer_count if settings is not None else 0)]
-    return [run_in(client.process, world.loop, client.run()) for client in clients]
+    settings = deployment.settings.subscribers
+    clients = [
+        Subscriber(deployment, number) for number in range(settings.consumer_count if settings is not None else 0)
+    ]
+    return [run_in(client.process, deployment.loop, client.run()) for client in clients]

@@ -21,7 +21,7 @@ from bearlake.streams.subscriptions.model import Delivery, EntryTraits, Subscrip
 from simulator.nodes import Node
 
 if TYPE_CHECKING:
-    from simulator.world import World
+    from simulator.deployment import Deployment
 
 KEY_COUNT = 5
 """Ordering keys per producer."""
@@ -48,82 +48,84 @@ class SimulatedEntries:
         )
 
 
-class Ledger:
+class SubscriptionTruth:
     """The true state of all subscriptions."""
 
-    def __init__(self, world: "World") -> None:
-        self.world = world
+    def __init__(self, deployment: "Deployment") -> None:
+        self.deployment = deployment
         self.leases: dict[str, Lease] = {}
         """The last holder of each lease, according to the store."""
         self.saved: defaultdict[Place, set[int]] = defaultdict(set)
         """Offsets whose acknowledgement was reported to a client as saved."""
         self.delivered: defaultdict[Place, set[int]] = defaultdict(set)
         """Base offsets of the entries that were delivered."""
-        self.held: defaultdict[tuple[str, Place], dict[int, Watch]] = defaultdict(dict)
+        self.held: defaultdict[tuple[str, Place], dict[int, ConsumerTruth]] = defaultdict(dict)
         """Per server process: the consumer of each entry (base offset) that is not fully acknowledged."""
 
     def watch_leases(self, leases: Any) -> Any:
-        """Return the store's noun `leases`, observed by this ledger."""
+        """Return the store's noun `leases`, observed by this object."""
         return _Leases(leases, self)
 
     def check_end(self) -> None:
         """Each entry that is not trimmed was delivered to each subscription."""
-        world = self.world
-        settings = world.settings.subscribers
+        deployment = self.deployment
+        settings = deployment.settings.subscribers
         assert settings is not None
-        for stream in world.truth.active():
-            for key in world.keys(stream):
-                partition = world.truth.partition(key)
+        for stream in deployment.truth.active():
+            for key in deployment.keys(stream):
+                partition = deployment.truth.partition(key)
                 there = {batch.base for batch in partition.batches if batch.end > partition.start}
                 for name, _ in settings.subscriptions:
                     lost = there - self.delivered[key, name]
-                    world.truth.expect(not lost, "every entry is delivered", partition=key, who=name, lost=lost)
-        world.events += Counter({"offsets saved": sum(map(len, self.saved.values()))})
+                    deployment.truth.expect(not lost, "every entry is delivered", partition=key, who=name, lost=lost)
+        deployment.events += Counter({"offsets saved": sum(map(len, self.saved.values()))})
 
 
 class _Leases:
-    def __init__(self, inner: Any, ledger: Ledger) -> None:
+    def __init__(self, inner: Any, subscription_truth: SubscriptionTruth) -> None:
         # Any: it stands for the noun that it wraps.
         self._inner = inner
-        self._ledger = ledger
+        self._subscription_truth = subscription_truth
 
     async def acquire(self, *arguments: Any) -> Lease:
         lease: Lease = await self._inner.acquire(*arguments)
-        self._ledger.leases[lease.name] = lease
+        self._subscription_truth.leases[lease.name] = lease
         return lease
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
 
-class Watch:
+class ConsumerTruth:
     """One attached consumer, as its server sees it."""
 
-    def __init__(self, ledger: Ledger, node: Node, place: Place, type_: SubscriptionType) -> None:
+    def __init__(
+        self, subscription_truth: SubscriptionTruth, node: Node, place: Place, type_: SubscriptionType
+    ) -> None:
         self.is_over = False
-        self._ledger = ledger
-        self._world = ledger.world
+        self._subscription_truth = subscription_truth
+        self._deployment = subscription_truth.deployment
         self._node = node
         self._place = place
         self._type = type_
         self._reader = SimulatedEntries()
-        self._held = ledger.held[node.process.name, place]
+        self._held = subscription_truth.held[node.process.name, place]
         self._acknowledged: set[int] = set()
         self._next_offset = -1  # Exclusive, Failover: the next delivery is at or after this offset
 
     def delivered(self, delivery: Delivery) -> None:
         """The server delivers an entry."""
-        expect = self._world.truth.expect
+        expect = self._deployment.truth.expect
         partition, _ = self._place
         base, end = delivery.base_offset, delivery.base_offset + delivery.record_count
-        batch = self._world.truth.partition(partition).at(base)
+        batch = self._deployment.truth.partition(partition).at(base)
         expect((batch.base, batch.end) == (base, end), "an entry is a batch", partition=partition, base=base, end=end)
         expect(not self.is_over, "nothing is delivered to a consumer that is closed", partition=partition, base=base)
         known = {offset for span in delivery.acknowledged for offset in range(*span)}
         still = set(range(base, end)) - known
         expect(bool(still), "an entry that is acknowledged is not delivered", partition=partition, base=base)
         if self._is_holder():
-            again = still & self._ledger.saved[self._place]
+            again = still & self._subscription_truth.saved[self._place]
             expect(not again, "what is saved is not delivered again", partition=partition, again=again, known=known)
         if self._type in (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED):
             self._check_pooled(delivery)
@@ -131,17 +133,19 @@ class Watch:
         else:
             expect(base >= self._next_offset, "entries come in order", partition=partition, base=base)
             self._next_offset = end
-        self._ledger.delivered[self._place].add(base)
+        self._subscription_truth.delivered[self._place].add(base)
 
     def _check_pooled(self, delivery: Delivery) -> None:
-        expect, base = self._world.truth.expect, delivery.base_offset
+        expect, base = self._deployment.truth.expect, delivery.base_offset
         partition, _ = self._place
         expect(base not in self._held, "an entry is with one consumer at a time", partition=partition, base=base)
         due_ms = self._reader.traits(delivery.batch).deliver_at_ms
-        expect(due_ms <= self._world.clock.now_ms(), "nothing comes before its time", partition=partition, base=base)
+        expect(
+            due_ms <= self._deployment.clock.now_ms(), "nothing comes before its time", partition=partition, base=base
+        )
         if self._type is SubscriptionType.KEY_SHARED:
             key = self._key(base)
-            start = self._world.truth.partition(partition).start  # trimmed offsets need no delivery
+            start = self._deployment.truth.partition(partition).start  # trimmed offsets need no delivery
             others = [
                 other
                 for other, who in self._held.items()
@@ -150,11 +154,11 @@ class Watch:
             expect(not others, "a key is with one consumer at a time", partition=partition, base=base, others=others)
 
     def _key(self, base: int) -> bytes:
-        batch = self._world.truth.partition(self._place[0]).at(base)
+        batch = self._deployment.truth.partition(self._place[0]).at(base)
         return self._reader.traits(memoryview(batch.stored)).ordering_key
 
     def _is_holder(self) -> bool:
-        lease = self._ledger.leases.get(dispatch_lease(self._place[0]))
+        lease = self._subscription_truth.leases.get(dispatch_lease(self._place[0]))
         return lease is not None and lease.holder == self._node.server
 
     def acknowledged(self, spans: Iterable[tuple[int, int]]) -> None:
@@ -165,12 +169,12 @@ class Watch:
 
     def acknowledged_through(self, base: int) -> None:
         """The server receives an acknowledgement of the entry and all entries before it."""
-        batch = self._world.truth.partition(self._place[0]).at(base)
+        batch = self._deployment.truth.partition(self._place[0]).at(base)
         self._acknowledged.update(range(batch.end))
 
     def _release(self, offset: int) -> None:
         """Release the entry at this offset from its consumer if the whole entry is acknowledged."""
-        batch = self._world.truth.partition(self._place[0]).at(offset)
+        batch = self._deployment.truth.partition(self._place[0]).at(offset)
         who = self._held.get(batch.base)
         if who is not None and set(range(batch.base, batch.end)) <= who._acknowledged | self._acknowledged:
             del self._held[batch.base]
@@ -188,7 +192,7 @@ class Watch:
 
     def saved(self, offsets: Collection[int]) -> None:
         """The server reported that these are saved."""
-        self._ledger.saved[self._place].update(offsets)
+        self._subscription_truth.saved[self._place].update(offsets)
 
     def end(self) -> None:
         """The consumer is detached."""

@@ -1,5 +1,5 @@
 """`table.Tables` in memory, for the simulation: the same applied tasks (`table/applied_tasks.py`), snapshots as sets of keys, and the
-same steps of a commit attempt: load, look, ask, replace the loaded version.
+same steps of a commit attempt: load, check, replace the loaded version.
 
 It passes the same behaviour test as the real tables (`tests/compaction/test_tables_behaviour.py`). `RemoteTables` are tables behind the
 simulated network: a call may be lost before or after its effect, and the effect may happen after its caller has died. The load and the
@@ -63,9 +63,9 @@ class MemoryTable:
             applied=self.marks.applied,
         )
 
-    def look(self) -> "Look":
+    def load(self) -> "LoadedTable":
         """The table as it is now."""
-        return Look(self, self.version, self.marks, self.files)
+        return LoadedTable(self, self.version, self.marks, self.files)
 
     def replace(self, files: Mapping[str, DataFile], operation: str, now_ms: int) -> None:
         """Add a new snapshot."""
@@ -74,7 +74,7 @@ class MemoryTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class LoadedTable:
     """The table version that a commit attempt has loaded."""
 
     table: MemoryTable
@@ -149,12 +149,12 @@ class MemoryTables(Tables):
     async def fence(self, stream: Stream) -> TableState | None:
         return await fence(self, stream)
 
-    async def look(self, stream: Stream) -> Look:
+    async def load(self, stream: Stream) -> LoadedTable:
         """Load the table. Raises `NotFound`."""
         await asyncio.sleep(0)
-        return self._existing(stream).look()
+        return self._existing(stream).load()
 
-    async def replace(self, stream: Stream, seen: Look, by: Replacement) -> TableState:
+    async def replace(self, stream: Stream, seen: LoadedTable, by: Replacement) -> TableState:
         """Replace the loaded version by compare-and-swap. Raises `Overtaken`, `NotFound`."""
         await asyncio.sleep(0)
         table = self._existing(stream)
@@ -260,10 +260,10 @@ class MemoryTables(Tables):
 class Versions(Protocol):
     """The two table calls of a commit attempt."""
 
-    async def look(self, stream: Stream) -> Look:
+    async def load(self, stream: Stream) -> LoadedTable:
         """The table as it is now."""
 
-    async def replace(self, stream: Stream, seen: Look, by: Replacement) -> TableState:
+    async def replace(self, stream: Stream, seen: LoadedTable, by: Replacement) -> TableState:
         """Replace the version that was loaded by a new one."""
 
 
@@ -272,7 +272,7 @@ async def commit_to(
 ) -> TableState:
     """`Tables.commit`."""
     while True:
-        seen = await tables.look(stream)
+        seen = await tables.load(stream)
         decision = decide(seen.marks, commit.changes, closed_tasks)
         if not decision.changes:
             return seen.table.state()
@@ -298,7 +298,7 @@ async def fence(tables: Versions, stream: Stream) -> TableState | None:
     """`Tables.fence`."""
     while True:
         try:
-            seen = await tables.look(stream)
+            seen = await tables.load(stream)
             by = Replacement(marks=seen.marks, files=seen.files, operation="append", commit=None)
             return await tables.replace(stream, seen, by)
         except NotFound:
@@ -346,7 +346,7 @@ class RemoteTables:
         """Fence the table; the network may delay, repeat or lose each request."""
         return await fence(cast("Versions", self), stream)
 
-    async def replace(self, stream: Stream, seen: Look, by: Replacement) -> TableState:
+    async def replace(self, stream: Stream, seen: LoadedTable, by: Replacement) -> TableState:
         """Replace the version that was loaded. The network gives requests that remove files from the table their own name."""
         what = "tables.merge" if by.operation == "replace" else "tables.replace"
         inner = cast("Versions", self._inner)

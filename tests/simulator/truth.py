@@ -27,9 +27,9 @@ from bearlake.metadata.model import (
     partition_index,
     stream_number,
 )
+from simulator.batch_comparison import is_same_batch
 from simulator.lake_truth import LakeTruth
 from simulator.producer_truth import Producer, contradiction, is_for_forgotten, is_repeated, remember
-from simulator.same import is_same_batch
 
 
 class Violation(AssertionError):
@@ -85,11 +85,11 @@ class Partition:
 
 
 class Truth:
-    """The true state and its checks. `fail` receives each violation, `note` each event."""
+    """The true state and its checks. `fail` receives each violation, `trace` each event."""
 
-    def __init__(self, fail: Callable[[Violation], None], note: Callable[..., None]) -> None:
+    def __init__(self, fail: Callable[[Violation], None], trace: Callable[..., None]) -> None:
         self._fail = fail
-        self._note = note
+        self._trace = trace
         self.partitions: dict[PartitionKey, Partition] = {}
         self.streams: dict[int, Stream] = {}
         self.epochs: dict[int, int] = {}
@@ -150,7 +150,7 @@ class Truth:
     def stream_changed(self, stream: Stream) -> None:
         """A log entry created, altered, grew or deleted a stream."""
         self._entry(stream.version)
-        self._note("stream changes", stream=stream)
+        self._trace("stream changes", stream=stream)
         for other in self.active():
             self.expect(
                 other.name != stream.name or other.number == stream.number, "one active stream per name", stream=stream
@@ -162,23 +162,23 @@ class Truth:
         partition = self.partition(key)
         if start > partition.start:
             self._entry(position)
-            self._note("is trimmed", partition=key, start=start, position=position)
+            self._trace("is trimmed", partition=key, start=start, position=position)
             partition.start = start
         expected = (partition.start, partition.end, partition.end)
-        self.expect(bounds == expected, "a trim moves the start alone", partition=key, told=bounds, expected=expected)
+        self.expect(bounds == expected, "a trim moves the start alone", partition=key, actual=bounds, expected=expected)
 
     def retained(self, moved: Mapping[PartitionKey, PartitionBounds]) -> None:
         """Retention moved start offsets: each to the beginning of a batch, each with its own log entry."""
         for key, bounds in moved.items():
             partition = self.partition(key)
             self._entry(self.position + 1)
-            self._note("is trimmed by rule", partition=key, start=bounds.start)
+            self._trace("is trimmed by rule", partition=key, start=bounds.start)
             self.expect(
                 partition.start < bounds.start <= partition.end == bounds.end
                 and (bounds.start == partition.end or partition.at(bounds.start).base == bounds.start),
                 "retention moves starts forward, by whole batches",
                 partition=key,
-                told=bounds,
+                actual=bounds,
                 start=partition.start,
             )
             partition.start = bounds.start
@@ -187,7 +187,7 @@ class Truth:
         """A swap was executed, or its result was returned again."""
         if self.lake.swapped(swap, position):
             self._entry(position)
-            self._note("swap", task=swap.claim.task_id, epoch=swap.claim.epoch, position=position)
+            self._trace("swap", task=swap.claim.task_id, epoch=swap.claim.epoch, position=position)
 
     def forgot(self, count: int, position: int) -> None:
         """`count` idle producers expired, with a log entry if any was idempotent; `position` is the head afterwards."""
@@ -197,7 +197,7 @@ class Truth:
 
     def fenced(self, commit: ObjectCommit, *, is_forgotten: bool) -> None:
         """A commit was refused as a whole; `is_forgotten`: because of its age, whatever an earlier attempt decided."""
-        self._note("commit is fenced", server=commit.server, token=commit.token)
+        self._trace("commit is fenced", server=commit.server, token=commit.token)
         is_old = self.epochs.get(commit.server.node_id) != commit.server.epoch
         self.expect(
             is_old or is_forgotten or commit.token in self.forbidden,
@@ -209,12 +209,12 @@ class Truth:
     def committed(self, commit: ObjectCommit, result: ObjectCommitted) -> None:
         """A commit was executed, or its result was returned again."""
         first = self.commits.get(commit.token) or self.refused.get(commit.token)
-        self._note(
+        self._trace(
             "commit" if first is None else "commit, again",
             server=commit.server,
             position=result.position,
             token=commit.token,
-            partitions=[(batch.partition, *told) for batch, told in zip(commit.batches, result.outcomes, strict=False)],
+            partitions=[(batch.partition, *kind) for batch, kind in zip(commit.batches, result.outcomes, strict=False)],
         )
         if first is not None:
             self.expect(
@@ -238,10 +238,10 @@ class Truth:
         self.expect(commit.token not in self.forbidden, "a forbidden token is never committed", token=commit.token)
         self.expect(len(result.outcomes) == len(commit.batches), "one outcome per batch", token=commit.token)
         accepted: list[tuple[BatchCommit, int]] = []
-        for batch, told in zip(commit.batches, result.outcomes, strict=False):
-            kind, base, _ = told
+        for batch, outcome in zip(commit.batches, result.outcomes, strict=False):
+            kind, base, _ = outcome
             reason = self._judge(batch, kind, base)
-            self.expect(reason is None, "outcomes follow the rules", told=told, reason=reason, batch=batch)
+            self.expect(reason is None, "outcomes follow the rules", outcome=outcome, reason=reason, batch=batch)
             self.outcomes[OutcomeKind(kind).name] += 1
             if kind is OutcomeKind.ACCEPTED:
                 accepted.append((batch, base))
@@ -255,7 +255,7 @@ class Truth:
             self.refused[commit.token] = result
 
     def _entry(self, position: int) -> None:
-        self.expect(position == self.position + 1, "log positions are dense", told=position, before=self.position)
+        self.expect(position == self.position + 1, "log positions are dense", actual=position, before=self.position)
         self.position = position
 
     def _judge(self, batch: BatchCommit, kind: OutcomeKind, base: int) -> str | None:
@@ -277,12 +277,12 @@ class Truth:
         self.expect(base == partition.end, "I2: offsets are dense", partition=batch.partition, base=base)
         part = stored[batch.position : batch.position + batch.length]
         ((_, _, header),) = kernel.batches(part, 0, len(part))
-        said: tuple[int, ...] = (header.record_count, header.max_timestamp)
+        fields: tuple[int, ...] = (header.record_count, header.max_timestamp)
         if not batch.flags & BATCH_NAMED:
-            said += (header.producer_id, header.producer_epoch, header.base_sequence)
+            fields += (header.producer_id, header.producer_epoch, header.base_sequence)
         self.expect(
-            said == batch[3 : 3 + len(said)],
-            "a commit says what its batches say",
+            fields == batch[3 : 3 + len(fields)],
+            "a commit has the fields of its batches",
             batch=batch,
             header=header,
         )
@@ -336,11 +336,11 @@ class Truth:
             )
         self.expect(next(left, None) is None, "I1: no accepted batch is left out of the slices", slices=slices)
 
-    # -- what clients are told -----------------------------------------------------------------------------------
+    # -- what clients receive -----------------------------------------------------------------------------------
 
     def acknowledged(self, key: PartitionKey, sent: Sent, base: int) -> None:
         """A client received the answer that its batch begins at `base`."""
-        self._note("is told that its batch is stored", partition=key, base=base)
+        self._trace("receives a success for its batch", partition=key, base=base)
         partition = self.partition(key)
         self.expect(0 <= base < partition.end, "I1: acknowledged is committed", partition=key, base=base, sent=sent)
         if 0 <= base < partition.end:
@@ -354,7 +354,7 @@ class Truth:
 
     def implied(self, key: PartitionKey, sent: Sent) -> None:
         """A client received the answer that a later batch of its producer is stored."""
-        self._note("believes that its batch is stored", partition=key)
+        self._trace("believes that its batch is stored", partition=key)
         self.expect(self.is_stored(key, sent), "I9: what a later success implies is stored", partition=key, sent=sent)
 
     def is_stored(self, key: PartitionKey, sent: Sent) -> bool:
@@ -364,9 +364,9 @@ class Truth:
     def read(self, key: PartitionKey, offset: int, views: Sequence[memoryview], end: int) -> int:
         """A reader asked for `offset` and got these bytes and the partition's `end`; return the next offset to read."""
         partition = self.partition(key)
-        self._note("reads", partition=key, offset=offset, size=sum(map(len, views)), end=end)
+        self._trace("reads", partition=key, offset=offset, size=sum(map(len, views)), end=end)
         self.expect(
-            end <= partition.end, "I1: nothing uncommitted is shown", partition=key, told=end, end=partition.end
+            end <= partition.end, "I1: nothing uncommitted is shown", partition=key, actual=end, end=partition.end
         )
         following = -1
         for view in views:
@@ -389,7 +389,7 @@ class Truth:
                         partition=key,
                         base=base,
                     )
-        self.expect(following <= end, "a reader is told an end behind its bytes", partition=key, end=end)
+        self.expect(following <= end, "the end that a reader gets covers its bytes", partition=key, end=end)
         return max(following, offset)
 
     def forbade(self, tokens: Collection[str], forbidden: Collection[str]) -> None:

@@ -1,5 +1,5 @@
 # ruff: noqa: SLF001 - a lease is released at the step that the test says
-"""A bug in what belongs to one caller, group or subscription: everyone else is served, and the clients concerned get an answer."""
+"""A bug in the code of one caller, group or subscription: all others are served, and the clients concerned get an answer."""
 
 import asyncio
 from typing import Any
@@ -39,7 +39,7 @@ def fault_count(step: str) -> float:
 
 
 @virtual_time
-async def test_a_caller_whose_answer_fails_at_its_deadline_keeps_no_other_from_its_answer() -> None:
+async def test_a_caller_whose_answer_fails_at_its_deadline_does_not_affect_the_answers_of_others() -> None:
     async with deployment(SlowStore(10.0)) as stores:
         streams = await stores.serve(settings(deadline_ms=1_000))
         view = await create(streams)
@@ -72,7 +72,7 @@ async def test_a_caller_whose_answer_fails_stops_neither_the_others_of_its_objec
 
 
 @virtual_time
-async def test_a_connection_that_cannot_go_on_keeps_no_other_from_going_on() -> None:
+async def test_a_connection_that_fails_does_not_stop_the_others() -> None:
     async with deployment(SlowStore(1.0)) as stores:
         streams = await stores.serve(settings(bytes_max=3_000, object_bytes_max=1_500))
         view = await create(streams)
@@ -110,7 +110,7 @@ async def test_a_buffer_that_cannot_be_sealed_stops_the_server(monkeypatch: pyte
 
 
 @virtual_time
-async def test_who_cannot_be_told_of_a_changed_stream_keeps_no_other_from_hearing() -> None:
+async def test_a_failed_notification_about_a_changed_stream_does_not_affect_other_listeners() -> None:
     async with deployment() as stores:
         streams = await stores.serve(settings())
         told: list[str] = []
@@ -187,7 +187,7 @@ def test_members_are_answered_when_the_save_of_their_group_ends_in_an_unknown_er
 
 
 class BrokenReader(KeyReader):
-    """Meets a bug in one entry."""
+    """An entry reader with a bug for one entry."""
 
     def traits(self, batch: memoryview) -> EntryTraits:
         if b"poison" in bytes(batch):
@@ -196,7 +196,7 @@ class BrokenReader(KeyReader):
 
 
 @virtual_time
-async def test_an_entry_that_meets_a_bug_ends_its_subscription_and_no_other() -> None:
+async def test_a_bug_in_one_entry_ends_its_subscription_and_no_other() -> None:
     async with lake() as made:
         streams, service = await made.serve()
         victim = await attach(service, made.partition, subscription="victim", reader=BrokenReader())
@@ -211,8 +211,8 @@ async def test_an_entry_that_meets_a_bug_ends_its_subscription_and_no_other() ->
 
 
 @virtual_time
-async def test_a_partition_that_meets_a_bug_while_it_is_released_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise this server would hold it for ever and deliver nothing: its consumers would wait."""
+async def test_a_partition_whose_release_meets_a_bug_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise this server would keep the lease forever and deliver nothing: its consumers would wait."""
     async with lake() as made:
         streams, service = await made.serve()
         consumer = await attach(service, made.partition)
@@ -229,7 +229,7 @@ async def test_a_partition_that_meets_a_bug_while_it_is_released_is_given_up(mon
 
 
 @virtual_time
-async def test_a_consumer_that_cannot_be_closed_keeps_no_other_open() -> None:
+async def test_a_consumer_that_cannot_be_closed_does_not_keep_others_open() -> None:
     class Broken(Consumer):
         def closed(self, reason: Closed) -> None:
             broken()

@@ -39,7 +39,7 @@ def test_range_divides_each_stream_by_itself() -> None:
     }
 
 
-def test_round_robin_deals_all_partitions_to_those_who_want_them() -> None:
+def test_round_robin_distributes_all_partitions_over_subscribed_members() -> None:
     members = {"a": ["one", "two"], "b": ["two"], "c": ["none"]}
 
     assert assignment.assign(assignment.ROUND_ROBIN, members, {"one": 2, "two": 3, "three": 1}) == {

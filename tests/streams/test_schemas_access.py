@@ -19,7 +19,7 @@ DRAFT = Draft(text='"int"')
 
 
 class Grants:
-    """The owner may do everything; the guest what was granted."""
+    """The owner may do everything; the other principal only what was granted."""
 
     def __init__(self) -> None:
         self.granted: set[tuple[Operation, str]] = set()
@@ -68,7 +68,7 @@ CALLS: list[tuple[Operation, str, Call]] = [
 
 
 @pytest.mark.parametrize(("operation", "name", "call"), CALLS)
-async def test_a_call_needs_its_grant_and_no_other(
+async def test_a_call_needs_exactly_its_own_grant(
     schemas: Schemas, grants: Grants, operation: Operation, name: str, call: Call
 ) -> None:
     grants.granted = {(other, name) for other in Operation if other is not operation}
@@ -80,7 +80,7 @@ async def test_a_call_needs_its_grant_and_no_other(
         await call(schemas, ANONYMOUS)
 
 
-async def test_lists_hold_what_the_caller_may_know_of(schemas: Schemas, grants: Grants) -> None:
+async def test_lists_contain_what_the_caller_may_see(schemas: Schemas, grants: Grants) -> None:
     grants.granted = {(Operation.DESCRIBE, "mine"), (Operation.READ, "mine"), (Operation.DESCRIBE, ":.other:")}
     found = await schemas.all_versions(GUEST, names.ALL_CONTEXTS, Deletion.LIVE)
 

@@ -49,7 +49,7 @@ async def written(
 ) -> list[bytes | Unfit | None]:
     budget = payloads.budget()
     writer = await payloads.writer(ANONYMOUS, Choice(type=type_, text=text), topic, "value", budget)
-    return await payloads.write_all(writer, [json.dumps(one).encode() for one in values], budget)
+    return await payloads.write_all(writer, [json.dumps(value).encode() for value in values], budget)
 
 
 # -- where client-supplied schemas run ---------------------------------------------------------------------------
@@ -266,7 +266,7 @@ async def test_references_are_loaded_up_to_the_limit_of_their_size() -> None:
     assert len(counting.loaded) == 3
 
 
-async def test_a_list_of_schemas_has_bounded_size_and_goes_on_by_offset() -> None:
+async def test_a_list_of_schemas_has_bounded_size_and_continues_by_offset() -> None:
     async with registry() as (schemas, _):
         for at in range(40):
             await schemas.register(ANONYMOUS, f"s{at:02}", Draft(text=text_of(at, 4_000)))
@@ -456,7 +456,7 @@ async def test_the_values_of_one_request_have_a_common_limit_however_many_schema
             values.append(wire.head(found.schema.id) + b"\xd0\x0f\x00")
         read = await payloads.read_all(ANONYMOUS, values, SchemaType.AVRO, payloads.budget())
 
-        assert len({wire.split(one)[0] for one in values}) == 6
+        assert len({wire.split(value)[0] for value in values}) == 6
         assert [len(text or b"") for text in read.texts] == [510_001] * 2
         assert read.error is None
 

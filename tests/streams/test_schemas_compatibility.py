@@ -1,4 +1,4 @@
-"""What a reader can read of a writer, by tables of changes, for each format and level.
+"""Which data of a writer a reader can read, by tables of changes, for each format and level.
 
 Source: Avro specification, "Schema Resolution"; Confluent, "Schema Evolution and Compatibility", "JSON Schema compatibility rules",
 "Protobuf compatibility rules"; R. Yokota, "Understanding JSON Schema Compatibility"; Protocol Buffers, "Updating A Message Type".
@@ -20,7 +20,7 @@ from bearlake.streams.schemas.service import Schemas
 
 
 def problems(type_: SchemaType, old: Any, new: Any) -> list[str]:
-    """What a reader with `new` cannot read of a writer with `old`."""
+    """The reasons why a reader with `new` cannot read data of a writer with `old`."""
     old, new = (one if isinstance(one, str) else json.dumps(one) for one in (old, new))
     return parsing.incompatibilities(parsing.compiled(type_, new, {}), parsing.compiled(type_, old, {}))
 

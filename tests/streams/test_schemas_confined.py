@@ -64,7 +64,9 @@ def helpers() -> list[int]:
 def inherited(pid: int) -> tuple[set[str], set[str]]:
     """Names of the environment variables and numbers of the open files of a process."""
     variables = Path(f"/proc/{pid}/environ").read_text().split("\0")
-    return {one.partition("=")[0] for one in variables if one}, {one.name for one in Path(f"/proc/{pid}/fd").iterdir()}
+    return {variable.partition("=")[0] for variable in variables if variable}, {
+        one.name for one in Path(f"/proc/{pid}/fd").iterdir()
+    }
 
 
 def _read(path: Path) -> bytes | None:
@@ -96,7 +98,7 @@ REFERENCE = re.compile(
 @given(
     st.lists(st.sampled_from(["\ufeff", " ", "\n", "\t", "//", "/*", "*/", "*", "/", "x", "syntax", "edition", "="]))
 )
-def test_the_scan_for_syntax_says_what_the_grammar_says(parts: list[str]) -> None:
+def test_the_syntax_scan_agrees_with_the_grammar(parts: list[str]) -> None:
     text = "".join(parts)
 
     assert protobuf.says_syntax(text) is (REFERENCE.match(text) is not None)
@@ -187,7 +189,7 @@ async def test_without_a_helper_the_registry_is_unavailable(monkeypatch: pytest.
         assert (await compilers.compiled("PROTOBUF", HONEST, {})).text == HONEST
 
 
-async def test_what_exceeds_the_queue_is_refused_and_what_waits_is_served() -> None:
+async def test_requests_beyond_the_queue_are_refused_and_waiting_ones_are_served() -> None:
     async with pool(compile_count_max=1, compile_queue_count_max=2) as compilers:
         found = await asyncio.gather(
             *(compilers.compiled("PROTOBUF", HONEST, {}) for _ in range(4)), return_exceptions=True
@@ -204,7 +206,7 @@ async def test_a_schema_that_waits_too_long_is_not_blamed() -> None:
             await compilers.compiled("PROTOBUF", HONEST, {})
 
 
-async def test_closing_ends_what_is_compiled_and_leaves_no_process() -> None:
+async def test_closing_ends_running_compilations_and_leaves_no_process() -> None:
     async with pool() as compilers:
         await compilers.compiled("PROTOBUF", HONEST, {})
         asking = asyncio.create_task(compilers.compiled("PROTOBUF", GROUPS, {}))

@@ -51,7 +51,7 @@ AVRO, JSON, PROTOBUF = SchemaType.AVRO, SchemaType.JSON, SchemaType.PROTOBUF
         (PROTOBUF, "no proto", "line 1"),
     ],
 )
-def test_what_is_no_schema_is_refused_with_what_is_wrong(type_: SchemaType, text: str, said: str) -> None:
+def test_an_invalid_schema_is_refused_with_the_reason(type_: SchemaType, text: str, said: str) -> None:
     with pytest.raises(InvalidSchema) as refused:
         parsing.compiled(type_, text, {})
 

@@ -1,4 +1,4 @@
-"""The registry of several servers on one store: the same answers, unique ids, bounded caches, and no look at what is not asked for."""
+"""The registry of several servers on one store: the same answers, unique ids, bounded caches, and only the requested reads."""
 
 import asyncio
 import json
@@ -86,7 +86,7 @@ async def servers(closing: AsyncExitStack, url: str, count: int) -> list[Schemas
     return [on(closing, metadata.schemas) for metadata in (first, *stores)]
 
 
-async def test_what_one_server_registers_the_others_know_at_once(closing: AsyncExitStack, url: str) -> None:
+async def test_other_servers_know_a_registered_schema_at_once(closing: AsyncExitStack, url: str) -> None:
     first, second = await servers(closing, url, 2)
     with pytest.raises(SchemaNotFound):
         await second.schema(ANONYMOUS, 1)
@@ -177,7 +177,7 @@ async def test_that_there_is_no_schema_is_not_remembered(closing: AsyncExitStack
     assert (await second.schema(ANONYMOUS, 1)).text == (await second.version(ANONYMOUS, "s", 1)).schema.text
 
 
-async def test_the_cache_is_bounded_and_lets_go_of_what_is_deleted(closing: AsyncExitStack) -> None:
+async def test_the_cache_is_bounded_and_drops_deleted_schemas(closing: AsyncExitStack) -> None:
     store = Counting((await opened(closing)).schemas)
     small = on(closing, store, cache_bytes_max=4096)
     for at in range(20):

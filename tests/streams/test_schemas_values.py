@@ -84,7 +84,7 @@ def trees() -> st.SearchStrategy[Any]:
 
 @settings(max_examples=100, deadline=None)
 @given(tree=trees())
-def test_avro_values_come_back_exactly_with_their_branches(tree: Any) -> None:
+def test_avro_values_survive_a_round_trip_with_their_branches(tree: Any) -> None:
     values = avro(NODE)
 
     assert values.read(values.write(tree)) == tree
@@ -156,7 +156,7 @@ def test_bytes_alone_stand_without_their_length() -> None:
         ([], "expected an object, not a list"),
     ],
 )
-def test_avro_values_that_do_not_fit_are_told_where(value: Any, words: str) -> None:
+def test_errors_of_avro_values_name_the_place(value: Any, words: str) -> None:
     with pytest.raises(Unfit) as unfit:
         avro(NODE).write(value)
 
@@ -266,7 +266,7 @@ def test_every_draft_is_validated_by_its_rules(draft: str) -> None:
 
 
 @pytest.mark.parametrize("indexes", [[0], [1], [0, 0], [3, 2, 1], [0, 700]])
-def test_message_indexes_come_back(indexes: list[int]) -> None:
+def test_message_indexes_survive_a_round_trip(indexes: list[int]) -> None:
     assert wire.read_indexes(wire.write_indexes(indexes) + b"rest") == (indexes, b"rest")
 
 

@@ -11,7 +11,7 @@ from simulator.loop import virtual_time
 
 
 @virtual_time
-async def test_what_is_appended_is_fetched_from_the_same_server() -> None:
+async def test_appended_records_are_fetched_from_the_same_server() -> None:
     async with deployment() as stores:
         streams = await stores.serve()
         view = await create(streams)
@@ -25,7 +25,7 @@ async def test_what_is_appended_is_fetched_from_the_same_server() -> None:
 
 
 @virtual_time
-async def test_what_is_appended_is_fetched_from_another_server() -> None:
+async def test_appended_records_are_fetched_from_another_server() -> None:
     async with deployment() as stores:
         one, other = await stores.serve(), await stores.serve()
         view = await create(one)
@@ -39,7 +39,7 @@ async def test_what_is_appended_is_fetched_from_another_server() -> None:
 
 
 @virtual_time
-async def test_a_server_that_starts_later_reads_what_was_there_before() -> None:
+async def test_a_server_that_starts_later_reads_earlier_records() -> None:
     async with deployment() as stores:
         one = await stores.serve()
         view = await create(one)
@@ -80,7 +80,7 @@ async def test_batches_of_one_partition_keep_their_order_among_batches_of_others
 
 
 @virtual_time
-async def test_a_call_without_batches_is_answered() -> None:
+async def test_a_call_without_batches_gets_an_answer() -> None:
     async with deployment() as stores:
         streams = await stores.serve()
 
@@ -135,7 +135,7 @@ async def test_a_fetch_at_the_end_waits_then_returns_empty() -> None:
 
 
 @virtual_time
-async def test_a_fetch_waits_until_the_smallest_number_of_bytes_is_there() -> None:
+async def test_a_fetch_waits_for_its_minimum_number_of_bytes() -> None:
     async with deployment() as stores:
         streams = await stores.serve()
         view = await create(streams)
@@ -164,7 +164,7 @@ async def test_a_fetch_inside_a_batch_returns_the_whole_batch() -> None:
 
 
 @virtual_time
-async def test_the_first_batch_comes_even_when_it_is_larger_than_asked_for() -> None:  # KIP-74
+async def test_the_first_batch_is_returned_even_if_it_is_larger_than_the_limit() -> None:  # KIP-74
     async with deployment() as stores:
         streams = await stores.serve()
         view = await create(streams)
@@ -176,7 +176,7 @@ async def test_the_first_batch_comes_even_when_it_is_larger_than_asked_for() -> 
 
 
 @virtual_time
-async def test_behind_the_first_batch_only_what_fits_is_returned() -> None:  # KIP-74
+async def test_after_the_first_batch_only_batches_within_the_limit_are_returned() -> None:  # KIP-74
     async with deployment() as stores:
         streams = await stores.serve()
         view = await create(streams, partition_count=3)
@@ -193,7 +193,7 @@ async def test_behind_the_first_batch_only_what_fits_is_returned() -> None:  # K
 
 
 @virtual_time
-async def test_a_partition_behind_the_first_gets_no_batch_that_is_too_large() -> None:  # KIP-74
+async def test_a_partition_after_the_first_gets_no_batch_beyond_the_limit() -> None:  # KIP-74
     async with deployment() as stores:
         streams = await stores.serve()
         view = await create(streams, partition_count=2)
@@ -207,7 +207,7 @@ async def test_a_partition_behind_the_first_gets_no_batch_that_is_too_large() ->
 
 
 @virtual_time
-async def test_enough_bytes_behind_an_offset_late_in_a_slice_are_returned_at_once() -> None:
+async def test_enough_bytes_after_an_offset_late_in_a_slice_are_returned_at_once() -> None:
     async with deployment() as stores:
         streams = await stores.serve()
         view = await create(streams)
@@ -222,7 +222,7 @@ async def test_enough_bytes_behind_an_offset_late_in_a_slice_are_returned_at_onc
 
 
 @virtual_time
-async def test_out_of_range_is_the_words_of_the_store() -> None:
+async def test_out_of_range_answers_have_the_bounds_of_the_store() -> None:
     async with deployment() as stores:
         one, other = await stores.serve(), await stores.serve()
         view = await create(one)
@@ -239,7 +239,7 @@ async def test_out_of_range_is_the_words_of_the_store() -> None:
 
 
 @virtual_time
-async def test_trimmed_offsets_are_out_of_range_and_the_others_stay() -> None:
+async def test_trimmed_offsets_are_out_of_range_and_later_offsets_stay_readable() -> None:
     async with deployment() as stores:
         one, other = await stores.serve(), await stores.serve()
         view = await create(one)
@@ -277,7 +277,7 @@ async def test_a_deleted_stream_refuses_batches_and_reads() -> None:
 
 
 @virtual_time
-async def test_a_stream_that_is_made_again_starts_empty() -> None:
+async def test_a_recreated_stream_starts_empty() -> None:
     async with deployment() as stores:
         one, other = await stores.serve(), await stores.serve()
         old = await create(one)
@@ -293,7 +293,7 @@ async def test_a_stream_that_is_made_again_starts_empty() -> None:
 
 
 @virtual_time
-async def test_a_neighbour_that_is_refused_does_not_hurt_the_others_of_its_object() -> None:
+async def test_a_refused_batch_does_not_affect_the_other_batches_of_its_object() -> None:
     async with deployment() as stores:
         one, other = await stores.serve(), await stores.serve()
         kept = await create(one, "kept")

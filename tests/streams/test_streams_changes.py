@@ -119,7 +119,9 @@ async def test_a_name_is_resolved_in_the_store_not_in_this_server_s_view(store: 
     assert (await catalog.delete((await catalog.resolve("orders")).stream)).number == anew.number
 
 
-async def test_a_creation_does_not_bring_back_what_was_created_and_deleted_meanwhile(store: Metadata) -> None:
+async def test_a_creation_does_not_restore_a_stream_that_was_created_and_deleted_in_the_meantime(
+    store: Metadata,
+) -> None:
     """Its client may have given up before the deletion, which was acknowledged: the topic must stay deleted."""
     catalog = Catalog(Overtaken(store), 10)  # type: ignore[arg-type]
     with pytest.raises(AlreadyExists):  # it did exist during this call

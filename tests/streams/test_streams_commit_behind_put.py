@@ -48,13 +48,13 @@ class EmbeddedLog(FailingLog):
             self.behind.append(commit.token)
             if self.failures_behind:
                 raise self.failures_behind.pop(0)
-            result: ObjectCommitted = self._inner._commit(commit)  # noqa: SLF001 - as the store in a file does behind a put
+            result: ObjectCommitted = self._inner._commit(commit)  # noqa: SLF001 - as the store in a file does after a put
             return result
 
         return commit_here
 
 
-def test_a_commit_behind_its_put_is_not_asked_for_again() -> None:
+def test_a_commit_made_by_the_put_is_not_repeated() -> None:
     @virtual_time
     async def body() -> None:
         async with deployment(EmbeddedStore()) as stores:
@@ -71,7 +71,7 @@ def test_a_commit_behind_its_put_is_not_asked_for_again() -> None:
     body()
 
 
-def test_a_commit_that_failed_behind_its_put_is_asked_again_with_its_token() -> None:
+def test_a_failed_commit_of_a_put_is_repeated_with_its_token() -> None:
     @virtual_time
     async def body() -> None:
         async with deployment(EmbeddedStore()) as stores:
@@ -87,7 +87,7 @@ def test_a_commit_that_failed_behind_its_put_is_asked_again_with_its_token() -> 
     body()
 
 
-def test_a_put_whose_reply_is_lost_behind_its_commit_is_a_success() -> None:
+def test_a_put_whose_reply_is_lost_after_its_commit_is_a_success() -> None:
     @virtual_time
     async def body() -> None:
         async with deployment(EmbeddedStore(Unavailable("lost"))) as stores:
@@ -103,7 +103,7 @@ def test_a_put_whose_reply_is_lost_behind_its_commit_is_a_success() -> None:
     body()
 
 
-def test_a_commit_that_is_late_behind_a_failed_put_is_never_made() -> None:
+def test_a_late_commit_after_a_failed_put_is_never_made() -> None:
     @virtual_time
     async def body() -> None:
         store = EmbeddedStore(Unavailable("slow"), is_quick=False)
@@ -123,7 +123,7 @@ def test_a_commit_that_is_late_behind_a_failed_put_is_never_made() -> None:
     body()
 
 
-def test_only_the_oldest_object_in_flight_is_committed_behind_its_put() -> None:
+def test_only_the_oldest_object_in_flight_is_committed_by_its_put() -> None:
     @virtual_time
     async def body() -> None:
         async with deployment(EmbeddedStore()) as stores:
@@ -144,7 +144,7 @@ def test_only_the_oldest_object_in_flight_is_committed_behind_its_put() -> None:
 
 
 @pytest.mark.parametrize("is_run_first", [True, False])
-def test_whoever_claims_an_attempt_first_decides(is_run_first: bool) -> None:
+def test_the_first_claim_of_an_attempt_decides(is_run_first: bool) -> None:
     made: list[str] = []
     result = ObjectCommitted(position=1, outcomes=(), slices=())
 

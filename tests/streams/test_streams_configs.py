@@ -21,7 +21,7 @@ from bearlake.streams import configs
         ("table.compression", "zstd"),
     ],
 )
-def test_table_configs_that_mean_nothing_are_refused(name: str, value: str) -> None:
+def test_meaningless_table_configs_are_refused(name: str, value: str) -> None:
     with pytest.raises(Invalid, match=name):
         configs.check({name: value})
 
@@ -41,7 +41,7 @@ def test_a_stream_keeps_its_tables_name(
         configs.check_fixed(before, set_configs, unset_configs)
 
 
-def test_a_change_that_leaves_the_tables_name_as_it_is_passes() -> None:
+def test_a_change_that_keeps_the_tables_name_is_accepted() -> None:
     before = {"table.name": "sales", "retention.ms": "5"}
 
     configs.check_fixed(before, {"table.name": "sales", "table.namespace": "streams"}, ["retention.ms"])
@@ -53,7 +53,7 @@ def test_every_default_is_a_legal_value() -> None:
     )
 
 
-def test_a_streams_table_has_its_name_unless_another_is_given() -> None:
+def test_a_table_has_its_streams_name_unless_another_is_configured() -> None:
     rules = configs.table_rules("shop.orders", {})
 
     assert (rules.namespace, rules.name, rules.is_enabled, rules.freshness_ms) == (

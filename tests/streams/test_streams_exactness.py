@@ -132,7 +132,7 @@ async def read_batches(streams: Streams, view: StreamView, index: int, start: in
 
 
 def seen(raw: bytes, header: kernel.BatchHeader) -> Any:
-    """What a consumer can tell of a batch: all but its compression."""
+    """The properties of a batch that a consumer can observe: all except its compression."""
     producer = (header.producer_id, header.producer_epoch, header.base_sequence)
     common = (header.last_offset_delta, header.attributes & ~COMPRESSION_MASK, *producer)
     if header.attributes & ATTRIBUTE_CONTROL or header.record_count == 0:

@@ -1,4 +1,4 @@
-"""Following the log and the catalog's view: no entry of the log is lost, whatever the store does."""
+"""Following the log and the catalog's view: no entry of the log is lost, whatever faults the store has."""
 
 import asyncio
 from typing import Any
@@ -19,7 +19,7 @@ QUICK = StreamsSettings(upkeep=UpkeepSettings(pause_ms=100, entry_count_min=2))
 
 
 class Gate:
-    """Stands before one method of a noun: holds answers back while closed, fails calls while broken."""
+    """A gate before one method of a store's noun: holds answers back while closed, fails calls while broken."""
 
     def __init__(self, inner: Any, **methods: str) -> None:
         self._inner = inner
@@ -48,7 +48,7 @@ class Gate:
 
 
 class Gated:
-    """A metadata store with gates before some nouns."""
+    """A metadata store with gates before some of its nouns."""
 
     def __init__(self, inner: Any, **nouns: Any) -> None:
         self._inner = inner
@@ -69,7 +69,7 @@ def known(streams: Streams) -> dict[str, dict[str, str]]:
 
 
 @virtual_time
-async def test_streams_made_changed_and_deleted_elsewhere_are_known_soon() -> None:
+async def test_streams_created_changed_and_deleted_elsewhere_are_known_soon() -> None:
     async with deployment() as stores:
         one, other = await stores.serve(), await stores.serve()
         await create(one, "kept", 2)
@@ -88,7 +88,7 @@ async def test_streams_made_changed_and_deleted_elsewhere_are_known_soon() -> No
 
 
 @virtual_time
-async def test_a_stream_that_is_not_known_yet_is_asked_from_the_store_once() -> None:
+async def test_an_unknown_stream_is_read_from_the_store_once() -> None:
     async with deployment() as stores:
         other = await stores.serve()
         one = await stores.serve()
@@ -103,7 +103,7 @@ async def test_a_stream_that_is_not_known_yet_is_asked_from_the_store_once() -> 
 
 
 @virtual_time
-async def test_a_changed_stream_is_read_again_when_the_store_answers_again() -> None:
+async def test_a_changed_stream_is_read_again_once_the_store_answers_again() -> None:
     async with deployment() as stores:
         one = await stores.serve()
         metadata, gate = gated(stores, "streams", "by_numbers")
@@ -122,7 +122,7 @@ async def test_a_changed_stream_is_read_again_when_the_store_answers_again() -> 
 
 
 @virtual_time
-async def test_an_answer_that_was_long_under_way_does_not_revive_a_deleted_stream() -> None:
+async def test_a_late_answer_does_not_revive_a_deleted_stream() -> None:
     async with deployment() as stores:
         one = await stores.serve()
         metadata, gate = gated(stores, "streams", "get")
@@ -143,7 +143,7 @@ async def test_an_answer_that_was_long_under_way_does_not_revive_a_deleted_strea
 
 
 @virtual_time
-async def test_a_server_that_was_away_too_long_starts_over() -> None:
+async def test_a_server_that_fell_behind_the_truncated_log_starts_over() -> None:
     async with deployment() as stores:
         one = await stores.serve(QUICK)
         view = await create(one)
@@ -170,7 +170,7 @@ async def test_a_server_that_was_away_too_long_starts_over() -> None:
 
 
 @virtual_time
-async def test_starting_over_is_tried_again_until_the_store_answers() -> None:
+async def test_starting_over_is_retried_until_the_store_answers() -> None:
     async with deployment() as stores:
         one = await stores.serve(QUICK)
         view = await create(one)
@@ -195,7 +195,7 @@ async def test_starting_over_is_tried_again_until_the_store_answers() -> None:
 
 
 @virtual_time
-async def test_bounds_that_come_after_a_start_over_do_not_hide_what_was_committed_meanwhile() -> None:
+async def test_bounds_that_arrive_after_a_start_over_do_not_hide_commits_in_between() -> None:
     async with deployment() as stores:
         one = await stores.serve()
         view = await create(one)
@@ -227,7 +227,7 @@ async def test_a_small_tail_index_serves_old_offsets_from_the_store() -> None:
 
 
 @virtual_time
-async def test_own_commits_between_those_of_others_are_all_seen_in_order() -> None:
+async def test_a_servers_own_commits_and_those_of_others_are_all_seen_in_order() -> None:
     async with deployment() as stores:
         page = StreamsSettings(follower=FollowerSettings(page_entry_count=1))
         servers = [await stores.serve(page) for _ in range(3)]

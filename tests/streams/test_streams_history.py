@@ -43,9 +43,9 @@ async def read_all(
                 last = base + header.last_offset_delta
                 records = decode(batch, 1 << 30) if header.record_count else []
                 found += [
-                    (base + (one.offset_delta or 0), one.value)
-                    for one in records
-                    if base + (one.offset_delta or 0) >= offset
+                    (base + (record.offset_delta or 0), record.value)
+                    for record in records
+                    if base + (record.offset_delta or 0) >= offset
                 ]
         assert last >= offset, "a fetch that does not get on"
         offset = last + 1
@@ -93,7 +93,7 @@ async def test_a_server_that_starts_later_reads_segments() -> None:
 
 
 @virtual_time
-async def test_batches_come_back_as_they_were() -> None:
+async def test_batches_are_read_as_they_were_written() -> None:
     async with deployment() as stores:
         streams = await stores.serve(COLD)
         view = await create(streams)
@@ -130,7 +130,7 @@ async def test_a_fetch_inside_a_batch_of_a_segment_returns_the_whole_batch() -> 
 
 
 @virtual_time
-async def test_out_of_range_is_said_of_segments_too_and_a_trim_is_seen() -> None:
+async def test_out_of_range_is_reported_for_segments_too_and_a_trim_is_seen() -> None:
     async with deployment() as stores:
         streams = await stores.serve(COLD)
         view = await create(streams)
@@ -397,7 +397,7 @@ async def test_decoded_row_groups_stay_within_their_bound() -> None:
 
 
 @virtual_time
-async def test_a_damaged_data_file_is_told_as_corrupt_and_other_partitions_go_on() -> None:
+async def test_a_damaged_data_file_is_reported_as_corrupt_and_other_partitions_are_served() -> None:
     async with deployment() as stores:
         streams = await stores.serve(COLD)
         view, other = await create(streams), await create(streams, "other")

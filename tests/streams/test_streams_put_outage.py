@@ -1,4 +1,4 @@
-"""What a server logs when the object store takes nothing: one line when that begins and one when it is over, however many objects fail."""
+"""Log messages when the object store accepts no puts: one when the outage begins and one when it ends, however many objects fail."""
 
 import asyncio
 import logging
@@ -13,7 +13,7 @@ LOGGER = "bearlake.streams.putting"
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[tuple[int, int | None]]:
-    """Level, and number of failures where it is said, of what was logged about puts."""
+    """Level, and number of failures if present, of log messages about puts."""
     found = [record for record in caplog.records if record.name == LOGGER]
     return [(record.levelno, vars(record).get("failure_count")) for record in found]
 

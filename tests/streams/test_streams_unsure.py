@@ -26,7 +26,7 @@ from simulator.loop import virtual_time
 
 
 class HeldLog(FailingLog):
-    """Commits arrive when they are let go."""
+    """Commits arrive when the test releases them."""
 
     def __init__(self, inner: Any) -> None:
         super().__init__(inner)
@@ -38,7 +38,7 @@ class HeldLog(FailingLog):
 
 
 class DeafLog(FailingLog):
-    """Nobody hears of new entries."""
+    """No follower sees new entries."""
 
     async def wait(self, after: int, *, wait_ms: int) -> None:
         await asyncio.Event().wait()
@@ -73,7 +73,7 @@ async def test_a_batch_whose_commit_hung_until_its_producer_expired_is_stored_on
 
 @virtual_time
 async def test_a_batch_that_waited_in_a_server_until_its_producer_expired_is_stored_once() -> None:
-    """The server heard of the expiry before it sent the commit, but the batch came earlier."""
+    """The server saw the expiry before it sent the commit, but the batch arrived earlier."""
     async with deployment() as stores:
         slow = await stores.serve(settings(linger_ms=10_000, flush_when_idle=False))
         other = await stores.serve(settings())
@@ -92,7 +92,7 @@ async def test_a_batch_that_waited_in_a_server_until_its_producer_expired_is_sto
 
 @virtual_time
 async def test_an_object_is_as_old_as_the_oldest_of_its_batches() -> None:
-    """A batch that waited before it was submitted joins batches that came later."""
+    """A batch that waited before it was submitted joins later batches."""
     async with deployment() as stores:
         slow = await stores.serve(settings(linger_ms=10_000, flush_when_idle=False))
         other = await stores.serve(settings())
@@ -113,8 +113,8 @@ async def test_an_object_is_as_old_as_the_oldest_of_its_batches() -> None:
 
 @pytest.mark.parametrize("old", [{}, {"producer": 30, "sequence": 1}])
 @virtual_time
-async def test_a_call_that_began_long_ago_does_no_harm_to_batches_of_others(old: dict[str, int]) -> None:
-    """A stream of a client that goes on, without a producer or with one that is known, shares an object with a producer's first batch."""
+async def test_a_call_that_began_long_ago_does_no_harm_to_batches_of_other_calls(old: dict[str, int]) -> None:
+    """A batch of a continuing client, without a producer or with a known one, shares an object with a producer's first batch."""
     async with deployment() as stores:
         server = await stores.serve(settings(linger_ms=100, flush_when_idle=False))
         view = await create(server)
@@ -131,8 +131,8 @@ async def test_a_call_that_began_long_ago_does_no_harm_to_batches_of_others(old:
 
 
 @virtual_time
-async def test_a_server_whose_follower_stands_still_stores_what_comes_again() -> None:
-    """Batches behind the one that may be stored are surely not: their client sends them again, in order."""
+async def test_a_server_whose_follower_is_stuck_stores_repeated_batches() -> None:
+    """Batches after the unsure one are surely not stored: their client resends them, in order."""
     async with deployment(SlowStore(0.1)) as stores:
         other = await stores.serve(settings())
         view = await create(other)

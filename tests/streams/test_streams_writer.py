@@ -69,7 +69,7 @@ async def test_objects_keep_to_their_size_and_a_larger_batch_goes_alone() -> Non
 
 
 @virtual_time
-async def test_no_more_puts_are_under_way_than_allowed() -> None:
+async def test_no_more_puts_are_in_flight_than_allowed() -> None:
     store = SlowStore()
     async with deployment(store) as stores:
         streams = await stores.serve(settings(object_bytes_max=500, puts_in_flight_max=2))
@@ -100,7 +100,7 @@ async def test_after_a_flush_clients_that_were_answered_are_gathered() -> None:
 
 
 @virtual_time
-async def test_clients_that_do_not_come_again_are_waited_for_no_longer_than_told() -> None:
+async def test_the_writer_waits_for_silent_clients_no_longer_than_its_limit() -> None:
     store = SlowStore()
     async with deployment(store) as stores:
         streams = await stores.serve(settings(linger_ms=1_000, gather_ms=2.0, gather_batches_min=1))
@@ -114,7 +114,7 @@ async def test_clients_that_do_not_come_again_are_waited_for_no_longer_than_told
 
 
 @virtual_time
-async def test_nobody_is_gathered_after_a_flush_of_few_batches() -> None:
+async def test_after_a_flush_of_few_batches_the_writer_does_not_gather() -> None:
     store = SlowStore()
     async with deployment(store) as stores:
         streams = await stores.serve(settings(linger_ms=1_000, gather_ms=2.0, gather_batches_min=2))
@@ -208,8 +208,8 @@ async def test_a_batch_that_is_stored_already_is_a_duplicate_although_its_object
 
 
 @virtual_time
-async def test_a_producer_that_expired_hears_so_although_its_object_is_not_stored() -> None:
-    """librdkafka goes on if that is the first that it hears of the batch; after a retry it would be fatal."""
+async def test_an_expired_producer_is_informed_although_its_object_is_not_stored() -> None:
+    """librdkafka continues if this is the first answer about the batch; after a retry the error would be fatal."""
     store = SlowStore()
     async with deployment(store) as stores:
         streams = await stores.serve(settings(object_bytes_max=500))

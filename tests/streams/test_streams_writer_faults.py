@@ -1,4 +1,4 @@
-"""The write path: what it promises when stores fail, how much it holds, how it ends."""
+"""The write path: its promises when stores fail, its memory limits, and its end."""
 
 import asyncio
 import logging
@@ -29,7 +29,7 @@ async def test_nothing_is_acknowledged_before_its_commit() -> None:
 
 
 @pytest.mark.parametrize("failure", [Unavailable("down"), Overloaded("full"), "lost"], ids=["down", "full", "lost"])
-def test_a_commit_without_an_answer_is_asked_again_with_its_token(failure: Exception | str) -> None:
+def test_a_commit_without_an_answer_is_repeated_with_its_token(failure: Exception | str) -> None:
     @virtual_time
     async def body() -> None:
         async with deployment() as stores:
@@ -47,10 +47,10 @@ def test_a_commit_without_an_answer_is_asked_again_with_its_token(failure: Excep
     body()
 
 
-def test_a_commit_that_stays_unknown_is_given_up_before_the_store_may_have_forgotten_it(
+def test_an_unknown_commit_is_given_up_before_the_store_may_have_forgotten_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Else a late repeat would be a new commit, of an object whose bytes are gone."""
+    """Otherwise a late repeat would be a new commit, of an object whose bytes are deleted."""
 
     @virtual_time
     async def body() -> None:
@@ -104,7 +104,7 @@ def test_a_step_of_the_wall_clock_does_not_end_a_server_that_waits_for_an_answer
             view = await create(streams)
 
             waiting = submit(streams, view, batch_of(b"a"))
-            await asyncio.sleep(0.03)  # asked once, and waits to ask again
+            await asyncio.sleep(0.03)  # the commit was sent once and waits for its repeat
             assert len(metadata.log.tokens) in (1, 2)
             stores.clock.step(step_ms)
 
@@ -115,7 +115,7 @@ def test_a_step_of_the_wall_clock_does_not_end_a_server_that_waits_for_an_answer
 
 
 @virtual_time
-async def test_a_commit_whose_result_is_forgotten_is_an_unknown_outcome_and_the_server_goes_on() -> None:
+async def test_a_commit_whose_result_is_forgotten_is_an_unknown_outcome_and_the_server_continues() -> None:
     async with deployment() as stores:
         streams = await stores.serve(settings(), metadata=failing(stores, Conflict("long ago")))
         view = await create(streams)
@@ -127,7 +127,7 @@ async def test_a_commit_whose_result_is_forgotten_is_an_unknown_outcome_and_the_
 
 
 @virtual_time
-async def test_a_fenced_server_says_so_once_and_appends_nothing_more() -> None:
+async def test_a_fenced_server_reports_it_once_and_appends_nothing_more() -> None:
     async with deployment() as stores:
         told: list[str] = []
         old = await stores.serve(settings(), name="a", on_fenced=lambda: told.append("fenced"))
@@ -173,7 +173,7 @@ async def test_a_bug_acknowledges_nothing_and_fences_the_server(caplog: pytest.L
 
 
 @virtual_time
-async def test_a_caller_is_told_at_its_deadline_that_the_outcome_is_unknown_and_the_work_goes_on() -> None:
+async def test_a_caller_gets_an_unknown_outcome_at_its_deadline_and_the_work_continues() -> None:
     store = SlowStore(1.0)
     async with deployment(store) as stores:
         streams = await stores.serve(settings(deadline_ms=300))
@@ -212,7 +212,7 @@ async def test_callers_expire_one_by_one() -> None:
 
 
 @virtual_time
-async def test_over_its_budget_it_asks_callers_to_stop_and_later_to_go_on() -> None:
+async def test_above_its_budget_the_writer_asks_callers_to_stop_and_later_to_continue() -> None:
     async with deployment(SlowStore(1.0)) as stores:
         streams = await stores.serve(settings(bytes_max=3_000, object_bytes_max=1_500))
         view = await create(streams)
@@ -230,7 +230,7 @@ async def test_over_its_budget_it_asks_callers_to_stop_and_later_to_go_on() -> N
 
 
 @virtual_time
-async def test_batches_that_callers_gave_up_on_still_count_until_they_are_written() -> None:
+async def test_batches_that_callers_gave_up_still_count_until_they_are_written() -> None:
     async with deployment(SlowStore(5.0)) as stores:
         streams = await stores.serve(settings(bytes_max=1_500, deadline_ms=100))
         view = await create(streams)
@@ -257,7 +257,7 @@ class CountedHold:
 
 
 @virtual_time
-async def test_receive_buffers_are_let_go_when_the_object_is_sealed() -> None:
+async def test_receive_buffers_are_released_when_the_object_is_sealed() -> None:
     store = SlowStore(1.0)
     async with deployment(store) as stores:
         streams = await stores.serve(settings())
@@ -280,7 +280,7 @@ async def test_receive_buffers_are_let_go_when_the_object_is_sealed() -> None:
 
 
 @virtual_time
-async def test_draining_flushes_what_is_open_at_once() -> None:
+async def test_draining_flushes_the_open_buffer_at_once() -> None:
     async with deployment(SlowStore()) as stores:
         streams = await stores.serve(settings(linger_ms=60_000, flush_when_idle=False))
         view = await create(streams)
@@ -293,7 +293,7 @@ async def test_draining_flushes_what_is_open_at_once() -> None:
 
 
 @virtual_time
-async def test_closing_tells_waiting_callers_that_the_outcome_is_unknown() -> None:
+async def test_closing_reports_an_unknown_outcome_to_waiting_callers() -> None:
     async with deployment(SlowStore(100.0)) as stores:
         streams = await stores.serve(settings())
         view = await create(streams)
@@ -307,7 +307,7 @@ async def test_closing_tells_waiting_callers_that_the_outcome_is_unknown() -> No
 
 
 @virtual_time
-async def test_a_server_that_is_fenced_while_it_drains_ends_its_drain() -> None:
+async def test_a_server_that_is_fenced_during_its_drain_ends_the_drain() -> None:
     async with deployment(SlowStore()) as stores:
         streams = await stores.serve(settings(), metadata=failing(stores, Fenced("old")))
         view = await create(streams)

@@ -1,4 +1,4 @@
-"""A Shared subscription stays as small as what is in flight, however much was acknowledged, in whatever order."""
+"""The memory of a Shared subscription depends on the messages in flight, not on the number or order of acknowledgements."""
 
 import gc
 import random
@@ -16,11 +16,11 @@ COUNT = 100_000
 CONSUMER_COUNT = 10
 PERMITS = 200
 RANGE_BYTES_MAX = 6
-"""Of a range: two numbers below 2**21."""
+"""Size of a range: two numbers below 2**21."""
 
 
 class LongLog(FakeLog):
-    """`COUNT` messages in entries of `size`, made when they are read."""
+    """`COUNT` messages in entries of `size` messages, generated when they are read."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class LongLog(FakeLog):
 
 
 class Worker(FakeConsumer):
-    """A consumer that has everything it got until it acknowledges it, message by message in no order."""
+    """A consumer that keeps its deliveries, and acknowledges them message by message in random order."""
 
     def __init__(self, machine: Dispatcher, seed: int) -> None:
         super().__init__()
@@ -47,12 +47,12 @@ class Worker(FakeConsumer):
 
     def deliver(self, deliveries: list[Delivery]) -> int:  # type: ignore[override]
         for delivery in deliveries:
-            assert delivery.base_offset not in self.held, "an entry comes twice"
+            assert delivery.base_offset not in self.held, "an entry was delivered twice"
             self.held[delivery.base_offset] = (1 << delivery.record_count) - 1
         return sum(delivery.open_count for delivery in deliveries)
 
     def acknowledge(self, kept_count: int) -> int:
-        """Acknowledge all messages but `kept_count`; how many that were."""
+        """Acknowledge all messages except `kept_count`; return the number of acknowledgements."""
         messages = [
             (base, bit) for base, bits in self.held.items() for bit in range(bits.bit_length()) if bits >> bit & 1
         ]
@@ -69,7 +69,7 @@ class Worker(FakeConsumer):
 
 
 def deliver(machine: Dispatcher, log: LongLog) -> None:
-    """Read and deliver as far as permits go."""
+    """Read and deliver as far as permits allow."""
     machine.dispatch(0)
     while isinstance(want := machine.want(), Read) and want.offset < COUNT:
         machine.offer(log.read(want.offset, 100), 0)
@@ -77,13 +77,13 @@ def deliver(machine: Dispatcher, log: LongLog) -> None:
 
 
 def entry_count() -> int:
-    """Entries in the memory of this process."""
+    """Number of entries in this process's memory."""
     gc.collect()
     return sum(isinstance(found, Entry) for found in gc.get_objects())
 
 
 @pytest.mark.parametrize("size", [1, 10], ids=["alone in their entries", "ten in an entry"])
-def test_acknowledgements_out_of_order_leave_nothing_behind(size: int) -> None:
+def test_acknowledgements_in_random_order_leave_no_memory_behind(size: int) -> None:
     log = LongLog(size)
     machine = machine_of(SubscriptionType.SHARED, log)
     workers = [Worker(machine, seed) for seed in range(CONSUMER_COUNT)]

@@ -15,7 +15,7 @@ spans = st.tuples(st.integers(0, SIZE), st.integers(0, SIZE)).map(lambda pair: (
 
 
 class Model:
-    """Acknowledged offsets of `[0, SIZE)`, one by one; all beyond are open."""
+    """Acknowledged offsets of `[0, SIZE)`, one by one; all offsets after SIZE are unacknowledged."""
 
     def __init__(self, mark_delete: int) -> None:
         self.offsets = set(range(mark_delete))
@@ -41,7 +41,7 @@ class Model:
     spans,
     st.integers(1, SIZE),
 )
-def test_any_acknowledgements_leave_what_a_set_of_offsets_holds(
+def test_a_cursor_equals_a_set_of_offsets_after_any_acknowledgements(
     mark: int, steps: list[tuple[bool, tuple[int, int]]], asked: tuple[int, int], count: int
 ) -> None:
     cursor, model = AckCursor(mark), Model(mark)
@@ -74,7 +74,7 @@ def test_a_cursor_is_saved_and_loaded_unchanged(mark: int, steps: list[tuple[int
     assert loaded.range_offset_count == cursor.range_offset_count
 
 
-def test_a_cursor_with_too_many_ranges_saves_the_lowest_and_says_so() -> None:
+def test_a_cursor_with_too_many_ranges_saves_the_lowest_and_reports_the_rest() -> None:
     cursor = AckCursor(0, [(start, start + 1) for start in range(1, 2_001, 2)])
 
     packed, is_whole = cursor.pack(bytes_max=500)

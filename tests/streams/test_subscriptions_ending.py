@@ -20,7 +20,7 @@ async def told(consumer: Consumer, count: int = 1) -> None:
 
 @virtual_time
 @pytest.mark.parametrize("type_", list(SubscriptionType))
-async def test_consumers_are_told_once_when_all_is_acknowledged(type_: SubscriptionType) -> None:
+async def test_consumers_are_notified_once_when_all_is_acknowledged(type_: SubscriptionType) -> None:
     async with lake() as made:
         streams, service = await made.serve()
         consumer = await attach(service, made.partition, type_)
@@ -41,7 +41,9 @@ async def test_consumers_are_told_once_when_all_is_acknowledged(type_: Subscript
 
 @virtual_time
 @pytest.mark.parametrize("is_durable", [True, False])
-async def test_who_has_read_all_before_is_told_of_the_termination_by_another_server(is_durable: bool) -> None:
+async def test_a_consumer_that_has_read_everything_is_notified_of_a_termination_on_another_server(
+    is_durable: bool,
+) -> None:
     async with lake() as made:
         streams, service = await made.serve()
         other, _ = await made.serve()
@@ -57,7 +59,7 @@ async def test_who_has_read_all_before_is_told_of_the_termination_by_another_ser
 
 
 @virtual_time
-async def test_who_comes_later_is_told_and_after_a_seek_again() -> None:
+async def test_a_later_consumer_is_notified_and_after_a_seek_again() -> None:
     async with lake() as made:
         streams, service = await made.serve()
         await append(streams, made.view, batch_of(b"a"))
@@ -110,7 +112,7 @@ async def test_a_failed_look_at_the_end_is_repeated(monkeypatch: pytest.MonkeyPa
 
 
 @virtual_time
-async def test_what_is_appended_to_a_terminated_stream_is_refused_and_the_rest_read() -> None:
+async def test_appends_to_a_terminated_stream_are_refused_and_its_records_are_read() -> None:
     async with lake() as made:
         streams, service = await made.serve()
         other, _ = await made.serve()

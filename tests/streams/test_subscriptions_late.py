@@ -30,7 +30,7 @@ async def filled(made: Lake) -> SubscriptionService:
 
 
 async def delivered_after_restart(made: Lake, service: SubscriptionService, **spec: int) -> list[int]:
-    """What a consumer gets when the server has died and the next one has taken over."""
+    """The entries that a consumer gets after the server has died and the next one has taken over."""
     await made.kill(service)
     await lapse(made.stores.metadata, service._server)
     _, successor = await made.serve()
@@ -80,7 +80,7 @@ async def test_a_late_deletion_removes_no_subscription_that_was_seen_since(
 
 
 @virtual_time
-async def test_a_late_deletion_removes_no_subscription_that_another_server_was_told_of() -> None:
+async def test_a_late_deletion_removes_no_subscription_that_another_server_has_found() -> None:
     async with lake() as made:
         service = await filled(made)
         await attach(service, made.partition, permits=0)
@@ -95,7 +95,7 @@ async def test_a_late_deletion_removes_no_subscription_that_another_server_was_t
 
 
 @virtual_time
-async def test_a_late_deletion_removes_no_subscription_that_a_creation_was_told_of() -> None:
+async def test_a_late_deletion_removes_no_subscription_that_a_creation_has_found() -> None:
     async with lake() as made:
         service = await filled(made)
         await attach(service, made.partition, permits=0)
@@ -142,7 +142,7 @@ async def test_an_acknowledgement_that_the_store_did_not_keep_gets_no_receipt() 
 
 
 @virtual_time
-async def test_a_late_save_moves_no_subscription_that_was_made_anew() -> None:
+async def test_a_late_save_moves_no_recreated_subscription() -> None:
     async with lake() as made:
         service = await filled(made)
         consumer = await attach(service, made.partition)
@@ -215,7 +215,7 @@ async def test_a_lease_that_could_not_be_released_is_released_later(monkeypatch:
 
 
 class Slow:
-    """`CursorStore.load`, whose answers are under way until `go`."""
+    """`CursorStore.load`, whose answers stay in flight until `go` is set."""
 
     def __init__(self, made: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
         self.asked, self.go = asyncio.Event(), asyncio.Event()
@@ -234,7 +234,7 @@ class Slow:
 async def test_a_look_that_ends_after_the_partition_was_taken_again_saves_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The look finds the cursor as it was, below the start that a trim has made: saving that would undo the newer acknowledgement."""
+    """The read returns the old cursor, below a start that a trim has moved: saving that cursor would undo the newer acknowledgement."""
     async with lake() as made:
         service = await filled(made)
         await attach(service, made.partition, permits=0)

@@ -127,7 +127,7 @@ class Silent:
 
 
 @virtual_time
-async def test_who_waits_for_an_acknowledgement_that_is_dropped_is_told_so() -> None:
+async def test_a_caller_that_waits_for_a_dropped_acknowledgement_gets_an_error() -> None:
     """The entry must be looked up, the object store does not answer, and the subscription's last consumer leaves."""
     async with lake() as made:
         streams, service = await made.serve()

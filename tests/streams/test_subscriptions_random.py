@@ -1,4 +1,4 @@
-"""Any mix of events, on all four types, against a model: a set of acknowledged offsets, and who has which entry."""
+"""Random events, on all four types, against a model: a set of acknowledged offsets, and the holder of each entry."""
 
 from dataclasses import replace
 
@@ -41,7 +41,7 @@ events = st.one_of(
 
 
 class Checked(FakeConsumer):
-    """A consumer that knows what the run knows, and checks each delivery."""
+    """A consumer that shares the run's model, and checks each delivery against it."""
 
     def __init__(self, run: "Run") -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Checked(FakeConsumer):
 
 
 class Run:
-    """A machine, its log, and the model."""
+    """A dispatcher, its log, and the model."""
 
     def __init__(self, type_: SubscriptionType) -> None:
         self.log = FakeLog()
@@ -66,7 +66,7 @@ class Run:
         self.consumers: list[tuple[Member, Checked]] = []
         self.acknowledged: set[int] = set()
         self.trimmed = 0
-        """Below this the log was trimmed."""
+        """The log was trimmed below this offset."""
         self.has_nacked = False
         self.now_ms = 0
         self.joined = 0
@@ -74,18 +74,18 @@ class Run:
     # -- the model -----------------------------------------------------------------------------------------------
 
     def check(self, who: Checked, delivery: Delivery) -> None:
-        """Every delivery is one that may happen."""
+        """Check that each delivery is allowed."""
         base, end = delivery.base_offset, delivery.base_offset + delivery.record_count
         entry = self.log.at(base)
         known = {offset for span in delivery.acknowledged for offset in range(*span)}
-        assert known == self.acknowledged & set(range(base, end)), "what is acknowledged already is told"
+        assert known == self.acknowledged & set(range(base, end)), "acknowledged offsets are reported in the delivery"
         assert len(known) < delivery.record_count, "nothing acknowledged is delivered again"
         assert not entry.is_void
-        assert who.permits > 0, "nobody gets anything without permits"
+        assert who.permits > 0, "no delivery without permits"
         assert not who.is_stuck
         if self.machine.type not in SHARED_TYPES:
             return
-        assert entry.traits.deliver_at_ms <= self.now_ms, "nothing comes before its time"
+        assert entry.traits.deliver_at_ms <= self.now_ms, "no delivery before its time"
         assert not any(base in other.has for _, other in self.consumers), "an entry is with one consumer at a time"
         if self.machine.type is SubscriptionType.KEY_SHARED and entry.traits.ordering_key:
             for earlier in self.log.entries:
@@ -95,7 +95,7 @@ class Run:
                     assert all(other is who for other in holders), "a key's entries are with one consumer at a time"
                     is_delayed = earlier.traits.deliver_at_ms > 0 or entry.traits.deliver_at_ms > 0
                     if earlier.base < base and not self.has_nacked and not is_delayed:
-                        assert holders, "a key's entries come in order"
+                        assert holders, "entries of a key are in order"
 
     def acknowledge(self, base: int, end: int, open_bits: int) -> None:
         for span in acknowledged_spans(base, end, open_bits):
@@ -108,7 +108,7 @@ class Run:
         void = {offset for entry in self.log.entries if entry.is_void for offset in range(entry.base, entry.end)}
         mark = self.machine.cursor.mark_delete
         above = {offset for span in self.machine.cursor.ranges for offset in range(*span)}
-        assert set(range(mark)) | above <= self.acknowledged | void, "only what was acknowledged is"
+        assert set(range(mark)) | above <= self.acknowledged | void, "only acknowledged offsets count as acknowledged"
         assert self.acknowledged <= set(range(mark)) | above, "whatever was acknowledged is"
         if self.machine.type in SHARED_TYPES:
             for member, consumer in self.consumers:
@@ -193,11 +193,11 @@ class Run:
                 is_known = self.machine.acknowledge(member, EntryAck(delivery.base_offset, open_bits))
                 assert (
                     is_known or delivery.base_offset + delivery.record_count <= self.trimmed
-                )  # looked up in vain, without harm
+                )  # a look-up that finds nothing does no harm
                 self.acknowledge(delivery.base_offset, delivery.base_offset + delivery.record_count, open_bits)
 
     def finish(self) -> None:
-        """Everybody is well and acknowledges all: nothing is left."""
+        """Let all consumers work and acknowledge everything: nothing must remain."""
         self.now_ms += 10
         self.join(0)
         for _ in range(1_000):
@@ -219,7 +219,7 @@ class Run:
 
 @given(st.sampled_from(list(SubscriptionType)), st.lists(events, max_size=40))
 @settings(max_examples=400, deadline=None)
-def test_whatever_happens_nothing_is_lost_nor_delivered_twice_at_once(
+def test_any_mix_of_events_loses_nothing_and_delivers_nothing_to_two_consumers_at_once(
     type_: SubscriptionType,
     happened: list[tuple],  # type: ignore[type-arg]
 ) -> None:

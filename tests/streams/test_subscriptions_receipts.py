@@ -1,4 +1,4 @@
-"""What an acknowledgement's receipt says: an entry whose acknowledgement was confirmed is never delivered again."""
+"""The meaning of an acknowledgement's receipt: an entry whose acknowledgement was confirmed is never delivered again."""
 
 import asyncio
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ ENTRY_COUNT = 4
 
 
 class Behind:
-    """Reads of a server that has followed the log up to `end` only, while it is given."""
+    """Reads of a server that has followed the log only up to `end`, if `end` is given."""
 
     def __init__(self, streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
         self.end: int | None = None
@@ -43,7 +43,7 @@ async def filled(made: Lake) -> tuple[Streams, SubscriptionService]:
 
 
 async def delivered_after_restart(made: Lake, service: SubscriptionService, type_: SubscriptionType) -> list[int]:
-    """What a consumer gets when the server has died and the next one has taken over."""
+    """The entries that a consumer gets after the server has died and the next one has taken over."""
     await made.kill(service)
     await lapse(made.stores.metadata, service._server)  # noqa: SLF001
     _, successor = await made.serve()
@@ -57,7 +57,7 @@ TYPES = [SubscriptionType.SHARED, SubscriptionType.EXCLUSIVE]
 
 @virtual_time
 @pytest.mark.parametrize("type_", TYPES)
-async def test_a_confirmed_acknowledgement_of_an_entry_that_was_not_followed_yet_holds(
+async def test_a_confirmed_acknowledgement_of_an_entry_that_was_not_followed_yet_is_kept(
     type_: SubscriptionType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with lake() as made:
@@ -76,7 +76,7 @@ async def test_a_confirmed_acknowledgement_of_an_entry_that_was_not_followed_yet
 
 
 @virtual_time
-async def test_a_receipt_does_not_wait_for_ever_for_what_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_receipt_does_not_wait_forever_for_unreadable_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     async with lake(resolve_wait_ms=3_000) as made:
         streams, service = await filled(made)
         behind = Behind(streams, monkeypatch)
@@ -94,7 +94,7 @@ async def test_a_receipt_does_not_wait_for_ever_for_what_cannot_be_read(monkeypa
 
 
 @virtual_time
-async def test_acknowledgements_of_entries_that_do_not_exist_hold_nothing_up() -> None:
+async def test_acknowledgements_of_entries_that_do_not_exist_delay_nothing() -> None:
     async with lake() as made:
         _, service = await filled(made)
         consumer = await attach(service, made.partition, permits=0)
@@ -107,7 +107,7 @@ async def test_acknowledgements_of_entries_that_do_not_exist_hold_nothing_up() -
 
 
 @virtual_time
-async def test_more_acknowledgements_of_unknown_entries_than_allowed_are_refused_and_come_again() -> None:
+async def test_acknowledgements_of_unknown_entries_above_the_limit_are_refused_and_the_entries_redelivered() -> None:
     async with lake(unresolved_ack_count_max=2) as made:
         _, service = await filled(made)
         consumer = await attach(service, made.partition, permits=0)
@@ -121,7 +121,7 @@ async def test_more_acknowledgements_of_unknown_entries_than_allowed_are_refused
 
 
 @virtual_time
-async def test_a_receipt_behind_the_end_of_its_consumer_tells_what_was_dropped() -> None:
+async def test_a_receipt_after_the_end_of_its_consumer_reports_dropped_acknowledgements() -> None:
     async with lake() as made:
         _, service = await filled(made)
         consumer = await attach(service, made.partition, permits=0)
@@ -137,7 +137,7 @@ async def test_a_receipt_behind_the_end_of_its_consumer_tells_what_was_dropped()
 
 
 @virtual_time
-async def test_what_was_acknowledged_before_the_end_of_its_consumer_is_confirmed_behind_it() -> None:
+async def test_acknowledgements_before_the_end_of_a_consumer_are_confirmed_after_it() -> None:
     async with lake() as made:
         _, service = await filled(made)
         consumer = await attach(service, made.partition)
@@ -151,19 +151,19 @@ async def test_what_was_acknowledged_before_the_end_of_its_consumer_is_confirmed
 
 
 @virtual_time
-async def test_while_nothing_is_read_any_more_unknown_entries_are_not_acknowledged_in_silence() -> None:
+async def test_while_reads_fail_unknown_entries_are_not_acknowledged_silently() -> None:
     async with lake() as made:
         _, service = await filled(made)
         consumer = await attach(service, made.partition, permits=0)
-        (held,) = service._holdings.all()  # noqa: SLF001 - as in a drain, before consumers are told
-        held.subscriptions["readers"].stop()  # as a drain does, before the consumers are told
+        (held,) = service._holdings.all()  # noqa: SLF001 - as in a drain, before consumers are notified
+        held.subscriptions["readers"].stop()  # as a drain does, before the consumers are notified
 
         with pytest.raises(Unavailable):
             attachment(consumer).acknowledge([EntryAck(1)])
 
 
 @virtual_time
-async def test_nothing_is_confirmed_while_nobody_knows_whether_the_subscription_was_deleted() -> None:
+async def test_nothing_is_confirmed_while_it_is_unknown_whether_the_subscription_was_deleted() -> None:
     async with lake() as made:
         _, service = await filled(made)
         consumer = await attach(service, made.partition)
@@ -184,7 +184,7 @@ async def test_nothing_is_confirmed_while_nobody_knows_whether_the_subscription_
 
 
 @virtual_time
-async def test_a_deletion_whose_caller_gives_up_leaves_no_subscription_that_cannot_be_saved() -> None:
+async def test_a_deletion_whose_caller_gives_up_leaves_no_subscription_that_saves_cannot_reach() -> None:
     async with lake() as made:
         _, service = await filled(made)
         consumer = await attach(service, made.partition)

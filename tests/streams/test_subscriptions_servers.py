@@ -13,7 +13,7 @@ from simulator.loop import virtual_time
 
 
 @virtual_time
-async def test_another_server_is_told_who_dispatches_and_takes_over_when_that_one_drains() -> None:
+async def test_another_server_learns_the_dispatcher_and_takes_over_when_it_drains() -> None:
     async with lake() as made:
         streams, one = await made.serve()
         _, other = await made.serve()
@@ -45,7 +45,7 @@ async def test_a_killed_server_s_partition_is_taken_over_when_its_registration_i
         await consumer.got(3)
         attachment(consumer).acknowledge([EntryAck(1)])
         await attachment(consumer).flushed()
-        attachment(consumer).acknowledge([EntryAck(0)])  # not saved: the kill comes first
+        attachment(consumer).acknowledge([EntryAck(0)])  # not saved: the kill happens first
         await made.kill(one)
         await made.stores.metadata.servers.leave(streams.server)
 
@@ -132,7 +132,7 @@ async def test_non_durable_subscriptions_need_no_lease_and_leave_nothing() -> No
 
 
 @virtual_time
-async def test_delayed_entries_come_in_time_also_from_another_server() -> None:
+async def test_delayed_entries_are_delivered_in_time_from_another_server_too() -> None:
     async with lake() as made:
         streams, one = await made.serve()
         _, other = await made.serve()
@@ -224,7 +224,7 @@ async def test_cursors_that_move_together_are_saved_together() -> None:
 
 
 @virtual_time
-async def test_a_cursor_with_too_many_holes_says_that_it_is_not_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cursor_with_too_many_gaps_reports_that_it_is_not_saved(monkeypatch: pytest.MonkeyPatch) -> None:
     pack = AckCursor.pack
     monkeypatch.setattr(AckCursor, "pack", lambda self, bytes_max=20: pack(self, bytes_max))
     async with lake() as made:

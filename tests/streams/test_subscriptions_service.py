@@ -14,7 +14,7 @@ from simulator.loop import virtual_time
 
 
 @virtual_time
-async def test_what_is_appended_is_delivered_in_order_and_acknowledged_durably() -> None:
+async def test_appended_records_are_delivered_in_order_and_acknowledged_durably() -> None:
     async with lake() as made:
         streams, service = await made.serve()
         consumer = await attach(service, made.partition, SubscriptionType.EXCLUSIVE)
@@ -42,7 +42,7 @@ async def test_a_consumer_that_waits_at_the_end_gets_the_next_records() -> None:
 
 
 @virtual_time
-async def test_permits_bound_what_is_delivered() -> None:
+async def test_permits_limit_deliveries() -> None:
     async with lake() as made:
         streams, service = await made.serve()
         await append(streams, made.view, *(batch_of(b"%d" % number) for number in range(10)))
@@ -57,7 +57,7 @@ async def test_permits_bound_what_is_delivered() -> None:
 
 
 @virtual_time
-async def test_an_entry_acknowledged_in_parts_comes_again_with_the_rest() -> None:
+async def test_a_partly_acknowledged_entry_is_redelivered_with_its_remaining_messages() -> None:
     async with lake() as made:
         streams, service = await made.serve()
         await append(streams, made.view, batch_of(b"a", b"b", b"c", b"d"))
@@ -73,7 +73,7 @@ async def test_an_entry_acknowledged_in_parts_comes_again_with_the_rest() -> Non
 
 
 @virtual_time
-async def test_what_a_consumer_leaves_behind_goes_to_another_one() -> None:
+async def test_unacknowledged_entries_of_a_leaving_consumer_go_to_another() -> None:
     async with lake() as made:
         streams, service = await made.serve()
         await append(streams, made.view, batch_of(b"a"), batch_of(b"b"))
@@ -101,7 +101,7 @@ async def test_a_second_exclusive_consumer_is_busy_and_so_is_another_type() -> N
 
 
 @virtual_time
-async def test_the_subscription_goes_on_where_it_was_when_its_consumers_have_gone() -> None:
+async def test_a_subscription_without_consumers_continues_at_its_position() -> None:
     async with lake() as made:
         streams, service = await made.serve()
         await append(streams, made.view, batch_of(b"a"), batch_of(b"b"), batch_of(b"c"))
@@ -133,7 +133,7 @@ async def test_entries_that_this_server_did_not_read_are_acknowledged_too() -> N
 
 
 @virtual_time
-async def test_cumulative_acknowledgements_end_inside_and_behind_entries() -> None:
+async def test_cumulative_acknowledgements_end_inside_and_after_entries() -> None:
     async with lake() as made:
         streams, service = await made.serve()
         await append(streams, made.view, batch_of(b"a", b"b"), batch_of(b"c", b"d", b"e"), batch_of(b"f"))
@@ -152,7 +152,7 @@ async def test_cumulative_acknowledgements_end_inside_and_behind_entries() -> No
 
 
 @virtual_time
-async def test_seek_closes_the_consumers_and_goes_on_from_there() -> None:
+async def test_seek_closes_the_consumers_and_delivery_continues_at_the_new_position() -> None:
     async with lake() as made:
         streams, service = await made.serve()
         await append(streams, made.view, batch_of(b"a"), batch_of(b"b", b"c"), batch_of(b"d", timestamp=NOW_MS + 10))
@@ -206,7 +206,7 @@ async def test_a_subscription_without_consumers_is_shown_at_the_start_of_a_trimm
 
 
 @virtual_time
-async def test_an_entry_that_a_trim_has_cut_into_is_delivered_again_with_what_is_left() -> None:
+async def test_an_entry_that_a_trim_has_cut_into_is_redelivered_with_its_remaining_messages() -> None:
     async with lake() as made:
         streams, service = await made.serve()
         await append(streams, made.view, batch_of(b"a", b"b", b"c"))
@@ -241,7 +241,7 @@ async def test_a_deleted_stream_closes_its_consumers() -> None:
 
 
 @virtual_time
-async def test_a_reader_that_seeks_comes_back_to_where_it_sought() -> None:
+async def test_a_reader_that_seeks_continues_where_it_sought() -> None:
     async with lake() as made:
         streams, service = await made.serve()
         await append(streams, made.view, batch_of(b"a"), batch_of(b"b"), batch_of(b"c"))

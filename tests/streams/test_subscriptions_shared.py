@@ -1,4 +1,4 @@
-"""Shared and Key_Shared: who gets what."""
+"""Shared and Key_Shared: the distribution of entries to consumers."""
 
 from collections import Counter
 from dataclasses import replace
@@ -56,7 +56,7 @@ def test_a_smaller_priority_number_is_served_first() -> None:
     assert first.bases == [0, 1, 6, 7]
 
 
-def test_redelivery_goes_before_what_is_new_and_counts() -> None:
+def test_redeliveries_precede_new_entries_and_count() -> None:
     log = log_of(b"", b"")
     machine = machine_of(SHARED, log)
     member, sink = join(machine, permits=2)
@@ -203,7 +203,7 @@ def test_a_key_that_moves_waits_until_its_former_consumer_has_acknowledged() -> 
     assert set(keys_of(log, second.bases)).isdisjoint(keys_of(log, first.bases[40:]))
 
 
-def test_what_waits_for_its_key_s_consumer_is_delivered_before_what_was_read_later() -> None:
+def test_entries_that_wait_for_their_keys_consumer_precede_entries_that_were_read_later() -> None:
     log = log_of(b"k", b"k", b"k")
     machine = machine_of(KEY_SHARED, log, settings=replace(SETTINGS, held_entry_count_max=1))
     member, sink = join(machine, permits=1)
@@ -236,7 +236,7 @@ def test_a_slow_consumer_does_not_hold_up_others_until_enough_wait() -> None:
     assert quick.bases == list(range(0, 40, 2))
 
 
-def test_what_a_consumer_leaves_goes_to_others_in_order_with_its_count() -> None:
+def test_entries_of_a_leaving_consumer_go_to_others_in_order_with_their_counts() -> None:
     log = log_of(*[b"a", b"b", b"c"] * 4)
     machine = machine_of(KEY_SHARED, log)
     one, _ = join(machine, "one", permits=1_000)
@@ -269,7 +269,7 @@ def test_where_order_is_given_up_a_moved_key_does_not_wait() -> None:
         join(machine, "c")
 
 
-def test_nobody_gets_slots_that_nobody_named() -> None:
+def test_slots_without_an_owner_are_not_assigned() -> None:
     log = log_of(*[b"key-%d" % number for number in range(40)])
     machine = machine_of(KEY_SHARED, log)
     _, sink = join(machine, "a", permits=1_000, sticky_ranges=[(0, 30_000)])
@@ -308,7 +308,7 @@ def test_sticky_and_splitting_consumers_do_not_mix() -> None:
         StickySlots[str]().add("one", "one", [])
 
 
-def test_one_that_comes_or_goes_moves_only_the_slots_that_it_gets_or_had() -> None:
+def test_a_consumer_that_joins_or_leaves_moves_only_its_own_slots() -> None:
     slots: SplitSlots[str] = SplitSlots()
     for who in ("a", "b", "c", "c again"):
         slots.add(who, who[0])

@@ -65,7 +65,7 @@ def test_partitions_of_a_stream_are_spread_over_its_consumers(index: int, active
     assert machine.active.spec.name == active
 
 
-def test_when_the_active_one_goes_the_next_one_gets_what_is_not_acknowledged() -> None:
+def test_when_the_active_consumer_leaves_the_next_one_gets_the_unacknowledged_entries() -> None:
     log = log_of(4)
     machine = failover(log)
     one, first = join(machine, "a", permits=10)
@@ -99,7 +99,7 @@ def test_one_with_precedence_waits_until_the_other_has_acknowledged_all_that_it_
     assert (first.bases, second.bases) == ([0, 1], [2])
 
 
-def test_what_was_read_for_the_former_one_and_not_delivered_does_not_hold_up_the_hand_over() -> None:
+def test_entries_that_were_read_but_not_delivered_to_the_former_consumer_do_not_delay_the_hand_over() -> None:
     log = log_of(3)
     machine = failover(log)
     one, first = join(machine, "b", permits=1)
@@ -126,7 +126,7 @@ def test_after_its_time_the_next_one_gets_what_the_former_one_keeps() -> None:
     assert second.bases == [0, 1]
 
 
-def test_a_former_one_whose_turn_it_is_again_during_the_hand_over_goes_on_where_it_was() -> None:
+def test_a_former_consumer_that_becomes_active_again_during_the_hand_over_continues_where_it_was() -> None:
     log = log_of(2)
     machine = failover(log)
     _, first = join(machine, "b", permits=10)
@@ -152,7 +152,7 @@ def test_a_former_one_that_goes_during_the_hand_over_ends_it() -> None:
     assert second.bases == [0, 1]
 
 
-def test_nobody_is_told_of_activity_before_permits() -> None:
+def test_no_consumer_is_notified_of_activity_before_its_permits() -> None:
     machine = failover(log_of(0))
     member, sink = join(machine, "a")
     feed(machine, FakeLog())

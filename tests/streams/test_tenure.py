@@ -1,4 +1,4 @@
-"""What a server knows of its own registration: confirmations, and its doubts by two clocks."""
+"""A server's knowledge of its own registration: confirmations, and when it expires by two clocks."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,7 +15,7 @@ from simulator.loop import virtual_time
 
 
 class Machine:
-    """The clock that goes on while the machine is suspended; the loop's does not."""
+    """The clock that continues while the machine is suspended; the loop's clock does not."""
 
     def __init__(self) -> None:
         self.suspended_s = 0.0
@@ -85,7 +85,7 @@ async def test_a_registration_that_is_over_confirms_nothing(metadata: Metadata) 
     assert not tenure.is_sure()
 
 
-async def test_whoever_waits_for_a_confirmation_while_the_server_stops_is_told_so(metadata: Metadata) -> None:
+async def test_a_caller_that_waits_for_a_confirmation_while_the_server_stops_gets_an_error(metadata: Metadata) -> None:
     tenure = Tenure(metadata.servers, await register(metadata, "a"))
     await tenure.confirm()
     waiting = asyncio.create_task(tenure.confirm())
@@ -96,7 +96,7 @@ async def test_whoever_waits_for_a_confirmation_while_the_server_stops_is_told_s
         await waiting
 
 
-async def test_a_lease_is_kept_through_a_lapse_in_which_nobody_took_it(metadata: Metadata) -> None:
+async def test_a_lease_that_no_server_took_is_kept_through_a_lapse(metadata: Metadata) -> None:
     tenure = Tenure(metadata.servers, await register(metadata, "a"))
     held = await HeldLease.take(tenure, metadata.leases, "lease")
     assert await lapse(metadata, tenure.server)

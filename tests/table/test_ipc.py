@@ -76,7 +76,7 @@ def test_a_value_is_all_that_is_needed_and_offsets_are_not_looked_at() -> None:
 @pytest.mark.parametrize(
     "kind", [pa.binary(), pa.string(), pa.large_binary(), pa.large_string(), pa.binary(1)], ids=str
 )
-def test_keys_values_and_header_keys_come_in_every_width(kind: pa.DataType) -> None:
+def test_keys_values_and_header_keys_have_every_supported_width(kind: pa.DataType) -> None:
     texts = (
         pa.array([b"a", None, b"c"], pa.binary()).cast(kind)
         if kind != pa.binary(1)
@@ -102,7 +102,7 @@ def test_keys_values_and_header_keys_come_in_every_width(kind: pa.DataType) -> N
     ],
     ids=lambda times: str(times.type),
 )
-def test_times_come_in_every_unit_and_are_kept_in_ms(times: pa.Array) -> None:
+def test_times_in_every_unit_are_kept_in_ms(times: pa.Array) -> None:
     found = stored(pa.record_batch({"timestamp": times, "value": pa.array([b"a", b"b"])}))
 
     assert [item.timestamp for item in found] == [1_500_000_000_123, NOW_MS]
@@ -151,7 +151,7 @@ def test_compressed_bodies_are_refused() -> None:
 
 
 @pytest.mark.parametrize("message", [b"", b"nonsense", b"\xff\xff\xff\xff\xff\xff\xff\x7f", bytes(64)])
-def test_what_is_no_message_is_refused(message: bytes) -> None:
+def test_an_invalid_message_is_refused(message: bytes) -> None:
     rows = pa.record_batch({"value": pa.array([b"v"])})
 
     with pytest.raises(Invalid):
@@ -225,7 +225,7 @@ def test_control_batches_have_no_rows_but_their_offsets_pass() -> None:
     assert [(rows.num_rows, end) for rows, end in read(bytes(control), at(1, [Record(value=b"v")])) if rows] == [(1, 2)]
 
 
-def test_a_damaged_batch_is_said() -> None:
+def test_a_damaged_batch_is_reported() -> None:
     broken = bytearray(at(4, [Record(value=b"v")]))
     broken[61] = 0xFF
 
@@ -256,7 +256,7 @@ def test_pieces_are_no_larger_than_asked_but_for_one_row() -> None:
     ),
     st.integers(0, 19),
 )
-def test_what_is_read_can_be_written_again(items: list[Any], start: int) -> None:
+def test_rows_that_were_read_can_be_written_again(items: list[Any], start: int) -> None:
     written = [
         Record(key=key, value=value, timestamp=time, headers=tuple(headers)) for key, value, time, headers in items
     ]

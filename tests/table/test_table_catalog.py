@@ -84,7 +84,7 @@ async def check_a_life(settings: TableSettings, store: ObjectStore, url: str) ->
 
 
 async def check_that_a_fence_holds(tables: IcebergTables, rival: IcebergTables, work: Work) -> None:
-    """A commit was looked at and allowed; a rival fences; the request comes afterwards."""
+    """A commit passed its check; a rival fences the table; the request arrives afterwards."""
     before = await rival.state(work.stream)
     asked: list[int] = []
 
@@ -177,7 +177,7 @@ async def test_a_connection_that_was_reset_while_it_rested_is_replaced(
     await proxy.stop()
 
 
-async def test_a_catalog_that_is_down_is_unavailable_and_comes_back(
+async def test_a_catalog_that_is_down_is_unavailable_and_recovers(
     postgresql_server: PostgresqlServer, postgresql_url: str, store: tuple[ObjectStore, str]
 ) -> None:
     settings = TableSettings(catalog_url=postgresql_url, commit_attempt_count_max=2, commit_pause_max_ms=5)
@@ -254,7 +254,7 @@ async def test_a_new_incarnation_does_not_get_the_old_ones_table(tables: Iceberg
     assert await tables.state(old) == kept
 
 
-async def test_names_come_from_the_streams_configs(tables: IcebergTables) -> None:
+async def test_names_follow_the_streams_configs(tables: IcebergTables) -> None:
     stream = a_stream("a.b", configs={"table.namespace": "sales", "table.name": "orders"})
 
     assert (await tables.ensure(stream)).identifier == ("sales", "orders")
@@ -321,7 +321,7 @@ async def test_bad_settings_are_invalid_and_tell_no_secret(
     assert "secret" not in str(caught.value)
 
 
-async def test_an_unreachable_postgresql_tells_no_password(
+async def test_an_unreachable_postgresql_shows_no_password(
     store: tuple[ObjectStore, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     tables = open_tables(TableSettings(catalog_url="postgresql://u:hush@127.0.0.1:1/d"), *store)

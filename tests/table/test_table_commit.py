@@ -330,7 +330,7 @@ async def test_a_commit_to_a_dropped_table_is_not_found(tables: IcebergTables, w
 
 
 class StoppableStore(MemoryObjectStore):
-    """Refuses to store once `is_down`, and says so."""
+    """A store that refuses requests with a message once `is_down` is set."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -131,7 +131,7 @@ async def test_a_creation_after_its_file_was_deleted_does_not_block_the_name_of_
     assert await listed(workers[1]) == ["mine"]
 
 
-async def test_a_late_creation_does_not_bring_back_a_dropped_table(workers: list[IcebergTables]) -> None:
+async def test_a_late_creation_does_not_restore_a_dropped_table(workers: list[IcebergTables]) -> None:
     stream = a_stream()
     with kept_requests(workers[0], "_name_first") as late, pytest.raises(Unavailable):
         await workers[0].ensure(stream)
@@ -147,7 +147,7 @@ async def test_a_late_creation_does_not_bring_back_a_dropped_table(workers: list
 async def test_no_creation_begun_for_a_stream_that_was_deleted_since_succeeds_after_the_drop(
     workers: list[IcebergTables], store: tuple[ObjectStore, str], is_looked_at: bool
 ) -> None:
-    """The worker asked whether the stream lives, and then stood still."""
+    """The worker checked that the stream exists, and was then paused."""
     stream = a_stream()
     asked: list[int] = []
 
@@ -173,7 +173,7 @@ async def test_a_stream_whose_name_becomes_free_during_a_creation_has_one_table(
 ) -> None:
     """Two workers create, one `orders` and one `orders_<id>`: another stream's table was `orders`, until it was dropped in between.
 
-    The first worker stands still before it reads the permit, or after it has chosen the name.
+    The first worker is paused before it reads the permit, or after it has chosen the name.
     """
     other, stream = a_stream(number=6), a_stream()
     await workers[1].ensure(other)
@@ -196,7 +196,7 @@ async def test_a_stream_whose_name_becomes_free_during_a_creation_has_one_table(
 async def test_a_table_that_exists_has_no_permit(workers: list[IcebergTables]) -> None:
     """Other engines see permits as properties of the namespace, but only while tables are created."""
     streams = [a_stream(), a_stream("other", 8)]
-    await asyncio.gather(*(one.ensure(stream) for one in workers for stream in streams))
+    await asyncio.gather(*(worker.ensure(stream) for worker in workers for stream in streams))
     with kept_requests(workers[0], "_name_first"), pytest.raises(Unavailable):
         await workers[0].ensure(a_stream("third", 9))
 

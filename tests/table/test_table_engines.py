@@ -114,7 +114,7 @@ def spark(jars: str, folder: Path, statements: Sequence[str]) -> list[list[list[
 
 @pytest.mark.integration
 @pytest.mark.slow
-async def test_spark_reads_and_changes_a_table_that_goes_on(
+async def test_spark_reads_and_changes_a_table_that_compaction_continues_to_write(
     tmp_path: Path, tables: IcebergTables, store: tuple[ObjectStore, str], jars: str
 ) -> None:
     stream = a_stream()

@@ -110,7 +110,7 @@ async def test_a_large_file_is_read_in_ranges(monkeypatch: pytest.MonkeyPatch) -
     assert await in_thread(read) == (content[-3:], content[300:302], content[302:])
 
 
-async def test_what_an_exception_leaves_is_not_put() -> None:
+async def test_a_file_that_an_exception_interrupts_is_not_put() -> None:
     store = CountingStore()
     _bridge, file_io = files(store)
 

@@ -110,7 +110,7 @@ async def test_a_commit_that_is_executed_after_the_grace_leaves_the_table_readab
     assert offsets(tmp_path) == [0, 1]
 
 
-async def test_a_commit_that_stands_still_before_its_last_statement_leaves_the_table_readable(
+async def test_a_commit_that_is_paused_before_its_last_statement_leaves_the_table_readable(
     tmp_path: Path, tables: IcebergTables, rival: IcebergTables, work: Work, clock: ManualClock
 ) -> None:
     """The catalog has looked at the table already and the new metadata file is written."""
@@ -308,7 +308,7 @@ async def test_two_expiries_of_one_table_do_no_harm(
 
 
 @pytest.mark.parametrize("operation", ["commit", "fence", "delete_before", "expire"])
-async def test_what_is_tried_again_spares_another_table_that_has_the_name_now(
+async def test_a_retry_does_not_affect_another_table_that_has_the_name_now(
     tmp_path: Path, tables: IcebergTables, rival: IcebergTables, work: Work, clock: ManualClock, operation: str
 ) -> None:
     await appended(tables, work, 0, 1)
@@ -339,7 +339,7 @@ async def test_what_is_tried_again_spares_another_table_that_has_the_name_now(
 async def test_a_table_that_is_renamed_during_its_upkeep_stays_readable(
     tmp_path: Path, tables: IcebergTables, rival: IcebergTables, work: Work, clock: ManualClock
 ) -> None:
-    """Another stream's table has its name when upkeep looks what is named."""
+    """Another stream's table has the name when upkeep lists the named files."""
     await appended(tables, work, 0)
     clock.advance(100 * HOUR_MS)
     store, theirs = work._store, foreign(tmp_path).catalog

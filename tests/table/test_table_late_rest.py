@@ -1,4 +1,4 @@
-"""Requests to Apache Iceberg's own REST catalog that come late, twice or without an answer; and what every request requires.
+"""Requests to Apache Iceberg's REST catalog that arrive late, twice or without an answer; and the requirements of each request.
 
 Promised to readers of the table: each acknowledged record is a row once, and the table stays readable.
 """
@@ -46,7 +46,7 @@ def clock() -> ManualClock:
 async def workers(
     proxy: LateProxy, store: tuple[ObjectStore, str], clock: ManualClock
 ) -> AsyncIterator[list[IcebergTables]]:
-    """The tables of a worker behind the proxy, and of one before the catalog itself."""
+    """The tables of a worker that uses the proxy, and of a worker that uses the catalog directly."""
     opened = [
         open_tables(TableSettings(catalog_url=url, commit_pause_max_ms=5), *store, clock=clock)
         for url in (proxy.url, proxy.target)
@@ -57,7 +57,7 @@ async def workers(
 
 
 class Reader:
-    """Another engine before the catalog itself."""
+    """A second engine that uses the catalog directly."""
 
     def __init__(self, proxy: LateProxy) -> None:
         self._catalog = RestCatalog("other", uri=proxy.target)
@@ -73,14 +73,14 @@ class Reader:
 async def check_late(
     proxy: LateProxy, workers: list[IcebergTables], work: Work, change: TableChange, name: str, meanwhile: Any
 ) -> list[int]:
-    """Keep the worker's commit, let something happen `meanwhile`, execute the commit; return the table's offsets.
+    """Hold the worker's commit, run `meanwhile`, then execute the commit; return the table's offsets.
 
     The worker then commits again, as it does after an unknown outcome.
     """
     with proxy.keeping(Request.is_commit), pytest.raises(Unavailable):
         await workers[0].commit(work.stream, commit_of(change), closed_tasks=[])
     await meanwhile()
-    for _ in range(2):  # and a proxy on the way repeats them
+    for _ in range(2):  # and a proxy may repeat them
         late = list(proxy.kept)
         await asyncio.to_thread(proxy.deliver)
         proxy.kept = late
@@ -91,7 +91,7 @@ async def check_late(
 async def test_each_row_is_in_the_table_once_whenever_the_catalog_executes_a_commit(
     proxy: LateProxy, workers: list[IcebergTables], store: tuple[ObjectStore, str]
 ) -> None:
-    """Two epochs of one task; the first one's request comes late, several times."""
+    """Two epochs of one task; the first epoch's request arrives late, several times."""
     late, rival = workers
     reader = Reader(proxy)
 
@@ -131,7 +131,7 @@ async def test_each_row_is_in_the_table_once_whenever_the_catalog_executes_a_com
             assert not await rival.live_files(work.stream, [mine.add[0].key]) or name == "rolled_back"
         assert found == expected, name
         state = await late.commit(work.stream, commit_of(mine), closed_tasks=[])
-        if name != "rolled_back":  # the marks say that the rows are in the table, and a user has removed them
+        if name != "rolled_back":  # the marks show that the rows are in the table, but a user has removed them
             assert await asyncio.to_thread(reader.offsets, name) == list(range(start + 1)), name
         assert state.ends == {0: start + 1}
 
@@ -155,10 +155,10 @@ async def test_a_commit_whose_answer_is_lost_is_not_made_twice(
     assert len([request for request in proxy.seen if request.is_commit()]) == 5
 
 
-async def test_a_late_commit_spares_the_table_that_is_created_again(
+async def test_a_late_commit_does_not_affect_a_table_that_was_created_again(
     proxy: LateProxy, workers: list[IcebergTables], store: tuple[ObjectStore, str]
 ) -> None:
-    """A user dropped the table; its stream gets a new one, which is as empty as the former one was."""
+    """A user dropped the table; its stream gets a new, empty table."""
     work = Work(store[0], a_stream())
     await workers[0].ensure(work.stream)
     change = await work.append(1, 0, 1)
@@ -190,7 +190,7 @@ async def test_a_late_creation_changes_no_table_that_exists(
 async def test_files_of_commits_that_were_given_up_are_deleted(
     proxy: LateProxy, workers: list[IcebergTables], store: tuple[ObjectStore, str], clock: ManualClock
 ) -> None:
-    """The folder is as small as if nobody had given up a commit, and the commits do no harm later."""
+    """The folder is as small as without abandoned commits, and these do no harm later."""
     work = Work(store[0], a_stream())
     made = await workers[0].ensure(work.stream)
     await workers[0].commit(work.stream, commit_of(await work.append(1, 0, 1)), closed_tasks=[])

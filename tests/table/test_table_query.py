@@ -51,7 +51,7 @@ def foreign(tmp_path: Path) -> Table:
     return SqlCatalog("bearlake", uri=f"sqlite:///{tmp_path}/catalog.db").load_table("streams.orders")
 
 
-async def test_rows_come_with_their_types(tables: IcebergTables, orders: Stream) -> None:
+async def test_rows_are_returned_with_their_types(tables: IcebergTables, orders: Stream) -> None:
     found = await query(tables, [orders], "select * from orders where _partition_id = 0 and _offset = 3")
 
     assert found.columns == ["_partition_id", "_offset", "_timestamp", "_key", "_headers", "_value", "_batch"]
@@ -82,7 +82,7 @@ async def test_streams_are_joined_by_their_names(
 async def test_filters_by_time_partition_or_offset_read_only_the_files_that_have_it(
     tmp_path: Path, tables: IcebergTables, store: tuple[ObjectStore, str]
 ) -> None:
-    """Why tables need no Iceberg partitions: records come in the order of time, and each file says what it has from where to where."""
+    """Why tables need no Iceberg partitions: records arrive in the order of time, and each file states its bounds."""
     stream = a_stream()
     await tables.ensure(stream)
     work = Work(store[0], stream)
@@ -138,7 +138,7 @@ async def test_more_rows_than_the_limit_are_cut_off(
         ("set memory_limit = '10 GB'", "locked"),
     ],
 )
-async def test_wrong_statements_are_invalid_and_say_why(
+async def test_wrong_statements_are_invalid_with_the_reason(
     tables: IcebergTables, orders: Stream, sql: str, message: str
 ) -> None:
     with pytest.raises(Invalid, match=message):

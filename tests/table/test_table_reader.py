@@ -59,7 +59,7 @@ def content(block: Block, partition: int, start: int, end: int) -> list[tuple[in
 TWO_PARTITIONS = [[(0, 0, [1, 2]), (0, 2, [3]), (0, 7, [4, 5]), (3, 10, [6])], [(3, 11, [7, 8]), (3, 13, [9])]]
 
 
-async def test_a_footer_tells_where_offsets_may_be() -> None:
+async def test_a_footer_shows_which_row_groups_may_have_an_offset() -> None:
     store = MemoryObjectStore()
     ref, _ = await write(store, "a.parquet", TWO_PARTITIONS)
 
@@ -71,7 +71,7 @@ async def test_a_footer_tells_where_offsets_may_be() -> None:
     ] == [
         [0],
         [0, 1],
-        [0],  # of several partitions: it may
+        [0],  # a row group of several partitions may have the offset
         [0, 1],
         [0],
         [],
@@ -79,16 +79,18 @@ async def test_a_footer_tells_where_offsets_may_be() -> None:
     assert footer.groups[1].timestamp_max == 9_000
 
 
-async def test_row_groups_behind_the_last_row_of_a_range_are_not_wanted() -> None:
+async def test_row_groups_after_the_last_row_of_a_range_are_not_read() -> None:
     store = MemoryObjectStore()
     groups = [[(0, 0, [1, 2])], [(0, 5, [3]), (0, 9, [4])], [(0, 12, [5]), (1, 0, [6])]]
     ref, _ = await write(store, "a.parquet", groups)
 
     footer = await reader_of(store).footer(ref)
 
-    assert footer.holding(0, 6, 8) == [1]  # no row, and later ones in the row group: none can be in the next
+    assert footer.holding(0, 6, 8) == [
+        1
+    ]  # this row group has later rows but not this one, so the next one cannot have it
     assert footer.holding(0, 2, 5) == []
-    assert footer.holding(0, 10, 12) == [2]  # of two partitions: it may
+    assert footer.holding(0, 10, 12) == [2]  # a row group of two partitions may have the offset
     assert footer.holding(0, 0, 10) == [0, 1]
     assert footer.holding(0, 9, 13) == [1, 2]
 
@@ -123,7 +125,7 @@ async def test_a_footer_longer_than_the_first_read_is_read_again() -> None:
     assert len(footer.groups) == 50
 
 
-async def test_a_file_that_is_gone_is_not_found() -> None:
+async def test_a_missing_file_is_not_found() -> None:
     store = MemoryObjectStore()
     ref, _ = await write(store, "a.parquet", TWO_PARTITIONS)
     reader = reader_of(store)
@@ -136,7 +138,7 @@ async def test_a_file_that_is_gone_is_not_found() -> None:
         await reader.block(ref, footer, 0)
 
 
-async def test_a_file_shorter_than_the_index_says_is_corrupt() -> None:
+async def test_a_file_shorter_than_in_the_index_is_corrupt() -> None:
     store = MemoryObjectStore()
     ref, _ = await write(store, "a.parquet", TWO_PARTITIONS)
 
@@ -145,7 +147,7 @@ async def test_a_file_shorter_than_the_index_says_is_corrupt() -> None:
 
 
 @pytest.mark.parametrize("content_", [b"", b"PAR1", b"x" * 100, b"\xff\xff\xff\x7fPAR1", b"x" * 50 + b"\x20\0\0\0PAR1"])
-async def test_what_is_no_data_file_is_corrupt(content_: bytes) -> None:
+async def test_a_file_of_another_format_is_corrupt(content_: bytes) -> None:
     store = MemoryObjectStore()
     await store.put("a.parquet", [content_])
 
@@ -153,7 +155,7 @@ async def test_what_is_no_data_file_is_corrupt(content_: bytes) -> None:
         await reader_of(store).footer(ObjectRef("a.parquet", len(content_), ObjectKind.PARQUET))
 
 
-async def test_a_table_that_is_not_a_streams_is_corrupt() -> None:
+async def test_a_parquet_file_of_another_table_is_corrupt() -> None:
     store = MemoryObjectStore()
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table({"a": [1, 2]}), sink)
@@ -184,7 +186,7 @@ async def test_rows_without_their_batch_are_corrupt() -> None:
 
 
 @pytest.mark.parametrize("seed", range(200))
-async def test_damaged_bytes_are_corrupt_or_decode_but_nothing_else(seed: int) -> None:
+async def test_damaged_bytes_are_corrupt_or_decode_without_another_error(seed: int) -> None:
     draw = random.Random(seed)
     store = MemoryObjectStore()
     ref, _ = await write(store, "a.parquet", TWO_PARTITIONS)
@@ -210,7 +212,7 @@ async def test_damaged_bytes_are_corrupt_or_decode_but_nothing_else(seed: int) -
     end=st.integers(0, 32),
     timestamp=st.integers(-1, 21) | st.none(),
 )
-def test_times_are_found_as_a_search_through_all_rows_finds_them(
+def test_times_are_found_as_by_a_search_through_all_rows(
     times: list[list[int]], start: int, end: int, timestamp: int | None
 ) -> None:
     import asyncio

@@ -1,4 +1,4 @@
-"""Upkeep of tables: expiry keeps what is live (I7), a busy table stays small, retention, figures."""
+"""Upkeep of tables: expiry keeps live files (I7), a busy table stays small, retention, figures."""
 
 import time
 from collections.abc import AsyncIterator, Callable
@@ -87,7 +87,7 @@ async def test_expiry_keeps_young_and_newest_snapshots(tables: IcebergTables, wo
     assert await count_rows(tables, work) == 5
 
 
-async def test_expiry_leaves_only_metadata_that_is_named(
+async def test_expiry_leaves_only_named_metadata_files(
     tables: IcebergTables, work: Work, clock: ManualClock, store: tuple[ObjectStore, str]
 ) -> None:
     for task in range(2 * MERGED_COUNT_MIN + 3):
@@ -100,12 +100,12 @@ async def test_expiry_leaves_only_metadata_that_is_named(
     keys = await metadata_keys(store[0], work, tables)
     manifests = summary.manifest_count
     assert len([key for key in keys if key.endswith(".metadata.json")]) == 3 + 1
-    assert len([key for key in keys if key.endswith(".avro")]) == manifests + 1  # and the snapshot's list
+    assert len([key for key in keys if key.endswith(".avro")]) == manifests + 1  # and the snapshot's manifest list
     assert await count_rows(tables, work) == 2 * MERGED_COUNT_MIN + 3
     assert await tables.expire(work.stream, keep_ms=0, keep_count_min=1) == 0
 
 
-async def test_tagged_snapshots_and_what_they_name_stay(
+async def test_tagged_snapshots_and_the_files_that_they_name_stay(
     tmp_path: Path, tables: IcebergTables, work: Work, clock: ManualClock
 ) -> None:
     first = await work.append(1, 0, 4)
@@ -150,7 +150,7 @@ async def test_files_of_other_engines_are_live_too(tmp_path: Path, tables: Icebe
     assert await tables.live_files(work.stream, [key]) == {key}
 
 
-async def test_orphaned_metadata_goes_after_the_grace_and_no_other_file(
+async def test_orphaned_metadata_is_deleted_after_the_grace_period_and_no_other_file(
     tables: IcebergTables, work: Work, clock: ManualClock, store: tuple[ObjectStore, str]
 ) -> None:
     state = await tables.commit(work.stream, commit_of(await work.append(1, 0, 4)), closed_tasks=[])
@@ -178,7 +178,7 @@ async def test_a_day_of_commits_leaves_a_small_table(
     seen = []
     summary = None
     for task in range(300):
-        copy = replace(file, key=f"{file.key[:-8]}-{task}.parquet")  # named only: no engine reads it here
+        copy = replace(file, key=f"{file.key[:-8]}-{task}.parquet")  # only named: no engine reads this file here
         change = TableChange(task=AppliedTask(task_id=task, epoch=1, ranges={0: (task, task + 1)}), add=[copy])
         await tables.commit(work.stream, commit_of(change), closed_tasks=[task - 1])
         if task % 30 == 29:

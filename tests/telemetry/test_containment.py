@@ -1,4 +1,4 @@
-"""Errors of one subject's step: logged, counted, passed on to whoever ends the subject, and raised to no other."""
+"""Errors of one subject's step are logged, counted and passed to the owner of the subject, and raised to no other caller."""
 
 import asyncio
 import logging
@@ -16,7 +16,7 @@ def broken() -> None:
     raise RuntimeError("a bug")
 
 
-def test_a_step_that_fails_is_logged_and_counted_and_its_subject_ended(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_step_is_logged_and_counted_and_its_subject_ended(caplog: pytest.LogCaptureFixture) -> None:
     before = metrics.CONTAINED_FAULTS.labels("test a step").value
     ended: list[Exception] = []
 
@@ -27,7 +27,7 @@ def test_a_step_that_fails_is_logged_and_counted_and_its_subject_ended(caplog: p
     assert metrics.CONTAINED_FAULTS.labels("test a step").value == before + 1
 
 
-def test_an_ending_that_fails_too_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_to_end_the_subject_is_logged_too(caplog: pytest.LogCaptureFixture) -> None:
     contained(log, "test a step", broken, lambda _: broken())
 
     assert [vars(record)["step"] for record in caplog.records] == ["test a step", "end a subject after a fault"]
@@ -36,7 +36,7 @@ def test_an_ending_that_fails_too_is_logged(caplog: pytest.LogCaptureFixture) ->
 @pytest.mark.parametrize(
     ("error", "levels"), [(RuntimeError("a bug"), ["ERROR"]), (Unavailable("expected"), []), (KeyError("expected"), [])]
 )
-async def test_the_death_of_a_task_is_noticed_unless_its_waiters_expect_it(
+async def test_a_failed_task_is_reported_unless_its_waiters_expect_the_failure(
     error: Exception, levels: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     async def work() -> None:

@@ -1,4 +1,4 @@
-"""One subject's fault stops that subject: counted, logged once per change, and the round goes on."""
+"""A fault of one subject stops only that subject: it is counted and logged once per change, and the round continues."""
 
 import logging
 
@@ -32,14 +32,14 @@ async def a_round(isolation: Isolation, faults: dict[str, BearlakeError], names:
 
 
 @pytest.mark.parametrize("kind", [Invalid, Corrupt, NotFound, Conflict, Fenced, Denied, Overloaded, Unavailable])
-async def test_whatever_fails_for_one_the_others_are_done(kind: type[BearlakeError]) -> None:
+async def test_a_failure_of_one_subject_does_not_stop_the_others(kind: type[BearlakeError]) -> None:
     isolation = Isolation(log, "test", Store().probe)
 
     assert await a_round(isolation, {"a": kind("broken")}) == ["b", "c"]
     assert isolation.failing == ["a"]
 
 
-async def test_a_metadata_store_that_is_down_ends_the_round() -> None:
+async def test_an_unavailable_metadata_store_ends_the_round() -> None:
     store = Store()
     isolation = Isolation(log, "test", store.probe)
     store.is_up = False
@@ -49,7 +49,7 @@ async def test_a_metadata_store_that_is_down_ends_the_round() -> None:
     assert isolation.failing == []
 
 
-async def test_a_fault_is_logged_when_it_begins_changes_and_ends(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_fault_is_logged_when_it_begins_changes_or_ends(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "bearlake.isolation_test")
     isolation = Isolation(log, "test", Store().probe)
     for faults in ({"a": Corrupt("1")}, {"a": Corrupt("2")}, {"a": Denied("3")}, {}, {}):
@@ -59,7 +59,7 @@ async def test_a_fault_is_logged_when_it_begins_changes_and_ends(caplog: pytest.
     assert said == [("WARNING", "a", "Corrupt('1')"), ("WARNING", "a", "Denied('3')"), ("INFO", "a", None)]
 
 
-async def test_faults_are_counted_and_what_is_gone_fails_no_more() -> None:
+async def test_faults_are_counted_and_a_deleted_subject_fails_no_more() -> None:
     isolation = Isolation(log, "counted", Store().probe)
     for _ in range(2):
         await a_round(isolation, {"a": Corrupt("broken"), "b": Denied("denied")})
@@ -70,7 +70,7 @@ async def test_faults_are_counted_and_what_is_gone_fails_no_more() -> None:
     assert metrics.UPKEEP_FAILING.labels("counted").value == 0
 
 
-async def test_a_subject_that_is_gone_is_not_failing_any_more() -> None:
+async def test_a_deleted_subject_no_longer_counts_as_failing() -> None:
     isolation = Isolation(log, "test", Store().probe)
     for name in "abc":
         async with isolation.of(name):

@@ -1,4 +1,4 @@
-"""Log lines: readable or JSON, data behind the message, no secrets."""
+"""Log lines: readable or JSON, data after the message, no secrets."""
 
 import io
 import json
@@ -99,7 +99,7 @@ def test_a_mistake_of_ours_keeps_its_traceback() -> None:
     assert stream.getvalue().count("Traceback") == 3
 
 
-def test_what_a_pool_repeats_while_a_store_is_away_is_not_logged() -> None:
+def test_messages_that_a_pool_repeats_while_a_store_is_away_are_not_logged() -> None:
     stream = io.StringIO()
     set_up(LogSettings(format="text"), stream)
     logging.getLogger("asyncpg.pool").warning("Failed to restore the pool connection floor; retrying")

@@ -33,7 +33,7 @@ def golden_parts() -> list[Part]:
     ]
 
 
-def test_objects_of_version_1_are_read_for_ever() -> None:
+def test_objects_of_version_1_stay_readable() -> None:
     index = reader.verify(GOLDEN.read_bytes())
 
     assert index[:4] == (1, 604, 7, 3)
@@ -98,7 +98,7 @@ def test_a_sealed_object_can_be_rebased_in_place() -> None:
     st.integers(0, 2**32 - 1),
     st.integers(0, 2**64 - 1),
 )
-def test_what_was_sealed_is_read_back(
+def test_sealed_batches_are_read_back(
     owners: list[tuple[bytes, int, list[str]]], node_id: int, server_epoch: int
 ) -> None:
     parts = [Part(stream, partition, [batch(text) for text in texts]) for stream, partition, texts in owners]

@@ -13,7 +13,7 @@ API_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.defaul
 
 
 def make() -> None:
-    """Make what is missing."""
+    """Create missing certificates."""
     if not (PKI / "ca.crt").exists():
         _key("ca")
         _openssl("req", "-x509", "-key", "ca.key", "-days", "365", "-subj", "/CN=bearlake-test", "-out", "ca.crt")

@@ -12,7 +12,7 @@ _PARENT = "bearlake"
 
 
 def make(node: str) -> None:
-    """A new cgroup for the node. Old ones go first: its kubelet would ask containerd for each stale pod in vain."""
+    """Create a new cgroup for the node after removing old ones: its kubelet would ask containerd for each stale pod."""
     wait(f"removal of the old cgroups of {node}", lambda: remove(node))
     for root in _mounted("cgroup") or _mounted("cgroup2"):
         for directory in (root / _PARENT, root / _PARENT / node):

@@ -37,7 +37,7 @@ from commands import kubectl, run, wait
 from layout import BIN, BRIDGE, HERE, HOST, IMAGES, KUBECONFIG, LOG, PKI, RUN, STATE
 
 SYSCTLS = ("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops")
-"""What the kubelet sets for the whole machine; `down` puts the old values back."""
+"""Machine-wide settings that the kubelet changes; `down` restores the old values."""
 
 
 def main() -> None:

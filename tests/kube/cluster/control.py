@@ -9,7 +9,7 @@ KUBE = str(BIN / "kube")
 
 
 def main() -> None:
-    """Run it, as the first process of its tree; it starts with nothing stored."""
+    """Run the control plane as the first process of its tree; it starts without stored state."""
     shutil.rmtree(STATE / "etcd", ignore_errors=True)
     programs = [
         spawn("etcd", "etcd", *_etcd(), log=LOG),
@@ -56,7 +56,7 @@ def _apiserver() -> list[str]:
         f"--kubelet-client-key={PKI}/kubelet-client.key",
         f"--kubelet-certificate-authority={PKI}/ca.crt",
         "--kubelet-preferred-address-types=InternalIP",
-        # Aggregated APIs (metrics): who may speak for the front proxy, and by which address to call them.
+        # Aggregated APIs (metrics): the names that the front proxy's certificate may have, and the address type for calls to them.
         f"--requestheader-client-ca-file={PKI}/ca.crt",
         "--requestheader-allowed-names=front-proxy",
         "--requestheader-username-headers=X-Remote-User",

@@ -1,10 +1,10 @@
 """Image archives without Docker and without a registry: the product's own Dockerfiles, built by buildah.
 
 `FROM python:3.11-slim-bookworm` is Debian's own Python here (made once by debootstrap), which differs from the official image in
-its path only. Dockerfiles may use pip and apt, and no stage of an image elsewhere. The steps run in a chroot with the host's network;
+its path. Dockerfiles may use pip and apt, but no stage of an image elsewhere. The steps run in a chroot with the host's network;
 pip sees the host's settings and certificates, so it reaches the same package index; neither stays in the image.
 
-A built image is kept as an OCI layout, a folder of blobs, of which nodes are sent what they do not have: after a change of code one
+A built image is kept as an OCI layout, a folder of blobs; nodes get only the blobs that they lack: after a change of code one
 small layer.
 """
 
@@ -53,7 +53,7 @@ def build(tag: str, dockerfile: Path, context: Path, target: str | None = None) 
         return folder
     written.unlink(missing_ok=True)
     (folder / "index.json").unlink(missing_ok=True)
-    _buildah("push", "--quiet", "--disable-compression", tag, f"oci:{folder}:{tag}")  # blobs that are there stay
+    _buildah("push", "--quiet", "--disable-compression", tag, f"oci:{folder}:{tag}")  # existing blobs stay
     wanted = set(blobs(folder))
     for blob in (folder / "blobs/sha256").iterdir():
         if blob.name not in wanted:
@@ -63,7 +63,7 @@ def build(tag: str, dockerfile: Path, context: Path, target: str | None = None) 
 
 
 def blobs(folder: Path) -> list[str]:
-    """Digests (SHA-256, hexadecimal) of all that the image in an OCI layout consists of: manifest, configuration, layers."""
+    """Digests (SHA-256, hexadecimal) of all parts of the image in an OCI layout: manifest, configuration, layers."""
     (entry,) = json.loads((folder / "index.json").read_text())["manifests"]
     digest = entry["digest"].removeprefix("sha256:")
     manifest = json.loads((folder / "blobs/sha256" / digest).read_text())
@@ -85,7 +85,7 @@ def write_archive(folder: Path, without: set[str], out: IO[bytes]) -> None:
 
 
 def pack(archive: Path, reference: str, program: Path, *, user: str) -> None:
-    """Write the image `reference`, which holds one static program and runs it, to `archive`: an OCI layout in a tar."""
+    """Write the image `reference`, which contains and runs one static program, to `archive`: an OCI layout in a tar."""
     with tempfile.TemporaryDirectory(dir=STATE) as folder, tarfile.open(archive, "w") as tar:
         layer = Path(folder, "layer.tar")
         with tarfile.open(layer, "w", format=tarfile.PAX_FORMAT) as files:
@@ -136,7 +136,7 @@ def _debootstrap() -> None:
             for file in (root / directory).rglob("*"):
                 if not file.is_dir() or file.is_symlink():
                     file.unlink()
-        # What the official image offers: the names python and pip, and pip that may install for everyone.
+        # Like the official image: the names python and pip, and a pip that may install system-wide.
         (root / "usr/local/bin/python").symlink_to("/usr/bin/python3")
         (root / "usr/lib/python3.11/EXTERNALLY-MANAGED").unlink()
         with tarfile.open(Path(name, "base.tar"), "w", format=tarfile.PAX_FORMAT) as tar:

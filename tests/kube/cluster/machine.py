@@ -1,4 +1,4 @@
-"""What the cluster needs from a machine, and the Debian packages that provide it."""
+"""The cluster's requirements on a machine, and the Debian packages that meet them."""
 
 import os
 import re
@@ -25,11 +25,11 @@ PACKAGES = {
 """A program, or a file that shows its presence: the Debian package."""
 INSTALL_S = 600
 DISK_BYTES_MIN = 24_000_000_000
-"""What a first build needs: Go's caches, the images in three stores, and what their layers are made of."""
+"""Disk space of a first build: Go's caches, the images in three stores, and the sources of their layers."""
 
 
 def install() -> None:
-    """Install the packages that are missing, if nothing else is in the way; `check` says what is."""
+    """Install the missing packages, unless something else is missing; `check` lists what is missing."""
     missing = _missing()
     if missing and not _obstacles() and shutil.which("apt-get"):
         print(f"Installing {' '.join(missing)} ...", flush=True)

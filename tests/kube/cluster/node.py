@@ -1,4 +1,4 @@
-"""A node: containerd, kubelet and kube-proxy in network, mount, pid and host-name namespaces of their own."""
+"""A node: containerd, kubelet and kube-proxy in their own network, mount, pid and host-name namespaces."""
 
 import os
 import subprocess
@@ -13,11 +13,11 @@ from layout import BIN, DNS_SERVICE, HOST, IMAGES, LOG, PKI, STATE
 from trees import spawn, supervise
 
 SYSTEM_DIRECTORIES = ("/var/lib/cni", "/var/log/containers")
-"""What the node's programs would write into on the host; hidden under a tmpfs inside the node."""
+"""Host folders into which the node's programs would write; a tmpfs hides them inside the node."""
 
 
 def main(index: int) -> None:
-    """Run it, as the first process of its tree."""
+    """Run the node as the first process of its tree."""
     name = layout.node_name(index)
     home, log = STATE / name, LOG / name
     for directory in (home / "containerd", home / "kubelet", home / "cni", log / "pods"):
@@ -65,7 +65,7 @@ def import_image(image: Path, prefix: list[str]) -> None:
 
 
 def tag_image(reference: str, other: str, prefix: list[str]) -> None:
-    """Give an image of the node's store another name too."""
+    """Give an image of the node's store an additional name."""
     run(*prefix, "ctr", "--namespace", "k8s.io", "images", "tag", "--force", reference, other)
 
 
@@ -126,7 +126,7 @@ state = "/run/containerd"
 
 
 def _kubelet(name: str, home: Path, log: Path) -> dict[str, Any]:
-    (home / "resolv.conf").write_text(f"nameserver {DNS_SERVICE}\n")  # the cluster is closed: no names from outside
+    (home / "resolv.conf").write_text(f"nameserver {DNS_SERVICE}\n")  # the cluster has no names of the outside
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -149,7 +149,7 @@ def _kubelet(name: str, home: Path, log: Path) -> dict[str, Any]:
         "failSwapOn": False,
         "maxPods": 100,
         "serializeImagePulls": False,
-        "imageGCHighThresholdPercent": 100,  # nothing could fetch an image again
+        "imageGCHighThresholdPercent": 100,  # nothing could fetch a deleted image again
         "evictionHard": {
             "memory.available": "100Mi",
             "nodefs.available": "1%",

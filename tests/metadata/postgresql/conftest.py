@@ -1,4 +1,4 @@
-"""Short ways to write what the tests of the PostgreSQL store have in common."""
+"""Helpers that tests of the PostgreSQL store share."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -15,7 +15,7 @@ from fixtures.postgresql_metadata import Opening
 
 
 class Writer:
-    """A server that commits objects with one batch per partition, each under its own token, until it gets an answer."""
+    """A server that commits objects with one batch per partition, each with its own token, and retries until it gets an answer."""
 
     def __init__(self, metadata: Metadata, server: ServerRef, name: str) -> None:
         self.metadata = metadata
@@ -44,7 +44,7 @@ class Writer:
         )
 
     async def commit(self, commit: ObjectCommit) -> ObjectCommitted:
-        """Ask with the same token until the store answers."""
+        """Repeat the commit with the same token until the store answers."""
         while True:
             try:
                 return await self.metadata.log.commit(commit)
@@ -59,7 +59,7 @@ def writer_on() -> type[Writer]:
 
 @pytest.fixture
 def commit_as_before() -> Callable[[Metadata, ObjectCommit], Awaitable[ObjectCommitted]]:
-    """Commits as servers of layout 26 do, with parameters by position: their function must stay."""
+    """Commits with parameters by position, as servers of layout 26 do, so the function must keep its signature."""
 
     async def commit(metadata: Metadata, one: ObjectCommit) -> ObjectCommitted:
         runs = runs_of(one.batches)

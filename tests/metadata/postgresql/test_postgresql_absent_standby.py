@@ -1,4 +1,4 @@
-"""While the synchronous standby is away, nothing can be written: what starts meanwhile leaves few backends behind, and all reads go on."""
+"""Without the synchronous standby nothing can be written: writes leave few backends waiting, and all reads continue."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -54,7 +54,7 @@ async def write_in_vain(client: Client, token: str) -> None:
         await client.append(token)
 
 
-async def test_processes_that_start_again_and_again_leave_few_backends_behind(
+async def test_repeatedly_restarted_processes_leave_few_backends_waiting(
     pair: Pair, client: Client, admin: asyncpg.Connection
 ) -> None:
     await client.metadata.close()
@@ -77,7 +77,7 @@ async def test_processes_that_start_again_and_again_leave_few_backends_behind(
     await until(admin, f"select not exists (select {BACKENDS})")
 
 
-async def test_processes_that_lost_their_sessions_leave_few_backends_behind(pair: Pair, client: Client) -> None:
+async def test_processes_that_lost_their_sessions_leave_few_backends_waiting(pair: Pair, client: Client) -> None:
     processes = [await client.elsewhere(pair) for _ in range(PROCESS_COUNT)]
     for i, process in enumerate(processes):
         await process.append_in_the_end(f"first/{i}")
@@ -113,7 +113,7 @@ async def test_a_migration_without_a_standby_lets_running_servers_read(
     assert await admin.fetchval("select extra from bearlake.stream") == "x"
 
 
-async def test_a_migration_that_waits_for_a_standby_says_so(pair: Pair, client: Client) -> None:
+async def test_a_migration_that_waits_for_a_standby_reports_this(pair: Pair, client: Client) -> None:
     pair.standby.kill()
     names = r"synchronous_standby_names is '\*', connected standbys: none"
     with pytest.raises(Unavailable, match=f"waited for a synchronous standby: {names}"):

@@ -1,4 +1,4 @@
-"""All operations at once from several handles: no deadlock, dense offsets, and look-ups and usage that agree with what was committed."""
+"""All operations concurrently from several handles: no deadlock, dense offsets, and look-ups and usage that agree with the commits."""
 
 import asyncio
 import random
@@ -81,7 +81,7 @@ async def disturb(metadata: Metadata, number: int, partitions: list[PartitionKey
 
 
 async def check(metadata: Metadata, partition: PartitionKey) -> PartitionUsage:
-    """What can be located covers exactly what the bounds promise; returns its size."""
+    """Check that located slices cover exactly the bounds; return their size."""
     located = await metadata.log.locate(partition, 0, limit=100_000)
     slices = [one.slice for one in located.slices]
     ends = [one.end_offset for one in slices]

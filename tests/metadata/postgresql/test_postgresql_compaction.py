@@ -1,4 +1,4 @@
-"""Compaction on PostgreSQL with many hands at once: claims pass each other by, swaps meet commits, trims and upkeep, nothing deadlocks."""
+"""Concurrent compaction on PostgreSQL: claims do not block each other, and swaps, commits, trims and upkeep do not deadlock."""
 
 import asyncio
 import random
@@ -46,7 +46,7 @@ async def register(metadata: Metadata, name: str) -> ServerRef:
 
 
 async def settle(metadata: Metadata) -> None:
-    """Maintain until all is rolled up and swept."""
+    """Run maintenance until everything is rolled up and swept."""
     for _ in range(50):
         await metadata.log.maintain(entry_count_min=0)
 
@@ -77,7 +77,7 @@ def offer_of(*ranges: OffsetRange) -> TaskOffer:
 
 
 async def plan(metadata: Metadata, chance: random.Random, lease: Lease) -> int:
-    """Offer what waits in some partitions as one task, and a merge of some files; returns how many tasks were made."""
+    """Offer the backlog of some partitions as one task, and a merge of some files; returns the number of new tasks."""
     waiting = list(await metadata.tasks.uncompacted(after=PartitionKey(0), limit=1_000))
     chosen = sorted(chance.sample(waiting, min(len(waiting), chance.randint(1, 12))))
     offers = [offer_of(*(OffsetRange(one.partition, one.compacted, one.end) for one in chosen))] if chosen else []
@@ -92,12 +92,14 @@ async def plan(metadata: Metadata, chance: random.Random, lease: Lease) -> int:
 
 
 async def work(metadata: Metadata, chance: random.Random, claim: TaskClaim, task: Task) -> bool:
-    """Swap the task's rows for new ones, now and then after quarantining it; returns whether it could be done."""
+    """Swap the task's rows for new ones, sometimes after quarantining it; returns whether the swap succeeded."""
     ranges = list(task.ranges)
     if task.kind is TaskKind.MERGE:
         files = [one for one in await metadata.objects.data_files(task.stream_number) if one.object.key in task.inputs]
         ranges = [
-            OffsetRange(one.partition, one.base_offset, one.end_offset) for file in files for one in file.segments
+            OffsetRange(segment.partition, segment.base_offset, segment.end_offset)
+            for file in files
+            for segment in file.segments
         ]
     found = [one.slice for one in await metadata.log.slices(ranges)]
     key = f"data/{task.id}-{claim.epoch}"
@@ -118,14 +120,14 @@ async def work(metadata: Metadata, chance: random.Random, claim: TaskClaim, task
     try:
         position = await metadata.log.swap(swap)
     except Conflict:
-        # A start moved between the look and the swap: what was read begins behind the claimed range.
+        # A start moved between the read and the swap: the rows that were read begin after the claimed range.
         await metadata.tasks.fail(claim, "conflict", retry_after_ms=0, is_quarantined=False)
         return False
     assert await metadata.log.swap(swap) == position
     return True
 
 
-async def test_a_task_is_claimed_once_however_many_claim(postgresql_backend: Any) -> None:
+async def test_concurrent_claims_get_a_task_only_once(postgresql_backend: Any) -> None:
     handles = [await postgresql_backend.open() for _ in range(3)]
     stream = await handles[0].streams.create(StreamSpec(name="orders", partition_count=200))
     planner = await register(handles[0], "planner")
@@ -148,7 +150,7 @@ async def test_a_task_is_claimed_once_however_many_claim(postgresql_backend: Any
     assert sorted(claimed) == [task.id for task in made]
 
 
-async def test_two_offers_of_one_planner_at_once_make_each_task_once(postgresql_backend: Any) -> None:
+async def test_two_concurrent_offers_of_one_planner_create_each_task_once(postgresql_backend: Any) -> None:
     handles = [await postgresql_backend.open() for _ in range(2)]
     stream = await handles[0].streams.create(StreamSpec(name="orders", partition_count=50))
     planner = await register(handles[0], "planner")
@@ -183,7 +185,7 @@ async def test_a_swap_rolls_up_in_bounded_rounds(postgresql_backend: Any) -> Non
 
 
 class Crowd:
-    """Writers, a planner, workers and a disturber on the same partitions, until the writers are done."""
+    """Run writers, a planner, workers and a disturber on the same partitions until the writers are done."""
 
     def __init__(self, handles: list[Metadata], partitions: list[PartitionKey], doomed: list[PartitionKey]) -> None:
         self.handles = handles
@@ -247,7 +249,7 @@ class Crowd:
 
 
 async def check(metadata: Metadata, key: PartitionKey) -> None:
-    """The partition is whole, compacted as far as it says, and its sizes agree."""
+    """Check that the partition has no gaps, is compacted up to its compacted offset, and has consistent sizes."""
     slices = (await metadata.log.locate(key, 0, limit=100_000)).slices
     start, end, _ = (await metadata.log.bounds([key]))[key]
     compacted = (await metadata.tasks.compacted([key]))[key]
@@ -264,14 +266,14 @@ async def check(metadata: Metadata, key: PartitionKey) -> None:
     assert [span[0] for span in spans[1:]] == [span[1] for span in spans[:-1]], "I4: no gap"
     assert (spans or [(start, start)])[-1][1] == end
     assert not spans or spans[0][0] <= start < spans[0][1]
-    # A segment that reaches below the start holds bytes that are not readable any more.
+    # A segment that begins below the start has bytes that are no longer readable.
     assert usage == total or (spans[0][0] < start and usage < total)
     assert all(one.kind is ObjectKind.WAL for one in behind)
     assert all(one.kind is ObjectKind.PARQUET for one in slices if one not in behind)
     assert sum(waiting) == sum(one.slice.length for one in behind)
 
 
-async def test_swaps_commits_trims_and_upkeep_at_once_agree_in_the_end(postgresql_backend: Any) -> None:
+async def test_concurrent_swaps_commits_trims_and_upkeep_end_in_a_consistent_state(postgresql_backend: Any) -> None:
     postgresql_backend.settings = SMALL
     handles = [await postgresql_backend.open() for _ in range(3)]
     stream = await handles[0].streams.create(StreamSpec(name="orders", partition_count=70))
@@ -291,10 +293,10 @@ async def test_swaps_commits_trims_and_upkeep_at_once_agree_in_the_end(postgresq
 
 
 @pytest.mark.parametrize("is_swapped", [False, True], ids=["prepared", "prepared and swapped"])
-async def test_a_task_and_a_sweep_that_want_a_key_at_once_exclude_each_other(
+async def test_a_task_and_a_sweep_that_want_the_same_key_exclude_each_other(
     postgresql_backend: Any, is_swapped: bool
 ) -> None:
-    """A sweep is told that it may delete an object, or the task has it, never both; nothing deadlocks."""
+    """Either the sweep may delete an object or the task has it, never both; nothing deadlocks."""
     handles = [await postgresql_backend.open() for _ in range(3)]
     stream = await handles[0].streams.create(StreamSpec(name="orders", partition_count=1))
     server, key = await register(handles[0], "server-0"), stream.partition(0)
@@ -327,7 +329,7 @@ async def test_a_task_and_a_sweep_that_want_a_key_at_once_exclude_each_other(
             assert forbidden
             await handles[0].tasks.cancel(claim)
         elif is_swapped:
-            assert keys[0] not in forbidden  # the others were left behind by the task when it closed
+            assert keys[0] not in forbidden  # the task released the others when it closed
             outcomes["swept"] = 0
         else:
             assert not forbidden

@@ -14,7 +14,7 @@ RECORDS = 3
 
 
 async def follow(metadata: Metadata, commit_count: int, partitions: list[PartitionKey]) -> dict[PartitionKey, int]:
-    """Follow like a server does, until so many commits were seen; each entry must fit onto what was seen before."""
+    """Follow the log as a server does until this many commits were seen; each entry must fit the entries before it."""
     position, seen = 0, 0
     ends = dict.fromkeys(partitions, 0)
     while seen < commit_count:

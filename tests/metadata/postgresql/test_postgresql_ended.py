@@ -1,4 +1,4 @@
-"""PostgreSQL ends an idle connection with a message (at a restart), and the next statement comes before the connection is closed."""
+"""PostgreSQL ends an idle connection with a message (at a restart), and the next statement arrives before the connection is closed."""
 
 from contextlib import AsyncExitStack
 
@@ -24,9 +24,7 @@ async def test_a_read_on_a_connection_that_has_ended_is_repeated(postgresql_url:
         assert not await store.streams.list()
 
 
-async def test_a_write_on_a_connection_that_has_ended_fails_once_and_says_why(
-    postgresql_url: str, opened: Opening
-) -> None:
+async def test_a_write_on_an_ended_connection_fails_once_with_the_reason(postgresql_url: str, opened: Opening) -> None:
     async with AsyncExitStack() as stack:
         proxy = Proxy(postgresql_url)
         store = await opened(await proxy.start(), SETTINGS)

@@ -1,4 +1,4 @@
-"""What happens when PostgreSQL or the way to it breaks: nothing is lost, nothing is there twice, and nothing foreign is raised."""
+"""Faults of PostgreSQL and of its connections: nothing is lost or stored twice, and no foreign error is raised."""
 
 import asyncio
 import inspect
@@ -206,7 +206,7 @@ async def until(connection: asyncpg.Connection, query: str) -> Any:
     return value
 
 
-async def test_opening_without_a_server_is_unavailable_and_tells_no_password() -> None:
+async def test_opening_without_a_server_is_unavailable_and_shows_no_password() -> None:
     with pytest.raises(Unavailable) as raised:
         await open_postgresql("postgresql://user:hidden-word@127.0.0.1:1/name", SETTINGS)
 
@@ -344,7 +344,7 @@ async def test_when_all_connections_are_busy_a_step_is_unavailable_in_time(postg
     assert waiting.result() == 0
 
 
-async def test_waiting_goes_on_after_the_listening_connection_was_lost(
+async def test_waiting_continues_after_the_listening_connection_was_lost(
     metadata: Metadata, postgresql_url: str, writer_on: Any
 ) -> None:
     partitions = await partitions_of(metadata, 1)
@@ -404,7 +404,7 @@ async def test_a_refusal_of_a_repetition_does_not_speak_for_the_attempt_that_was
         return rows
 
     monkeypatch.setattr(Database, "_run", losing)
-    with pytest.raises(Unavailable):  # any other kind says that nothing was committed
+    with pytest.raises(Unavailable):  # any other kind means that nothing was committed
         await store.groups.commit_offsets("g", {key: CommittedOffset(offset=7)}, lease)
 
     assert (await peer.groups.offsets("g"))[key].offset == 7

@@ -1,7 +1,7 @@
 """I12: a write that was given up cannot happen later.
 
-A client gives a statement up while a proxy keeps it, or while its backend stands still (SIGSTOP); other writes of the client succeed;
-only then the database gets the old statement.
+A client gives up a statement while a proxy holds it, or while its backend is paused (SIGSTOP); other writes of the client succeed;
+only then does the database get the old statement.
 """
 
 import asyncio
@@ -35,9 +35,9 @@ from fixtures.postgresql_proxy import Proxy
 
 SETTINGS = PostgresqlSettings(connections_max=1, lock_timeout_ms=100, poll_interval_ms=5)
 EVERY_CHANGE = 2 + 4 + 8 + 16 + 32
-"""Before insert, delete, update and truncate, as pg_trigger.tgtype has it."""
+"""Before insert, delete, update and truncate, as encoded in pg_trigger.tgtype."""
 UNGUARDED = {"session": 0, "migration": 0, "log": EVERY_CHANGE - 4}
-"""The table of the sessions, that which migrations lock, and insertions into the log: who takes a position changes log_head."""
+"""Unguarded: the table of sessions, the table that migrations lock, and insertions into the log (an insertion first changes log_head)."""
 
 
 class Given(NamedTuple):
@@ -98,10 +98,10 @@ Step = Callable[[Given], Awaitable[object]]
 
 
 class Case(NamedTuple):
-    """`first` is given up, then `second` succeeds; what `read` shows is as if `first` had never been asked, however late it arrives."""
+    """Give up `first`, then execute `second`; `read` must show no effect of `first`, however late it arrives."""
 
     warm: Step
-    """The statement of `first` without an effect that matters, so that the connection has prepared it."""
+    """The statement of `first` with a harmless effect, so that the connection has prepared it."""
     first: Step
     second: Step
     read: Step
@@ -130,7 +130,7 @@ CASES = {
         lambda g: g.commit_offset(20),
         lambda g: g.configs(),
     ),
-    "expected": Case(  # the first expects the end that the second makes
+    "expected": Case(  # the first statement expects the end offset that the second one creates
         lambda g: g.append("wal/0", 7),
         lambda g: g.append("wal/1", 1),
         lambda g: g.append("wal/2", 0),
@@ -146,12 +146,12 @@ CASES = {
 
 
 class Detained(Proxy):
-    """A proxy that can keep what clients send, and the end of their connections, until it is told to deliver it."""
+    """A proxy that can hold the bytes of clients, and the end of their connections, until it is told to deliver them."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self.keeps_next_question = False
-        """The next execution of a statement, and whatever follows it there, waits for `deliver`. False again when one waits."""
+        """Hold the next execution of a statement, and all later bytes of its connection, until `deliver`. False again while one is held."""
         self.kept = asyncio.Event()
         self.deliver = asyncio.Event()
         self.delivered = asyncio.Event()
@@ -162,7 +162,7 @@ class Detained(Proxy):
         is_kept = False
         try:
             while block := await reader.read(1 << 16):
-                if self.keeps_next_question and block.startswith(b"B"):  # Bind, with Execute behind it
+                if self.keeps_next_question and block.startswith(b"B"):  # Bind, followed by Execute
                     self.keeps_next_question, is_kept = False, True
                     self.kept.set()
                 if is_kept:
@@ -185,12 +185,12 @@ class Detained(Proxy):
             return
         finally:
             if self.deliver.is_set():
-                self.delivered.set()  # the database has read all that came, and hung up
+                self.delivered.set()  # the database has read all bytes and closed the connection
             client.close()
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-async def test_what_a_network_delivers_late_has_no_effect(
+async def test_a_statement_that_the_network_delivers_late_has_no_effect(
     case: Case, postgresql_url: str, opened: Opening, admin: asyncpg.Connection
 ) -> None:
     proxy = Detained(postgresql_url)
@@ -211,12 +211,12 @@ async def test_what_a_network_delivers_late_has_no_effect(
     await proxy.stop()
 
 
-async def test_what_a_stopped_backend_finds_when_it_goes_on_has_no_effect(
+async def test_a_statement_that_a_paused_backend_finds_when_it_continues_has_no_effect(
     postgresql_server: PostgresqlServer, postgresql_url: str, opened: Opening, admin: asyncpg.Connection
 ) -> None:
     metadata = await opened(postgresql_url, replace(SETTINGS, statement_timeout_ms=100))
     given = await Given.on(metadata)
-    await given.commit_offset(5)  # the statement is prepared on the connection then
+    await given.commit_offset(5)  # so that the statement is prepared on the connection
     pid = await admin.fetchval("select pid from bearlake.session")
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -233,7 +233,7 @@ async def test_what_a_stopped_backend_finds_when_it_goes_on_has_no_effect(
 
 @asynccontextmanager
 async def stuck_append(given: Given, admin: asyncpg.Connection) -> AsyncIterator[None]:
-    """An append that was given up in the middle of its transaction, where it stays inside of this block."""
+    """An append that was given up in the middle of its transaction, and stays there inside this block."""
     async with admin.transaction():
         await admin.execute("select from bearlake.log_head for update")
         given_up = asyncio.ensure_future(outcome_of(given.append("wal/1", 0)))
@@ -243,7 +243,7 @@ async def stuck_append(given: Given, admin: asyncpg.Connection) -> AsyncIterator
         yield
 
 
-async def test_writes_wait_for_a_transaction_in_the_middle_and_reads_do_not(
+async def test_writes_wait_for_an_unfinished_transaction_and_reads_do_not(
     postgresql_server: PostgresqlServer, postgresql_url: str, opened: Opening, admin: asyncpg.Connection
 ) -> None:
     given = await Given.on(await opened(postgresql_url))
@@ -277,7 +277,7 @@ async def test_a_backend_that_waits_for_a_lock_is_ended(
     assert await given.append("wal/1", 0) is OutcomeKind.ACCEPTED
 
 
-async def test_a_write_that_was_answered_keeps_its_session(
+async def test_an_answered_write_keeps_its_session(
     postgresql_url: str, opened: Opening, admin: asyncpg.Connection
 ) -> None:
     metadata = await opened(postgresql_url)
@@ -290,7 +290,7 @@ async def test_a_write_that_was_answered_keeps_its_session(
     assert await admin.fetch("select id from bearlake.session") == before
 
 
-async def test_a_living_process_goes_on_after_its_sessions_were_deleted(
+async def test_a_live_process_continues_after_its_sessions_were_deleted(
     postgresql_url: str, opened: Opening, admin: asyncpg.Connection
 ) -> None:
     metadata = await opened(postgresql_url, replace(SETTINGS, connections_max=4))
@@ -303,7 +303,7 @@ async def test_a_living_process_goes_on_after_its_sessions_were_deleted(
     assert await given.offset() == 2
 
 
-async def test_a_new_session_forgets_those_of_backends_that_are_gone(
+async def test_a_new_session_deletes_the_sessions_of_ended_backends(
     postgresql_url: str, opened: Opening, admin: asyncpg.Connection
 ) -> None:
     crashed, living, other = [await opened(postgresql_url) for _ in range(3)]

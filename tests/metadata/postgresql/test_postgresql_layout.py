@@ -71,7 +71,7 @@ def test_a_function_file_begins_with_its_promise_its_parameters_and_its_errors(n
 def test_a_changed_file_gives_the_layout_the_next_number() -> None:
     """If this fails: add one to `VERSION`, and a line to digests.txt. A line of a released layout never changes. Comments do not count."""
     layout = available()
-    scripts = [*layout.tables, *layout.functions, *(one.script for one in layout.migrations)]
+    scripts = [*layout.tables, *layout.functions, *(migration.script for migration in layout.migrations)]
     code = [" ".join(re.sub(r"--.*", "", script).split()) for script in scripts]
     digest = hashlib.sha256("\0".join(code).encode()).hexdigest()
     lines = (LAYOUTS / "digests.txt").read_text("utf-8").splitlines()

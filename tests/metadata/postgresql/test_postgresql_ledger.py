@@ -1,4 +1,4 @@
-"""The stored function decides as the pure ledger does, for random histories; also when a server calls it as before there were names."""
+"""The stored function decides as the pure ledger does, for random histories, even if it is called as before named producers existed."""
 
 import random
 from collections.abc import Awaitable, Callable
@@ -26,11 +26,11 @@ from fixtures import by_name
 SEQUENCE_COUNT = 1 << 31
 FROZEN_MS = 1_700_000_000_000
 FLOORS = {5: 1, 6: 40, 7: 20}
-"""What the names of some producers remember of former ones."""
+"""States that the names of some producers inherit from former producers."""
 
 
 class EmptyCheckpoint:
-    """Everything the ledger knows is what it has adopted. In all partitions but one, the named producers are registered."""
+    """A ledger whose only knowledge is what it has adopted. The named producers are registered in all partitions except one."""
 
     def __init__(self, streams: dict[int, StreamState], unregistered: PartitionKey) -> None:
         self.streams = streams
@@ -47,10 +47,10 @@ class EmptyCheckpoint:
 
 
 class History:
-    """Batches as producers make them: mostly right, often repeated, sometimes out of order, of an older or newer epoch.
+    """Strategy: batches as producers make them: mostly correct, often repeated, sometimes out of order or of an older or newer epoch.
 
-    Some expect to begin where their partition ended before the object. Producers 0 to 3 are idempotent; 4 to 6 are named, may skip, and
-    write with their partition's epoch; 7 is named and goes in step.
+    Some expect to begin at the end that their partition had before the object. Producers 0 to 3 are idempotent; 4 to 6 are named, may skip
+    sequences, and write with their partition's epoch; 7 is named and skips none.
     """
 
     def __init__(self, seed: int, partitions: list[PartitionKey]) -> None:
@@ -121,7 +121,7 @@ async def test_random_commits_are_decided_as_the_ledger_decides(
     writer = await writer_on.on(metadata)
     streams = [await metadata.streams.create(StreamSpec(name=f"s{i}", partition_count=40)) for i in range(3)]
     await by_name.delete(metadata, "s2")
-    known = {one.number: StreamState(one.partition_count, is_deleted=one.name == "s2") for one in streams}
+    known = {stream.number: StreamState(stream.partition_count, is_deleted=stream.name == "s2") for stream in streams}
     partitions = [streams[0].partition(i) for i in (0, 31, 32, 39)] + [streams[1].partition(3), streams[2].partition(0)]
     partitions += [PartitionKey(streams[1].partition(39) + 1), PartitionKey(99 << 20)]
     known[streams[1].number].former_producer_id = 1
@@ -144,7 +144,7 @@ async def test_random_commits_are_decided_as_the_ledger_decides(
             raised = partitions[turn % 5]
             ledger.partitions[raised].epoch = await metadata.producers.raise_epoch(raised, lease)
             history.partition_epochs[raised] = ledger.partitions[raised].epoch
-        if turn % 9 == 5:  # as if the states of producers up to this one had expired, which they may have elsewhere
+        if turn % 9 == 5:  # as if the states of producers up to this id had expired on another server
             ledger.expired_id += 1
             ledger.position_floor = await metadata.log.head()
             await postgresql_backend.execute(

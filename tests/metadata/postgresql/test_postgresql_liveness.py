@@ -27,7 +27,7 @@ async def until_one_waits(session: Any) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_lapsed_server_is_revived_after_whoever_is_taking_its_lease(postgresql_backend: Any) -> None:
+async def test_a_lapsed_server_is_revived_after_a_concurrent_take_over_of_its_lease(postgresql_backend: Any) -> None:
     metadata = await postgresql_backend.open()
     a, b = await register(metadata, "a"), await register(metadata, "b")
     await metadata.leases.acquire("lease", a)

@@ -1,4 +1,4 @@
-"""The layout's versions: made once however many servers start, carried forward, never used when it is newer; and what a URL may say."""
+"""Versions of the layout: created once however many servers start, migrated, refused if newer; and valid URLs."""
 
 import asyncio
 import zlib
@@ -19,7 +19,7 @@ from fixtures.postgresql_metadata import following
 NEXT = following(available(), "alter table bearlake.stream add column extra text not null default 'x'")
 
 
-async def test_many_servers_that_start_at_once_make_the_layout_once(postgresql_url: str) -> None:
+async def test_many_servers_that_start_at_once_create_the_layout_once(postgresql_url: str) -> None:
     settings = PostgresqlSettings(connections_max=1)
     stores = await asyncio.gather(*(open_postgresql(postgresql_url, settings) for _ in range(8)))
     cluster_ids = {await store.cluster_id() for store in stores}
@@ -31,16 +31,14 @@ async def test_many_servers_that_start_at_once_make_the_layout_once(postgresql_u
     assert [row[0] for row in versions] == [VERSION]
 
 
-async def test_versions_grow() -> None:
+async def test_versions_increase() -> None:
     versions = [migration.version for migration in available().migrations]
 
     assert versions == sorted(set(versions))
     assert all(OLDEST < version <= VERSION for version in versions)
 
 
-async def test_a_store_of_an_older_version_is_carried_forward_with_its_contents(
-    postgresql_url: str, writer_on: Any
-) -> None:
+async def test_a_store_of_an_older_version_is_migrated_with_its_contents(postgresql_url: str, writer_on: Any) -> None:
     older = await open_postgresql(postgresql_url)
     stream = await older.streams.create(StreamSpec(name="orders", partition_count=1))
     writer = await writer_on.on(older)
@@ -55,7 +53,7 @@ async def test_a_store_of_an_older_version_is_carried_forward_with_its_contents(
     assert [row[0] for row in rows] == ["x"]
 
 
-async def test_a_migration_that_fails_leaves_nothing_behind(postgresql_url: str) -> None:
+async def test_a_failed_migration_leaves_no_trace(postgresql_url: str) -> None:
     broken = following(NEXT, "create table bearlake.half (); select 1 / 0")
     with pytest.raises(Invalid):
         await open_postgresql(postgresql_url, layout=broken)
@@ -67,7 +65,7 @@ async def test_a_migration_that_fails_leaves_nothing_behind(postgresql_url: str)
 async def test_a_migration_that_waits_for_a_table_gives_up_in_time_and_names_the_holder(postgresql_url: str) -> None:
     await (await open_postgresql(postgresql_url)).close()
     holder = await asyncpg.connect(postgresql_url, server_settings={"application_name": "a-long-report"})
-    limited = PostgresqlSettings(migrate_lock_timeout_ms=2_500)  # more than the pause before somebody looks
+    limited = PostgresqlSettings(migrate_lock_timeout_ms=2_500)  # longer than the pause between two checks
     async with holder.transaction():
         await holder.execute("select from bearlake.stream for update")
         with pytest.raises(Unavailable, match=r"55P03.*AccessExclusiveLock on stream.*a-long-report") as raised:
@@ -78,7 +76,7 @@ async def test_a_migration_that_waits_for_a_table_gives_up_in_time_and_names_the
     await newer.close()
 
 
-async def test_a_migration_that_waits_for_another_process_names_it(postgresql_url: str) -> None:
+async def test_a_migration_that_waits_for_another_process_names_that_process(postgresql_url: str) -> None:
     await (await open_postgresql(postgresql_url)).close()
     holder = await asyncpg.connect(postgresql_url, server_settings={"application_name": "another-server"})
     async with holder.transaction():
@@ -88,7 +86,7 @@ async def test_a_migration_that_waits_for_another_process_names_it(postgresql_ur
     await holder.close()
 
 
-async def test_a_server_whose_layout_is_there_does_not_wait_for_another_process_that_migrates(
+async def test_a_server_with_a_current_layout_does_not_wait_for_a_migrating_process(
     postgresql_url: str,
 ) -> None:
     await (await open_postgresql(postgresql_url)).close()
@@ -109,7 +107,7 @@ async def test_a_newer_layout_is_refused(postgresql_url: str) -> None:
         await open_postgresql(postgresql_url)
 
 
-async def test_a_layout_that_is_too_old_is_refused_with_what_to_do(postgresql_url: str) -> None:
+async def test_the_error_for_a_too_old_layout_names_the_remedy(postgresql_url: str) -> None:
     await (await open_postgresql(postgresql_url)).close()
     await execute(postgresql_url, f"update bearlake.migration set version = {OLDEST - 1}")
 
@@ -119,7 +117,7 @@ async def test_a_layout_that_is_too_old_is_refused_with_what_to_do(postgresql_ur
     assert [row[0] for row in rows] == [OLDEST - 1]
 
 
-async def test_a_start_that_died_after_its_first_transaction_is_finished_by_the_next(postgresql_url: str) -> None:
+async def test_the_next_start_finishes_a_start_that_died_after_its_first_transaction(postgresql_url: str) -> None:
     await execute(
         postgresql_url,
         "create schema bearlake",
@@ -159,7 +157,7 @@ async def test_a_database_that_loses_commits_is_refused(postgresql_url: str) -> 
         await open_postgresql(f"{postgresql_url}?synchronous_commit=off")
 
 
-async def test_a_missing_database_and_a_missing_user_have_their_own_kinds(postgresql_url: str) -> None:
+async def test_a_missing_database_and_a_missing_user_have_their_own_error_kinds(postgresql_url: str) -> None:
     with pytest.raises(NotFound):
         await open_postgresql(postgresql_url.rsplit("/", 1)[0] + "/absent")
     with pytest.raises(Denied):
@@ -167,7 +165,7 @@ async def test_a_missing_database_and_a_missing_user_have_their_own_kinds(postgr
 
 
 @pytest.mark.parametrize("url", ["postgresql://user:hidden-word@host:port/x", "mysql://user:hidden-word@host/x"])
-async def test_a_wrong_url_is_invalid_and_tells_no_password(url: str) -> None:
+async def test_a_wrong_url_is_invalid_and_shows_no_password(url: str) -> None:
     with pytest.raises(Invalid) as raised:
         await open_postgresql(url)
 
@@ -176,7 +174,7 @@ async def test_a_wrong_url_is_invalid_and_tells_no_password(url: str) -> None:
     assert raised.value.__suppress_context__ or raised.value.__context__ is None
 
 
-async def test_statements_need_no_cache_behind_a_pooler(postgresql_url: str, writer_on: Any) -> None:
+async def test_statements_need_no_cache_with_a_pooler(postgresql_url: str, writer_on: Any) -> None:
     metadata = await open_postgresql(postgresql_url, PostgresqlSettings(statement_cache_count=0))
     stream = await metadata.streams.create(StreamSpec(name="orders", partition_count=1))
     writer = await writer_on.on(metadata)

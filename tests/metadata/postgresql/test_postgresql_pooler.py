@@ -29,7 +29,7 @@ async def test_a_pooler_in_transaction_mode_is_refused_before_the_first_write(
     assert await execute(postgresql_url, "select count(*) from bearlake.session") == before
 
 
-async def test_a_connection_that_its_pooler_has_forgotten_does_not_keep_its_backend_for_ever(
+async def test_a_connection_that_its_pooler_has_forgotten_does_not_keep_its_backend_forever(
     postgresql_url: str,
 ) -> None:
     """In session mode a pooler gives the backend of a client that has gone to the next one. This process sees no end of the former."""

@@ -1,4 +1,4 @@
-"""Reads go on while the database takes no writes: each of them, also those of compaction."""
+"""All reads, including those of compaction, continue while the database accepts no writes."""
 
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -85,7 +85,7 @@ def reads_of(metadata: Metadata, stream: Stream, server: ServerRef) -> Mapping[s
     }
 
 
-async def test_every_read_goes_on_while_nothing_can_be_written(
+async def test_every_read_continues_while_nothing_can_be_written(
     postgresql_url: str, opened: Opening, admin: asyncpg.Connection, writer_on: type
 ) -> None:
     first = await opened(postgresql_url)

@@ -1,4 +1,4 @@
-"""What an administrator sets on the role or the database does not shorten the life of connections, nor the steps on them."""
+"""An administrator's settings of the role or the database shorten neither the lifetime of connections nor their statements."""
 
 from urllib.parse import urlsplit, urlunsplit
 

@@ -1,4 +1,4 @@
-"""A password in a file can be rotated under a running server: new connections read it anew, for the store and for the catalog."""
+"""A password in a file can be rotated under a running server: new connections of the store and the catalog read it again."""
 
 import uuid
 from collections.abc import AsyncIterator
@@ -15,11 +15,11 @@ from fixtures.postgresql import USER, PostgresqlServer, execute
 from fixtures.tables import a_stream, local_store
 
 TERMINATE_MS = 60_000
-"""Longest wait (ms) for a session's end: one that ended later would break the next statement in its middle."""
+"""Longest wait (ms) for a session's end: a session that ended later would break the next statement."""
 
 
 class Rotation:
-    """A user of the database whose password is asked for."""
+    """A user of the database who must authenticate with a password."""
 
     def __init__(self, admin_url: str, file: Path) -> None:
         self._admin_url = admin_url
@@ -28,7 +28,7 @@ class Rotation:
         self.url = admin_url.replace(f"{USER}@", f"{self.user}@")
 
     async def set(self, password: str) -> None:
-        """The database's password; sessions that are open end, as they do when a database fails over: they have ended on return."""
+        """Change the user's password and end all open sessions, as a fail-over does; they have ended when this returns."""
         await execute(
             self._admin_url,
             f"alter role {self.user} password '{password}'",
@@ -55,19 +55,19 @@ async def rotation(postgresql_server: PostgresqlServer, postgresql_url: str, tmp
     await made.forget()
 
 
-async def test_a_rotated_password_counts_for_new_connections(rotation: Rotation) -> None:
+async def test_new_connections_use_a_rotated_password(rotation: Rotation) -> None:
     metadata = await open_postgresql(rotation.url, PostgresqlSettings(password_file=str(rotation.file)))
     cluster_id = await metadata.cluster_id()
 
     await rotation.set("second")
-    for reason in (".", "refuses this user"):  # the first meets the broken connection
+    for reason in (".", "refuses this user"):  # the first statement uses the broken connection
         with pytest.raises(Unavailable, match=reason):
             await metadata.cluster_id()
     rotation.file.write_text("second\n")
 
     assert await metadata.cluster_id() == cluster_id
     rotation.file.unlink()
-    assert await metadata.cluster_id() == cluster_id  # on the connection that is there
+    assert await metadata.cluster_id() == cluster_id  # on the existing connection
     await rotation.set("third")
     for reason in (".", r"password_file cannot be read"):
         with pytest.raises(Unavailable, match=reason):
@@ -82,7 +82,7 @@ async def test_a_wrong_password_at_the_start_is_denied(rotation: Rotation) -> No
         await open_postgresql(rotation.url, PostgresqlSettings(password_file=str(rotation.file)))
 
 
-async def test_the_file_wins_over_the_url(rotation: Rotation) -> None:
+async def test_the_file_overrides_the_url(rotation: Rotation) -> None:
     url = rotation.url.replace("@", ":wrong@")
 
     metadata = await open_postgresql(url, PostgresqlSettings(password_file=str(rotation.file)))
@@ -91,7 +91,7 @@ async def test_the_file_wins_over_the_url(rotation: Rotation) -> None:
     await metadata.close()
 
 
-async def test_a_catalog_in_postgresql_reads_its_password_anew_too(rotation: Rotation, tmp_path: Path) -> None:
+async def test_a_catalog_in_postgresql_reads_its_password_again_too(rotation: Rotation, tmp_path: Path) -> None:
     store, url = local_store(tmp_path)
     settings = TableSettings(
         catalog_url=rotation.url,

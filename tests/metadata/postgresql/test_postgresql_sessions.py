@@ -33,7 +33,7 @@ class Closable:
 
 
 class Store:
-    """Ends sessions when it is told to, and counts how often it was asked."""
+    """Ends sessions on demand, and counts the requests."""
 
     def __init__(self) -> None:
         self.asked: list[list[int]] = []
@@ -166,7 +166,7 @@ class Wire(Proxy):
 
 
 @pytest.mark.parametrize("how", ["timeout", "cancelled", "closed", "closed connection", "timeout of a script"])
-async def test_nobody_asks_the_database_to_cancel(
+async def test_no_statement_asks_the_database_to_cancel(
     how: str, postgresql_server: PostgresqlServer, postgresql_url: str, opened: Opening, admin: asyncpg.Connection
 ) -> None:
     wire = Wire(postgresql_url)
@@ -225,7 +225,7 @@ async def test_a_session_that_ends_leaves_its_backend_alone(
     await admin.execute("select bearlake.end_sessions($1)", [ended["id"]])
 
     assert await admin.fetchval("select count(*) from pg_stat_activity where pid = $1", ended["pid"]) == 1
-    assert await store.producers.allocate(1)  # the process goes on with another session
+    assert await store.producers.allocate(1)  # the process continues with another session
 
 
 async def test_a_session_forgets_those_of_earlier_clients_of_its_backend(
@@ -261,7 +261,7 @@ async def test_a_session_that_is_being_begun_is_awaited_and_does_not_outlive_its
     await beginner.close()
 
 
-async def test_reads_go_on_and_stores_open_where_nothing_can_be_written(
+async def test_reads_continue_and_stores_open_while_nothing_can_be_written(
     postgresql_url: str, opened: Opening, admin: asyncpg.Connection
 ) -> None:
     first = await opened(postgresql_url)
@@ -317,7 +317,7 @@ async def test_a_session_keeps_the_level_of_commit_that_it_began_with(
         await admin.execute("select pg_reload_conf()")
 
 
-async def test_whoever_notifies_waits_without_the_lock_timeout(
+async def test_a_notifier_waits_without_the_lock_timeout(
     postgresql_url: str, opened: Opening, admin: asyncpg.Connection
 ) -> None:
     await opened(postgresql_url)

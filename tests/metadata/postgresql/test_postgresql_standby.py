@@ -1,6 +1,6 @@
 """While the synchronous standby is away, PostgreSQL holds commits back. Giving such a commit up must not publish it.
 
-A client was promised: what it was told is stored, or what it has read, survives a fail-over to the synchronous standby.
+Promise to clients: an acknowledged or read record survives a fail-over to the synchronous standby.
 """
 
 import asyncio
@@ -61,8 +61,8 @@ async def test_a_commit_that_was_given_up_stays_hidden_until_the_standby_has_it(
             await client.append("1")
         assert await client.end() == 1
     other = await opened(stack, client.elsewhere(pair))
-    assert await other.end() == 1  # reads go on, also on new connections and in new processes
-    assert await held_back_count(pair) == 1  # repeats do not pile up
+    assert await other.end() == 1  # reads continue, also on new connections and in new processes
+    assert await held_back_count(pair) == 1  # repeats leave no further backends waiting
     pair.bring_standby_back()
     again = await client.append_in_the_end("1")
 
@@ -90,7 +90,7 @@ async def test_nothing_that_was_readable_is_lost_when_the_standby_takes_over(
     assert (await after.append_in_the_end("1")).outcomes[0].base_offset == 1
 
 
-async def test_a_commit_that_a_crash_of_the_primary_shows_is_no_answer_before_the_standby_has_it(
+async def test_a_commit_that_a_crash_of_the_primary_exposes_is_not_acknowledged_before_the_standby_has_it(
     pair: Pair, stack: AsyncExitStack
 ) -> None:
     client = await opened(stack, Client.on(pair))
@@ -106,7 +106,7 @@ async def test_a_commit_that_a_crash_of_the_primary_shows_is_no_answer_before_th
     assert (await client.append_in_the_end("1")).outcomes[0].base_offset == 1
 
 
-async def test_a_process_that_starts_while_the_standby_is_away_reads_and_leaves_few_backends_behind(
+async def test_a_process_that_starts_while_the_standby_is_away_reads_and_leaves_few_backends_waiting(
     pair: Pair, stack: AsyncExitStack
 ) -> None:
     first = await opened(stack, Client.on(pair))
@@ -125,7 +125,7 @@ async def test_a_process_that_starts_while_the_standby_is_away_reads_and_leaves_
     assert await client.end() == 2
 
 
-async def test_reads_do_not_wait_behind_writes_that_hang(pair: Pair, stack: AsyncExitStack) -> None:
+async def test_reads_do_not_wait_for_writes_that_hang(pair: Pair, stack: AsyncExitStack) -> None:
     client = await opened(stack, Client.on(pair))
     pair.standby.kill()
     hanging = [asyncio.ensure_future(client.append(str(i))) for i in range(10)]
@@ -139,7 +139,7 @@ async def test_reads_do_not_wait_behind_writes_that_hang(pair: Pair, stack: Asyn
     assert all(isinstance(outcome, Unavailable) for outcome in outcomes)
 
 
-async def test_an_address_that_leads_to_a_standby_for_a_moment_serves_nothing_stale_and_writes_again(
+async def test_an_address_that_briefly_leads_to_a_standby_serves_nothing_stale_and_writes_again(
     pair: Pair, stack: AsyncExitStack
 ) -> None:
     proxy = Proxy(pair.url)
@@ -167,7 +167,9 @@ async def test_an_address_that_leads_to_a_standby_for_a_moment_serves_nothing_st
 
 
 @pytest.mark.parametrize("attributes", ["any", "primary", "read-write", "prefer-standby"])
-async def test_a_url_may_say_what_kind_of_server_it_wants(pair: Pair, stack: AsyncExitStack, attributes: str) -> None:
+async def test_a_url_may_name_the_kind_of_server_that_it_needs(
+    pair: Pair, stack: AsyncExitStack, attributes: str
+) -> None:
     separator = "&" if "?" in pair.url else "?"
     metadata = await open_postgresql(f"{pair.url}{separator}target_session_attrs={attributes}", SETTINGS)
     stack.push_async_callback(metadata.close)

@@ -1,4 +1,4 @@
-"""Upgrades while programs of the version before run: their transactions, and how a migration that breaks them stops their writes (decision
+"""Upgrades while programs of the previous version run: their transactions, and how an incompatible migration stops their writes (decision
 101)."""
 
 import asyncio
@@ -47,7 +47,7 @@ IS_AWAITED = "select exists (select from pg_locks where not granted and locktype
 
 @pytest.fixture
 async def running(postgresql_url: str, admin: asyncpg.Connection) -> AsyncIterator[asyncpg.Connection]:
-    """A connection of a program of the version before, which is never the victim of a deadlock."""
+    """A connection of a program of the previous version, which is never the victim of a deadlock."""
     await (await open_postgresql(postgresql_url, SETTINGS)).close()
     running = await asyncpg.connect(postgresql_url)
     await running.execute("set deadlock_timeout = '1h'")
@@ -56,7 +56,7 @@ async def running(postgresql_url: str, admin: asyncpg.Connection) -> AsyncIterat
 
 
 @pytest.mark.parametrize("tables", [("partition_group", "cluster"), ("cluster", "partition_group")])
-async def test_a_migration_ends_when_a_transaction_touches_tables_in_any_order(
+async def test_a_migration_completes_while_a_transaction_touches_tables_in_any_order(
     postgresql_url: str,
     opened: Opening,
     admin: asyncpg.Connection,
@@ -75,7 +75,7 @@ async def test_a_migration_ends_when_a_transaction_touches_tables_in_any_order(
     await metadata.close()
 
 
-async def test_servers_of_layout_26_go_on_during_and_after_the_upgrade(
+async def test_servers_of_layout_26_continue_during_and_after_the_upgrade(
     postgresql_url: str,
     opened: Opening,
     admin: asyncpg.Connection,
@@ -105,14 +105,14 @@ async def test_servers_of_layout_26_go_on_during_and_after_the_upgrade(
     assert [one.name for one in await former.streams.list()] == [one.name for one in await newer.streams.list()]
 
 
-async def test_an_upgrade_of_functions_lets_servers_read(
+async def test_servers_can_read_during_an_upgrade_of_functions(
     postgresql_url: str, opened: Opening, admin: asyncpg.Connection
 ) -> None:
     former = await opened(postgresql_url)
     stream = await former.streams.create(StreamSpec(name="orders", partition_count=1))
     reader = await asyncpg.connect(postgresql_url)
     async with reader.transaction():
-        await reader.execute("select from bearlake.partition_group")  # a lock that table changes wait for
+        await reader.execute("select from bearlake.partition_group")  # a lock for which table changes wait
         newer = await open_postgresql(postgresql_url, SETTINGS, layout=replace(available(), version=VERSION + 1))
 
     assert (await newer.log.bounds([stream.partition(0)]))[stream.partition(0)].end == 0
@@ -120,7 +120,7 @@ async def test_an_upgrade_of_functions_lets_servers_read(
     await reader.close()
 
 
-async def test_older_programs_read_and_write_nothing_after_a_migration_that_breaks_them(
+async def test_older_programs_read_and_write_nothing_after_an_incompatible_migration(
     postgresql_url: str, opened: Opening
 ) -> None:
     older = await opened(postgresql_url)

@@ -1,4 +1,4 @@
-"""Maintenance in PostgreSQL: bounded rounds, one worker at a time, and what is forgotten when."""
+"""Maintenance in PostgreSQL: bounded rounds, one worker at a time, and expiry of remembered results."""
 
 import asyncio
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Clients of grpcio: producers that never send again, readers, and batches that no producer should send."""
+"""Clients that use grpcio: producers that never retry, readers, and batches that no producer should send."""
 
 import queue
 import time
@@ -15,7 +15,7 @@ from bearlake.protocols.grpc.proto import stream_pb2 as pb
 from bearlake.records import codec as record_codec
 from nemesis.recording import digest, now
 from nemesis.script import ODD_STREAM, STREAM, Script
-from simulator.odd import varied
+from simulator.generated_batches import generate_batch
 
 TIMEOUT_S = 15.0
 RECONNECT_S = 0.3
@@ -23,7 +23,7 @@ READ_S = 20.0
 AGAIN_COUNT = 2_000
 BYTES_MAX = 1 << 24
 HEADER_BYTES = 21
-"""A batch's bytes before those that its CRC covers: offset, length, leader epoch, magic and CRC may change, or follow from the rest."""
+"""Size of the part of a batch before the bytes that its CRC covers: offset, length, leader epoch, magic and CRC."""
 PLENTY = pb.Credit(bytes=1 << 40, messages=1 << 30)
 REFUSALS = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.RESOURCE_EXHAUSTED)
 
@@ -43,13 +43,13 @@ def _unary(channel: Any, method: Method[Any, Any], request: Any) -> Any:
 
 
 def produce(script: Script) -> None:
-    """One record per call."""
+    """Produce one record per call."""
     pace, number, session = script.pace(), 0, 0
-    while script.goes_on:
+    while script.is_running:
         session += 1
         with _channel(script) as channel:
             is_sound = True
-            while script.goes_on and is_sound:
+            while script.is_running and is_sound:
                 partition, name = number % script.partition_count, f"{script.life}.{number}"
                 payload = pb.Payload(records=pb.Records(records=[pb.Record(value=name.encode())]))
                 is_sound = _produce(script, channel, STREAM, partition, payload, [[name]], number, session)
@@ -81,19 +81,19 @@ def _produce(
 
 
 def produce_odd_batches(script: Script) -> None:
-    """Compressed, with odd headers and keys, null values, garbage: whole batches, of which each is one record of the history."""
+    """Produce unusual batches: compressed, unusual headers and keys, null values, garbage. The history records whole batches."""
     pace, number, session = script.pace(), 0, 0
-    nobody = record_codec.Producer()
-    while script.goes_on:
+    no_producer = record_codec.Producer()
+    while script.is_running:
         session += 1
         with _channel(script) as channel:
             is_sound = True
-            while script.goes_on and is_sound:
+            while script.is_running and is_sound:
                 values = [f"{script.life}.{number}.{at}".encode() for at in range(script.random.randint(1, 5))]
-                now_ms = int(time.time() * 1000)  # older ones would go by `retention.ms`
+                now_ms = int(time.time() * 1000)  # retention would delete older records
                 made = [record_codec.Record(value=value, timestamp=now_ms) for value in values]
-                batch, _ = varied(made, nobody, script.random, codec_rate=0.5, odd_rate=0.3)
-                records = [[f"{_name(batch)}/{at}", _told(batch)] for at in range(len(values))]
+                batch, _ = generate_batch(made, no_producer, script.random, codec_rate=0.5, inexact_rate=0.3)
+                records = [[f"{_name(batch)}/{at}", _digest(batch)] for at in range(len(values))]
                 is_sound = _produce(
                     script, channel, ODD_STREAM, number % script.partition_count, pb.Payload(record_batches=batch),
                     records, number, session,
@@ -103,17 +103,17 @@ def produce_odd_batches(script: Script) -> None:
                     pace.step()
 
 
-def _told(batch: bytes) -> str:
-    """What must stay the same of a batch: its decoded records; its bytes, where they cannot be decoded."""
+def _digest(batch: bytes) -> str:
+    """Return a digest of what must stay the same: the decoded records, or the bytes of a batch that does not decode."""
     try:
         records = record_codec.decode(batch, BYTES_MAX)
-    except BearlakeError:  # garbage, which is kept as it is
+    except BearlakeError:  # garbage is stored unchanged
         return f"{zlib.crc32(batch[HEADER_BYTES:]):08x}"
     return f"{zlib.crc32(repr([(r.key, r.value, r.headers, r.timestamp) for r in records]).encode()):08x}"
 
 
 def _name(batch: bytes) -> str:
-    return f"odd-{_told(batch)}"
+    return f"odd-{_digest(batch)}"
 
 
 def read(script: Script) -> None:
@@ -123,9 +123,9 @@ def read(script: Script) -> None:
 
 
 def read_odd_batches(script: Script) -> None:
-    """Follow the odd stream for a while, again and again from somewhere before: what was compacted meanwhile is read again."""
+    """Follow the stream of unusual batches, repeatedly from an earlier offset, so that compacted records are read again."""
     positions = dict.fromkeys(range(script.partition_count), 0)
-    while script.goes_on:
+    while script.is_running:
         _follow(script, ODD_STREAM, positions, pb.FORM_RECORD_BATCHES, READ_S)
         positions = {at: script.random.randint(max(0, end - AGAIN_COUNT), end) for at, end in positions.items()}
         script.pause(RECONNECT_S)
@@ -133,7 +133,7 @@ def read_odd_batches(script: Script) -> None:
 
 
 def _read_odd_batches_completely(script: Script) -> None:
-    """Up to where the partitions end when the client is asked to end; producers have ended before."""
+    """Read up to the ends that the partitions have when the client is asked to end; producers have ended before."""
     with _channel(script) as channel:
         found = _unary(channel, methods.DESCRIBE_STREAM, pb.DescribeStreamRequest(name=ODD_STREAM))
         positions = dict.fromkeys(range(script.partition_count), 0)
@@ -160,10 +160,10 @@ def _open_fetch(channel: Any, outgoing: "queue.SimpleQueue[Any]") -> Any:
 
 def _follow(script: Script, stream: str, positions: dict[int, int], form: Any, seconds: float = 1e9) -> None:
     end = now() + int(seconds * 1e9)
-    while script.goes_on and now() < end:
+    while script.is_running and now() < end:
         with _channel(script) as channel:
             outgoing: queue.SimpleQueue[Any] = queue.SimpleQueue()
-            script.when_over(lambda outgoing=outgoing: outgoing.put(None))
+            script.on_end(lambda outgoing=outgoing: outgoing.put(None))
             assign = [pb.Position(stream=stream, partition=at, offset=offset) for at, offset in positions.items()]
             outgoing.put(pb.FetchRequest(assign=assign, credit=PLENTY, form=form))
             call = _open_fetch(channel, outgoing)
@@ -172,7 +172,7 @@ def _follow(script: Script, stream: str, positions: dict[int, int], form: Any, s
                 for answer in call:
                     _take(script, stream, answer, positions, asked)
                     asked = now()
-                    if answer.HasField("drain") or not script.goes_on:
+                    if answer.HasField("drain") or not script.is_running:
                         break
             except grpc.RpcError as error:
                 if error.code() != grpc.StatusCode.DEADLINE_EXCEEDED:  # type: ignore[attr-defined]
@@ -188,9 +188,9 @@ def _take(script: Script, stream: str, answer: Any, positions: dict[int, int], a
         return
     if stream == STREAM:
         seen = [
-            (one.offset, one.value.decode(), digest(one.key if one.HasField("key") else None, one.value,
-             [(h.key.decode(), h.value) for h in one.headers], one.timestamp_ms))
-            for one in answer.payload.records.records
+            (record.offset, record.value.decode(), digest(record.key if record.HasField("key") else None, record.value,
+             [(h.key.decode(), h.value) for h in record.headers], record.timestamp_ms))
+            for record in answer.payload.records.records
         ]  # fmt: skip
     else:
         seen = [one for batch in _batches(answer.payload.record_batches) for one in _records(batch)]
@@ -205,7 +205,7 @@ def _take(script: Script, stream: str, answer: Any, positions: dict[int, int], a
 
 
 def _batches(raw: bytes) -> Iterator[bytes]:
-    """Record batches one after the other. Source: Kafka's record batch v2 (length at byte 8, without the 12 before it)."""
+    """Yield the record batches. Source: Kafka's record batch v2 (length at byte 8, which does not count the first 12 bytes)."""
     at = 0
     while at < len(raw):
         length = 12 + int.from_bytes(raw[at + 8 : at + 12], "big")
@@ -215,4 +215,4 @@ def _batches(raw: bytes) -> Iterator[bytes]:
 
 def _records(batch: bytes) -> list[tuple[int, str, str]]:
     base, last = int.from_bytes(batch[:8], "big"), int.from_bytes(batch[23:27], "big")
-    return [(base + at, f"{_name(batch)}/{at}", _told(batch)) for at in range(last + 1)]
+    return [(base + at, f"{_name(batch)}/{at}", _digest(batch)) for at in range(last + 1)]

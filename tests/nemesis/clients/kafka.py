@@ -1,4 +1,4 @@
-"""Clients of librdkafka: producers, readers with positions of their own, members of a group that commit."""
+"""Clients that use librdkafka: producers, readers that keep their own positions, and group members that commit."""
 
 import json
 import time
@@ -31,7 +31,7 @@ STATISTICS_MS = 250
 
 
 def shown(callback: Callable[..., None]) -> Callable[..., None]:
-    """The callback, with its error in the process's log: the library hides what kind of error it was."""
+    """Wrap a callback so that its error is in the process's log: the library hides the kind of error."""
 
     @wraps(callback)
     def guarded(*values: Any) -> None:
@@ -45,29 +45,29 @@ def shown(callback: Callable[..., None]) -> Callable[..., None]:
 
 
 def produce_idempotently(script: Script) -> None:
-    """One idempotent producer after the other."""
+    """Run one idempotent producer after another."""
     _produce(script, "idempotent", {"enable.idempotence": True})
 
 
 def produce_plainly(script: Script) -> None:
-    """Producers whose retries may store a record twice."""
+    """Run producers without idempotence, whose retries may store a record twice."""
     _produce(script, "plain", {"enable.idempotence": False, "acks": "all"})
 
 
 def produce_short_lived(script: Script) -> None:
-    """Idempotent producers that are new all the time, and send their first records in several requests."""
+    """Run short-lived idempotent producers that send their first records in several requests."""
     _produce(script, "idempotent", {"enable.idempotence": True, "linger.ms": 0, "batch.num.messages": 1}, life_s=0.5)
 
 
 def _produce(script: Script, kind: str, settings: dict[str, Any], life_s: float | None = None) -> None:
     pace, number, life = script.pace(), 0, 0
-    while script.goes_on:
+    while script.is_running:
         life += 1
         producer = _Producer(script, f"{script.life}-{life}", kind, settings)
         number = producer.warm_up(number)
         pace.burst()
         end_s = time.monotonic() + (life_s or script.lifetime_s())
-        while script.goes_on and time.monotonic() < end_s and not producer.is_broken:
+        while script.is_running and time.monotonic() < end_s and not producer.is_broken:
             producer.send(number)
             number += 1
             pace.step()
@@ -75,7 +75,7 @@ def _produce(script: Script, kind: str, settings: dict[str, Any], life_s: float 
 
 
 class _Producer:
-    """One producer of the library; every record is an operation."""
+    """One producer of the library; every record is one operation of the history."""
 
     def __init__(self, script: Script, name: str, kind: str, settings: dict[str, Any]) -> None:
         self._history, self._random = script.history, script.random
@@ -91,7 +91,7 @@ class _Producer:
                 "linger.ms": script.random.choice((0, 0, 5, 50)),
                 "batch.num.messages": script.random.choice(
                     (1, 1, 3, 1000)
-                ),  # few: several batches are under way at once
+                ),  # small values: several batches are in flight at once
                 "message.timeout.ms": 60_000,
                 "log_level": 0,
                 "error_cb": shown(self._complain),
@@ -100,7 +100,7 @@ class _Producer:
         )
 
     def warm_up(self, number: int) -> int:
-        """One record to half of the partitions: connections are there then, and first records of the others leave one by one.
+        """Send a record to half of the partitions to open connections, so that first records of other partitions leave one by one.
 
         Returns the next record's number.
         """
@@ -113,7 +113,7 @@ class _Producer:
         return number
 
     def send(self, number: int, partition: int | None = None) -> None:
-        """One record, to the partition of its key if none is named."""
+        """Send one record, by default to the partition of its key."""
         key = number % KEY_COUNT
         partition = key % self._partition_count if partition is None else partition
         name, timestamp_ms = f"{self._name}.{number}.{partition}", int(time.time() * 1000)
@@ -128,10 +128,10 @@ class _Producer:
         @shown
         def delivered(error: Any, message: Any) -> None:
             if error is None:
-                # No offset: delivered as a later answer implies; the library knows no more of it.
-                is_told = message.offset() is not None and message.offset() >= 0
-                self._history.ok(operation, offset=message.offset() if is_told else None)
-                if not is_told:
+                # Without an offset: a later answer implied the delivery, and the library knows no offset.
+                has_offset = message.offset() is not None and message.offset() >= 0
+                self._history.ok(operation, offset=message.offset() if has_offset else None)
+                if not has_offset:
                     self._history.note("acknowledged implicitly")
             elif error.name() in DEFINITE:
                 self._history.fail(operation, error.name())
@@ -146,12 +146,14 @@ class _Producer:
         except BufferError:
             self._history.fail(operation, "_QUEUE_FULL")
         except confluent_kafka.KafkaException as error:
-            self._history.fail(operation, error.args[0].name())  # not taken by the library, so never sent
+            self._history.fail(
+                operation, error.args[0].name()
+            )  # the library did not accept the record, so it was never sent
             self.is_broken = True
         self._poll(0)
 
     def _poll(self, timeout_s: float) -> None:
-        """Take what the library has to say. A fatal error ends this producer; the next one takes its place."""
+        """Run the library's callbacks. A fatal error ends this producer; the next producer replaces it."""
         try:
             self._producer.poll(timeout_s)
         except confluent_kafka.KafkaException as error:
@@ -159,7 +161,7 @@ class _Producer:
             self.is_broken = True
 
     def close(self) -> None:
-        """Wait for what was sent; what is left then is unknown."""
+        """Wait until sent records are acknowledged; the outcome of the others is unknown."""
         left = self._producer.flush(TIMEOUT_S)
         if left:
             self._producer.purge()
@@ -172,9 +174,9 @@ class _Producer:
 
 
 def read(script: Script) -> None:
-    """Read all partitions from the start; a second process goes on where the first one was, or starts anew."""
+    """Read all partitions from the start; a restarted process continues at the stored positions, or starts again."""
     reader = _Reader(script)
-    while script.goes_on:
+    while script.is_running:
         reader.poll()
         if script.random.random() < 0.02:
             reader.ask_for_bounds()
@@ -204,7 +206,7 @@ class _Reader:
         self._consumer.assign(parts)
 
     def poll(self) -> None:
-        """Note what has come, one operation per partition."""
+        """Record what was read, one operation per partition."""
         asked = now()
         for partition, records in by_partition(self._consumer.consume(500, 0.2), self._history.note).items():
             operation = self._history.invoke(
@@ -215,7 +217,7 @@ class _Reader:
         self._state.write_text("".join(f"{at} {offset}\n" for at, offset in self._next.items()))
 
     def ask_for_bounds(self) -> None:
-        """Where a partition begins and ends."""
+        """Ask for the start and end of a partition."""
         partition = self._script.random.randrange(self._script.partition_count)
         operation = self._history.invoke("bounds", log=(STREAM, partition), protocol="kafka")
         try:
@@ -231,7 +233,7 @@ class _Reader:
 
 
 def by_partition(messages: Sequence[Any], note: Any) -> dict[int, list[tuple[int, str, str]]]:
-    """[offset, id, digest] of messages; errors are noted."""
+    """Return (offset, id, digest) of messages by partition; errors go to `note`."""
     found: dict[int, list[tuple[int, str, str]]] = {}
     for message in messages:
         if message.error() is not None:
@@ -239,18 +241,18 @@ def by_partition(messages: Sequence[Any], note: Any) -> dict[int, list[tuple[int
             if message.error().name() in ("OFFSET_OUT_OF_RANGE", "_AUTO_OFFSET_RESET"):
                 note(f"out of range: {message.topic()}/{message.partition()} {message.offset()}")
             continue
-        told = digest(message.key(), message.value(), message.headers() or (), message.timestamp()[1])
-        seen = (message.offset(), (message.value() or b"").decode("utf-8", "replace"), told)
+        content = digest(message.key(), message.value(), message.headers() or (), message.timestamp()[1])
+        seen = (message.offset(), (message.value() or b"").decode("utf-8", "replace"), content)
         found.setdefault(message.partition(), []).append(seen)
     return found
 
 
 def be_member(script: Script) -> None:
-    """A member that commits what it has got, and leaves now and then."""
-    while script.goes_on:
+    """Run group members that commit what they read, and leave at random times."""
+    while script.is_running:
         member = _Member(script)
         end_s = time.monotonic() + 3 * script.lifetime_s()
-        while script.goes_on and time.monotonic() < end_s:
+        while script.is_running and time.monotonic() < end_s:
             member.poll()
         member.close()
 
@@ -258,30 +260,31 @@ def be_member(script: Script) -> None:
 class SentCommits:
     """How many OffsetCommit requests the library has sent, from its statistics.
 
-    librdkafka sends a commit again by itself when the coordinator was not available or the connection broke, and reports the last
-    answer alone. The attempt before may have taken effect. So a refusal is definite only if the call has sent one request.
+    librdkafka repeats a commit by itself if the coordinator was not available or the connection broke, and reports only the last
+    answer. The earlier attempt may have taken effect. So a refusal is definite only if the call has sent a single request.
     """
 
     def __init__(self) -> None:
         self.at_us = 0
-        """When the newest statistics were made (CLOCK_MONOTONIC)."""
+        """Time of the newest statistics (CLOCK_MONOTONIC)."""
         self._sent = 0
         self._counted: int | None = 0
         self._called = 0
 
     def take(self, statistics: str) -> None:
-        """Statistics as the library gives them. Source: librdkafka, STATISTICS.md (`ts`, `brokers.*.req`)."""
+        """Take the library's statistics. Source: librdkafka, STATISTICS.md (`ts`, `brokers.*.req`)."""
         found = json.loads(statistics)
         self.at_us = found["ts"]
         self._sent = sum(broker.get("req", {}).get("OffsetCommit", 0) for broker in found["brokers"].values())
 
     def call(self) -> None:
-        """A commit is asked for."""
+        """Record that a commit was requested."""
         self._called += 1
 
     def were_single(self, *, is_current: bool) -> bool:
-        """Whether each call since the last question has sent one request. Ask after each call that did not succeed: one that
-        succeeded has sent at least one request, others may have sent none. `is_current`: the statistics are newer than its end.
+        """Return whether each call since the last use of this method has sent one request. Use it after each call that failed: a
+        successful call has sent at least one request, a failed call perhaps none. `is_current`: the statistics are newer than the
+        end of the call.
         """
         were_single = is_current and self._counted is not None and self._sent - self._counted == self._called
         self._counted, self._called = (self._sent if is_current else None), 0
@@ -328,7 +331,7 @@ class _Member:
                 self._history.unknown(operation, found.error.name())
 
     def poll(self) -> None:
-        """Read, note and commit."""
+        """Read, record and commit."""
         asked = self._waiting_since if self._waiting else now()
         found, self._waiting = self._waiting, []
         for partition, records in by_partition(found or self._consumer.consume(200, 0.2), self._history.note).items():
@@ -358,7 +361,7 @@ class _Member:
             self._history.note(f"commit {found.name()}{'' if was_single else ', sent again or perhaps'}")
 
     def _has_statistics_since(self, time_ns: int) -> bool:
-        """Wait for the library's next statistics; records that come meanwhile are for the next `poll`."""
+        """Wait for the library's next statistics; records that arrive meanwhile are kept for the next `poll`."""
         end_s = time.monotonic() + TIMEOUT_S
         while self._sent.at_us * 1000 <= time_ns and time.monotonic() < end_s:
             asked = now()

@@ -1,7 +1,7 @@
-"""Idempotent producers of other libraries, as programs that this process drives: Kafka's Java client and franz-go.
+"""Idempotent producers of Kafka's Java client and of franz-go, as programs that this process controls.
 
-On standard input a program gets `NUMBER PARTITION TIMESTAMP_MS KEY VALUE` per line and sends that record; on standard output it says
-`ok NUMBER OFFSET` or `error NUMBER REASON`. So every send is in the history before the program knows of it.
+A program reads `NUMBER PARTITION TIMESTAMP_MS KEY VALUE` lines from standard input, sends each record, and writes `ok NUMBER OFFSET` or
+`error NUMBER REASON` to standard output. So the history has every record before the program gets it.
 """
 
 import contextlib
@@ -23,25 +23,25 @@ DEFINITE = ("RecordTooLargeException", "MESSAGE_TOO_LARGE")
 
 
 def produce_by_java(script: Script) -> None:
-    """Kafka's own client."""
+    """Produce with Kafka's Java client."""
     jars = packages.obtain_kafka_jars()
     logging = f"-Dlog4j2.configurationFile={packages.JAVA_SOURCES / 'log4j2.properties'}"
     _produce(script, ["java", *SHORT_LIVED, logging, "-cp", f"{jars}/*", str(JAVA_SOURCE)], life_s=40.0)
 
 
 def produce_by_franz_go(script: Script) -> None:
-    """franz-go."""
+    """Produce with franz-go."""
     _produce(script, [str(tools.obtain_franz_go())], life_s=15.0)
 
 
 def _produce(script: Script, command: Sequence[str], *, life_s: float) -> None:
     pace, number, life = script.pace(), 0, 0
-    while script.goes_on:
+    while script.is_running:
         life += 1
         program = _Program(script, f"{script.life}-{life}", command)
         pace.burst()
         end_s = time.monotonic() + life_s * script.random.uniform(0.3, 2.0)
-        while script.goes_on and time.monotonic() < end_s and program.is_alive:
+        while script.is_running and time.monotonic() < end_s and program.is_alive:
             program.send(number)
             number += 1
             pace.step()
@@ -49,7 +49,7 @@ def _produce(script: Script, command: Sequence[str], *, life_s: float) -> None:
 
 
 class _Program:
-    """One process of the program, and one producer."""
+    """One process of the program with one producer."""
 
     def __init__(self, script: Script, name: str, command: Sequence[str]) -> None:
         self._history, self._name = script.history, name
@@ -68,7 +68,7 @@ class _Program:
         return self._process.poll() is None
 
     def send(self, number: int) -> None:
-        """One record."""
+        """Send one record."""
         assert self._process.stdin is not None
         key = f"key-{number % KEY_COUNT}"
         partition = number % KEY_COUNT % self._partition_count
@@ -100,7 +100,7 @@ class _Program:
                 self._history.note(f"delivery {rest.split(':')[0]}")
 
     def close(self) -> None:
-        """The program sends what it has, and ends; what is not known then is unknown."""
+        """Close the program's input, so that it sends its remaining records and ends; records without an answer are unknown."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()

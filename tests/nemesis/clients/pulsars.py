@@ -1,4 +1,4 @@
-"""Clients of pulsar-client (C++ underneath): producers with names, consumers of durable subscriptions of every type."""
+"""Clients that use pulsar-client (based on the C++ client): producers with names, consumers of durable subscriptions of every type."""
 
 import time
 from typing import Any
@@ -15,16 +15,16 @@ KINDS = (pulsar.ConsumerType.Shared, pulsar.ConsumerType.Failover, pulsar.Consum
 
 
 def produce(script: Script) -> None:
-    """One producer of each partition after the other; names are new each time, so nothing is expected of an older one's sequence."""
+    """Run one producer after another for each partition; each has a new name, so no producer continues another one's sequence."""
     pace, number, life = script.pace(), 0, 0
-    while script.goes_on:
+    while script.is_running:
         life += 1
         client = _connect(script)
         try:
             producers = [_Producer(script, client, f"{script.life}-{life}", at) for at in range(PARTITION_COUNT)]
             end_s = time.monotonic() + 2 * script.lifetime_s()
             pace.burst()
-            while script.goes_on and time.monotonic() < end_s:
+            while script.is_running and time.monotonic() < end_s:
                 producers[number % PARTITION_COUNT].send(number)
                 number += 1
                 pace.step()
@@ -58,7 +58,7 @@ class _Producer:
         )  # fmt: skip
 
     def send(self, number: int) -> None:
-        """One message, without waiting."""
+        """Send one message without waiting."""
         name = f"{self._name}.{number}"
         operation = self._history.invoke(
             "produce", log=(PULSAR_TOPIC, self._partition), producer=self._name, kind="idempotent",
@@ -87,9 +87,9 @@ class _Producer:
 
 
 def consume(script: Script) -> None:
-    """A consumer of one subscription per type; the type is the process's own number's."""
+    """Consume from one subscription per type; the number of the process selects the type."""
     index = int(script.name.rpartition("-")[2]) % len(KINDS)
-    while script.goes_on:
+    while script.is_running:
         client = _connect(script)
         try:
             consumer = client.subscribe(
@@ -97,7 +97,7 @@ def consume(script: Script) -> None:
                 initial_position=pulsar.InitialPosition.Earliest,
             )  # fmt: skip
             end_s = time.monotonic() + 3 * script.lifetime_s()
-            while script.goes_on and time.monotonic() < end_s:
+            while script.is_running and time.monotonic() < end_s:
                 _receive(script, consumer)
         except pulsar.PulsarException as error:
             script.history.note(f"pulsar consumer {error}")

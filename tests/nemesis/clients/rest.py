@@ -1,4 +1,4 @@
-"""Clients of Kafka's REST API, version 2, by requests: producers that never send again, and members of a group that commit."""
+"""Clients of Kafka's REST API, version 2, with `requests`: producers that never retry, and group members that commit."""
 
 import base64
 import json
@@ -17,9 +17,9 @@ BINARY = {"Content-Type": "application/vnd.kafka.binary.v2+json"}
 
 
 def produce(script: Script) -> None:
-    """Batches of a few records, each sent once, one after the other over one connection as long as nothing fails."""
+    """Produce batches of a few records, each sent once, over one connection until a request fails."""
     pace, batch, session = script.pace(), 0, _Session(script)
-    while script.goes_on:
+    while script.is_running:
         partition = batch % script.partition_count
         names = [f"{script.life}.{batch}.{index}" for index in range(BATCH_COUNT)]
         shown = [{"value": base64.b64encode(name.encode()).decode(), "partition": partition} for name in names]
@@ -30,7 +30,7 @@ def produce(script: Script) -> None:
         answer = session.ask("POST", f"/topics/{STREAM}", data=json.dumps({"records": shown}), headers=BINARY)
         batch += 1
         offsets = answer.json()["offsets"] if answer is not None and answer.status_code == 200 else []
-        if offsets and all(one["error_code"] is None for one in offsets):
+        if offsets and all(offset["error_code"] is None for offset in offsets):
             script.history.ok(operation, offset=offsets[0]["offset"])
         elif answer is not None and 400 <= answer.status_code < 500 and answer.status_code != 408:
             script.history.fail(operation, f"status {answer.status_code}")
@@ -42,7 +42,7 @@ def produce(script: Script) -> None:
 
 
 class _Session:
-    """A connection to one of the servers at a time."""
+    """A connection to one server at a time."""
 
     def __init__(self, script: Script) -> None:
         self._script, self._urls = script, [f"http://{address}" for address in script.addresses("rest")]
@@ -58,14 +58,14 @@ class _Session:
         return self._urls[0]
 
     def move(self) -> None:
-        """A new connection, to the next server."""
+        """Connect to the next server."""
         self._http.close()
         self._http = requests.Session()
         self._number += 1
         self._urls.append(self._urls.pop(0))
 
     def ask(self, method: str, path: str, **options: Any) -> requests.Response | None:
-        """One request; None when it has failed."""
+        """Send one request; None if it failed."""
         url = path if path.startswith("http") else self.url + path
         try:
             return self._http.request(method, url, timeout=TIMEOUT_S, **options)
@@ -75,11 +75,11 @@ class _Session:
 
 
 def be_member(script: Script) -> None:
-    """A consumer instance of the proxy, made again whenever it is gone."""
+    """Run a consumer instance of the REST API; create a new one when it is gone."""
     session = _Session(script)
-    while script.goes_on:
+    while script.is_running:
         base = _create(script, session)
-        while base and script.goes_on and _poll(script, session, base):
+        while base and script.is_running and _poll(script, session, base):
             pass
         if base:
             session.ask("DELETE", base, headers=V2)
@@ -99,7 +99,7 @@ def _create(script: Script, session: _Session) -> str:
 
 
 def _poll(script: Script, session: _Session, base: str) -> bool:
-    """Read once and commit; False when the instance should be made anew."""
+    """Read once and commit; False if a new instance is needed."""
     asked = now()
     headers = {"Accept": "application/vnd.kafka.binary.v2+json"}
     found = session.ask("GET", f"{base}/records?timeout=500", headers=headers)

@@ -1,7 +1,8 @@
-# ruff: noqa: SLF001 - aiokafka has no public way to fall silent
-"""Members that never commit, by aiokafka: what they were told of their membership is in the history, heartbeat by heartbeat.
+# ruff: noqa: SLF001 - aiokafka has no public way to disable commits
+"""Group members that never commit, with aiokafka. The history has each heartbeat and its answer.
 
-A coordinator that lost its group finds out at a write, so only such members show whether it also learns it otherwise.
+A coordinator that has lost its group notices this when it writes, so only members that never commit show whether it also notices without
+a write.
 """
 
 import asyncio
@@ -24,23 +25,23 @@ ABSENT_S = (15.0, 40.0)
 
 
 def be_silent_member(script: Script) -> None:
-    """Join, read, never commit. The first two stay for minutes; further ones come and go, and may ask another server than those do."""
-    witness = _Witness(script.history)
-    witness.attach()
+    """Join and read, but never commit. The first two members stay for minutes; others come and go, perhaps through another server."""
+    recorder = _MembershipRecorder(script.history)
+    recorder.attach()
     is_guest = int(script.name.rpartition("-")[2]) > RESIDENT_COUNT
     with asyncio.Runner() as runner:
-        while script.goes_on:
+        while script.is_running:
             try:
                 if is_guest:
                     script.sleep(script.random.uniform(*ABSENT_S))
-                runner.run(_member(script, witness, GUEST_S if is_guest else script.random.uniform(*RESIDENT_S)))
-            # aiokafka's stop() may raise the CancelledError of a fetch that it cancelled itself.
+                runner.run(_member(script, recorder, GUEST_S if is_guest else script.random.uniform(*RESIDENT_S)))
+            # aiokafka's stop() may raise the CancelledError of a fetch that aiokafka itself cancelled.
             except (KafkaError, OSError, TimeoutError, asyncio.CancelledError) as error:
                 script.history.note(f"member {type(error).__name__}")
                 script.pause(1.0)
 
 
-async def _member(script: Script, witness: "_Witness", seconds: float) -> None:
+async def _member(script: Script, recorder: "_MembershipRecorder", seconds: float) -> None:
     consumer = AIOKafkaConsumer(
         STREAM, bootstrap_servers=script.addresses("kafka"), group_id=GROUP, client_id=script.life,
         enable_auto_commit=False, auto_offset_reset="latest", session_timeout_ms=SESSION_MS,
@@ -50,19 +51,19 @@ async def _member(script: Script, witness: "_Witness", seconds: float) -> None:
     try:
         async with asyncio.timeout(60):
             await consumer.start()
-        while script.goes_on and asyncio.get_running_loop().time() < end_s:
+        while script.is_running and asyncio.get_running_loop().time() < end_s:
             await consumer.getmany(timeout_ms=300, max_records=500)
     finally:
-        witness.give_up()
+        recorder.give_up()
         try:
             async with asyncio.timeout(20):
                 await consumer.stop()
         finally:
-            witness.give_up()  # of an assignment that arrived while the consumer stopped
+            recorder.give_up()  # an assignment that arrived while the consumer stopped
 
 
-class _Witness:
-    """Writes what a member's coordinator confirms; sees requests and answers of the library's group machinery."""
+class _MembershipRecorder:
+    """Records what a member's coordinator confirms, from the requests and answers of the library's group code."""
 
     def __init__(self, history: Recording) -> None:
         self._history = history
@@ -70,30 +71,30 @@ class _Witness:
         self._held: int | None = None
 
     def attach(self) -> None:
-        """Look at the library's requests from now on; this process has one member at a time."""
+        """Observe the library's requests from now on; this process has one member at a time."""
         send, joined, prepare = (
             GroupCoordinator._send_req,
             GroupCoordinator._on_join_complete,
             GroupCoordinator._on_join_prepare,
         )
-        witness = self
+        recorder = self
 
         async def seen_send(coordinator: Any, request: Any) -> Any:
             name = type(request).__name__
             if name.startswith("SyncGroup"):
-                witness._asked = now()
+                recorder._asked = now()
             if name.startswith("LeaveGroup"):
-                witness.give_up()
+                recorder.give_up()
             if not name.startswith("Heartbeat"):
                 return await send(coordinator, request)
-            return await witness.confirm(coordinator, lambda: send(coordinator, request))
+            return await recorder.confirm(coordinator, lambda: send(coordinator, request))
 
         async def seen_joined(coordinator: Any, generation: int, member_id: str, *rest: Any) -> None:
             await joined(coordinator, generation, member_id, *rest)
-            witness.hold(coordinator, generation, member_id)
+            recorder.hold(coordinator, generation, member_id)
 
         async def seen_prepare(coordinator: Any, *rest: Any) -> Any:
-            witness.give_up()
+            recorder.give_up()
             return await prepare(coordinator, *rest)
 
         GroupCoordinator._send_req = seen_send
@@ -101,7 +102,7 @@ class _Witness:
         GroupCoordinator._on_join_prepare = seen_prepare
 
     async def confirm(self, coordinator: Any, send: Any) -> Any:
-        """One heartbeat."""
+        """Send and record one heartbeat."""
         operation = self._history.invoke(
             "confirm", group=GROUP, member=coordinator.member_id, generation=coordinator.generation
         )
@@ -117,7 +118,7 @@ class _Witness:
         return answer
 
     def hold(self, coordinator: Any, generation: int, member_id: str) -> None:
-        """It has learnt its assignment."""
+        """Record that the member has received its assignment."""
         self.give_up()
         assigned = coordinator._subscription.subscription.assignment
         parts = [(part.topic, part.partition) for part in sorted(assigned.tps)] if assigned else []
@@ -127,7 +128,7 @@ class _Witness:
         )  # fmt: skip
 
     def give_up(self) -> None:
-        """It reads nothing of its assignment any more."""
+        """Record that the member no longer reads its assignment."""
         held, self._held = self._held, None
         if held is not None:
             self._history.ok(held)

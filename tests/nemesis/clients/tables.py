@@ -1,4 +1,4 @@
-"""Readers of the table: `bearlake sql`, a process per question, as people run it; and PyIceberg on the catalog itself."""
+"""Readers of the table: `bearlake sql`, one process per query, and PyIceberg directly on the catalog."""
 
 import json
 import os
@@ -20,9 +20,9 @@ COVER = f"select _partition_id as p, count(*) as n, min(_offset) as s, max(_offs
 
 
 def query(script: Script) -> None:
-    """What the table covers; then that it still covers it, and the rows of a window that it covered before."""
+    """Query the covered ranges; later check that they are still covered, with the rows of a window."""
     covered: dict[int, int] = {}
-    while script.goes_on:
+    while script.is_running:
         for partition, end in sorted(covered.items()):
             if script.random.random() < 0.4:
                 _window(script, partition, end)
@@ -32,10 +32,10 @@ def query(script: Script) -> None:
 
 
 def scan(script: Script) -> None:
-    """Rows by PyIceberg, which knows nothing of this product: each offset once, with the same bytes."""
+    """Read rows with PyIceberg, independent of this product: each offset once, with the same bytes."""
     settings = yaml.safe_load(Path(script.sql_config).read_text(encoding="utf-8"))["tables"]
     covered: dict[int, int] = {}
-    while script.goes_on:
+    while script.is_running:
         try:
             _scan(script, settings["catalog_url"], script.random.randrange(script.partition_count), covered)
         except Exception as error:  # noqa: BLE001 - of whatever library is below; stores are broken on purpose
@@ -44,7 +44,7 @@ def scan(script: Script) -> None:
 
 
 def _scan(script: Script, url: str, partition: int, covered: dict[int, int]) -> None:
-    """All rows of one partition from some offset on."""
+    """Return all rows of one partition from this offset on."""
     catalog = load_catalog(
         "bearlake",
         **{
@@ -66,7 +66,7 @@ def _scan(script: Script, url: str, partition: int, covered: dict[int, int]) -> 
         (row["_offset"], row["_value"].decode(), digest(row["_key"], row["_value"], (), _ms(row["_timestamp"])))
         for row in rows.to_pylist()
     )
-    # No bounds are claimed: what other readers saw covered before, this one does not know.
+    # This reader claims no bounds: it does not know which rows other readers have seen.
     operation = script.history.invoke("rows", at=asked, log=(STREAM, partition), engine="pyiceberg")
     script.history.ok(operation, records=records)
     if records:
@@ -78,7 +78,7 @@ def _ms(timestamp: Any) -> int:
 
 
 def _cover(script: Script, covered: dict[int, int]) -> None:
-    """Every offset below an end that was seen is in the table, once, from then on."""
+    """Record that every offset below an end that was seen stays in the table, exactly once."""
     operations = {
         partition: script.history.invoke("count", log=(STREAM, partition), start=0, end=end, engine="duckdb")
         for partition, end in covered.items()
@@ -103,7 +103,7 @@ def _cover(script: Script, covered: dict[int, int]) -> None:
 
 
 def _window(script: Script, partition: int, end: int) -> None:
-    """The last rows of what is covered: more, fewer, all of them at first."""
+    """Draw the window: the last rows that are covered, and at first all of them."""
     start = max(0, end - script.random.choice((10, WINDOW, 4 * WINDOW)))
     operation = script.history.invoke("rows", log=(STREAM, partition), start=start, end=end, engine="duckdb")
     rows = _sql(
@@ -114,10 +114,10 @@ def _window(script: Script, partition: int, end: int) -> None:
     if rows is None:
         script.history.unknown(operation, "the query failed")
         return
-    script.history.ok(operation, records=[(row["o"], row["v"], _told(row)) for row in rows])
+    script.history.ok(operation, records=[(row["o"], row["v"], _digest(row)) for row in rows])
 
 
-def _told(row: dict[str, Any]) -> str:
+def _digest(row: dict[str, Any]) -> str:
     key = None if row["k"] is None else row["k"].encode()
     return digest(key, row["v"].encode(), (), row["t"])
 

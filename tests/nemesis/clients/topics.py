@@ -1,4 +1,4 @@
-"""Topics that are created, deleted and created again, by several processes at once: by the Kafka and the gRPC API."""
+"""Topics that several processes create, delete and create again at the same time, through the Kafka and gRPC APIs."""
 
 import grpc
 
@@ -12,11 +12,11 @@ PAUSE_S = 0.7
 
 
 def churn(script: Script) -> None:
-    """One request after the other, to any of a few names; ids of incarnations are told by gRPC."""
-    while script.goes_on:
+    """Send one request after another about a few topic names; gRPC returns the ids of incarnations."""
+    while script.is_running:
         with _channel(script) as channel:
             for _ in range(20):
-                if not script.goes_on:
+                if not script.is_running:
                     break
                 topic = script.random.choice(NAMES)
                 script.random.choice((_create, _delete, _describe, _produce))(script, channel, topic)
@@ -57,7 +57,7 @@ def _describe(script: Script, channel: object, topic: str) -> None:
 
 
 def _produce(script: Script, channel: object, topic: str) -> None:
-    """Records for compaction and deletion to meet; they are in no history, since a name alone does not say of which incarnation."""
+    """Produce records that compaction and deletion meet. No history has them, since a name does not identify an incarnation."""
     try:
         payload = pb.Payload(records=pb.Records(records=[pb.Record(value=b"churned")] * 20))
         _unary(channel, methods.PRODUCE, pb.ProduceRequest(stream=topic, partition=0, payload=payload))

@@ -1,4 +1,4 @@
-"""The examples of docs/grpc.md do what they say, against a `bearlake up`; its tables are complete."""
+"""The examples of docs/grpc.md work as described, against a `bearlake up`; its tables are complete."""
 
 import contextlib
 import io

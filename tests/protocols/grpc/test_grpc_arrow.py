@@ -1,4 +1,4 @@
-"""Arrow payloads: written by pyarrow and read by every form, and the other way round."""
+"""Arrow payloads: written by pyarrow and read in every form, and the other way round."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ async def end_offset(node: GrpcNode) -> int:
     return int(found.partitions[0].end_offset)
 
 
-async def test_columns_are_records_to_everybody_else(grpc_node: GrpcNode) -> None:
+async def test_columns_are_records_to_readers_of_other_forms(grpc_node: GrpcNode) -> None:
     await grpc_node.create("one")
     rows = pa.record_batch(
         {
@@ -70,7 +70,7 @@ async def test_columns_are_records_to_everybody_else(grpc_node: GrpcNode) -> Non
     ]
 
 
-async def test_a_stream_of_batches_tells_its_schema_once(grpc_node: GrpcNode) -> None:
+async def test_a_stream_of_batches_sends_its_schema_once(grpc_node: GrpcNode) -> None:
     await grpc_node.create("one")
     narrow, wide = (
         pa.record_batch({"value": pa.array([value], kind)})
@@ -93,7 +93,7 @@ async def test_a_stream_of_batches_tells_its_schema_once(grpc_node: GrpcNode) ->
     assert [row["value"] for row in rows] == [b"n", b"n", b"w", b"w"]
 
 
-async def test_whatever_was_written_is_read_as_columns(grpc_cluster: MakeGrpc) -> None:
+async def test_records_of_every_form_are_read_as_columns(grpc_cluster: MakeGrpc) -> None:
     node = (await grpc_cluster(1, settings=GrpcSettings(payload_bytes=2_000)))[0]
     await node.create("one")
     for value in (b"first", bytes(3_000), b"last"):
@@ -117,7 +117,7 @@ async def test_whatever_was_written_is_read_as_columns(grpc_cluster: MakeGrpc) -
     assert answers[0].credit_bytes == len(answers[0].payload.arrow.record_batch)
 
 
-async def test_a_seek_tells_the_schema_again(grpc_node: GrpcNode) -> None:
+async def test_a_seek_sends_the_schema_again(grpc_node: GrpcNode) -> None:
     await grpc_node.create("one")
     payload = pb.Payload(record_batches=batch_of(b"v"))
     await grpc_node.call(methods.PRODUCE, pb.ProduceRequest(stream="one", payload=payload))
@@ -142,7 +142,9 @@ async def test_a_seek_tells_the_schema_again(grpc_node: GrpcNode) -> None:
         (pb.Payload(arrow=pb.ArrowRecords(schema=b"no", record_batch=b"no")), "payload.arrow.schema"),
     ],
 )
-async def test_what_is_no_arrow_is_refused_by_its_field(grpc_node: GrpcNode, payload: pb.Payload, field: str) -> None:
+async def test_invalid_arrow_is_refused_with_the_name_of_its_field(
+    grpc_node: GrpcNode, payload: pb.Payload, field: str
+) -> None:
     await grpc_node.create("one")
 
     with pytest.raises(grpc.aio.AioRpcError) as caught:

@@ -29,9 +29,7 @@ async def lists(node: GrpcNode) -> int:
 
 
 @pytest.mark.parametrize("limit", ["connection_age_ms", "connection_idle_ms"])
-async def test_a_connection_that_is_old_or_idle_is_made_anew_and_no_call_fails(
-    grpc_cluster: MakeGrpc, limit: str
-) -> None:
+async def test_an_old_or_idle_connection_is_replaced_and_no_call_fails(grpc_cluster: MakeGrpc, limit: str) -> None:
     node = (await grpc_cluster(1, settings=GrpcSettings(**{limit: 50})))[0]
 
     async with asyncio.timeout(WAIT_S):
@@ -44,7 +42,7 @@ async def test_a_connection_that_is_old_or_idle_is_made_anew_and_no_call_fails(
 
 
 @pytest.mark.parametrize("method", [methods.FETCH, methods.PRODUCE_STREAM, methods.CONSUME], ids=lambda item: item.name)
-async def test_an_old_call_is_asked_to_go_and_then_ended(
+async def test_an_old_call_gets_drain_and_is_then_ended(
     grpc_cluster: MakeGrpc, method: "methods.Method[object, object]"
 ) -> None:
     node = (await grpc_cluster(1, settings=GrpcSettings(call_age_ms=50, call_drain_ms=70)))[0]
@@ -65,7 +63,7 @@ async def test_an_old_call_is_asked_to_go_and_then_ended(
 
 
 async def read_to_end(call: Any) -> None:
-    """Read the news from before the end of the call; raises its error."""
+    """Read the answers from before the end of the call; raises its error."""
     while await call.read() is not grpc.aio.EOF:
         pass
 
@@ -80,18 +78,18 @@ async def test_a_client_that_answers_no_probe_is_disconnected(grpc_cluster: Make
     try:
         async with asyncio.timeout(WAIT_S):
             while not reader.at_eof():
-                head = await reader.readexactly(9)  # a frame's: length, kind, flags, stream
+                head = await reader.readexactly(9)  # header of a frame: length, kind, flags, stream
                 kinds.append(head[3])
                 await reader.readexactly(int.from_bytes(head[:3], "big"))
     except (asyncio.IncompleteReadError, ConnectionError):
-        pass  # disconnected, also in the midst of a frame
+        pass  # disconnected, even inside a frame
     finally:
         writer.close()
 
     assert PING in kinds
 
 
-async def test_more_calls_than_the_limit_are_refused_and_told_so(grpc_cluster: MakeGrpc) -> None:
+async def test_more_calls_than_the_limit_are_refused_with_the_reason(grpc_cluster: MakeGrpc) -> None:
     node = (await grpc_cluster(1, settings=GrpcSettings(calls_max=1)))[0]
     await node.create("one")
     held = node.open(methods.PRODUCE_STREAM)
@@ -134,7 +132,7 @@ async def test_more_calls_of_one_connection_than_its_limit_are_refused_and_those
     assert await lists(node) == 1
 
 
-async def test_a_compressed_message_is_measured_by_what_it_unpacks_to(grpc_cluster: MakeGrpc) -> None:
+async def test_the_limit_applies_to_a_messages_decompressed_size(grpc_cluster: MakeGrpc) -> None:
     node = (await grpc_cluster(1, settings=GrpcSettings(message_bytes_max=100_000)))[0]
     await node.create("one")
 

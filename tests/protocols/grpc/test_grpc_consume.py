@@ -39,7 +39,7 @@ class GroupMember:
         return self
 
     async def step(self) -> str:
-        """Take one message, and answer it if it wants that; returns its kind."""
+        """Take one message, and answer it if it requires an answer; returns its kind."""
         news = await self.call.read()
         assert news is not grpc.aio.EOF
         kind = news.WhichOneof("news")
@@ -79,7 +79,7 @@ async def fill(node: GrpcNode, partition_count: int, *values: bytes) -> None:
         await node.call(methods.PRODUCE, pb.ProduceRequest(stream="one", partition=partition, payload=payload))
 
 
-async def test_a_member_goes_on_where_its_group_has_committed(grpc_node: GrpcNode) -> None:
+async def test_a_member_continues_at_the_committed_offsets_of_its_group(grpc_node: GrpcNode) -> None:
     await grpc_node.create("one")
     await fill(grpc_node, 1, b"a", b"b")
     first = await GroupMember(grpc_node, ["one"]).start()
@@ -159,7 +159,7 @@ async def test_a_member_that_does_not_answer_cannot_commit_what_it_has_lost(grpc
     assert [answer.error.code for answer in answers] == [0, grpc.StatusCode.ABORTED.value[0]]
 
 
-async def test_a_member_goes_on_where_it_seeks(grpc_node: GrpcNode) -> None:
+async def test_a_member_continues_at_the_position_that_it_seeks(grpc_node: GrpcNode) -> None:
     await grpc_node.create("one")
     await fill(grpc_node, 1, b"a", b"b")
     member = await GroupMember(grpc_node, ["one"]).start()
@@ -217,7 +217,7 @@ async def test_members_at_two_servers_share_a_group(grpc_cluster: MakeGrpc) -> N
     assert sorted(held) == [False, True]
 
 
-async def test_a_draining_server_tells_its_members(grpc_node: GrpcNode) -> None:
+async def test_a_draining_server_notifies_its_members(grpc_node: GrpcNode) -> None:
     await grpc_node.create("one")
     member = await GroupMember(grpc_node, ["one"]).start()
     await member.until("assigned")
@@ -231,7 +231,7 @@ async def test_a_draining_server_tells_its_members(grpc_node: GrpcNode) -> None:
 
 
 class WithKafka:
-    """The server's membership as it would be if it had registered with its Kafka listener too, as `bearlake up` does."""
+    """The server's membership as if it had also registered with its Kafka listener, as `bearlake up` does."""
 
     version = 0
 

@@ -48,7 +48,7 @@ async def silence(call: Any) -> bool:
     return True
 
 
-async def test_records_come_as_they_were_written(grpc_node: GrpcNode) -> None:
+async def test_records_are_returned_as_they_were_written(grpc_node: GrpcNode) -> None:
     await grpc_node.create("one")
     written = [
         Record(key=None, value=None, timestamp=-1),
@@ -126,7 +126,7 @@ async def test_raw_batches_are_the_stored_ones(grpc_node: GrpcNode) -> None:
     assert data[21:61] == batch_of(b"a", compression=Compression.GZIP)[21:61]
 
 
-async def test_a_reader_at_the_end_gets_what_is_written_later(grpc_node: GrpcNode) -> None:
+async def test_a_reader_at_the_end_gets_later_records(grpc_node: GrpcNode) -> None:
     await grpc_node.create("one")
     await put(grpc_node, batch_of(b"old"))
     call = grpc_node.open(methods.FETCH)
@@ -190,7 +190,7 @@ async def test_a_payload_overdraws_the_bytes_by_less_than_a_batch(grpc_cluster: 
     assert await silence(call)
 
 
-async def test_a_seek_is_told_apart_from_what_was_under_way(grpc_node: GrpcNode) -> None:
+async def test_answers_after_a_seek_differ_from_those_in_flight_before_it(grpc_node: GrpcNode) -> None:
     await grpc_node.create("one")
     await put(grpc_node, batch_of(b"a", b"b"))
     call = grpc_node.open(methods.FETCH)
@@ -205,7 +205,7 @@ async def test_a_seek_is_told_apart_from_what_was_under_way(grpc_node: GrpcNode)
     assert (after.tag, [item.value for item in after.payload.records.records]) == (2, [b"b"])
 
 
-async def test_a_seek_of_what_is_not_assigned_is_refused(grpc_node: GrpcNode) -> None:
+async def test_a_seek_of_an_unassigned_partition_is_refused(grpc_node: GrpcNode) -> None:
     await grpc_node.create("one")
     call = grpc_node.open(methods.FETCH)
 
@@ -225,7 +225,7 @@ async def test_a_seek_of_what_is_not_assigned_is_refused(grpc_node: GrpcNode) ->
         (pb.Position(stream="one"), grpc.StatusCode.INVALID_ARGUMENT),
     ],
 )
-async def test_a_partition_that_cannot_be_read_is_news_and_the_others_go_on(
+async def test_an_unreadable_partition_is_reported_and_the_others_continue(
     grpc_node: GrpcNode, position: pb.Position, code: grpc.StatusCode
 ) -> None:
     await grpc_node.create("one")
@@ -275,7 +275,7 @@ async def test_an_unassigned_partition_is_silent(grpc_node: GrpcNode) -> None:
     assert await silence(call)
 
 
-async def test_a_draining_server_says_so_and_the_call_ends_well(grpc_node: GrpcNode) -> None:
+async def test_a_draining_server_sends_drain_and_the_call_ends_without_error(grpc_node: GrpcNode) -> None:
     await grpc_node.create("one")
     call = grpc_node.open(methods.FETCH)
     await call.write(pb.FetchRequest(assign=[at(0)], credit=PLENTY))

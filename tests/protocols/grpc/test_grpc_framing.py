@@ -53,7 +53,7 @@ def test_other_payloads_are_left_to_protobuf(payload: pb.Payload) -> None:
     assert framing.read(data) == framing.Incoming(pb.ProduceStreamRequest.FromString(data))
 
 
-def test_a_payload_that_comes_twice_is_merged_as_protobuf_does() -> None:
+def test_a_repeated_payload_field_is_merged_as_protobuf_does() -> None:
     data = pb.ProduceStreamRequest(payload=pb.Payload(record_batches=LARGE)).SerializeToString()
 
     assert whole(framing.read(data + data)) == pb.ProduceStreamRequest.FromString(data + data)

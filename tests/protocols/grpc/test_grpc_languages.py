@@ -1,6 +1,6 @@
 """Stubs for Go and Java: generated from the .proto file, built, and used for a round trip against a server process.
 
-What the languages' own tools fetch (modules, jars) lies in their caches. A missing tool, or one that cannot fetch, skips loudly.
+The languages' own tools fetch modules and jars into their caches. If a tool is missing or cannot fetch, its test is skipped.
 """
 
 import os
@@ -65,7 +65,7 @@ def check(program: Sequence[object], server: ServerProcess, stream: str, key: st
 
 
 def build_go(folder: Path) -> Path:
-    """Stubs and programs for Go; the folder with the programs (`roundtrip`, `load`). Skips loudly when that cannot be done here."""
+    """Stubs and programs for Go; the folder with the programs (`roundtrip`, `load`). Skips if they cannot be built here."""
     pytest.importorskip("grpc_tools", reason="grpcio-tools has the protoc that runs Go's generators")
     go = shutil.which("go")
     if go is None:

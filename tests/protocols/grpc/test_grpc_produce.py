@@ -140,7 +140,7 @@ async def test_a_stream_of_batches_is_acknowledged_in_order(grpc_node: GrpcNode)
     assert await call.code() is grpc.StatusCode.OK
 
 
-async def test_a_batch_that_fails_ends_the_stream_behind_the_acknowledged_ones(grpc_node: GrpcNode) -> None:
+async def test_a_failed_batch_ends_the_stream_after_the_acknowledged_batches(grpc_node: GrpcNode) -> None:
     await grpc_node.create("one")
     call = grpc_node.open(methods.PRODUCE_STREAM)
 
@@ -178,7 +178,7 @@ async def test_a_repeated_sequence_is_stored_once_also_on_another_server(grpc_cl
     assert await end_offset(pair[0], "one") == 4
 
 
-async def test_a_gap_in_the_sequence_and_an_old_epoch_are_told_apart(grpc_node: GrpcNode) -> None:
+async def test_a_gap_in_the_sequence_and_an_old_epoch_get_different_errors(grpc_node: GrpcNode) -> None:
     await grpc_node.create("one")
     producer_id = (await grpc_node.call(methods.INIT_PRODUCER, pb.InitProducerRequest())).producer_id
 
@@ -196,7 +196,7 @@ async def test_a_gap_in_the_sequence_and_an_old_epoch_are_told_apart(grpc_node: 
     assert await reason(0, 1) == "PRODUCER_FENCED"
 
 
-async def test_more_batches_than_the_limits_pass_through(grpc_cluster: MakeGrpc) -> None:
+async def test_more_batches_than_the_limits_are_accepted_one_after_another(grpc_cluster: MakeGrpc) -> None:
     limits = GrpcSettings(in_flight_batches_max=2, in_flight_bytes_max=1_000)
     node = (await grpc_cluster(1, settings=limits))[0]
     await node.create("one")
@@ -240,7 +240,7 @@ async def send(node: GrpcNode, payloads: Sequence[pb.Payload]) -> list[Any]:
     return await read_all(call)
 
 
-async def test_a_draining_server_says_so_and_finishes_what_it_has(grpc_node: GrpcNode) -> None:
+async def test_a_draining_server_sends_drain_and_finishes_accepted_batches(grpc_node: GrpcNode) -> None:
     await grpc_node.create("one")
     call = grpc_node.open(methods.PRODUCE_STREAM)
     await call.write(pb.ProduceStreamRequest(stream="one", payload=records(b"a")))
@@ -258,7 +258,7 @@ async def test_a_draining_server_says_so_and_finishes_what_it_has(grpc_node: Grp
     assert await call.code() is grpc.StatusCode.OK
 
 
-async def test_a_client_that_does_not_go_is_sent_away_at_the_deadline(grpc_node: GrpcNode) -> None:
+async def test_a_client_that_ignores_drain_is_disconnected_at_the_deadline(grpc_node: GrpcNode) -> None:
     await grpc_node.create("one")
     call = grpc_node.open(methods.PRODUCE_STREAM)
     await call.write(pb.ProduceStreamRequest(stream="one", payload=records(b"a")))
@@ -274,7 +274,7 @@ async def test_a_client_that_does_not_go_is_sent_away_at_the_deadline(grpc_node:
     assert RetryInfo in details(caught.value)
 
 
-async def test_a_call_that_is_old_is_asked_to_begin_anew(grpc_cluster: MakeGrpc) -> None:
+async def test_an_old_call_is_asked_to_start_again(grpc_cluster: MakeGrpc) -> None:
     node = (await grpc_cluster(1, settings=GrpcSettings(call_age_ms=20)))[0]
     await node.create("one")
     call = node.open(methods.PRODUCE_STREAM)
@@ -319,7 +319,7 @@ async def test_a_repeated_conditional_write_is_found_by_its_sequence(grpc_node: 
     assert await end_offset(grpc_node, "one") == 1
 
 
-async def test_one_of_many_conditional_writers_wins_each_offset(grpc_node: GrpcNode) -> None:
+async def test_exactly_one_of_many_conditional_writers_wins_each_offset(grpc_node: GrpcNode) -> None:
     await grpc_node.create("one")
 
     async def attempt(value: bytes, expected: int) -> str:
@@ -336,7 +336,9 @@ async def test_one_of_many_conditional_writers_wins_each_offset(grpc_node: GrpcN
     assert await end_offset(grpc_node, "one") == 5
 
 
-async def test_a_stream_of_conditional_batches_ends_at_the_first_that_comes_too_late(grpc_node: GrpcNode) -> None:
+async def test_a_stream_of_conditional_batches_ends_at_the_first_batch_whose_offset_is_taken(
+    grpc_node: GrpcNode,
+) -> None:
     await grpc_node.create("one")
     call = grpc_node.open(methods.PRODUCE_STREAM)
 
@@ -378,7 +380,7 @@ async def test_few_and_many_records_are_stored_the_same_way(grpc_node: GrpcNode,
     assert list(found) == sent
 
 
-async def test_times_that_no_stream_holds_are_refused(grpc_node: GrpcNode) -> None:
+async def test_times_outside_the_range_of_streams_are_refused(grpc_node: GrpcNode) -> None:
     await grpc_node.create("one")
 
     for time in (-2, 1 << 62):

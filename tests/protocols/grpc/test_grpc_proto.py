@@ -18,7 +18,7 @@ FIELD, ONEOF, VALUE, METHOD = DescriptorProto.FIELD_FIELD_NUMBER, DescriptorProt
 
 @pytest.fixture(scope="module")
 def described(tmp_path_factory: pytest.TempPathFactory) -> FileDescriptorProto:
-    """The file as protoc understands it, with its comments."""
+    """The parsed file with its comments, from protoc."""
     protoc = pytest.importorskip("grpc_tools.protoc", reason="grpcio-tools compiles the .proto file")
     target = tmp_path_factory.mktemp("proto") / "set"
     paths = [f"--proto_path={path}" for path in generate.include_folders()]
@@ -27,7 +27,7 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> FileDescriptorProto:
 
 
 def places(file: FileDescriptorProto) -> Iterator[tuple[tuple[int, ...], str]]:
-    """(path, name) of every element that needs a comment. Synthetic oneofs, those of optional fields, are not in the text."""
+    """(path, name) of every element that needs a comment. Synthetic oneofs (of optional fields) are not in the text."""
     for at, message in enumerate(file.message_type):
         assert not message.nested_type or all(item.options.map_entry for item in message.nested_type)
         yield (MESSAGE, at), message.name
@@ -46,7 +46,7 @@ def places(file: FileDescriptorProto) -> Iterator[tuple[tuple[int, ...], str]]:
             yield (SERVICE, at, METHOD, number), f"{service.name}.{method.name}"
 
 
-def test_everything_in_the_proto_file_is_explained(described: FileDescriptorProto) -> None:
+def test_every_element_of_the_proto_file_has_a_comment(described: FileDescriptorProto) -> None:
     comments = {tuple(item.path): item.leading_comments for item in described.source_code_info.location}
 
     missing = [name for path, name in places(described) if not comments.get(path, "").strip()]

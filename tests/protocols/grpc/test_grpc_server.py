@@ -132,12 +132,12 @@ async def test_reflection_names_the_services_and_their_file(grpc_node: GrpcNode)
     assert any(b"ProduceStreamRequest" in item for item in files)
 
 
-async def test_a_taken_port_is_said(grpc_node: GrpcNode) -> None:
+async def test_a_taken_port_is_reported(grpc_node: GrpcNode) -> None:
     with pytest.raises(Unavailable, match=str(grpc_node.server.endpoint.port)):
         GrpcServer(GrpcSettings(), ListenerSettings(port=grpc_node.server.endpoint.port))
 
 
-async def test_clients_without_a_certificate_are_refused_where_one_is_wanted(
+async def test_clients_without_a_certificate_are_refused_if_one_is_required(
     grpc_cluster: MakeGrpc, certificates: dict[str, Path]
 ) -> None:
     listener = ListenerSettings(

@@ -134,7 +134,7 @@ def test_kafka_reads_what_pulsar_wrote(server: ServerProcess, tmp_path: Path) ->
         messages += found
     consumer.close()
 
-    assert [(one.offset(), one.key(), one.value()) for one in messages] == [
+    assert [(message.offset(), message.key(), message.value()) for message in messages] == [
         (number, b"k%d" % number, b"v%d" % number) for number in range(50)
     ]
     assert ("a", b"b") in messages[0].headers()

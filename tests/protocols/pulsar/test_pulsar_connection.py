@@ -11,7 +11,7 @@ from fixtures.pulsar_server import Make, PulsarNode
 from fixtures.waiting import until
 
 
-async def test_connect_is_answered_with_what_is_true(pulsar: PulsarNode) -> None:
+async def test_connect_is_answered_with_the_true_limits(pulsar: PulsarNode) -> None:
     connected = (await pulsar.client()).connected
 
     assert connected.server_version.startswith("Bearlake ")
@@ -21,7 +21,7 @@ async def test_connect_is_answered_with_what_is_true(pulsar: PulsarNode) -> None
     assert flags == {"supports_topic_watchers", "supports_get_partitioned_metadata_without_auto_creation"}
 
 
-async def test_a_newer_client_is_told_our_version(pulsar: PulsarNode) -> None:
+async def test_a_newer_client_gets_our_version(pulsar: PulsarNode) -> None:
     client = await pulsar.silent_client()
 
     connected = await client.ask("connect", pb.CommandConnect(client_version="test", protocol_version=99))
@@ -63,7 +63,7 @@ async def test_unknown_commands_are_refused_and_the_connection_stays(pulsar: Pul
 
     client.send_bytes(bytes.fromhex("0000000600000002084b"))  # type 75, of a later protocol
     unknown = await client.receive("error")
-    client.send("success", pb.CommandSuccess(request_id=1))  # only servers say so
+    client.send("success", pb.CommandSuccess(request_id=1))  # only servers send this command
     reverse = await client.receive("error")
     client.send("ping", pb.CommandPing())
     await client.receive("pong")
@@ -143,7 +143,7 @@ async def test_a_lookup_names_the_server_that_dispatches_the_topic(pulsar_cluste
     cluster = await pulsar_cluster(2)
     clients = [await node.client() for node in cluster.nodes]
     topics = [f"t{number}" for number in range(8)]
-    for number, topic in enumerate(topics):  # half of them where nobody would be sent
+    for number, topic in enumerate(topics):  # half of them for addresses to which no client is sent
         assert isinstance(await clients[number % 2].subscribe(topic, consumer_id=number), pb.CommandSuccess)
 
     urls = [(await clients[0].ask("lookup", pb.CommandLookupTopic(topic=topic))).broker_service_url for topic in topics]
@@ -171,7 +171,7 @@ async def test_a_lookup_does_not_name_a_draining_server(pulsar_cluster: Make) ->
     assert urls == {cluster[0].url}
 
 
-async def test_topics_of_a_namespace_are_told_one_by_one(pulsar: PulsarNode) -> None:
+async def test_topics_of_a_namespace_are_listed_one_by_one(pulsar: PulsarNode) -> None:
     for name, count in (("b", 1), ("a", 2), ("acme..prod..t", 1), ("not..ours", 1)):
         await pulsar.create(name, count)
     client = await pulsar.client()

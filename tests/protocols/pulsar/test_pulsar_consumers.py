@@ -44,7 +44,7 @@ def ack(*ids: pb.MessageIdData, kind: int = 0, request_id: int | None = None) ->
     return pb.CommandAck(consumer_id=1, ack_type=kind, message_id=ids, request_id=request_id)  # type: ignore[arg-type]
 
 
-async def test_messages_come_as_permits_allow(pulsar: PulsarNode) -> None:
+async def test_messages_are_delivered_as_permits_allow(pulsar: PulsarNode) -> None:
     client = await filled(pulsar)
     await client.subscribe("t")
 
@@ -72,7 +72,7 @@ async def test_a_partition_is_named_in_message_ids(pulsar: PulsarNode) -> None:
     assert (await client.receive_message())[0].message_id.partition == 2
 
 
-async def test_acknowledged_messages_stay_away(pulsar: PulsarNode) -> None:
+async def test_acknowledged_messages_are_not_redelivered(pulsar: PulsarNode) -> None:
     client = await filled(pulsar)
     await client.subscribe("t")
     client.flow(10)
@@ -96,7 +96,7 @@ async def test_cumulative_acknowledgements(pulsar: PulsarNode) -> None:
     client.flow(10)
     ids = [(await client.receive_message())[0].message_id for _ in range(3)]
 
-    nothing = pb.MessageIdData(ledger_id=ids[0].ledger_id, entry_id=NOTHING)  # what is before the first entry
+    nothing = pb.MessageIdData(ledger_id=ids[0].ledger_id, entry_id=NOTHING)  # offsets before the first entry
     client.send("ack", ack(nothing, kind=pb.CommandAck.Cumulative))
     client.send("ack", ack(ids[1], kind=pb.CommandAck.Cumulative, request_id=5))
     await client.receive("ack_response")
@@ -136,7 +136,7 @@ async def test_messages_inside_a_batch_are_acknowledged_one_by_one(pulsar: Pulsa
     assert (list(second.ack_set), second.redelivery_count) == ([1016], 1)
 
 
-async def test_acknowledgements_of_who_is_not_there_are_ignored_and_not_confirmed(pulsar: PulsarNode) -> None:
+async def test_acknowledgements_of_unknown_consumers_are_ignored_and_not_confirmed(pulsar: PulsarNode) -> None:
     client = await filled(pulsar)
     one = pb.MessageIdData(ledger_id=ledger(pulsar), entry_id=0)
 
@@ -195,7 +195,7 @@ async def test_seek_by_time_and_to_either_end(pulsar: PulsarNode, where: dict[st
     assert found.consumer_mark_delete_position.entry_id == acknowledged
 
 
-async def test_seek_needs_a_place(pulsar: PulsarNode) -> None:
+async def test_seek_needs_a_position(pulsar: PulsarNode) -> None:
     client = await filled(pulsar)
     await client.subscribe("t")
 
@@ -205,7 +205,7 @@ async def test_seek_needs_a_place(pulsar: PulsarNode) -> None:
     assert (nowhere.error, nobody.error) == (pb.NotAllowedError, pb.ConsumerNotFound)
 
 
-async def test_the_last_message_id(pulsar: PulsarNode) -> None:
+async def test_the_last_message_id_is_returned(pulsar: PulsarNode) -> None:
     client = await pulsar.client()
     await client.subscribe("t")
 
@@ -229,7 +229,7 @@ async def test_the_last_message_id(pulsar: PulsarNode) -> None:
     assert done.consumer_mark_delete_position.entry_id == done.last_message_id.entry_id
 
 
-async def test_subscriptions_are_refused_in_their_words(pulsar: PulsarNode) -> None:
+async def test_invalid_subscriptions_are_refused_with_pulsars_errors(pulsar: PulsarNode) -> None:
     first, second = await pulsar.client(), await pulsar.client()
     await first.subscribe("t")
     key_shared = pb.KeySharedMeta(key_shared_mode=pb.STICKY, hash_ranges=[pb.IntRange(start=0, end=9)])
@@ -253,7 +253,7 @@ async def test_subscriptions_are_refused_in_their_words(pulsar: PulsarNode) -> N
     assert isinstance(again, pb.CommandSuccess)
 
 
-async def test_failover_tells_who_is_active(pulsar: PulsarNode) -> None:
+async def test_failover_notifies_the_active_consumer(pulsar: PulsarNode) -> None:
     first, second = await pulsar.client(), await pulsar.client()
     failover = {"sub_type": pb.CommandSubscribe.Failover}
 
@@ -295,7 +295,7 @@ async def test_a_reader_goes_back_in_time(pulsar: PulsarNode, seconds: int, coun
     assert 2 - (found.consumer_mark_delete_position.entry_id if count else 2) == count
 
 
-async def test_consumer_stats(pulsar: PulsarNode) -> None:
+async def test_consumer_stats_are_returned(pulsar: PulsarNode) -> None:
     client = await filled(pulsar)
     await client.subscribe("t", consumer_name="c", sub_type=pb.CommandSubscribe.Shared)
     client.flow(2)
@@ -317,7 +317,7 @@ async def test_consumer_stats(pulsar: PulsarNode) -> None:
     assert nobody.error_code == pb.ConsumerNotFound
 
 
-async def test_unsubscribe_forgets_the_subscription(pulsar: PulsarNode) -> None:
+async def test_unsubscribe_deletes_the_subscription(pulsar: PulsarNode) -> None:
     client = await filled(pulsar)
     await client.subscribe("t")
     client.flow(1)
@@ -334,7 +334,7 @@ async def test_unsubscribe_forgets_the_subscription(pulsar: PulsarNode) -> None:
     assert (await client.receive_message())[2] == b"m0"
 
 
-async def test_what_a_lost_connection_had_goes_to_the_others(pulsar: PulsarNode) -> None:
+async def test_entries_of_a_lost_connection_are_delivered_to_the_others(pulsar: PulsarNode) -> None:
     first, second = await filled(pulsar), await pulsar.client()
     shared = {"sub_type": pb.CommandSubscribe.Shared}
     await first.subscribe("t", **shared)
@@ -351,7 +351,7 @@ async def test_what_a_lost_connection_had_goes_to_the_others(pulsar: PulsarNode)
     assert {body.redelivery_count for body, _, _ in got} == {1}
 
 
-async def test_messages_of_a_later_epoch_say_so(pulsar: PulsarNode) -> None:
+async def test_messages_carry_their_consumers_epoch(pulsar: PulsarNode) -> None:
     client = await filled(pulsar)
     await client.subscribe("t", consumer_epoch=0)
     client.flow(100)
@@ -365,7 +365,7 @@ async def test_messages_of_a_later_epoch_say_so(pulsar: PulsarNode) -> None:
     assert [one.consumer_epoch for one in after] == [1, 1, 1]
 
 
-async def test_a_consumer_that_is_closed_while_it_is_attached_leaves_nothing(pulsar: PulsarNode) -> None:
+async def test_a_consumer_that_is_closed_while_it_is_attached_leaves_no_state(pulsar: PulsarNode) -> None:
     client = await pulsar.client()
 
     subscribe = pb.CommandSubscribe(topic="t", subscription="s", consumer_id=1, request_id=1)
@@ -427,4 +427,4 @@ async def test_consumers_of_a_deleted_topic_are_closed(pulsar: PulsarNode) -> No
     await pulsar.streams.catalog.delete((await pulsar.streams.catalog.resolve("t")).stream)
 
     assert (await client.receive("close_consumer")).consumer_id == 1
-    await until(lambda: not any(one.consumers for one in pulsar.server.connections))
+    await until(lambda: not any(connection.consumers for connection in pulsar.server.connections))

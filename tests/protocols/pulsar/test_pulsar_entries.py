@@ -43,7 +43,7 @@ CODECS = {LZ4: Compression.LZ4, ZLIB: Compression.ZSTD, ZSTD: Compression.ZSTD, 
 
 
 def store(head: MessageMetadata, payload: bytes) -> bytes:
-    """The stored batch, in good order for the write path."""
+    """The stored batch, checked as the write path requires."""
     stored = entries.to_batch(head, payload)
     header = kernel.inspect(stored.batch, 0, len(stored.batch))
     assert isinstance(header, kernel.BatchHeader), header
@@ -57,10 +57,10 @@ def records(batch: bytes) -> list[Record]:
 
 
 def compact(batch: bytes, base_offset: int) -> bytes:
-    """The batch as it is read from the table."""
+    """The batch after it was read from the table."""
     builder = kernel.ColumnBuilder()
     body = codec.encode(records(batch))
-    body = body[:27] + batch[27:35] + body[35:]  # its base timestamp, or the deltas would not fit
+    body = body[:27] + batch[27:35] + body[35:]  # so that the deltas fit, the base timestamp is that of the batch
     builder.append(0, base_offset, body, 0, len(body), [])
     columns = builder.take()
     rows, (found,) = kernel.encode_columns(columns, 0, columns.row_count)
@@ -70,7 +70,7 @@ def compact(batch: bytes, base_offset: int) -> bytes:
 
 @SETTINGS
 @given(batches(), st.integers(0, 2**60))
-def test_a_batch_comes_back_with_all_its_fields(batch: tuple[MessageMetadata, Singles], base_offset: int) -> None:
+def test_a_batch_keeps_all_its_fields(batch: tuple[MessageMetadata, Singles], base_offset: int) -> None:
     head, messages = batch
     head.uncompressed_size = 1
 
@@ -90,7 +90,7 @@ def test_a_batch_comes_back_with_all_its_fields(batch: tuple[MessageMetadata, Si
 
 @SETTINGS
 @given(ENTRIES, UNKNOWN_FIELDS, st.binary(max_size=6))
-def test_a_single_message_comes_back_with_all_its_fields(head: MessageMetadata, unknown: bytes, payload: bytes) -> None:
+def test_a_single_message_keeps_all_its_fields(head: MessageMetadata, unknown: bytes, payload: bytes) -> None:
     head.MergeFromString(unknown)
 
     found = entries.from_batch(memoryview(store(head, payload)), 5)
@@ -105,7 +105,7 @@ def test_a_single_message_comes_back_with_all_its_fields(head: MessageMetadata, 
 @given(
     ENTRIES, ENCRYPTION_KEYS, st.sampled_from([None, 1, 3]), st.sampled_from([NONE, LZ4, ZSTD]), st.binary(max_size=9)
 )
-def test_an_encrypted_entry_comes_back_as_it_was(
+def test_an_encrypted_entry_is_returned_unchanged(
     head: MessageMetadata, keys: list[EncryptionKeys], count: int | None, compression: int, payload: bytes
 ) -> None:
     head.encryption_keys.extend(keys)
@@ -127,7 +127,7 @@ def test_an_encrypted_entry_comes_back_as_it_was(
 @SETTINGS
 def test_an_entry_is_the_same_after_compaction(batch: tuple[MessageMetadata, Singles]) -> None:
     head, messages = batch
-    head.publish_time %= 2**50  # of a later one the whole batch stays as it is
+    head.publish_time %= 2**50  # a batch of a later version is kept unchanged as a whole
     for single, _ in messages:
         single.event_time %= 2**50
     stored = store(head, pack(messages))
@@ -175,7 +175,7 @@ def test_an_event_time_is_the_timestamp_unless_it_is_in_the_future(
     assert (entry.messages[0][0] if entry.messages else entry.metadata).event_time == event_time
 
 
-def test_a_plain_message_of_a_batch_needs_no_header_of_ours() -> None:
+def test_a_simple_message_of_a_batch_needs_no_reserved_header() -> None:
     single = SingleMessageMetadata(partition_key="QQ==", partition_key_b64_encoded=True, sequence_id=7)
     other = SingleMessageMetadata(partition_key="QUI=", partition_key_b64_encoded=True, sequence_id=8, event_time=3)
 
@@ -187,7 +187,9 @@ def test_a_plain_message_of_a_batch_needs_no_header_of_ours() -> None:
 
 @pytest.mark.parametrize("compression", list(CODECS))
 @pytest.mark.parametrize("is_batch", [True, False])
-def test_a_compressed_entry_is_stored_under_kafkas_codec_and_delivered_plain(compression: int, is_batch: bool) -> None:
+def test_a_compressed_entry_is_stored_with_kafkas_codec_and_delivered_uncompressed(
+    compression: int, is_batch: bool
+) -> None:
     head, payload = metadata(compression=compression), b"value " * 100
     if is_batch:
         head.num_messages_in_batch = 2
@@ -206,7 +208,7 @@ def test_a_compressed_entry_is_stored_under_kafkas_codec_and_delivered_plain(com
     assert entry.metadata == head
 
 
-def test_a_compressed_entry_that_gets_no_smaller_is_stored_plain() -> None:
+def test_an_entry_that_compression_does_not_shrink_is_stored_uncompressed() -> None:
     stored = store(
         metadata(compression=ZSTD, uncompressed_size=1), bytes(blocks.compress(blocks.BlockCodec.ZSTD, b"x"))
     )
@@ -215,7 +217,7 @@ def test_a_compressed_entry_that_gets_no_smaller_is_stored_plain() -> None:
     assert stored[22] == Compression.NONE
 
 
-def test_a_chunk_of_a_compressed_message_is_nobodys_to_open() -> None:
+def test_a_chunk_of_a_compressed_message_is_not_decompressed() -> None:
     fields = {"uuid": "u", "num_chunks_from_msg": 2, "total_chunk_msg_size": 9, "chunk_id": 0}
     packed = metadata(compression=ZSTD, uncompressed_size=5000, **fields)
     plain_chunk = metadata(uncompressed_size=9, **fields)
@@ -227,7 +229,7 @@ def test_a_chunk_of_a_compressed_message_is_nobodys_to_open() -> None:
     assert read(second.headers_and_payload)[:2] == (plain_chunk, b"\x28\xb5")
 
 
-def test_an_entry_larger_than_a_client_takes_is_compressed() -> None:
+def test_an_entry_larger_than_clients_accept_is_compressed() -> None:
     head = metadata(compression=LZ4, uncompressed_size=50_000, partition_key="k")
     stored = store(head, bytes(blocks.compress(blocks.BlockCodec.LZ4, bytes(50_000))))
 
@@ -240,7 +242,7 @@ def test_an_entry_larger_than_a_client_takes_is_compressed() -> None:
     assert entry.metadata == head
 
 
-def test_what_kafka_wrote_is_a_pulsar_batch() -> None:
+def test_a_kafka_batch_is_a_pulsar_batch() -> None:
     batch = codec.encode(
         [
             Record(key=b"k", value=b"v", timestamp=5, headers=(("a", b"b"), ("", b""), ("a", b"c"))),
@@ -284,7 +286,7 @@ def test_what_kafka_wrote_is_a_pulsar_batch() -> None:
 
 
 @pytest.mark.parametrize("compression", list(Compression))
-def test_kafkas_codecs_are_read(compression: Compression) -> None:
+def test_kafkas_codecs_are_decoded(compression: Compression) -> None:
     batch = codec.encode([Record(value=b"v" * 1000)] * 3, codec=compression)
 
     entry = read(entries.from_batch(memoryview(batch), 5).headers_and_payload)
@@ -292,7 +294,7 @@ def test_kafkas_codecs_are_read(compression: Compression) -> None:
     assert [payload for _, payload in entry.messages or []] == [b"v" * 1000] * 3
 
 
-def test_records_that_are_gone_keep_the_places_of_the_others() -> None:
+def test_removed_records_keep_the_positions_of_the_others() -> None:
     batch = codec.encode([Record(value=b"a", offset_delta=1), Record(value=b"b", offset_delta=3)])
     batch = batch[:23] + (5).to_bytes(4, "big") + batch[27:]
 
@@ -326,7 +328,7 @@ def test_an_empty_batch_has_nothing_to_deliver() -> None:
         (metadata(partition_key="k", encryption_keys=[EncryptionKeys(key="n", value=b"x")]), None, b"k"),
     ],
 )
-def test_key_shared_goes_by_the_first_key(
+def test_key_shared_uses_the_key_of_the_first_message(
     head: MessageMetadata, single: SingleMessageMetadata | None, expected: bytes
 ) -> None:
     payload = b"v"
@@ -337,7 +339,7 @@ def test_key_shared_goes_by_the_first_key(
     assert entries.routing(memoryview(store(head, payload))).ordering_key == expected
 
 
-def test_key_shared_goes_by_kafkas_key() -> None:
+def test_key_shared_uses_kafkas_key() -> None:
     batch = codec.encode([Record(key=b"\xff", value=b"v" * 100), Record(key=b"other")], codec=Compression.LZ4)
 
     assert entries.routing(memoryview(batch)).ordering_key == b"\xff"
@@ -346,11 +348,11 @@ def test_key_shared_goes_by_kafkas_key() -> None:
 @pytest.mark.parametrize(
     ("fields", "expected"), [({}, 0), ({"deliver_at_time": 2000}, 2000), ({"deliver_at_time": -1}, 0)]
 )
-def test_the_delivery_time_is_known(fields: dict[str, int], expected: int) -> None:
+def test_the_delivery_time_is_read_from_the_entry(fields: dict[str, int], expected: int) -> None:
     assert entries.routing(memoryview(store(metadata(**fields), b"v"))).deliver_at_ms == expected
 
 
-def test_the_chunks_of_a_message_are_known_as_such() -> None:
+def test_chunks_of_a_message_are_recognized() -> None:
     head = metadata(
         uuid="p-7", num_chunks_from_msg=3, chunk_id=2, total_chunk_msg_size=9, compression=ZSTD, partition_key="k"
     )
@@ -361,7 +363,9 @@ def test_the_chunks_of_a_message_are_known_as_such() -> None:
 
 @given(st.lists(st.tuples(TEXT, BYTES), max_size=3), st.none() | BYTES)
 @SETTINGS
-def test_reserved_names_of_a_kafka_client_are_properties(headers: list[tuple[str, bytes]], value: bytes | None) -> None:
+def test_reserved_header_names_of_a_kafka_client_become_properties(
+    headers: list[tuple[str, bytes]], value: bytes | None
+) -> None:
     batch = codec.encode([Record(value=value, headers=tuple(headers))])
 
     entry = read(entries.from_batch(memoryview(batch), 5).headers_and_payload)
@@ -371,7 +375,7 @@ def test_reserved_names_of_a_kafka_client_are_properties(headers: list[tuple[str
     assert [name for name in names if not name.startswith("__pulsar.base64.")] == [name for name, _ in headers]
 
 
-def test_entries_that_were_mirrored_into_other_batches_are_what_kafka_wrote() -> None:
+def test_entries_that_were_copied_into_other_batches_are_read_as_kafka_batches() -> None:
     first, second = (records(store(metadata(sequence_id=at), b"v")) for at in (1, 2))
 
     found = entries.from_batch(memoryview(codec.encode([first[0], replace(second[0], offset_delta=None)])), 5)
@@ -381,7 +385,7 @@ def test_entries_that_were_mirrored_into_other_batches_are_what_kafka_wrote() ->
 
 
 @pytest.mark.parametrize("name", list(SENT))
-def test_what_a_real_client_sent_comes_back(name: str) -> None:
+def test_entries_of_a_real_client_are_returned_unchanged(name: str) -> None:
     head, block = (bytes.fromhex(digits) for digits in SENT[name])
     sent = MessageMetadata.FromString(head)
     payload = bytes(blocks.decompress(blocks.BlockCodec(sent.compression), block, sent.uncompressed_size))

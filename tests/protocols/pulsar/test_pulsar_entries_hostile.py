@@ -38,7 +38,7 @@ def test_a_wrong_uncompressed_size_is_refused(number: int, said: int) -> None:
 
 
 @pytest.mark.parametrize("number", CODECS)
-def test_a_bomb_is_refused_by_what_it_says(number: int) -> None:
+def test_a_bomb_is_refused_because_of_its_declared_size(number: int) -> None:
     head = metadata(compression=number, uncompressed_size=2**32 - 1)
 
     with pytest.raises(TooLarge, match=r"4294967295 bytes.* 67108864 bytes"):
@@ -46,7 +46,7 @@ def test_a_bomb_is_refused_by_what_it_says(number: int) -> None:
 
 
 @pytest.mark.parametrize("number", CODECS)
-def test_a_bomb_that_says_less_than_it_is_is_refused(number: int) -> None:
+def test_a_bomb_that_declares_less_than_its_size_is_refused(number: int) -> None:
     head = metadata(compression=number, uncompressed_size=1000)
 
     with pytest.raises(Corrupt):
@@ -108,7 +108,7 @@ def test_metadata_without_what_every_message_has_is_refused(name: str) -> None:
         entries.to_batch(head, b"v")
 
 
-def test_what_is_encrypted_is_not_looked_into() -> None:
+def test_encrypted_payloads_are_not_inspected() -> None:
     keys = [EncryptionKeys(key="k", value=b"x")]
     head = metadata(
         num_messages_in_batch=2**31 - 1, encryption_keys=keys, compression=ZSTD, uncompressed_size=2**32 - 1

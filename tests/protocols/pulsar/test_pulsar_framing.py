@@ -48,7 +48,7 @@ def test_a_send_of_a_client_is_read() -> None:
 
 
 @given(value=st.binary(max_size=200), sequence_id=st.integers(0, 2**64 - 1), name=st.text(max_size=20))
-def test_messages_come_back(value: bytes, sequence_id: int, name: str) -> None:
+def test_messages_survive_a_round_trip(value: bytes, sequence_id: int, name: str) -> None:
     body = pb.CommandSend(producer_id=3, sequence_id=sequence_id)
     frame = framing.message_frame(
         pb.BaseCommand(type=6, send=body), message_bytes(value, sequence_id, producer_name=name)

@@ -135,7 +135,7 @@ async def test_subscriptions_are_created_skipped_reset_and_deleted(pulsar: Pulsa
     assert (await call("POST", f"{s}/skip/1"))[0] == 404
 
 
-async def test_what_waits_for_a_subscription_can_be_looked_at(
+async def test_messages_that_wait_for_a_subscription_can_be_peeked(
     pulsar: PulsarNode, call: Call, session: aiohttp.ClientSession
 ):
     client = await filled(pulsar, "t", 3)
@@ -333,7 +333,7 @@ async def test_tenants_and_namespaces_are_those_of_topics(call: Call):
         ("GET", "/lookup/v2/topic/non-persistent/public/default/t"),
     ],
 )
-async def test_what_is_not_served_says_so(call: Call, method: str, path: str):
+async def test_unsupported_requests_get_an_explanation(call: Call, method: str, path: str):
     status, answer = await call(method, path)
 
     assert status == 501

@@ -60,7 +60,7 @@ def test_ack_sets_are_those_of_pulsar() -> None:
     cuts=st.sets(st.integers(0, 300), max_size=20).map(sorted),
     base=st.integers(0, 2**40),
 )
-def test_ack_sets_say_which_messages_are_open(count: int, cuts: list[int], base: int) -> None:
+def test_ack_sets_name_the_unacknowledged_messages(count: int, cuts: list[int], base: int) -> None:
     cuts = [cut for cut in cuts if cut <= count]
     ranges = [(base + start, base + end) for start, end in zip(cuts[::2], cuts[1::2], strict=False)]
     acknowledged = {offset - base for start, end in ranges for offset in range(start, end)}

@@ -24,7 +24,7 @@ from bearlake.streams.catalog import check_name
         ("a=b:c/n%1/t", "persistent://a=b:c/n%1/t", "a...3db...3ac..n...251..t"),
     ],
 )
-def test_a_topic_and_its_stream_say_each_others_name(topic: str, full: str, stream: str) -> None:
+def test_topic_and_stream_names_map_to_each_other(topic: str, full: str, stream: str) -> None:
     name = names.parse(topic)
 
     assert str(name) == full

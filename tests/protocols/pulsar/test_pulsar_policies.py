@@ -68,7 +68,7 @@ async def test_a_retention_that_cannot_be_is_refused(call: Call, body: object, e
     assert (status, bool(answer["reason"])) == (expected, True)
 
 
-async def test_deduplication_is_switched_for_producers_that_come(pulsar: PulsarNode, call: Call) -> None:
+async def test_a_changed_deduplication_setting_applies_to_new_producers(pulsar: PulsarNode, call: Call) -> None:
     await call("PUT", T)
     assert await call("GET", f"{T}/deduplicationEnabled?applied=true") == (200, True)
     assert await call("POST", f"{T}/deduplicationEnabled", False) == (204, None)

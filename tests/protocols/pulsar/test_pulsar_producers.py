@@ -41,7 +41,11 @@ async def test_receipts_name_entries_in_the_order_of_sends(pulsar: PulsarNode) -
 
     assert (opened.last_sequence_id, opened.schema_version, opened.producer_ready) == (-1, b"", True)
     assert not opened.HasField("topic_epoch")
-    assert [one.sequence_id for one in receipts] == [one.highest_sequence_id for one in receipts] == list(range(50))
+    assert (
+        [receipt.sequence_id for receipt in receipts]
+        == [one.highest_sequence_id for one in receipts]
+        == list(range(50))
+    )
     assert [one.message_id.entry_id for one in receipts] == list(range(50))
     assert {one.message_id.ledger_id for one in receipts} == {pulsar.streams.catalog.peek("t").stream.number}  # type: ignore[union-attr]
     assert not receipts[0].message_id.HasField("batch_index")
@@ -71,7 +75,7 @@ async def test_producers_get_names_of_their_own(pulsar_cluster: Make) -> None:
     assert len(names) == 10
 
 
-async def test_what_is_sent_again_is_stored_once(pulsar_cluster: Make) -> None:
+async def test_a_resent_message_is_stored_once(pulsar_cluster: Make) -> None:
     cluster = await pulsar_cluster(2)
     first, second = await cluster[0].client(), await cluster[1].client()
     await first.produce("t", producer_name="p")
@@ -155,7 +159,7 @@ async def test_the_last_chunk_is_appended_when_those_before_it_are_stored(
     assert (last.message_id.entry_id, following.message_id.entry_id) == (2, 3)
 
 
-async def test_a_name_is_taken_once_until_its_producer_comes_back(pulsar: PulsarNode) -> None:
+async def test_a_name_is_taken_once_until_its_producer_reconnects(pulsar: PulsarNode) -> None:
     first, second = await pulsar.client(), await pulsar.client()
     await first.produce("t", producer_name="p")
 
@@ -246,7 +250,7 @@ async def test_sends_of_one_read_are_answered_in_order_whatever_becomes_of_each(
         client.send_message(b"value", sequence_id, 2, publish_time=now_ms)
     answers = [await client.receive() for _ in range(12)]
 
-    of_first = [one for one in answers if one.producer_id == 1]
+    of_first = [answer for answer in answers if answer.producer_id == 1]
     assert [one.sequence_id for one in of_first] == list(range(6))
     assert [one.sequence_id for one in of_first if isinstance(one, pb.CommandSendError)] == [2, 4]
     assert [one.sequence_id for one in answers if one.producer_id == 2] == list(range(6))
@@ -262,13 +266,13 @@ async def test_a_stream_that_stamps_its_records_stamps_those_of_pulsar(pulsar: P
         client.send_message(b"value", sequence_id, publish_time=1)
     receipts = [await client.receive("send_receipt") for _ in range(3)]
 
-    assert [one.message_id.entry_id for one in receipts] == [0, 1, 2]
+    assert [receipt.message_id.entry_id for receipt in receipts] == [0, 1, 2]
     partition = (await pulsar.streams.catalog.find("t")).partition(0)
     (found,) = await pulsar.streams.offsets([OffsetQuestion(partition, 2)])
     assert found.offset == 0
 
 
-async def test_no_more_sends_of_a_read_are_taken_than_may_be_under_way(pulsar_cluster: Make) -> None:
+async def test_a_read_accepts_no_more_sends_than_may_be_in_flight(pulsar_cluster: Make) -> None:
     settings = PulsarSettings(sends_in_flight_max=3)
     (node,) = (await pulsar_cluster(1, settings=settings)).nodes
     client = await node.client()
@@ -278,7 +282,7 @@ async def test_no_more_sends_of_a_read_are_taken_than_may_be_under_way(pulsar_cl
         client.send_message(b"value", sequence_id)
     receipts = [await client.receive("send_receipt") for _ in range(20)]
 
-    assert [one.sequence_id for one in receipts] == list(range(20))
+    assert [receipt.sequence_id for receipt in receipts] == list(range(20))
 
 
 # -- access modes ------------------------------------------------------------------------------------------------
@@ -299,14 +303,14 @@ async def test_an_exclusive_producer_is_alone(pulsar_cluster: Make) -> None:
     assert receipt.message_id.entry_id == 0
 
 
-async def test_an_exclusive_producer_is_refused_beside_others(pulsar: PulsarNode) -> None:
+async def test_an_exclusive_producer_is_refused_while_other_producers_exist(pulsar: PulsarNode) -> None:
     client = await pulsar.client()
     await client.produce("t")
 
     assert (await client.produce("t", producer_id=2, producer_access_mode=pb.Exclusive)).error == pb.ProducerFenced
 
 
-async def test_who_waits_for_the_topic_gets_it_when_the_others_have_gone(pulsar: PulsarNode) -> None:
+async def test_a_waiting_exclusive_producer_gets_the_topic_when_the_others_have_gone(pulsar: PulsarNode) -> None:
     first, second = await pulsar.client(), await pulsar.client()
     alone = await first.produce("t", producer_access_mode=pb.Exclusive)
 
@@ -323,7 +327,7 @@ async def test_who_waits_for_the_topic_gets_it_when_the_others_have_gone(pulsar:
     assert receipt.message_id.entry_id == 0
 
 
-async def test_a_topic_is_shared_again_when_nobody_is_alone(pulsar_cluster: Make) -> None:
+async def test_a_topic_is_shared_again_when_no_exclusive_producer_is_left(pulsar_cluster: Make) -> None:
     cluster = await pulsar_cluster(2)
     first, second = await cluster[0].client(), await cluster[1].client()
     await first.produce("t", producer_access_mode=pb.Exclusive)
@@ -337,9 +341,9 @@ async def test_a_topic_is_shared_again_when_nobody_is_alone(pulsar_cluster: Make
 
 
 async def shared_after_lapse(cluster: list[PulsarNode], client: PulsarClient) -> None:
-    """A producer beside others, by a client of the second server, while the first one counts as dead."""
+    """A shared producer, opened through the second server, while the first server counts as dead."""
     async with asyncio.timeout(WAIT_S):
-        while True:  # a heartbeat of the first server may come in between
+        while True:  # a heartbeat of the first server may arrive in between
             await lapse(cluster[0].streams.metadata, cluster[0].streams.server)
             opened = await client.produce("t")
             if not isinstance(opened, pb.CommandError):
@@ -348,7 +352,7 @@ async def shared_after_lapse(cluster: list[PulsarNode], client: PulsarClient) ->
 
 
 @pytest.mark.parametrize("deduplication", ["true", "false"])
-async def test_an_exclusive_producer_whose_server_stood_still_writes_nothing_beside_a_shared_one(
+async def test_after_a_pause_an_exclusive_producers_server_stores_nothing_next_to_a_shared_producer(
     pulsar_cluster: Make, deduplication: str
 ) -> None:
     cluster = await pulsar_cluster(2)
@@ -398,7 +402,7 @@ async def test_a_fencing_producer_closes_the_others_here_and_fences_those_elsewh
     assert await end_offset(cluster[0], "t") == 1
 
 
-async def test_an_overtaken_producer_that_comes_back_is_fenced(pulsar: PulsarNode) -> None:
+async def test_a_replaced_producer_that_reconnects_is_fenced(pulsar: PulsarNode) -> None:
     old, new = await pulsar.client(), await pulsar.client()
     epoch = (await old.produce("t", producer_name="old", producer_access_mode=pb.Exclusive)).topic_epoch
     await new.produce("t", producer_name="new", producer_access_mode=pb.ExclusiveWithFencing)
@@ -411,7 +415,7 @@ async def test_an_overtaken_producer_that_comes_back_is_fenced(pulsar: PulsarNod
     assert back.error == pb.ProducerFenced
 
 
-async def test_an_exclusive_producer_that_comes_back_keeps_its_epoch(pulsar: PulsarNode) -> None:
+async def test_an_exclusive_producer_that_reconnects_keeps_its_epoch(pulsar: PulsarNode) -> None:
     first, second = await pulsar.client(), await pulsar.client()
     options = {"producer_name": "p", "producer_access_mode": pb.Exclusive}
     epoch = (await first.produce("t", **options)).topic_epoch
@@ -425,7 +429,7 @@ async def test_an_exclusive_producer_that_comes_back_keeps_its_epoch(pulsar: Pul
 # -- drain -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_drain_answers_then_sends_producers_away_and_drops_what_comes_later(pulsar_cluster: Make) -> None:
+async def test_a_drain_answers_then_closes_producers_and_drops_later_sends(pulsar_cluster: Make) -> None:
     cluster = await pulsar_cluster(2, settings=PulsarSettings(drain_move_ms=60_000))
     client = await cluster[0].client()
     await client.produce("t", producer_name="p")
@@ -451,7 +455,7 @@ async def test_a_drain_answers_then_sends_producers_away_and_drops_what_comes_la
     assert await end_offset(cluster[1], "t") == len(answers)
 
 
-async def test_who_waits_for_a_topic_waits_elsewhere_after_a_drain(pulsar_cluster: Make) -> None:
+async def test_a_producer_that_waits_for_a_topic_waits_on_another_server_after_a_drain(pulsar_cluster: Make) -> None:
     cluster = await pulsar_cluster(2, settings=PulsarSettings(drain_move_ms=60_000))
     first, second = await cluster[0].client(), await cluster[0].client()
     await first.produce("t", producer_access_mode=pb.Exclusive)

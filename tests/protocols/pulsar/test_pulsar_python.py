@@ -1,6 +1,6 @@
 """The unmodified Python client (pulsar-client, the C++ client underneath) against a server in this process.
 
-Its calls block, so every test's work runs in a thread beside the server's event loop. Waits of the client have timeouts of their own.
+Its calls block, so every test's work runs in a separate thread. Waits of the client have their own timeouts.
 """
 
 import asyncio
@@ -80,7 +80,7 @@ def take(consumer: Any, count: int, *, acknowledges: bool = True) -> list[bytes]
 
 
 def take_all(consumer: Any, values: list[bytes]) -> None:
-    """Take until each of the values has come; what a client had not acknowledged when it was moved may come twice."""
+    """Receive until each of the values has arrived; messages that were unacknowledged at a move may arrive twice."""
     missing = set(values)
     while missing:
         missing.difference_update(take(consumer, 1))
@@ -118,7 +118,7 @@ async def test_batches_come_back_in_order_with_ids_that_compare(client: Any) -> 
 
 @pytest.mark.parametrize("codec", ["NONE", "LZ4", "ZLib", "ZSTD", "SNAPPY"])
 @pytest.mark.parametrize("is_batched", [False, True])
-async def test_messages_come_back_whole(client: Any, codec: str, is_batched: bool) -> None:
+async def test_messages_keep_all_their_fields(client: Any, codec: str, is_batched: bool) -> None:
     def work() -> None:
         compression = getattr(pulsar_client.CompressionType, codec)
         producer = client.create_producer("t", batching_enabled=is_batched, compression_type=compression)
@@ -275,7 +275,7 @@ async def test_what_fails_too_often_goes_to_the_dead_letters(client: Any) -> Non
     await asyncio.to_thread(work)
 
 
-async def test_a_delayed_message_comes_in_time(client: Any) -> None:
+async def test_a_delayed_message_is_delivered_in_time(client: Any) -> None:
     def work() -> None:
         consumer = client.subscribe("t", "s", consumer_type=Shared)
         producer = client.create_producer("t", batching_enabled=False)
@@ -378,7 +378,7 @@ async def test_key_shared_keeps_the_order_of_each_key(client: Any) -> None:
                 seen.setdefault(message.partition_key(), []).append(int(message.data()))
                 owners.setdefault(message.partition_key(), set()).add(place)
         assert all(numbers == sorted(numbers) for numbers in seen.values())
-        assert all(len(some) == 1 for some in owners.values())
+        assert all(len(owner) == 1 for owner in owners.values())
 
     await asyncio.to_thread(work)
 

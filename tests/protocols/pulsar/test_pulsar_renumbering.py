@@ -25,7 +25,7 @@ WAITING_COUNT_MAX = 1 << 32
 
 
 class Puts(MemoryObjectStore):
-    """An object store whose puts fail until they are told not to."""
+    """An object store whose puts fail until the test stops it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ async def test_a_first_answer_is_the_truth_however_often_the_client_asked_before
     assert (fresh.last_sequence_id, resumed.last_sequence_id) == (-1, 6)
 
 
-async def test_other_clients_and_streams_without_deduplication_are_told_the_truth(pulsar: PulsarNode) -> None:
+async def test_other_clients_and_streams_without_deduplication_get_the_true_sequence(pulsar: PulsarNode) -> None:
     await pulsar.create("plain", pulsar_deduplication="false")
     java, cpp = await pulsar.client(), await cpp_client(pulsar)
     options = {"producer_name": "p", "user_provided_producer_name": False, "epoch": 1, "topic_epoch": 0}
@@ -113,7 +113,7 @@ async def test_other_clients_and_streams_without_deduplication_are_told_the_trut
     assert (await cpp.produce("plain", **options)).last_sequence_id == -1
 
 
-async def test_a_number_near_the_largest_one_stays_as_it_is(pulsar: PulsarNode) -> None:
+async def test_a_number_near_the_largest_one_stays_unchanged(pulsar: PulsarNode) -> None:
     client = await cpp_client(pulsar)
     opened = await client.produce("t", producer_name="p")
     await sent(client, b"value", 2**63 - 2)
@@ -128,7 +128,7 @@ async def test_a_number_near_the_largest_one_stays_as_it_is(pulsar: PulsarNode) 
 
 
 class Sender:
-    """A real producer and what its application was told."""
+    """A real producer and the results that its application got."""
 
     def __init__(self, client: Any, **options: Any) -> None:
         self.acknowledged: list[bytes] = []
@@ -197,7 +197,7 @@ async def reopened(openings: Openings, count: int, puts: Puts) -> None:
 @pytest.mark.parametrize(
     "options", [{}, {"producer_name": "p"}, {"batching_enabled": True}], ids=["plain", "named", "batches"]
 )
-async def test_all_that_the_python_client_is_told_is_stored_is_there_once(
+async def test_every_message_acknowledged_to_the_python_client_is_stored_once(
     pulsar_cluster: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, options: dict[str, Any]
 ) -> None:
     library = pytest.importorskip("pulsar", reason="PULSAR CLIENT NOT TESTED: pip install pulsar-client")
@@ -223,7 +223,7 @@ async def test_all_that_the_python_client_is_told_is_stored_is_there_once(
 
 
 @pytest.mark.integration
-async def test_the_python_client_goes_on_when_a_part_of_what_waits_is_stored(
+async def test_the_python_client_continues_when_some_pending_messages_are_stored(
     pulsar_cluster: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     library = pytest.importorskip("pulsar", reason="PULSAR CLIENT NOT TESTED: pip install pulsar-client")

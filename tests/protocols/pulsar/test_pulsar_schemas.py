@@ -101,7 +101,7 @@ async def test_level_none_of_the_registry_lets_the_type_change(pulsar: PulsarNod
 
 
 @pytest.mark.parametrize("kind", sorted(set(pb.Schema.Type.keys()) - {"NoSchema", "AutoConsume"}))
-async def test_every_type_comes_back_as_it_was_given(pulsar: PulsarNode, kind: str):
+async def test_every_schema_type_is_returned_as_it_was_registered(pulsar: PulsarNode, kind: str):
     client = await pulsar.client()
     content = {
         "Avro": ONE,
@@ -202,7 +202,7 @@ async def test_the_root_message_of_a_native_protobuf_schema_stays(pulsar: Pulsar
     ]
     nothing = await client.produce("orders", 9, schema=schema("ProtobufNative", b"{}"))
 
-    assert [one.schema_version for one in answers[:2]] == [version(0), version(1)]
+    assert [answer.schema_version for answer in answers[:2]] == [version(0), version(1)]
     assert (answers[2].error, nothing.error) == (pb.IncompatibleSchema, pb.IncompatibleSchema)
 
 
@@ -284,7 +284,9 @@ async def test_a_schema_that_is_none_is_refused(pulsar: PulsarNode, content: byt
     assert refused.error == pb.IncompatibleSchema
 
 
-async def test_what_the_registry_got_from_others_is_avro_or_nothing(pulsar: PulsarNode, registry: Schemas):
+async def test_schemas_that_other_clients_registered_are_shown_as_avro_or_not_at_all(
+    pulsar: PulsarNode, registry: Schemas
+):
     client = await pulsar.client()
     await pulsar.create("orders")
     await registry.register(ANONYMOUS, "orders-value", Draft(text=ONE.decode()))

@@ -1,4 +1,4 @@
-"""What the admin API shows and changes of topics, of one partition and of all, on one server and on several."""
+"""Statistics and changes of topics through the admin API, for one partition and for all, on one server and on several."""
 
 import aiohttp
 import pytest
@@ -50,7 +50,7 @@ async def test_a_look_takes_no_partition_over(pulsar_cluster: Make, session: aio
     await cluster[0].create("t")
     await filled(cluster[0], "t", 3)
     await ask(session, cluster[0], "PUT", f"{T}/subscription/s", "earliest")
-    await cluster[0].server.drain(1_000)  # the subscription is nobody's now
+    await cluster[0].server.drain(1_000)  # no server has the subscription now
 
     status, stats = await ask(session, cluster[1], "GET", f"{T}/stats")
 
@@ -106,7 +106,7 @@ async def test_a_dispatcher_that_does_not_answer_makes_the_whole_unavailable(
 
 
 @pytest.mark.parametrize("place", [0, 1])
-async def test_what_is_asked_of_a_partitioned_topic_is_done_by_each_dispatcher(
+async def test_each_dispatcher_executes_requests_for_a_partitioned_topic(
     pulsar_cluster: Make, session: aiohttp.ClientSession, place: int
 ) -> None:
     cluster = await pulsar_cluster(2)
@@ -133,7 +133,7 @@ async def test_what_is_asked_of_a_partitioned_topic_is_done_by_each_dispatcher(
     assert await backlogs("a b") == 6
     assert await call("POST", "subscription/a%20b/expireMessages/1") == 204
     assert await backlogs("a b") == 0
-    assert await call("DELETE", "subscription/s") == 412  # it has consumers, whoever is asked
+    assert await call("DELETE", "subscription/s") == 412  # every server reports the consumers
     assert await call("POST", "subscription/s/skip_all") == 404  # in the third partition there is none
     assert await call("DELETE", "subscription/a%20b?force=true") == 204
     assert await call("DELETE", "subscription/a%20b") == 404

@@ -78,10 +78,10 @@ async def test_a_producer_that_sends_is_closed_and_not_opened_again_by_any_serve
         await until(lambda node=node: node.streams.catalog.peek("t").stream.is_terminated)
         assert (await (await node.client()).produce("t")).error == pb.TopicTerminatedError
     client.send("ping", pb.CommandPing())
-    await client.receive("pong")  # the connection goes on
+    await client.receive("pong")  # the connection stays open
 
 
-async def test_what_was_stored_before_is_receipted_when_it_is_sent_again(pulsar: PulsarNode) -> None:
+async def test_a_message_that_was_stored_before_gets_a_receipt_when_it_is_resent(pulsar: PulsarNode) -> None:
     """Its producer lost the receipt, not the message."""
     first = await pulsar.client()
     await first.produce("t", producer_name="p")
@@ -98,7 +98,9 @@ async def test_what_was_stored_before_is_receipted_when_it_is_sent_again(pulsar:
 
 
 @pytest.mark.parametrize("is_durable", [True, False])
-async def test_consumers_hear_of_the_end_when_they_have_acknowledged_all(pulsar: PulsarNode, is_durable: bool) -> None:
+async def test_consumers_are_notified_of_the_end_when_they_have_acknowledged_everything(
+    pulsar: PulsarNode, is_durable: bool
+) -> None:
     await filled(pulsar, "t", 2)
     client = await pulsar.client()
     await client.subscribe("t", durable=is_durable)
@@ -111,7 +113,7 @@ async def test_consumers_hear_of_the_end_when_they_have_acknowledged_all(pulsar:
     assert (await client.receive("reached_end_of_topic")).consumer_id == 1
 
 
-async def test_who_subscribes_at_the_end_hears_of_it_after_the_answer(pulsar: PulsarNode) -> None:
+async def test_a_consumer_that_subscribes_at_the_end_is_notified_after_the_answer(pulsar: PulsarNode) -> None:
     await filled(pulsar, "t", 1)
     await pulsar.streams.terminate(ANONYMOUS, (await pulsar.streams.catalog.resolve("t")).stream)
     client = await pulsar.client()
@@ -123,7 +125,7 @@ async def test_who_subscribes_at_the_end_hears_of_it_after_the_answer(pulsar: Pu
 
 
 def _meet_the_end(pulsar_client: Any, url: str, terminate: Callable[[], None]) -> tuple[list[bytes], list[str]]:
-    """What a reader reads, and what a producer hears that was connected before and one that comes later."""
+    """The messages that a reader gets, and the errors of a connected producer and of a new one."""
     client = pulsar_client.Client(
         url, operation_timeout_seconds=5, logger=pulsar_client.ConsoleLogger(pulsar_client.LoggerLevel.Error)
     )

@@ -31,7 +31,7 @@ class Client:
 
 
 class Names:
-    """The topics of a namespace, and those who want to hear of changes."""
+    """The topics of a namespace, and the watchers of changes."""
 
     def __init__(self) -> None:
         self.on_change: set[Any] = set()

@@ -144,7 +144,7 @@ async def test_errors_have_confluents_format_and_code(
     assert answer.body["message"]
 
 
-async def test_an_incompatible_schema_is_refused_with_what_is_wrong(registry: RegistryNode) -> None:
+async def test_an_incompatible_schema_is_refused_with_the_reasons(registry: RegistryNode) -> None:
     await registry.register("a-value", V1)
     refused = await registry.post("/subjects/a-value/versions", {"schema": json.dumps(BAD)})
     checked = await registry.post("/compatibility/subjects/a-value/versions/latest", {"schema": json.dumps(BAD)})
@@ -333,7 +333,7 @@ async def test_contexts_are_name_spaces_of_subjects_and_ids(registry: RegistryNo
     assert (await registry.get("/subjects/:.test:b/versions/latest")).body["subject"] == ":.test:b"
 
 
-async def test_lists_come_in_pages(registry: RegistryNode) -> None:
+async def test_lists_are_returned_in_pages(registry: RegistryNode) -> None:
     for name in ("a", "b", "c"):
         await registry.register(name, V1)
     await registry.register("b", V2)
@@ -497,7 +497,7 @@ async def test_nested_texts_end_in_an_answer(registry: RegistryNode) -> None:
         assert (answer.status, answer.body["error_code"]) == (422, 42201)
 
 
-async def test_what_tools_ask_first(registry: RegistryNode) -> None:
+async def test_requests_that_tools_send_first(registry: RegistryNode) -> None:
     assert (await registry.get("/")).body == {}
     assert set((await registry.get("/schemas/types")).body) == {"AVRO", "JSON", "PROTOBUF"}
     assert (await registry.get("/v1/metadata/id")).body["id"] == "cluster"
@@ -557,7 +557,7 @@ async def test_an_alias_is_read_instead_of_its_subject(registry: RegistryNode) -
         ),
     ],
 )
-async def test_errors_say_what_was_wrong_and_what_is_expected(
+async def test_errors_name_the_fault_and_the_expected_value(
     registry: RegistryNode, method: str, path: str, body: Any, code: int, words: str
 ) -> None:
     await registry.register("s", '"string"')

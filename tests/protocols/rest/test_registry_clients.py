@@ -1,6 +1,6 @@
 """Confluent's own Python client and serializers against the registry, end to end with a Kafka server.
 
-The clients are the unmodified `confluent-kafka`; they block, so they run in threads beside the servers' event loop.
+The clients are the unmodified `confluent-kafka`; they block, so they run in separate threads.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The examples of docs/schema-registry.md do what they say, against a registry and a Kafka server of the test."""
+"""The examples of docs/schema-registry.md work as described, against a registry and a Kafka server of the test."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ def blocks(kind: str) -> list[str]:
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed: the page's commands are NOT TESTED")
-async def test_commands_of_the_page_answer_as_it_says(registry: RegistryNode) -> None:
+async def test_commands_of_the_page_give_the_documented_answers(registry: RegistryNode) -> None:
     (block,) = blocks("sh")
     lines = block.strip().splitlines()
     for command, answer in zip(lines[::2], lines[1::2], strict=True):

@@ -1,6 +1,6 @@
 """Confluent's own Java client, and a Java serializer and deserializer, against the registry and REST.
 
-Skips, loudly, without Java or Maven.
+Skipped with a message without Java or Maven.
 """
 
 import asyncio

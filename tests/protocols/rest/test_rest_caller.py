@@ -131,7 +131,7 @@ async def test_consumers_read_what_their_owner_may(servers: Servers) -> None:
     assert group == 403
 
 
-async def test_clients_without_a_certificate_do_not_come_in(servers: Servers, certificates: dict[str, Path]) -> None:
+async def test_clients_without_a_certificate_are_rejected(servers: Servers, certificates: dict[str, Path]) -> None:
     anonymous = ssl.create_default_context(cafile=str(certificates["authority"]))
     connector = aiohttp.TCPConnector(ssl=anonymous)
     async with aiohttp.ClientSession(connector=connector, timeout=TIMEOUT) as session:

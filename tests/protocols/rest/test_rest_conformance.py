@@ -1,4 +1,4 @@
-"""The Durable Streams protocol's own conformance suite (npm) against this server. Skipped, loudly, where npm cannot get it."""
+"""The Durable Streams protocol's own conformance suite (npm) against this server. Skipped with a message if npm cannot install it."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ INSTALL_S = 240
 RUN_S = 400
 
 SKIPPED = {"Reserved subscription APIs": "optional: off unless a server says that it has them"}
-"""What the suite skips, by a word of its name, and why. Nothing may fail."""
+"""The tests that the suite skips, by a word of their name, and the reason. No test may fail."""
 PASSED_COUNT = 332
 
 
@@ -64,7 +64,8 @@ async def test_the_conformance_suite_passes(rest_servers: MakeServers, tmp_path:
     assert report.exists(), output[-2000:]
     results = json.loads(report.read_text())["testResults"][0]["assertionResults"]
     names = {
-        status: [one["fullName"] for one in results if one["status"] == status] for status in ("failed", "skipped")
+        status: [result["fullName"] for result in results if result["status"] == status]
+        for status in ("failed", "skipped")
     }
     unexplained = [name for name in names["skipped"] if not any(word in name for word in SKIPPED)]
 

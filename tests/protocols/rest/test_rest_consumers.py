@@ -13,7 +13,7 @@ from fixtures.rest_server import MakeServers, RestNode
 BINARY = "application/vnd.kafka.binary.v2+json"
 
 
-async def test_a_consumer_reads_what_was_written_before_and_after_it_came(rest: RestNode) -> None:
+async def test_a_consumer_reads_records_from_before_and_after_its_start(rest: RestNode) -> None:
     await rest.create("t")
     await produce(rest, "t", b"a", b"b")
     client = await Client.create(rest)
@@ -47,7 +47,7 @@ async def test_two_instances_of_a_group_share_partitions_and_take_over_when_one_
     assert shared[0] | shared[1] == {("t", index) for index in range(4)}
 
 
-async def test_committed_offsets_are_where_the_next_instance_of_the_group_goes_on(rest: RestNode) -> None:
+async def test_the_next_instance_of_the_group_continues_at_the_committed_offsets(rest: RestNode) -> None:
     await rest.create("t")
     await produce(rest, "t", b"a", b"b", b"c")
     first = await Client.create(rest, auto_commit_enable="false")
@@ -109,7 +109,7 @@ async def test_assigned_partitions_are_read_from_where_the_client_seeks(rest: Re
     assert (both.status, both.body["error_code"]) == (409, 40903)
 
 
-async def test_a_pattern_takes_topics_that_come_later(rest_servers: MakeServers) -> None:
+async def test_a_pattern_includes_later_topics(rest_servers: MakeServers) -> None:
     (rest,) = await rest_servers(1, consumer_beat_ms=20)
     await rest.create("a.1")
     client = await Client.create(rest)
@@ -169,7 +169,7 @@ async def test_a_partition_that_another_instance_has_by_now_cannot_be_committed(
     assert [answer.status for answer in answers] == [200, 409]
 
 
-async def test_an_answer_can_be_committed_though_the_group_changes_behind_it(rest_servers: MakeServers) -> None:
+async def test_an_answer_can_be_committed_although_the_group_has_changed_since(rest_servers: MakeServers) -> None:
     (rest,) = await rest_servers(1, consumer_beat_ms=20)
     await rest.create("t", 2)
     first, second = await Client.create(rest, auto_commit_enable=False), await Client.create(rest)
@@ -182,7 +182,7 @@ async def test_an_answer_can_be_committed_though_the_group_changes_behind_it(res
     waiting = asyncio.create_task(second.poll(2_000))
     while rest.streams.coordinator.owned()["g"].state.value != "PreparingRebalance":  # noqa: ASYNC110
         await asyncio.sleep(0)
-    for _ in range(20):  # heartbeats go on meanwhile
+    for _ in range(20):  # heartbeats continue in the meantime
         await first.offsets(("t", 0))
     still = await first.assigned()
     committed = await rest.post(f"{first.base}/offsets")
@@ -192,7 +192,7 @@ async def test_an_answer_can_be_committed_though_the_group_changes_behind_it(res
     assert await first.offsets(("t", 0)) == [1]
 
 
-async def test_records_that_come_while_the_group_is_divided_anew_wait_until_it_is(
+async def test_records_that_arrive_during_a_rebalance_wait_for_its_end(
     rest_servers: MakeServers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (rest,) = await rest_servers(1, consumer_beat_ms=100)
@@ -232,7 +232,7 @@ async def test_records_that_come_while_the_group_is_divided_anew_wait_until_it_i
     assert (read, values(await client.poll(100))) == ([b"a"], [])
 
 
-async def test_a_read_under_way_while_the_group_changes_brings_no_lost_partition_back(
+async def test_a_read_in_flight_during_a_rebalance_returns_no_lost_partition(
     rest_servers: MakeServers,
 ) -> None:
     (rest,) = await rest_servers(1, consumer_beat_ms=100)
@@ -300,7 +300,7 @@ async def test_a_draining_server_keeps_an_instance_until_what_it_has_given_is_co
     assert kept == [[("t", 0)]] * 50
 
 
-async def test_a_draining_server_lets_the_answer_be_committed_that_was_under_way(rest_servers: MakeServers) -> None:
+async def test_a_draining_server_accepts_the_commit_of_an_answer_that_was_in_flight(rest_servers: MakeServers) -> None:
     one, two = await rest_servers(2, drain_idle_ms=1, consumer_beat_ms=10_000, consumer_session_ms=30_000)
     await one.create("t")
     await produce(one, "t", b"a")

@@ -1,4 +1,4 @@
-"""The examples of docs/rest.md do what they say, against a server of the test."""
+"""The examples of docs/rest.md work as described, against a server of the test."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ ADDRESS = "http://127.0.0.1:8082"
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed: the page's commands are NOT TESTED")
-async def test_commands_of_the_page_answer_as_it_says(rest: RestNode) -> None:
+async def test_commands_of_the_page_give_the_documented_answers(rest: RestNode) -> None:
     blocks = re.findall(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     for block in blocks:
         lines = block.strip().splitlines()

@@ -1,4 +1,4 @@
-"""A server that is told to stop under load: no client sees a failed request."""
+"""A server gets SIGTERM under load: no client sees a failed request."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ HEADERS = {"Content-Type": "application/vnd.kafka.binary.v2+json"}
 CLIENT_COUNT = 8
 
 
-async def test_no_request_fails_while_a_server_drains_beside_another(rest_servers: MakeServers) -> None:
+async def test_no_request_fails_while_one_of_two_servers_drains(rest_servers: MakeServers) -> None:
     one, two = await rest_servers(2)
     await one.create("t")
     sent = 0
@@ -43,4 +43,4 @@ async def test_no_request_fails_while_a_server_drains_beside_another(rest_server
     bounds = await two.streams.bounds(view.partitions())
 
     assert one.server.open_count == 0
-    assert sum(one.end for one in bounds.values()) == sent
+    assert sum(bound.end for bound in bounds.values()) == sent

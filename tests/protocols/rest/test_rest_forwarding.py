@@ -1,4 +1,4 @@
-"""Consumer instances behind a load balancer: any server answers for any instance, wherever it lives."""
+"""Consumer instances behind a load balancer: any server answers for any instance, on whichever server it is."""
 
 import asyncio
 import gzip
@@ -50,7 +50,7 @@ async def test_an_instance_is_served_where_it_is_without_a_hop(rest_servers: Mak
     assert sent_count() == before
 
 
-async def test_a_single_server_asks_nobody(rest: RestNode) -> None:
+async def test_a_single_server_asks_no_other_server(rest: RestNode) -> None:
     before = sent_count()
     await Client.create(rest, name="one")
     unknown = await rest.get("/consumers/g/instances/two/records")
@@ -60,7 +60,7 @@ async def test_a_single_server_asks_nobody(rest: RestNode) -> None:
     assert sent_count() == before
 
 
-async def test_clients_that_use_servers_own_addresses_are_told_the_one_that_has_the_instance(
+async def test_clients_that_use_servers_own_addresses_get_the_address_of_the_instances_server(
     rest_servers: MakeServers,
 ) -> None:
     nodes = await rest_servers(3)
@@ -99,7 +99,7 @@ async def test_base_uri_is_what_the_client_calls_the_server(
     assert made.body == {"instance_id": name, "base_uri": f"{base}/consumers/a%20b/instances/{name}"}
 
 
-async def test_a_client_that_does_not_say_how_it_came_is_told_the_listeners_address(rest: RestNode) -> None:
+async def test_a_client_without_a_host_header_gets_the_listeners_address(rest: RestNode) -> None:
     host, _, port = rest.url.removeprefix("http://").rpartition(":")
     async with asyncio.timeout(WAIT_S):
         reader, writer = await asyncio.open_connection(host, int(port))
@@ -118,7 +118,7 @@ async def test_a_name_is_taken_whichever_servers_are_asked(rest_servers: MakeSer
     both = await asyncio.gather(*(node.post("/consumers/g", {"name": "two"}) for node in nodes))
 
     assert [one.status for one in made] == [200, 200]
-    assert [told(one) for one in answers] == [(409, 40902)] * 6
+    assert [told(answer) for answer in answers] == [(409, 40902)] * 6
     assert sorted(one.status for one in both) == [200, 409, 409]
 
 
@@ -182,7 +182,7 @@ async def test_connections_to_other_servers_end_with_the_server(rest_servers: Ma
     await until(lambda: one.server.connection_count == 0)
 
 
-async def test_a_name_that_nobody_has_costs_one_request_and_one_question_to_each_other_server(
+async def test_an_unknown_name_costs_one_request_and_one_question_to_each_other_server(
     rest_servers: MakeServers,
 ) -> None:
     nodes = await rest_servers(4)
@@ -223,7 +223,7 @@ async def test_other_errors_and_bodies_pass_as_they_are(rest_servers: MakeServer
     assert (packed.status, large.status, found.status) == (204, 413, 204)
 
 
-async def test_a_long_poll_through_another_server_ends_when_records_come(rest_servers: MakeServers) -> None:
+async def test_a_long_poll_through_another_server_ends_when_records_arrive(rest_servers: MakeServers) -> None:
     one, *_ = await rest_servers(1)
     two, *_ = await rest_servers(1, request_timeout_ms=1)  # which is no limit to what follows a stream
     await one.create("t")

@@ -14,20 +14,20 @@ from fixtures.rest_server import MakeServers
 from fixtures.waiting import until
 
 
-async def test_a_server_that_drains_has_instances_made_by_others_and_ends_its_own_for_all(
+async def test_a_draining_server_creates_instances_on_other_servers_and_ends_its_own_for_all_clients(
     rest_servers: MakeServers,
 ) -> None:
     one, two, three = await rest_servers(3, drain_idle_ms=10_000)
     await one.create("t")
     await produce(two, "t", b"a")
     outside = Balancer([one])
-    keeper = await Client.create(one)  # as long as it is there, the server waits for its client
+    keeper = await Client.create(one)  # as long as the instance exists, the server waits for its client
     client = await Client.create(outside, auto_commit_enable=False)
     name = client.base.rpartition("/")[2]
     await client.subscribe("t")
     values(await client.poll())
     draining = asyncio.create_task(one.server.drain(600_000))
-    await until(lambda: one.server._guard.is_draining)  # noqa: SLF001 - clients are told later
+    await until(lambda: one.server._guard.is_draining)  # noqa: SLF001 - clients are notified later
     client.rest = Balancer([two, three])
     kept = await client.rest.get(f"{client.base}/assignments")
     committed = await client.rest.post(f"{client.base}/offsets")
@@ -60,7 +60,7 @@ async def test_a_server_that_has_drained_has_no_instance_any_more(rest_servers: 
     assert told(await two.get(f"{client.base.replace(one.url, two.url)}/records")) == (404, 40403)
 
 
-async def test_a_server_with_too_much_to_do_is_not_taken_for_one_without_the_instance(
+async def test_an_overloaded_server_does_not_count_as_a_server_without_the_instance(
     rest_servers: MakeServers,
 ) -> None:
     one, two = await rest_servers(2)
@@ -73,7 +73,7 @@ async def test_a_server_with_too_much_to_do_is_not_taken_for_one_without_the_ins
     assert told(unknown) == (503, 50003)
 
 
-async def test_the_last_server_makes_no_instance_while_it_drains(rest_servers: MakeServers) -> None:
+async def test_the_last_server_creates_no_instance_while_it_drains(rest_servers: MakeServers) -> None:
     nodes = await rest_servers(2, drain_idle_ms=10_000)
     clients = [await Client.create(node) for node in nodes]
     draining = [asyncio.create_task(node.server.drain(600_000)) for node in nodes]
@@ -86,7 +86,7 @@ async def test_the_last_server_makes_no_instance_while_it_drains(rest_servers: M
     assert [told(answer) for answer in answers] == [(503, 50003)] * 2
 
 
-async def test_the_death_of_a_server_is_told_at_once_and_then_its_instances_are_made_anew(
+async def test_the_death_of_a_server_is_reported_at_once_and_then_its_instances_are_created_again(
     rest_servers: MakeServers, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "bearlake.protocols.rest.proxy.peers")
@@ -116,7 +116,7 @@ async def test_the_death_of_a_server_is_told_at_once_and_then_its_instances_are_
     assert (made.status, found) == (200, [[], []])
     assert [told(answer) for answer in gone] == [(404, 40403)] * 2
     logged = [record for record in caplog.records if "cannot reach another REST server" in record.message]
-    assert len(logged) == 2, "each of the two says so once"
+    assert len(logged) == 2, "each of the two logs this once"
 
 
 def tls(certificates: dict[str, Path], authority: Path | None = None) -> ListenerSettings:
@@ -129,7 +129,7 @@ def tls(certificates: dict[str, Path], authority: Path | None = None) -> Listene
 
 
 @pytest.mark.parametrize(("is_known", "is_personal"), [(True, False), (False, False), (True, True)])
-async def test_with_tls_only_servers_that_can_be_verified_are_asked_and_never_for_clients_with_certificates(
+async def test_with_tls_only_verifiable_servers_are_asked_and_never_for_clients_with_certificates(
     rest_servers: MakeServers,
     certificates: dict[str, Path],
     monkeypatch: pytest.MonkeyPatch,

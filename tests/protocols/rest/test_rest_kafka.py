@@ -35,7 +35,7 @@ class Rest:
 
 
 def use(kafka: str, rest: Rest) -> tuple[list[tuple[int, int, Any]], set[int], set[int]]:
-    """What the REST consumer read, and the partitions of both when they share the group."""
+    """The records of the REST consumer, and the partitions of both members when they share the group."""
     cluster = rest.ask("GET", "/v3/clusters")["data"][0]["cluster_id"]
     rest.ask("POST", f"/v3/clusters/{cluster}/topics", {"topic_name": "t", "partitions_count": 4})
     producer = Producer({"bootstrap.servers": kafka})

@@ -1,4 +1,4 @@
-"""The OpenAPI document and its page: every route is in it, and nothing else; it is valid, and says of bodies what the server checks."""
+"""The OpenAPI document and its page: the document is valid, and has exactly the routes and bodies that the server accepts."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ async def test_the_document_has_every_route_and_nothing_else(rest: RestNode) -> 
     assert all(some["summary"] for path in document["paths"].values() for some in path.values())
 
 
-async def test_operations_have_ids_of_their_own(rest: RestNode) -> None:
+async def test_operations_have_unique_ids(rest: RestNode) -> None:
     document = (await rest.get("/openapi.json")).body
     ids = [some["operationId"] for path in document["paths"].values() for some in path.values()]
 
@@ -61,7 +61,7 @@ async def test_the_document_is_valid(rest: RestNode) -> None:
         ("/consumers/{group}", "application/vnd.kafka.v2+json", {"name": "a/b"}),
     ],
 )
-async def test_the_server_takes_a_body_if_and_only_if_the_document_allows_it(
+async def test_the_server_accepts_a_body_if_and_only_if_the_document_allows_it(
     rest: RestNode, path: str, kind: str, body: Any
 ) -> None:
     await rest.create("t")

@@ -60,7 +60,7 @@ async def test_json_records_are_stored_as_compact_text(rest: RestNode) -> None:
     assert found == [(b'"k"', '{"ö":[1,2.5,null,true]}'.encode()), (None, None)]
 
 
-async def test_records_of_a_request_go_where_they_say_or_by_their_key(rest: RestNode) -> None:
+async def test_records_go_to_their_given_partition_or_to_that_of_their_key(rest: RestNode) -> None:
     await rest.create("t", 4)
     key = b64(b"a key")
     body = {"records": [{"value": "YQ==", "partition": 2}, {"key": key, "value": "YQ=="}, {"value": "Yg=="}]}
@@ -86,7 +86,7 @@ async def test_a_request_for_one_partition_writes_there(rest: RestNode) -> None:
     assert not await stored(rest, "t", 0)
 
 
-async def test_more_than_a_batch_may_hold_becomes_several_batches(rest: RestNode) -> None:
+async def test_records_beyond_the_batch_limit_become_several_batches(rest: RestNode) -> None:
     await rest.create("t", max_message_bytes="1000")
     value = b64(bytes(300))
     body = {"records": [{"value": value}] * 7 + [{"value": b64(bytes(2000))}] + [{"value": value}]}
@@ -119,7 +119,7 @@ async def test_more_than_a_batch_may_hold_becomes_several_batches(rest: RestNode
         ("/topics/bad%20name", {"records": [{"value": "YQ=="}]}, "binary", (422, 422)),
     ],
 )
-async def test_wrong_requests_are_told_what_is_wrong(
+async def test_errors_of_wrong_requests_name_the_fault(
     rest: RestNode, path: str, body: object, kind: str, expected: tuple[int, int]
 ) -> None:
     await rest.create("t")
@@ -159,7 +159,7 @@ async def test_bodies_over_the_limit_are_refused_compressed_or_not(rest_servers:
     assert [code(one) for one in (broken, unknown)] == [(400, 400), (415, 415)]
 
 
-async def test_topics_partitions_and_brokers_are_told(rest: RestNode) -> None:
+async def test_topics_partitions_and_brokers_are_described(rest: RestNode) -> None:
     await rest.create("b", 2, retention_ms="1000")
     await rest.create("a")
     await rest.post("/topics/a", {"records": [{"value": "YQ=="}]}, kind="binary")
@@ -181,7 +181,7 @@ async def test_topics_partitions_and_brokers_are_told(rest: RestNode) -> None:
     assert code(await rest.get("/nothing")) == (404, 404)
 
 
-async def test_web_pages_may_call_only_where_the_settings_allow_their_origin(rest_servers: MakeServers) -> None:
+async def test_only_allowed_origins_may_call_from_web_pages(rest_servers: MakeServers) -> None:
     (rest,) = await rest_servers(1, cors_origins=("https://a.example",))
     asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
     allowed = await rest.ask("OPTIONS", "/topics/t", headers={**asked, "Origin": "https://a.example"})
@@ -194,7 +194,7 @@ async def test_web_pages_may_call_only_where_the_settings_allow_their_origin(res
     assert simple.headers["Access-Control-Allow-Origin"] == "https://a.example"
 
 
-async def test_requests_over_the_limit_are_told_to_come_back(rest_servers: MakeServers) -> None:
+async def test_requests_over_the_limit_get_a_retry_answer(rest_servers: MakeServers) -> None:
     (rest,) = await rest_servers(1, request_count_max=0)
     answer = await rest.get("/topics")
 

@@ -1,6 +1,6 @@
-"""Embedded formats with schemas: what REST writes, Confluent's deserializers read, and the reverse; errors in the proxy's codes.
+"""Embedded formats with schemas: Confluent's deserializers read what REST writes, and the reverse; errors have the proxy's codes.
 
-The serializers are those of the unmodified `confluent-kafka`; they block, so they run in threads beside the servers' event loop.
+The serializers are those of the unmodified `confluent-kafka`; they block, so they run in separate threads.
 """
 
 import asyncio
@@ -123,7 +123,7 @@ async def test_avro_of_rest_is_read_by_the_deserializer(scene: Scene) -> None:
     answer = await scene.produce("avro", {**keys, "value_schema": AVRO, "records": records})
     octets = await scene.raw()
     found = await scene.with_client(
-        lambda client: [AvroDeserializer(client)(one, CONTEXT) if one else None for one in octets]
+        lambda client: [AvroDeserializer(client)(octet, CONTEXT) if octet else None for octet in octets]
     )
 
     assert answer.status == 200, answer.body
@@ -151,7 +151,7 @@ async def test_json_schema_goes_both_ways(scene: Scene) -> None:
     await scene.produce("binary", {"records": [{"value": base64.b64encode(by_client).decode()}]})
     octets = await scene.raw()
     found = await scene.with_client(
-        lambda client: [JSONDeserializer(None, schema_registry_client=client)(one, CONTEXT) for one in octets]
+        lambda client: [JSONDeserializer(None, schema_registry_client=client)(octet, CONTEXT) for octet in octets]
     )
 
     assert answer.status == 200, answer.body
@@ -167,7 +167,7 @@ async def test_protobuf_goes_both_ways(scene: Scene) -> None:
 
     def read(client: SchemaRegistryClient, octets: list[bytes | None]) -> list[Any]:
         deserialize = ProtobufDeserializer(order, {"use.deprecated.format": False}, client)
-        return [deserialize(one, CONTEXT) for one in octets]
+        return [deserialize(octet, CONTEXT) for octet in octets]
 
     def write(client: SchemaRegistryClient) -> list[bytes | None]:
         conf = {"use.deprecated.format": False, "auto.register.schemas": False, "use.latest.version": True}
@@ -269,7 +269,7 @@ async def test_a_schema_with_references_is_used_by_its_id(scene: Scene) -> None:
         ),
     ],
 )
-async def test_wrong_requests_are_told_what_is_wrong(
+async def test_errors_of_wrong_requests_name_the_fault(
     scene: Scene, kind: str, body: Any, expected: tuple[int, int], words: str
 ) -> None:
     assert await scene.registry.register("orders-value", '"int"') == 1
@@ -310,7 +310,7 @@ async def test_a_record_that_cannot_be_shown_is_named_and_not_skipped(scene: Sce
         ("json", b"{", "orders-0"),
     ],
 )
-async def test_bytes_that_are_no_value_are_told_why(scene: Scene, kind: str, octets: bytes, words: str) -> None:
+async def test_the_error_for_invalid_bytes_names_the_reason(scene: Scene, kind: str, octets: bytes, words: str) -> None:
     await scene.registry.register("s", '"int"')
     await scene.produce("binary", {"records": [{"value": base64.b64encode(octets).decode()}]})
     answer = await scene.records(await scene.consumer(kind), kind)
@@ -337,9 +337,9 @@ async def test_v3_takes_schemas_in_every_way(scene: Scene) -> None:
         {"schema_id": 1, "type": "AVRO", "data": None},
         {"data": None},
     ]
-    reports = await scene.reports({"value": first}, *({"value": one} for one in others))
+    reports = await scene.reports({"value": first}, *({"value": other} for other in others))
 
-    assert [one["error_code"] for one in reports] == [200] * 7
+    assert [report["error_code"] for report in reports] == [200] * 7
     assert reports[0]["value"] == {
         "type": "AVRO",
         "subject": "orders-value",
@@ -368,7 +368,7 @@ async def test_v3_names_subjects_by_strategy(scene: Scene) -> None:
         {"value": {"type": "AVRO", "schema": AVRO, "subject": "mine", "data": {"id": 5}}},
         {"value": {"subject": "mine", "schema_version": "latest", "data": {"id": 6}}},
     )
-    codes = [one["error_code"] for one in reports]
+    codes = [report["error_code"] for report in reports]
 
     assert codes == [200, 200, 200, 408_01, 200, 200], (
         reports
@@ -403,7 +403,7 @@ async def test_v3_names_subjects_by_strategy(scene: Scene) -> None:
         ({"schema_id": 1, "data": "x"}, 42203, "value.data"),
     ],
 )
-async def test_v3_tells_each_record_what_is_wrong(scene: Scene, value: Any, code: int, words: str) -> None:
+async def test_v3_reports_the_error_of_each_record(scene: Scene, value: Any, code: int, words: str) -> None:
     await scene.registry.register("s", '"int"')
     wrong, right = await scene.reports({"value": value}, {"value": {"schema_id": 1, "data": 1}})
 

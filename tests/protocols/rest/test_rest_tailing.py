@@ -60,7 +60,7 @@ async def test_appends_are_records_for_other_protocols(rest: RestNode) -> None:
     assert [(one["offset"], one["value"]) for one in answer.body] == [(0, {"a": 1}), (1, "ü")]
 
 
-async def test_events_go_on_behind_the_last_event_id(rest: RestNode) -> None:
+async def test_events_continue_after_the_last_event_id(rest: RestNode) -> None:
     await rest.put("/v1/stream/t", b"[1,2,3]", headers=JSON)
     url = f"{rest.url}/v1/stream/t?offset=-1&live=sse"
     async with rest.session.get(url, headers={"Last-Event-ID": f"{2:020}"}) as response:
@@ -171,7 +171,7 @@ async def test_producers_are_known_to_all_servers_and_after_a_restart(rest_serve
     gap = await two.post("/v1/stream/t", b"[9]", headers=producer(0, 2))
     after = await two.post("/v1/stream/t", b"[1]", headers=producer(0, 1))
     late = await one.post("/v1/stream/t", b"[0,0.5]", headers=producer(0, 0))
-    (three,) = await rest_servers(1)  # as one that was started anew: it knows nothing but the stores
+    (three,) = await rest_servers(1)  # as a restarted server, which knows only the stores
     fresh = await three.post("/v1/stream/t", b"[1]", headers=producer(0, 1))
     wrong = await three.post("/v1/stream/t", b"[2]", headers=producer(1, 5))
     newer = await three.post("/v1/stream/t", b"[2]", headers=producer(1, 0))
@@ -241,7 +241,7 @@ async def test_an_append_while_another_server_closes_is_before_the_end_or_refuse
         assert len(seen) == end
 
 
-async def test_what_other_protocols_write_behind_the_end_is_not_read_here(rest: RestNode) -> None:
+async def test_records_that_other_protocols_write_after_the_end_are_not_read_here(rest: RestNode) -> None:
     await rest.put("/v1/stream/t", b"[0]", headers={**JSON, "Stream-Closed": "true"})
     await rest.post("/topics/t", {"records": [{"value": 1}]}, kind="json")
     seen = await rest.get("/v1/stream/t")
@@ -322,7 +322,7 @@ async def test_a_producer_s_retry_with_stream_seq_is_a_duplicate_not_a_conflict(
     assert (await one.get("/v1/stream/t")).body == [1, 2]
 
 
-async def test_what_is_noted_of_stream_seq_outlives_its_records(rest_servers: MakeServers, monkeypatch: Any) -> None:
+async def test_the_stored_stream_seq_outlives_its_records(rest_servers: MakeServers, monkeypatch: Any) -> None:
     monkeypatch.setattr(sequences, "_STORE_STEP", 2)
     (one,) = await rest_servers(1)
     await one.put("/v1/stream/t", b"", headers=JSON)
@@ -337,7 +337,7 @@ async def test_what_is_noted_of_stream_seq_outlives_its_records(rest_servers: Ma
     assert old.status == 409
 
 
-async def test_a_config_of_stream_seq_that_somebody_else_wrote_is_begun_anew(rest: RestNode) -> None:
+async def test_a_config_of_stream_seq_that_another_program_wrote_is_replaced(rest: RestNode) -> None:
     await rest.create("t", http_content_type="application/json", http_sequences="[1]")
     answers = [await rest.post("/v1/stream/t", b"[0]", headers=in_sequence(name)) for name in ("b", "a")]
 

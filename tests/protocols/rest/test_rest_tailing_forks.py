@@ -212,7 +212,7 @@ async def test_a_fork_that_is_made_after_a_deletion_looked_for_forks_is_seen(
     if had_forks:
         await fork(one, "former", "source")
         await one.delete("/v1/stream/former")
-    # The other server's fork comes between two steps of the deletion.
+    # The other server's fork happens between two steps of the deletion.
     lives = one.server._tailing.lifetimes  # noqa: SLF001
     look = lives._has_forks  # noqa: SLF001
     made: list[Answer] = []
@@ -231,12 +231,12 @@ async def test_a_fork_that_is_made_after_a_deletion_looked_for_forks_is_seen(
     assert (await one.get("/v1/stream/source")).status == 410
 
 
-async def test_a_fork_is_taken_back_when_its_source_is_deleted_before_it_is_told(
+async def test_a_fork_is_undone_when_its_source_is_deleted_before_its_answer(
     rest_servers: MakeServers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = await rest_servers(2)
     await one.put("/v1/stream/source", b"[0,1]", headers=JSON)
-    # The deletion comes between two steps of the fork.
+    # The deletion happens between two steps of the fork.
     forking = two.server._tailing._create._forking  # noqa: SLF001
     register_fork = forking.register_fork
 

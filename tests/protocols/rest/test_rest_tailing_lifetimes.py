@@ -107,10 +107,10 @@ async def test_use_renews_the_time_to_live_and_moves_the_config_after_a_tenth_of
     assert await one.status("t") == 404
 
 
-async def test_what_one_server_renewed_another_does_not_end(scene: Scene) -> None:
+async def test_a_stream_that_one_server_renewed_is_not_ended_by_another(scene: Scene) -> None:
     one, two = scene.servers
     await one.make("t", http_ttl_seconds="10")
-    await two.streams.catalog.find("t")  # and hears nothing more
+    await two.streams.catalog.find("t")  # and follows the log no more
     scene.advance(9_000)
     await one.use("t")
     scene.advance(9_000)
@@ -119,7 +119,7 @@ async def test_what_one_server_renewed_another_does_not_end(scene: Scene) -> Non
     assert await one.status("t") == 200
 
 
-async def test_a_stream_ends_at_its_time_whoever_uses_it(scene: Scene) -> None:
+async def test_a_stream_ends_at_its_time_whichever_client_uses_it(scene: Scene) -> None:
     one, two = scene.servers
     await one.make("t", http_expires_at="1970-01-01T00:00:00Z")
     await one.make("u", http_expires_at="2100-01-01T00:00:00+01:00")
@@ -156,7 +156,7 @@ async def test_a_stream_with_forks_is_kept_for_them_when_it_ends(scene: Scene) -
     assert "source" not in {stream.name for stream in await one.streams.metadata.streams.list()}
 
 
-async def test_the_sweep_deletes_what_is_over_and_sources_without_forks(scene: Scene) -> None:
+async def test_the_sweep_deletes_expired_streams_and_sources_without_forks(scene: Scene) -> None:
     one, _ = scene.servers
     source = await one.make("source", http_forked="true", http_deleted="true")
     await one.make("fork", http_fork=f"{source.stream.number}/0@0+0=0", http_ttl_seconds="1")

@@ -100,7 +100,7 @@ async def test_each_record_has_a_report_and_a_bad_one_stops_no_other(rest: RestN
             "timestamp": "2026-01-31T12:00:00Z",
         },
     ]
-    found = await produce(rest, "".join(json.dumps(one) for one in records).encode())
+    found = await produce(rest, "".join(json.dumps(record) for record in records).encode())
 
     assert [one["error_code"] for one in found] == [200, 422, 40402, 200]
     assert found[0]["key"] == {"type": "STRING", "size": 2}
@@ -130,7 +130,7 @@ async def test_values_at_the_edge_of_what_can_be_nested_are_stored_or_refused(re
     assert {200, 400} <= codes <= {200, 400, 422}
 
 
-async def test_reports_come_while_the_request_still_runs(rest: RestNode) -> None:
+async def test_reports_arrive_while_the_request_still_runs(rest: RestNode) -> None:
     await rest.create("t")
     pieces: asyncio.Queue[bytes | None] = asyncio.Queue()
 
@@ -163,7 +163,7 @@ async def test_requests_without_a_whole_record_are_refused(rest: RestNode) -> No
     assert [one.status for one in (cut, kind, nowhere)] == [400, 415, 404]
 
 
-def test_objects_come_out_whole_however_their_bytes_are_cut() -> None:
+def test_objects_are_parsed_whole_however_their_bytes_are_split() -> None:
     values = [{"a": 'ü\\"}{', "b": [1.5, True, None]}, {}, {"c": {"d": "x" * 50}}]
     octets = " \n".join(json.dumps(value, ensure_ascii=False) for value in values).encode()
     for size in (1, 2, 3, 7, 1000):
@@ -181,7 +181,7 @@ def test_malformed_and_endless_objects_are_refused() -> None:
         list(Objects(100).feed(b'{"a": "' + bytes(200).replace(b"\0", b"x")))
 
 
-async def test_groups_and_their_lag_are_told(rest: RestNode) -> None:
+async def test_groups_and_their_lag_are_reported(rest: RestNode) -> None:
     await rest.create("t")
     await produce(rest, b'{"value": {"type": "STRING", "data": "a"}}' * 5)
     key = (await rest.streams.catalog.find("t")).partition(0)
@@ -200,7 +200,7 @@ async def test_groups_and_their_lag_are_told(rest: RestNode) -> None:
     assert [(one["consumer_group_id"], one["state"]) for one in listed] == [("g", "EMPTY"), ("live", "STABLE")]
     assert (lag["current_offset"], lag["log_end_offset"], lag["lag"]) == (2, 5, 3)
     assert (summary["max_lag"], summary["total_lag"]) == (3, 3)
-    assert [one["consumer_id"] for one in own] == [one["consumer_id"] for one in members]
+    assert [one["consumer_id"] for one in own] == [member["consumer_id"] for member in members]
     assert own[0]["lag"] == 0
     assert (await rest.get(f"{groups}/none")).status == 404
 

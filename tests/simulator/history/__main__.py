@@ -1,4 +1,4 @@
-"""`python -m simulator.history check FILE...`: prints what was checked and each violation; exit code 1 if there is a violation."""
+"""`python -m simulator.history check FILE...`: prints the checked counts and each violation; exit code 1 if there is a violation."""
 
 import argparse
 import sys

@@ -42,16 +42,16 @@ DEFAULT = Options()
 
 @dataclass(slots=True, kw_only=True)
 class Verdict:
-    """Counts of what was judged, and the violations."""
+    """Counts of the judged operations, and the violations."""
 
     violations: list[Violation] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
 
     def __str__(self) -> str:
-        told = ", ".join(f"{name} {count:,}" for name, count in sorted(self.counts.items()))
+        text = ", ".join(f"{name} {count:,}" for name, count in sorted(self.counts.items()))
         broken = Counter(violation.promise.name for violation in self.violations)
         found = ", ".join(f"{name} {count}" for name, count in sorted(broken.items())) or "every promise was kept"
-        return f"{told}\n{found}"
+        return f"{text}\n{found}"
 
 
 def check(operations: Iterable[Operation], options: Options = DEFAULT) -> Verdict:

@@ -1,6 +1,6 @@
 """Judge assignments: at any time, at most one member of a group may believe that it owns a partition.
 
-A member may believe so from the time it receives an answer that confirms its membership until `patience` after it sent the request, and
+A member may believe so from the time it receives an answer that confirms its membership until `timeout` after it sent the request, and
 only while it holds the partition. A coordinator that respects its members' timeouts assigns the partition to no other member in that
 time.
 
@@ -48,12 +48,12 @@ def judge_group(operations: Sequence[Operation], *, slack: int) -> Iterator[Viol
 
 def _intervals(operation: Operation, call: Hold, confirmed: Sequence[Operation]) -> Iterator[Interval]:
     given_up = operation.end if operation.end is not None else NEVER
-    if call.patience is None:
+    if call.timeout is None:
         yield Interval(operation.start, given_up, operation, operation)
         return
-    present = Interval(operation.start, min(given_up, call.asked + call.patience), operation, operation)
+    present = Interval(operation.start, min(given_up, call.asked + call.timeout), operation, operation)
     for answer in sorted(confirmed, key=lambda one: one.returned):
-        start, end = max(operation.start, answer.returned), min(given_up, answer.start + call.patience)
+        start, end = max(operation.start, answer.returned), min(given_up, answer.start + call.timeout)
         if start >= end:
             continue
         if start <= present.end:
@@ -69,15 +69,15 @@ def _intervals(operation: Operation, call: Hold, confirmed: Sequence[Operation])
 def _overlaps(log: Log, intervals: Sequence[Interval], slack: int) -> Iterator[Violation]:
     """Yield the overlapping intervals of different members, one violation per pair of members."""
     open_: list[tuple[int, int, Interval]] = []
-    told: set[tuple[str, str]] = set()
+    reported: set[tuple[str, str]] = set()
     for number, interval in enumerate(intervals):
         while open_ and open_[0][0] <= interval.start:
             heapq.heappop(open_)
         for end, _, other in open_:
             mine, theirs = _member(interval), _member(other)
             overlap = min(end, interval.end) - interval.start
-            if mine != theirs and overlap > slack and (theirs, mine) not in told:
-                told.add((theirs, mine))
+            if mine != theirs and overlap > slack and (theirs, mine) not in reported:
+                reported.add((theirs, mine))
                 detail = f"{theirs} and {mine} own {log} at the same time for {overlap}, from {interval.start} on"
                 shown = (other.hold, other.because, interval.hold, interval.because)
                 yield broken(Promise.OWNER, f"{_group(interval)} {log}", detail, *shown)

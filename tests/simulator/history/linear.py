@@ -122,11 +122,11 @@ class _Search(Generic[S]):
 
     def _useful(self) -> list[list[list[int]]]:
         """Return the pending operations whose effect may matter now, by kind and by superseding operations, in order of their starts."""
-        wanted = {self._steps[index].wants for index in self.pending}
+        awaited = {self._steps[index].wants for index in self.pending}
         kinds: dict[Hashable, dict[frozenset[int], list[int]]] = defaultdict(lambda: defaultdict(list))
         for index in sorted(self.pending):
             step = self._steps[index]
-            if step.end is not None or step.gives is None or step.gives in wanted:
+            if step.end is not None or step.gives is None or step.gives in awaited:
                 kinds[self._kind(index)][self._superseding.get(index, frozenset())].append(index)
         return [list(kind.values()) for kind in kinds.values()]
 

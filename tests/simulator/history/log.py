@@ -119,7 +119,7 @@ class _Order:
     def _produce(self, operation: Operation, call: Produce) -> Iterator[Violation]:
         if operation.is_ok and incarnation_of(operation) != self._log.incarnation:
             return
-        known = [self._evidence.offsets[one.id] for one in call.records if one.id in self._evidence.offsets]
+        known = [self._evidence.offsets[record.id] for record in call.records if record.id in self._evidence.offsets]
         before = self._ends.before(operation.start)
         if known and before is not None and min(known) < before[0]:
             detail = (
@@ -183,7 +183,7 @@ class _Order:
         offsets, senders = newest
         below = bisect_left(offsets, end)
         if below and senders[below - 1].start > operation.returned:
-            detail = f"the end was told as {end} before a record below it was sent"
+            detail = f"the end was returned as {end} before a record below it was sent"
             yield broken(Promise.SENT, self._log, detail, operation, senders[below - 1], focus=end - 1)
 
     def _complete(self, by: Operation) -> Iterator[Violation]:
@@ -211,8 +211,8 @@ class _Order:
 def _shown_starts(operation: Operation) -> Iterator[int]:
     if operation.is_ok and isinstance(operation.call, Trim | Complete):
         yield operation.call.start
-    is_told = isinstance(operation.call, Bounds) or operation.answer.why == OUT_OF_RANGE
-    if is_told and operation.answer.start is not None:
+    has_start = isinstance(operation.call, Bounds) or operation.answer.why == OUT_OF_RANGE
+    if has_start and operation.answer.start is not None:
         yield operation.answer.start
 
 

@@ -143,8 +143,8 @@ class Complete:
 class Hold:
     """A member of a group owns partitions: the call is written when it receives its assignment, `ok` when it has given them up.
 
-    The member may believe in its assignment for `patience` after it sent the last confirmed request (the sync, at `asked`; a
-    heartbeat). `patience` is the smaller of its session timeout and its rebalance timeout; None: until it gives the partitions up.
+    The member may believe in its assignment for `timeout` after it sent the last confirmed request (the sync, at `asked`; a
+    heartbeat). `timeout` is the smaller of its session timeout and its rebalance timeout; None: until it gives the partitions up.
     """
 
     group: str
@@ -152,7 +152,7 @@ class Hold:
     generation: int
     partitions: tuple[Log, ...]
     asked: int
-    patience: int | None = None
+    timeout: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

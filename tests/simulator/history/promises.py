@@ -11,7 +11,7 @@ RECORDS_SHOWN = 4
 class Promise(StrEnum):
     """Each promise that the checker judges. Sources: KIP-98, Kafka's group protocol, Herlihy and Wing 1990."""
 
-    STORED = "an acknowledged record is in its partition, at the offset that was told"
+    STORED = "an acknowledged record is in its partition, at the offset of the acknowledgement"
     ONCE = "a record is stored at most once in a partition"
     REFUSED = "a record that was refused is never stored"
     SENT = "only records that were sent are stored, and only after they were sent"
@@ -52,11 +52,11 @@ def broken(
     """Return a violation that shows these operations; of operations with many records, only the records around offset `focus`."""
     distinct = list({id(operation): operation for operation in operations}.values())
     distinct.sort(key=lambda operation: operation.start)
-    excerpt = tuple(f"    {told(operation, focus)}" for operation in distinct)
+    excerpt = tuple(f"    {shown(operation, focus)}" for operation in distinct)
     return Violation(promise=promise, subject=str(subject), detail=detail, excerpt=excerpt)
 
 
-def told(operation: Operation, focus: int | None = None) -> str:
+def shown(operation: Operation, focus: int | None = None) -> str:
     """Describe an operation in one line."""
     interval = f"[{operation.start}, {'…' if operation.end is None else operation.end}]"
     call = operation.call

@@ -106,10 +106,10 @@ def _last_times(operations: Sequence[Operation]) -> dict[str, int]:
         for name in [name for name, time in known.items() if time < operation.start and _is_without(operation, name)]:
             found[name] = operation.returned
             del known[name]
-        told = operation.answer.incarnation
+        returned = operation.answer.incarnation
         is_shown = operation.is_ok and isinstance(operation.call, Create | Describe)
-        if told and is_shown and told not in found and created[told] <= 1:
-            known.setdefault(told, operation.returned)
+        if returned and is_shown and returned not in found and created[returned] <= 1:
+            known.setdefault(returned, operation.returned)
     return found
 
 

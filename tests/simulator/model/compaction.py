@@ -319,7 +319,7 @@ class CompactionPart:
     def _closed(self, state: State, task: int) -> State:
         """Close the task and end its registrations."""
         claims = tuple(
-            one._replace(data=one.data._replace(task=0), kept=one.kept._replace(task=0)) for one in state.claims
+            claim._replace(data=claim.data._replace(task=0), kept=claim.kept._replace(task=0)) for claim in state.claims
         )
         return state._replace(task=task, is_held=False, claims=claims)
 

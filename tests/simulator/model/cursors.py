@@ -1,4 +1,4 @@
-"""Cursors: one subscription of a partition that is created, found, saved, deleted and created again, by writes that may come late.
+"""Cursors: one subscription of a partition that is created, found, saved, deleted and created again, by writes that may arrive late.
 
 The dispatcher holds its lease throughout: a later lease fences everything that was written under the earlier lease. Any server may
 create a cursor. A call may be executed although its caller gets no answer, or late, after its caller gave up. The rules are
@@ -192,7 +192,7 @@ class CursorPart:
         if call.kind == SAVE and not is_done and call.generation == state.known - 1:
             return after._replace(
                 known=0, known_made=0
-            )  # the dispatcher hears that the cursor is gone, and closes its own
+            )  # the dispatcher learns that the cursor is gone, and closes its own
         if call.kind == SAVE and is_done:
             row = state.rows[0] if state.rows else Cursor()
             if row.content != at + 1 and not state.wrong:
@@ -201,7 +201,7 @@ class CursorPart:
         return after
 
     def _adopt(self, state: State, ended: int) -> State:
-        """A caller hears that the cursor exists; the dispatcher knows the cursor from now on."""
+        """A caller learns that the cursor exists; the dispatcher knows the cursor from now on."""
         (row,) = state.rows
         told = state._replace(rows=(row._replace(told=row.told | ended),))
         if state.known:

@@ -39,7 +39,7 @@ class ExclusiveGuards:
     share_fences_exclusive: bool = guard("the first producer that opens beside others raises the epoch")
     raise_marks_exclusive: bool = guard("a raised epoch is marked as that of a producer which is alone")
     raise_names_lease: bool = guard("the epoch is raised for a producer only under its server's lease")
-    append_names_told_epoch: bool = guard("an append names the epoch that its producer was told when it was opened")
+    append_names_returned_epoch: bool = guard("an append names the epoch that its producer was told when it was opened")
     append_checks_epoch: bool = guard("the commit refuses appends of an older epoch")
 
 
@@ -163,7 +163,7 @@ class ExclusivePart:
 
     def _append(self, state: State, at: int, opening: Opening) -> Iterator[Step[State]]:
         guards = self._guards
-        epoch = opening.told - 1 if guards.append_names_told_epoch else state.epoch
+        epoch = opening.told - 1 if guards.append_names_returned_epoch else state.epoch
         present = state.epoch if guards.append_checks_epoch else 0
         kind, _ = producers.judge_named(None, present, epoch, 0, is_in_step=False)
         if kind is not OutcomeKind.ACCEPTED:

@@ -147,7 +147,7 @@ class LeasePart:
             return f"{PROCESSES[state.lied - 1]} confirmed a request after another server had taken the lease"
         if state.robbed:
             return f"the lease of {PROCESSES[state.robbed - 1]} was taken although its holder was live"
-        epochs = [one.lease or one.granted for one in state.processes if one.lease or one.granted]
+        epochs = [process.lease or process.granted for process in state.processes if process.lease or process.granted]
         if len(epochs) > len(set(epochs)):
             return "two processes got the lease in the same epoch"
         if state.wronged:

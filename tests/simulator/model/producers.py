@@ -97,7 +97,7 @@ def head(state: State) -> int:
 def over(state: State) -> State:
     """Return the state after a fatal error: all batches without an answer fail, and the client sends no more."""
     batches = tuple(status if status == DELIVERED else FAILED for status in state.batches)
-    attempts = tuple(one._replace(is_awaited=False) for one in state.attempts)
+    attempts = tuple(attempt._replace(is_awaited=False) for attempt in state.attempts)
     return state._replace(batches=batches, attempts=attempts, is_over=True, is_bumping=False)
 
 
@@ -105,7 +105,8 @@ def bumped(state: State) -> State:
     """Return the state after a new epoch: batches that are not delivered get sequences from 0."""
     first = head(state)
     is_blind = any(
-        one.batch >= first and (one.is_awaited or one.answer not in NOTHING_STORED) for one in state.attempts
+        attempt.batch >= first and (attempt.is_awaited or attempt.answer not in NOTHING_STORED)
+        for attempt in state.attempts
     )
     return state._replace(epoch=state.epoch + 1, first=first, is_bumping=False, is_blind=state.is_blind or is_blind)
 
@@ -124,9 +125,9 @@ def _bumped_if_drained(state: State) -> State:
 def is_accounted(state: State, batch: int) -> bool:
     """Return whether all batches before `batch` are delivered, or known not to be stored."""
     return all(
-        state.batches[one.batch] == DELIVERED or (not one.is_awaited and one.answer in NOTHING_STORED)
-        for one in state.attempts
-        if one.batch < batch
+        state.batches[attempt.batch] == DELIVERED or (not attempt.is_awaited and attempt.answer in NOTHING_STORED)
+        for attempt in state.attempts
+        if attempt.batch < batch
     )
 
 

@@ -115,7 +115,7 @@ def ask_ledger(
     floor: int = 0,
 ) -> tuple[int, int]:
     """Return the kind and base offset (0 if none) of the outcome of `Ledger.decide` for one batch of one record."""
-    ledger = Ledger(_Tiny(known, end))
+    ledger = Ledger(_SmallCheckpoint(known, end))
     ledger.expired_id = PRODUCER_ID if may_have_expired else PRODUCER_ID - 1
     ledger.position_floor = floor
     producer_id = PRODUCER_ID if epoch >= 0 else -1
@@ -124,7 +124,7 @@ def ask_ledger(
     return int(outcome.kind), max(outcome.base_offset, 0)
 
 
-class _Tiny:
+class _SmallCheckpoint:
     """A checkpoint with one partition."""
 
     def __init__(self, known: Producer, end: int) -> None:

@@ -205,7 +205,7 @@ class WritePart:
         for batch in producers.to_send(self._client, state):
             batches = (*state.batches[:batch], SENT, *state.batches[batch + 1 :])
             epoch, sequence = (state.epoch, batch - state.first) if self._is_idempotent else (0, 0)
-            is_first = all(one.batch != batch or one.epoch != epoch for one in state.attempts)
+            is_first = all(attempt.batch != batch or attempt.epoch != epoch for attempt in state.attempts)
             for server in self._servers(state):
                 made = Attempt(batch, epoch, sequence, server, is_first, seen=state.position)
                 after = state._replace(attempts=(*state.attempts, made), batches=batches)
@@ -224,7 +224,7 @@ class WritePart:
         """Return the servers for the next batch: an idempotent client changes servers only when no reply is pending."""
         if not state.attempts:
             return (0,)  # the servers are interchangeable
-        waits_at = {one.server for one in state.attempts if one.is_awaited}
+        waits_at = {attempt.server for attempt in state.attempts if attempt.is_awaited}
         stays = self._is_idempotent and self._guards.server_changed_when_idle
         return tuple(waits_at) if waits_at and stays else (0, 1)
 
@@ -338,12 +338,12 @@ class WritePart:
 
     def _trouble_servers(self, state: State, found: list[Step[State]]) -> None:
         for server, is_superseded in enumerate(state.servers):
-            if not is_superseded and any(one.server == server and one.is_sent for one in state.attempts):
+            if not is_superseded and any(attempt.server == server and attempt.is_sent for attempt in state.attempts):
                 servers = (True, state.servers[1]) if server == 0 else (state.servers[0], True)
                 found.append(Step(SUPERSEDE, (SERVERS[server],), state._replace(servers=servers)))
 
     def _age(self, state: State, found: list[Step[State]]) -> None:
-        if not state.floor and any(one.is_sent and not one.is_recent for one in state.attempts):
+        if not state.floor and any(attempt.is_sent and not attempt.is_recent for attempt in state.attempts):
             found.append(Step(RAISE_FLOOR, (), state._replace(floor=1)))
         if state.start < len(state.log) and len(state.log) > 1:
             found.append(Step(TRIM, (), state._replace(start=len(state.log))))

@@ -46,7 +46,7 @@ def broken(client: Client, state: State) -> str:
         number != OLD and attempts[number - 1].batch + 1 != offset for offset, number in enumerate(log)
     ):
         return "a batch is not at the offset that its producer expected"
-    if client is Client.PLAIN and all(one.is_first and not one.server for one in attempts):
+    if client is Client.PLAIN and all(attempt.is_first and not attempt.server for attempt in attempts):
         known = [batch for batch in batches if state.batches[batch] == DELIVERED]
         if known != sorted(known):
             return "batches sent once each over one connection are not in the order of sending"

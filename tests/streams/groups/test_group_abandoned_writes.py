@@ -14,7 +14,7 @@ LEASE = Lease(name="group/g", holder=ServerRef(node_id=0, epoch=1), epoch=1)
 
 
 class Store:
-    """A store whose writes are answered when the test says. Also its own groups."""
+    """A store that answers writes when the test allows it. It is also its own `groups`."""
 
     def __init__(self) -> None:
         self.groups = self
@@ -52,7 +52,7 @@ async def test_a_request_that_arrives_with_the_answer_to_an_empty_write_waits_fo
 
     with loop_that_must_go_on():
         store.answers[0].set_result(None)
-        arriving = asyncio.create_task(writes.finish("g"))  # runs right behind the empty write, before its callbacks
+        arriving = asyncio.create_task(writes.finish("g"))  # runs directly after the empty write, before its callbacks
         for _ in range(10):
             await asyncio.sleep(0)
     assert not arriving.done()
@@ -68,7 +68,7 @@ async def test_an_abandoned_write_that_is_removed_before_its_task_runs_needs_no_
     writes = AbandonedWrites(store)  # type: ignore[arg-type]
     writes.add("g", LEASE)
     finishing = asyncio.create_task(writes.finish("g"))
-    asyncio.get_running_loop().call_soon(writes.remove, "g")  # behind `finish`, before the task that it creates
+    asyncio.get_running_loop().call_soon(writes.remove, "g")  # after `finish`, before the task that it creates
 
     async with asyncio.timeout(2):
         await finishing

@@ -32,7 +32,7 @@ def _close_stores():
 
 
 class Cluster:
-    """Servers' coordinators on one store in memory, which is closed when the test is over."""
+    """Coordinators of several servers on one store in memory, which is closed after the test."""
 
     async def open(self):
         self.clock = ManualClock()
@@ -70,7 +70,7 @@ def request(member_id: str = "", **changes) -> JoinRequest:
 
 
 async def join_alone(groups: Coordinator, name: str = "g", **changes) -> str:
-    """One member in a stable group; its id."""
+    """Join one member to a group and stabilize the group; return the member's id."""
     joined = await groups.join(name, request(**changes))
     await groups.sync(ref(name, joined.member_id, None, joined.generation), (None, None), {joined.member_id: b"all"})
     return joined.member_id
@@ -117,7 +117,7 @@ async def test_members_keep_ids_generation_and_assignment_when_their_coordinator
 
 
 @virtual_time
-async def test_a_coordinator_that_was_overtaken_is_fenced_forgets_the_group_and_says_so():
+async def test_a_replaced_coordinator_is_fenced_drops_the_group_and_reports_it():
     cluster = await Cluster().open()
     one = await cluster.server("1")
     member = await join_alone(one)
@@ -134,7 +134,7 @@ async def test_a_coordinator_that_was_overtaken_is_fenced_forgets_the_group_and_
 
 
 @virtual_time
-async def test_a_fenced_coordinator_refuses_those_who_wait_in_a_round():
+async def test_a_fenced_coordinator_refuses_members_that_wait_in_a_round():
     cluster = await Cluster().open()
     one = await cluster.server("1")
     member = await join_alone(one)
@@ -151,7 +151,7 @@ async def test_a_fenced_coordinator_refuses_those_who_wait_in_a_round():
 
 
 @virtual_time
-async def test_a_drained_coordinator_hands_its_groups_over():
+async def test_a_drained_coordinator_hands_over_its_groups():
     cluster = await Cluster().open()
     one, two = await cluster.server("1"), await cluster.server("2")
     members = {name: await join_alone(one, name) for name in (f"g{number}" for number in range(100))}
@@ -168,7 +168,7 @@ async def test_a_drained_coordinator_hands_its_groups_over():
 
 
 @virtual_time
-async def test_a_group_that_is_taken_while_the_server_drains_is_given_up_again():
+async def test_a_group_taken_while_the_server_drains_is_released_again():
     cluster = await Cluster().open()
     gate = Gate(cluster.metadata)
     one, two = await cluster.server("1", gate), await cluster.server("2")
@@ -184,7 +184,7 @@ async def test_a_group_that_is_taken_while_the_server_drains_is_given_up_again()
 
 
 @virtual_time
-async def test_a_failed_save_is_unavailable_and_the_next_one_works_in_the_same_generation():
+async def test_a_failed_save_is_unavailable_and_the_next_save_succeeds_in_the_same_generation():
     cluster = await Cluster().open()
     gate = Gate(cluster.metadata)
     one = await cluster.server("1", gate)
@@ -240,7 +240,7 @@ async def test_a_damaged_snapshot_is_a_retriable_refusal():
 
 
 @virtual_time
-async def test_requests_that_come_together_take_the_group_once():
+async def test_concurrent_requests_take_the_group_only_once():
     cluster = await Cluster().open()
     gate = Gate(cluster.metadata)
     one = await cluster.server("1", gate)
@@ -251,7 +251,7 @@ async def test_requests_that_come_together_take_the_group_once():
 
 
 @virtual_time
-async def test_an_empty_group_is_given_up_after_a_while_and_found_again():
+async def test_an_empty_group_is_released_after_a_while_and_found_again():
     cluster = await Cluster().open()
     one = await cluster.server("1", idle_ms=1_000)
     await one.commit(ref("g", "", None, -1), {cluster.partition: offset(3)})
@@ -286,7 +286,7 @@ async def test_an_empty_group_without_offsets_is_deleted_after_a_while():
 
 
 @virtual_time
-async def test_a_commit_that_comes_while_an_unused_group_is_deleted_is_not_lost():
+async def test_a_commit_during_the_deletion_of_an_unused_group_is_not_lost():
     cluster = await Cluster().open()
     gate = Gate(cluster.metadata)
     one = await cluster.server("1", gate, idle_ms=1_000)
@@ -300,13 +300,13 @@ async def test_a_commit_that_comes_while_an_unused_group_is_deleted_is_not_lost(
     gate.open()
     await deleting
 
-    assert await refused(committing) is Problem.NOT_COORDINATOR  # its client asks again
+    assert await refused(committing) is Problem.NOT_COORDINATOR  # its client tries again
     await one.commit(ref("g", "", None, -1), {cluster.partition: offset(3)})
     assert await cluster.committed() == {cluster.partition: 3}
 
 
 @virtual_time
-async def test_a_group_that_is_wanted_while_its_lease_is_released_waits_and_takes_it_anew():
+async def test_a_request_for_a_group_whose_lease_is_being_released_waits_and_takes_the_lease_again():
     cluster = await Cluster().open()
     gate = Gate(cluster.metadata)
     one = await cluster.server("1", gate, idle_ms=1_000)
@@ -328,7 +328,7 @@ async def test_a_group_that_is_wanted_while_its_lease_is_released_waits_and_take
 
 
 @virtual_time
-async def test_groups_that_do_not_exist_are_not_found_and_leave_nothing_behind():
+async def test_groups_that_do_not_exist_are_not_found_and_create_no_state():
     cluster = await Cluster().open()
     one = await cluster.server("1")
 
@@ -367,12 +367,12 @@ async def test_session_timeouts_have_limits_and_membership_needs_a_name():
     assert await refused(one.heartbeat(ref("", "m", None, 0))) is Problem.INVALID_GROUP_ID
     await one.commit(
         ref("", "", None, -1), {cluster.partition: offset(1)}
-    )  # Kafka takes offsets of the group without a name
+    )  # Kafka accepts offsets of the group without a name
     assert await cluster.committed("") == {cluster.partition: 1}
 
 
 @virtual_time
-async def test_a_cancelled_wait_does_not_take_the_member_out():
+async def test_a_cancelled_wait_does_not_remove_the_member():
     cluster = await Cluster().open()
     one = await cluster.server("1")
     first = await join_alone(one)
@@ -388,7 +388,7 @@ async def test_a_cancelled_wait_does_not_take_the_member_out():
 
 
 class Gate:
-    """A store whose steps can be held or fail once, by method name."""
+    """A store whose methods can be delayed or fail once, by method name."""
 
     NOUNS = ("leases", "groups", "streams", "servers")
 
@@ -430,7 +430,7 @@ class Noun:
 
 
 @virtual_time
-async def test_a_server_coordinates_so_many_groups_and_no_more():
+async def test_a_server_coordinates_at_most_a_limited_number_of_groups():
     cluster = await Cluster().open()
     one = await cluster.server("1", count_max=2)
     for name in ("a", "b"):

@@ -186,7 +186,7 @@ class Member:
             try:
                 joined = await self._one.join("g", request(self._id))
                 self.generations.add(joined.generation)
-                shares = {one.member_id: b"share" for one in joined.members}
+                shares = {member.member_id: b"share" for member in joined.members}
                 synced = await self._one.sync(ref("g", self._id, None, joined.generation), (None, None), shares)
                 self.is_assigned = synced.assignment == b"share"
                 return
@@ -220,7 +220,7 @@ async def test_a_store_that_takes_no_writes_begins_no_generation_after_generatio
 
 
 @virtual_time
-async def test_nobody_joins_a_round_while_the_store_takes_no_writes():
+async def test_no_member_joins_a_round_while_the_store_accepts_no_writes():
     scene = await Scene().open()
     member_id = (await scene.one.join("g", request())).member_id
     await scene.one.sync(ref("g", member_id, None, 1), (None, None), {member_id: b"all"})

@@ -31,7 +31,7 @@ async def test_an_old_client_joins_without_an_id():
 
 
 @virtual_time
-async def test_an_id_that_was_given_out_holds_the_round_back_until_its_client_comes_or_time_is_up():
+async def test_a_member_id_that_was_handed_out_delays_the_round_until_its_client_joins_or_times_out():
     scene = Scene()
     (a,) = await scene.stable("a")
 
@@ -45,7 +45,7 @@ async def test_an_id_that_was_given_out_holds_the_round_back_until_its_client_co
 
 
 @virtual_time
-async def test_an_id_that_was_given_out_may_leave_and_the_round_goes_on():
+async def test_a_member_id_that_was_handed_out_can_leave_and_the_round_completes():
     scene = Scene()
     (a,) = await scene.stable("a")
     pending = scene.join("b")
@@ -82,7 +82,7 @@ def test_an_unknown_member_is_refused_in_every_state(state):
 
 
 @virtual_time
-async def test_in_an_empty_group_everything_but_a_join_is_refused():
+async def test_an_empty_group_refuses_everything_except_a_join():
     scene = Scene()
 
     assert scene.call("sync", "m", None, 0, (None, None), {}).answer is Problem.UNKNOWN_MEMBER
@@ -91,7 +91,7 @@ async def test_in_an_empty_group_everything_but_a_join_is_refused():
 
 
 @virtual_time
-async def test_a_closed_group_sends_everybody_to_another_coordinator():
+async def test_a_closed_group_sends_all_members_to_another_coordinator():
     scene = Scene()
     (a,) = await scene.stable("a")
     b = scene.enter("b")
@@ -131,7 +131,7 @@ async def test_the_first_member_needs_a_protocol_type_and_a_protocol():
 
 
 @virtual_time
-async def test_the_protocol_that_most_members_want_is_elected():
+async def test_the_protocol_that_most_members_support_is_elected():
     scene = Scene()
     x, y = ("x", b""), ("y", b"")
     a = scene.enter("a", protocols=(x, y))
@@ -160,7 +160,7 @@ def test_other_protocol_types_are_opaque(kind):
 
 
 @virtual_time
-async def test_a_full_group_takes_nobody_and_ids_that_were_given_out_count_kip_389():
+async def test_a_full_group_accepts_no_member_and_ids_that_were_handed_out_count_kip_389():
     scene = Scene(size_max=2)
     await scene.stable("a")
     pending = scene.join("b")
@@ -173,7 +173,7 @@ async def test_a_full_group_takes_nobody_and_ids_that_were_given_out_count_kip_3
 
 
 @virtual_time
-async def test_the_last_one_to_leave_empties_the_group_and_saves_it():
+async def test_the_last_member_to_leave_empties_the_group_and_saves_it():
     scene = Scene()
     (a,) = await scene.stable("a")
 
@@ -186,7 +186,7 @@ async def test_the_last_one_to_leave_empties_the_group_and_saves_it():
 
 
 @virtual_time
-async def test_a_leave_makes_the_others_share_anew():
+async def test_a_leave_makes_the_other_members_rebalance():
     scene = Scene()
     a, b = await scene.stable("a", "b")
 
@@ -211,7 +211,7 @@ async def test_a_member_that_leaves_while_its_join_waits_is_answered():
 
 
 @virtual_time
-async def test_the_first_round_waits_for_company_and_each_newcomer_prolongs_it_kip_134():
+async def test_the_first_round_waits_for_more_members_and_each_newcomer_prolongs_it_kip_134():
     scene = Scene(initial_delay_ms=3_000)
     a = scene.join("a", old=True)
     await scene.pass_ms(2_000)
@@ -249,7 +249,7 @@ async def test_a_lone_member_waits_for_the_initial_delay_only():
 
 
 @virtual_time
-async def test_absent_members_are_left_behind_when_the_rebalance_timeout_has_passed():
+async def test_absent_members_are_removed_after_the_rebalance_timeout():
     scene = Scene()
     a, b = await scene.stable("a", "b", rebalance_ms=REBALANCE_MS)
     c = scene.enter("c")
@@ -264,7 +264,7 @@ async def test_absent_members_are_left_behind_when_the_rebalance_timeout_has_pas
 
 
 @virtual_time
-async def test_the_round_waits_as_long_as_its_most_patient_member_wants():
+async def test_the_round_waits_for_the_longest_rebalance_timeout_of_its_members():
     scene = Scene()
     (a,) = await scene.stable("a", rebalance_ms=90_000)
     c = scene.enter("c", rebalance_ms=5_000)

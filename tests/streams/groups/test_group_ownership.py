@@ -132,7 +132,7 @@ def test_a_coordinator_whose_group_was_taken_over_answers_no_question_about_it(q
 
 
 @virtual_time
-async def test_a_coordinator_that_is_lapsed_at_the_moment_finds_its_group_untaken_and_goes_on() -> None:
+async def test_a_coordinator_that_has_just_lapsed_finds_its_group_untaken_and_continues() -> None:
     servers = await Two().open()
     assert await lapse(servers.metadata, servers.one.ownership.server)
 
@@ -227,7 +227,7 @@ async def test_a_member_that_waits_in_a_round_learns_of_a_new_coordinator_withou
 
 
 @virtual_time
-async def test_a_round_that_ends_after_the_group_was_taken_over_gives_nobody_a_generation() -> None:
+async def test_a_round_that_ends_after_a_take_over_gives_no_member_a_generation() -> None:
     servers = await Two().open()
     waiting = asyncio.create_task(servers.one.join("g", request()))
     await asyncio.sleep(1)
@@ -242,7 +242,7 @@ async def test_a_round_that_ends_after_the_group_was_taken_over_gives_nobody_a_g
 
 
 @virtual_time
-async def test_a_member_whose_heartbeat_waited_while_its_server_stood_still_keeps_its_place() -> None:
+async def test_a_member_whose_heartbeat_waited_while_its_server_was_paused_keeps_its_place() -> None:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SimulationLoop)
     process = loop.process("one")
@@ -261,7 +261,7 @@ async def test_a_member_whose_heartbeat_waited_while_its_server_stood_still_keep
 
 
 @virtual_time
-async def test_a_member_that_stays_silent_after_its_server_stood_still_is_gone_a_session_later() -> None:
+async def test_a_member_that_stays_silent_after_its_server_was_paused_is_removed_a_session_later() -> None:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SimulationLoop)
     process = loop.process("one")

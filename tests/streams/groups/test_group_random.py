@@ -15,7 +15,7 @@ REBALANCE_MS = 20_000
 
 
 def check(scene: Scene) -> None:
-    """What holds after every step."""
+    """Check the invariants after every step."""
     group, rounds = scene.group, scene.machine.rounds
     assert set(group.static.values()) <= set(group.members)
     assert {group.members[member_id].instance_id for member_id in group.static.values()} == set(group.static)
@@ -136,7 +136,7 @@ def test_a_group_makes_sense_whatever_its_members_do(seed):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_members_that_follow_the_protocol_always_come_to_rest(seed):
+def test_members_that_follow_the_protocol_always_reach_a_stable_group(seed):
     @virtual_time
     async def run():
         noise = random.Random(seed)

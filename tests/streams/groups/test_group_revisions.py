@@ -15,7 +15,7 @@ def outdated(revisions: Revisions, member: str, named: str) -> str:
     return caught.value.revision
 
 
-def test_a_request_that_was_given_up_is_refused_after_the_next_one():
+def test_a_given_up_request_is_refused_after_the_next_request():
     revisions = Revisions(10)
     first = outdated(revisions, "m", "")
     revisions.take(["m"], first)
@@ -23,7 +23,7 @@ def test_a_request_that_was_given_up_is_refused_after_the_next_one():
     assert outdated(revisions, "m", first) == revisions.newest() != first
 
 
-def test_a_request_that_was_given_up_is_refused_after_one_of_this_servers_own_clients():
+def test_a_given_up_request_is_refused_after_a_request_of_the_servers_own_clients():
     revisions = Revisions(10)
     named = revisions.newest()
     revisions.take(["m"], None)
@@ -31,7 +31,7 @@ def test_a_request_that_was_given_up_is_refused_after_one_of_this_servers_own_cl
     outdated(revisions, "m", named)
 
 
-def test_members_do_not_make_each_other_outdated():
+def test_requests_of_one_member_do_not_make_those_of_another_outdated():
     revisions = Revisions(10)
     named = revisions.newest()
     revisions.take(["other"], named)
@@ -49,7 +49,7 @@ def test_a_request_about_several_subjects_is_outdated_by_a_later_one_about_any_o
     revisions.take(["m", PartitionKey(1)], named)
 
 
-def test_a_request_that_is_checked_makes_no_other_outdated():
+def test_a_check_makes_no_other_request_outdated():
     revisions = Revisions(10)
     named = revisions.newest()
     revisions.check(["m"], named)
@@ -66,14 +66,14 @@ def test_a_revision_of_another_term_is_refused():
 
 
 @pytest.mark.parametrize("text", ["", "/", "term", "term/", "term/-1", "term/1", "term/x", "term/1e3", "x/0", "term/²"])
-def test_what_was_never_told_is_refused(text: str):
+def test_an_unknown_revision_is_refused(text: str):
     revisions = Revisions(10, "term")
 
     assert outdated(revisions, "m", text) == "term/0"
     outdated(revisions, "m", text)
 
 
-def test_a_group_whose_revision_nobody_knows_remembers_nothing():
+def test_a_group_whose_revision_no_sender_knows_remembers_nothing():
     revisions = Revisions(10)
     revisions.take(["m"], None)
     before = len(revisions)
@@ -83,13 +83,13 @@ def test_a_group_whose_revision_nobody_knows_remembers_nothing():
     assert (before, len(revisions)) == (0, 1)
 
 
-def test_a_static_member_is_another_subject_than_a_member_whose_id_reads_like_it():
+def test_a_static_member_and_a_member_whose_id_has_the_same_text_are_different_subjects():
     assert (
         member_subject(ref("g", "static i")) != member_subject(ref("g", "x", "i")) == member_subject(ref("g", "y", "i"))
     )
 
 
-def test_answers_that_arrive_in_another_order_leave_the_later_revision():
+def test_answers_in_another_order_keep_the_later_revision():
     assert later("t/9", "t/10") == later("t/10", "t/9") == "t/10"
     assert later("t/9", "u/1") == "u/1"
     assert later("", "t/1") == "t/1"
@@ -97,11 +97,11 @@ def test_answers_that_arrive_in_another_order_leave_the_later_revision():
 
 REQUESTS = st.lists(
     st.tuples(st.frozensets(st.sampled_from("abcd"), min_size=1), st.booleans()), max_size=40
-)  # subjects, and whether another server sends it
+)  # subjects, and whether another server sends the request
 
 
 @given(REQUESTS, st.integers(1, 4))
-def test_no_request_is_taken_after_a_later_one_though_subjects_are_forgotten(
+def test_no_request_is_accepted_after_a_later_one_even_if_subjects_are_forgotten(
     requests: list[tuple[frozenset[str], bool]], count_max: int
 ):
     revisions = Revisions(count_max, "term")

@@ -98,7 +98,7 @@ async def test_a_second_join_of_the_same_member_takes_the_place_of_the_first():
 
 
 @virtual_time
-async def test_a_leader_that_does_not_come_back_is_replaced():
+async def test_a_leader_that_does_not_rejoin_is_replaced():
     scene = Scene()
     a, b = await scene.stable("a", "b")
     scene.join(id=b.id, protocols=CHANGED)
@@ -205,7 +205,7 @@ async def test_a_save_that_ends_after_its_round_was_given_up_changes_nothing():
 
 
 @virtual_time
-async def test_what_is_saved_is_the_group_at_the_moment_of_the_sync():
+async def test_the_group_is_saved_as_of_the_sync():
     scene = Scene()
     a, b = await scene.completing("a", "b")
     scene.saves_by_hand = True
@@ -218,7 +218,7 @@ async def test_what_is_saved_is_the_group_at_the_moment_of_the_sync():
 
 
 @virtual_time
-async def test_a_leader_that_brings_no_assignment_is_dropped_after_the_rebalance_timeout():
+async def test_a_leader_that_sends_no_assignment_is_removed_after_the_rebalance_timeout():
     scene = Scene()
     a, b = await scene.completing("a", "b")
     waiting = scene.sync(b)
@@ -245,7 +245,7 @@ async def test_a_member_that_never_syncs_is_dropped_from_a_stable_group_too():
 
 
 @virtual_time
-async def test_nobody_is_dropped_when_all_have_synced():
+async def test_no_member_is_removed_when_all_have_synced():
     scene = Scene()
     a, b = await scene.stable("a", "b")
 
@@ -295,7 +295,7 @@ async def test_a_member_does_not_expire_while_it_waits_for_the_others():
 
 
 @virtual_time
-async def test_a_member_has_a_whole_session_after_its_assignment_has_come():
+async def test_a_member_has_a_whole_session_after_its_assignment_has_arrived():
     scene = Scene()
     a, b = await scene.completing("a", "b")
     follower = scene.sync(b)

@@ -1,4 +1,4 @@
-"""Members that ask for a coordinator wherever it is: who is asked, what a move or a death costs, what is passed on."""
+"""Members that find their coordinator on any server: which servers are asked, the cost of a move or a death, and what is forwarded."""
 
 import asyncio
 
@@ -170,7 +170,7 @@ async def test_a_commit_waits_for_the_successor_of_a_coordinator_that_died():
 
 
 @virtual_time
-async def test_a_coordinator_that_does_not_come_back_is_told_after_the_wait():
+async def test_a_coordinator_that_does_not_return_is_reported_after_the_wait():
     deployment = await Deployment().open("1", "2")
     member, generation = await join_alone(deployment.groups[1])
     await deployment.kill(deployment.servers[0])
@@ -237,12 +237,12 @@ async def test_a_refusal_does_not_speak_for_an_attempt_whose_answer_was_lost(las
 
     assert len(asked) > 1
     assert [value.offset for value in (await deployment.groups[1].offsets("g")).values()] == [7]
-    assert problem is Problem.COORDINATOR_UNAVAILABLE  # every other refusal says that nothing was committed
+    assert problem is Problem.COORDINATOR_UNAVAILABLE  # every other refusal means that nothing was committed
     await deployment.close()
 
 
 @virtual_time
-async def test_a_refused_commit_is_told_as_it_is_when_no_attempt_was_lost():
+async def test_a_refused_commit_is_reported_as_refused_when_no_attempt_was_lost():
     deployment = await Deployment().open("1", "2")
     await join_alone(deployment.groups[1])
     offsets = {deployment.partition: CommittedOffset(offset=7)}

@@ -98,7 +98,7 @@ def test_a_restarted_leader_does_not_assign(skips):
         answer = again.answer
         assert scene.group.leader == answer.member_id
         assert answer.skips_assignment is skips
-        assert (answer.leader == answer.member_id) is skips  # before KIP-814 it is told its old id
+        assert (answer.leader == answer.member_id) is skips  # before KIP-814 it gets its old id
         assert len(answer.members) == (2 if skips else 0)
         if not skips:
             assert answer.leader == a.id
@@ -107,7 +107,7 @@ def test_a_restarted_leader_does_not_assign(skips):
 
 
 @virtual_time
-async def test_the_new_id_is_saved_before_its_owner_hears_of_it():
+async def test_the_new_id_is_saved_before_its_owner_gets_it():
     scene = Scene()
     await pair(scene)
     scene.saves_by_hand = True
@@ -217,7 +217,7 @@ async def test_an_absent_static_member_keeps_its_place_through_rounds_until_its_
 
 
 @virtual_time
-async def test_a_round_that_nobody_joins_but_static_members_that_are_absent_waits_on():
+async def test_a_round_with_only_absent_static_members_keeps_waiting():
     scene = Scene()
     a, b = await pair(scene, session_ms=40_000, rebalance_ms=5_000)
     stranger = scene.join("c", old=True, rebalance_ms=5_000)

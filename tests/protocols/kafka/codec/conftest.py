@@ -28,7 +28,7 @@ class Samples:
         return self.struct(self.schema.root)
 
     def struct(self, struct: Struct):
-        fields = [one for one in struct.fields if self.version in one.versions]
+        fields = [field for field in struct.fields if self.version in field.versions]
         return struct_class(self.top, struct)(**{one.name: self.field(one) for one in fields})
 
     def field(self, one: Field):

@@ -59,7 +59,7 @@ def test_unknown_tagged_fields_are_skipped_wherever_they_stand():
     assert request == messages.MetadataRequest(topics=[messages.MetadataRequest.Topic(name="a")])
 
 
-def test_tagged_fields_may_come_in_any_order_and_the_last_of_equal_ones_counts():
+def test_tagged_fields_may_be_in_any_order_and_the_last_of_duplicates_counts():
     head = "00000000 00000000 00000000 00 00000000 00000000 01 01 01"
     tags = "04 01 0d 00000005 0000000000000009 00 00 02 02 61 00 02 02 62 7f 00"
 
@@ -199,7 +199,7 @@ def test_random_headers_raise_nothing_but_corrupt_or_unsupported(api, version, r
     assert position <= len(frame)
 
 
-def test_bytes_behind_a_request_are_ignored_as_librdkafka_sends_them_with_metadata_13() -> None:
+def test_bytes_after_a_request_are_ignored_as_librdkafka_sends_them_with_metadata_13() -> None:
     body = memoryview(bytes.fromhex("00000000 010000"))  # all topics, as librdkafka 2.16 asks for them
 
     request = codec.request(3, 13).decode(body)
@@ -208,6 +208,6 @@ def test_bytes_behind_a_request_are_ignored_as_librdkafka_sends_them_with_metada
     assert request.allow_auto_topic_creation is False
 
 
-def test_bytes_behind_a_response_are_refused() -> None:
+def test_bytes_after_a_response_are_refused() -> None:
     with pytest.raises(Corrupt, match="1 bytes"):
         codec.response(12, 0).decode(memoryview(b"\0\0\0"))

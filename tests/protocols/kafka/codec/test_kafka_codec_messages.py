@@ -196,7 +196,7 @@ def test_encoded_records_are_the_buffers_of_the_caller(version):
     assert decoded.responses[1].partitions[0].records == one
 
 
-def test_records_are_null_or_empty_as_the_caller_says():
+def test_records_are_null_or_empty_as_the_caller_requests():
     for version in (8, 9):
         for records in (None, b"", []):
             request = ProduceRequest(
@@ -264,7 +264,7 @@ def test_values_that_do_not_fit_their_field_are_refused_by_name(message, what, v
         codec.request(0, version).encode(message)
 
 
-def test_what_has_no_schema_is_unsupported():
+def test_a_message_without_a_schema_is_unsupported():
     with pytest.raises(Unsupported, match="4"):
         codec.request(4, 0)
     with pytest.raises(Unsupported, match="4"):

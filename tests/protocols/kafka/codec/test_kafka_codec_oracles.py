@@ -1,4 +1,4 @@
-"""What we write, kio and kafka-python read as the same values and write as the same bytes; what they write, we read.
+"""kio and kafka-python read our bytes as the same values and write the same bytes; we read theirs.
 
 kio 0.6.5 begins at Kafka 4's versions (no Produce 0-2). It holds a zero UUID as None and refuses some numbers, see
 `Samples.number`; it raises KeyError on unknown tags, so that only fields of its own version are sent to it.
@@ -68,24 +68,26 @@ def test_schema_has_the_facts_of_the_one_in_kafka_python(api, kind):
 
 def our_facts(schema, struct, version):
     found = []
-    for one in struct.fields:
-        if version in one.versions:
-            inner = our_facts(schema, schema.structs[one.type], version) if one.is_struct else one.type
-            default = [] if one.default == () else one.default
-            found.append((one.name, inner, one.is_array, version in one.null_versions, one.tag, default))
+    for field in struct.fields:
+        if version in field.versions:
+            inner = our_facts(schema, schema.structs[field.type], version) if field.is_struct else field.type
+            default = [] if field.default == () else field.default
+            found.append((field.name, inner, field.is_array, version in field.null_versions, field.tag, default))
     return found
 
 
 def their_facts(fields, structs, version):
     found = []
-    for one in fields:
-        if covers(one["versions"], version):
-            type_ = one["type"].removeprefix("[]")
-            is_array = type_ != one["type"]
-            inner = their_facts(one.get("fields") or structs[type_], structs, version) if type_[0].isupper() else type_
-            is_nullable = covers(one.get("nullableVersions", "none"), version)
-            default = their_default(one.get("default"), "array" if is_array else type_)
-            found.append((snake(one["name"]), inner, is_array, is_nullable, one.get("tag"), default))
+    for field in fields:
+        if covers(field["versions"], version):
+            type_ = field["type"].removeprefix("[]")
+            is_array = type_ != field["type"]
+            inner = (
+                their_facts(field.get("fields") or structs[type_], structs, version) if type_[0].isupper() else type_
+            )
+            is_nullable = covers(field.get("nullableVersions", "none"), version)
+            default = their_default(field.get("default"), "array" if is_array else type_)
+            found.append((snake(field["name"]), inner, is_array, is_nullable, field.get("tag"), default))
     return found
 
 
@@ -180,7 +182,7 @@ def test_we_read_and_write_the_bytes_of_kio(api, kind):
 
 def kio_value(theirs, rng):
     """A random message of kio's, with every tagged field set."""
-    return theirs(**{one.name: kio_field(one, one.type, rng) for one in dataclasses.fields(theirs)})
+    return theirs(**{field.name: kio_field(field, field.type, rng) for field in dataclasses.fields(theirs)})
 
 
 def kio_field(one, type_, rng):

@@ -29,10 +29,10 @@ response
 
 
 def fields(text=TEXT):
-    return {one.name: one for one in schema.parse(text).request.root.fields}
+    return {field.name: field for field in schema.parse(text).request.root.fields}
 
 
-def test_notation_says_versions_nullability_tags_and_defaults():
+def test_the_notation_expresses_versions_nullability_tags_and_defaults():
     found = fields()
 
     assert (found["acks"].type, found["acks"].versions, found["acks"].default) == ("int16", range(1, 12), -1)
@@ -47,7 +47,10 @@ def test_structs_take_the_versions_of_the_field_around_them():
     api = schema.parse(TEXT)
     topic = api.request.structs["Topic"]
 
-    assert [(one.name, one.versions) for one in topic.fields] == [("shared", range(1, 12)), ("numbers", range(7, 8))]
+    assert [(field.name, field.versions) for field in topic.fields] == [
+        ("shared", range(1, 12)),
+        ("numbers", range(7, 8)),
+    ]
     assert [one.name for one in api.request.structs["Shared"].fields] == ["id"]
 
 

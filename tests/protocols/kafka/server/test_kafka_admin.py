@@ -50,7 +50,11 @@ async def alter(client, name, *changes, kind=TOPIC, validate_only=False):
 
 
 async def own_configs(client, name):
-    return {one.name: one.value for one in (await describe(client, TOPIC, name)).configs if one.config_source == 1}
+    return {
+        config.name: config.value
+        for config in (await describe(client, TOPIC, name)).configs
+        if config.config_source == 1
+    }
 
 
 # -- topics --------------------------------------------------------------------------------------------------------
@@ -64,7 +68,7 @@ async def test_a_stream_is_created_and_described(kafka):
 
     assert (made.error_code, made.num_partitions, made.replication_factor) == (0, 3, 1)
     assert {one.name: one.value for one in made.configs}["retention.ms"] == "1000"
-    assert {one.name for one in made.configs} == set(stream_configs.BY_NAME)
+    assert {config.name for config in made.configs} == set(stream_configs.BY_NAME)
     assert found.topic_id == made.topic_id != bytes(16)
     assert [partition.partition_index for partition in found.partitions] == [0, 1, 2]
     assert {partition.leader_epoch for partition in found.partitions} == {-1}
@@ -84,7 +88,7 @@ async def test_a_stream_is_created_and_described(kafka):
         ({"count": -1, "factor": -1, "assignments": (0, 2)}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
     ],
 )
-async def test_what_cannot_be_created_is_refused_with_its_code_and_reason(kafka, options, code):
+async def test_impossible_topics_are_refused_with_their_code_and_reason(kafka, options, code):
     client = await kafka.client()
 
     answer = await create(client, "t", **options)
@@ -102,7 +106,7 @@ async def test_illegal_names_are_refused(kafka, name):
     assert (await metadata(client, name, may_create=True)).topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-async def test_assignments_only_say_how_many_partitions(kafka):
+async def test_assignments_only_determine_the_number_of_partitions(kafka):
     client = await kafka.client()
 
     answer = await create(client, "t", count=-1, factor=-1, assignments=(0, 1, 2))
@@ -116,7 +120,11 @@ async def test_a_name_is_taken_or_stands_twice_and_the_others_are_created(kafka)
 
     answers = await create(client, "t", "u", "v", "v")
 
-    assert [(one.name, one.error_code) for one in answers] == [("t", 36), ("u", 0), ("v", ErrorCode.INVALID_REQUEST)]
+    assert [(answer.name, answer.error_code) for answer in answers] == [
+        ("t", 36),
+        ("u", 0),
+        ("v", ErrorCode.INVALID_REQUEST),
+    ]
 
 
 async def test_validate_only_creates_nothing(kafka):
@@ -128,7 +136,7 @@ async def test_validate_only_creates_nothing(kafka):
     assert (await create(client, "t", validate_only=True)).error_code == ErrorCode.TOPIC_ALREADY_EXISTS
 
 
-async def test_a_deleted_stream_comes_back_empty_with_another_id_and_without_offsets(kafka):
+async def test_a_recreated_stream_is_empty_with_another_id_and_without_offsets(kafka):
     client = await kafka.client()
     first = await create(client, "t")
     await client.produce("t", batch_of(b"old"))
@@ -162,7 +170,7 @@ async def test_streams_are_deleted_by_name_or_by_id(kafka):
 
     both = r.Topic(name="t", topic_id=made.topic_id)
     answer = await client.ask(r(topics=[both, r.Topic(name="none"), r.Topic(name=None, topic_id=bytes(15) + b"\1")]), 6)
-    assert [one.error_code for one in answer.responses] == [
+    assert [response.error_code for response in answer.responses] == [
         ErrorCode.INVALID_REQUEST,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_ID,
@@ -202,7 +210,9 @@ async def test_log_dirs_tell_sizes(kafka):
 
     answer = await client.ask(r(topics=[r.Topic(topic="t", partitions=[0, 1, 9]), r.Topic(topic="none")]), 4)
 
-    sizes = {one.partition_index: one.partition_size for one in answer.results[0].topics[0].partitions}
+    sizes = {
+        partition.partition_index: partition.partition_size for partition in answer.results[0].topics[0].partitions
+    }
     assert sizes == {0: len(batch), 1: 0}
 
 
@@ -295,7 +305,7 @@ async def test_the_cluster_is_the_same_by_all_servers(any_cluster):
     for answer in answers:
         assert [(one.node_id, one.host, one.port) for one in answer.brokers] == expected
         assert answer.cluster_id == described.cluster_id
-    assert [(one.broker_id, one.host, one.port) for one in described.brokers] == expected
+    assert [(broker.broker_id, broker.host, broker.port) for broker in described.brokers] == expected
     assert described.controller_id in {node for node, _, _ in expected}
 
 
@@ -324,11 +334,14 @@ async def test_all_configs_are_described_with_their_defaults(kafka):
     client = await kafka.client()
     await create(client, "t", configs=[("retention.ms", "1000")])
 
-    found = {one.name: one for one in (await describe(client, TOPIC, "t", synonyms=True)).configs}
+    found = {config.name: config for config in (await describe(client, TOPIC, "t", synonyms=True)).configs}
 
     assert set(found) == set(stream_configs.BY_NAME)
     assert (found["retention.ms"].value, found["retention.ms"].config_source) == ("1000", 1)
-    assert [(one.value, one.source) for one in found["retention.ms"].synonyms] == [("1000", 1), ("604800000", 5)]
+    assert [(synonym.value, synonym.source) for synonym in found["retention.ms"].synonyms] == [
+        ("1000", 1),
+        ("604800000", 5),
+    ]
     assert (found["cleanup.policy"].value, found["cleanup.policy"].config_source) == ("delete", 5)
 
 
@@ -338,10 +351,10 @@ async def test_named_configs_are_described_alone(kafka):
 
     found = await describe(client, TOPIC, "t", keys=["retention.ms", "no.such"])
 
-    assert [one.name for one in found.configs] == ["retention.ms"]
+    assert [config.name for config in found.configs] == ["retention.ms"]
 
 
-async def test_what_describe_configs_says_can_be_given_back(kafka):
+async def test_values_that_describe_configs_returns_can_be_set_again(kafka):
     client = await kafka.client()
     await create(client, "t", configs=[("retention.ms", "1000")])
     described = (await describe(client, TOPIC, "t")).configs
@@ -433,7 +446,7 @@ async def test_a_servers_configs_are_its_settings_and_read_only(kafka):
     client = await kafka.client()
     node = str(kafka.member.node_id)
 
-    found = {one.name: one for one in (await describe(client, BROKER, node)).configs}
+    found = {config.name: config for config in (await describe(client, BROKER, node)).configs}
 
     assert found["num.partitions"].value == "4"
     assert all(one.read_only for one in found.values())
@@ -466,7 +479,7 @@ async def test_resources_with_configs_are_listed(kafka):
         ("t", TOPIC),
         (str(kafka.member.node_id), BROKER),
     }
-    assert [one.resource_name for one in topics] == ["t"]
+    assert [topic.resource_name for topic in topics] == ["t"]
     assert (await client.ask(r(), 0)).config_resources == []
 
 

@@ -253,7 +253,7 @@ async def test_every_advertised_version_has_a_schema():
         assert schema[0] <= api.version_min <= api.version_max <= schema[-1]
 
 
-async def test_api_versions_lists_what_is_served_and_no_feature(kafka):
+async def test_api_versions_lists_the_served_apis_and_no_feature(kafka):
     client = await kafka.client()
 
     answer = await client.ask(m.ApiVersionsRequest(client_software_name="t", client_software_version="1"), 4)
@@ -277,4 +277,4 @@ async def test_a_newer_api_versions_gets_version_0_and_error_35_kip_511(kafka, v
     assert correlation_id == 7
     assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
     assert [(item.api_key, item.min_version, item.max_version) for item in answer.api_keys] == [(18, 0, 4)]
-    assert (await client.ask(m.ApiVersionsRequest(), 0)).error_code == 0  # and the connection goes on
+    assert (await client.ask(m.ApiVersionsRequest(), 0)).error_code == 0  # and the connection stays open

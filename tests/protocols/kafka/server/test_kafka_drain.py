@@ -15,7 +15,7 @@ from fixtures.waiting import WAIT_S, until
 
 
 async def brokers(client):
-    return [one.node_id for one in (await client.ask(m.MetadataRequest(topics=[]), 12)).brokers]
+    return [broker.node_id for broker in (await client.ask(m.MetadataRequest(topics=[]), 12)).brokers]
 
 
 async def begin_drain(cluster, index, deadline_ms):
@@ -25,7 +25,7 @@ async def begin_drain(cluster, index, deadline_ms):
     return asyncio.create_task(cluster[index].server.drain(deadline_ms))
 
 
-async def test_alone_it_answers_what_it_has_and_closes_though_fetches_wait(kafka):
+async def test_a_single_server_answers_accepted_requests_and_closes_although_fetches_wait(kafka):
     await kafka.create("t")
     client, waiting, idle = await kafka.client(), await kafka.client(), await kafka.client()
     await idle.ask(m.MetadataRequest(topics=[]), 12)
@@ -48,11 +48,11 @@ async def test_alone_it_answers_what_it_has_and_closes_though_fetches_wait(kafka
     assert codes == {0}
     assert await waiting.is_closed()
     assert await idle.is_closed()
-    with pytest.raises(OSError):  # noqa: PT011 - refused or reset, as the system likes
+    with pytest.raises(OSError):  # noqa: PT011 - refused or reset, depending on the system
         await kafka.client()
 
 
-async def test_drain_ends_by_its_deadline_though_a_client_does_not_take_its_answers(kafka):
+async def test_drain_ends_by_its_deadline_although_a_client_does_not_read_its_answers(kafka):
     await kafka.create("t", max_message_bytes="9000000")
     writer, glutton = await kafka.client(), await kafka.client()
     for _ in range(5):
@@ -65,10 +65,10 @@ async def test_drain_ends_by_its_deadline_though_a_client_does_not_take_its_answ
     async with asyncio.timeout(WAIT_S):
         await kafka.server.drain(400)
 
-    assert len(kafka.server.connections) > 0  # it waited for the glutton no longer
+    assert len(kafka.server.connections) > 0  # the drain did not wait longer for the client that does not read
 
 
-async def test_beside_others_it_leaves_metadata_then_sends_clients_away_then_closes(any_cluster):
+async def test_with_other_servers_a_draining_server_leaves_metadata_then_redirects_clients_then_closes(any_cluster):
     cluster = await any_cluster(2, settings=KafkaSettings(drain_redirect_after_ms=150))
     await cluster[0].create("t")
     clients = [await node.client() for node in cluster.nodes]
@@ -83,7 +83,7 @@ async def test_beside_others_it_leaves_metadata_then_sends_clients_away_then_clo
     assert found.controller_id == second
     assert (await clients[0].produce("t", batch_of(b"served"))).error_code == 0
     await until(lambda: cluster[0].server.context.is_redirecting)
-    # The connection may be closed as idle between two requests; pipelined, the second is answered.
+    # A connection between two requests may be closed as idle; the second of two pipelined requests is answered.
     clients[0].send(produce_request("t", batch_of(b"refused")), 9)
     clients[0].send(fetch_request([("t", 0, 0)]), 12)
     try:
@@ -104,10 +104,10 @@ async def test_redirected_fetches_and_produces_get_not_leader(kafka):
     assert (await client.produce("t", batch_of(b"v"))).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert (await client.fetch("t", 0)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     await client.produce("t", batch_of(b"v"), acks=0)
-    assert await client.is_closed()  # the only way to tell it
+    assert await client.is_closed()  # the only error that redirects these clients
 
 
-async def test_groups_go_to_the_other_server_with_their_generation(any_cluster):
+async def test_groups_move_to_the_other_server_with_their_generation(any_cluster):
     cluster = await any_cluster(2)
     clients = [await node.client() for node in cluster.nodes]
     protocol = m.JoinGroupRequest.Protocol(name="range", metadata=b"")
@@ -132,21 +132,21 @@ async def test_groups_go_to_the_other_server_with_their_generation(any_cluster):
     await until(lambda: not cluster[0].streams.coordinator.owned())
 
     assert (await clients[0].ask(beat, 4)).error_code == ErrorCode.NOT_COORDINATOR
-    # The members are told before the lease is released, and until then the server that drains is named: clients ask again.
+    # The members are notified before the lease is released; until then look-ups name the draining server, so clients ask again.
     await until_found(clients[0], "g", cluster[1].member.node_id)
     assert (await clients[1].ask(beat, 4)).error_code == 0
     assert (await clients[1].ask(sync, 3)).assignment == b"mine"
     await draining
 
 
-async def test_nobody_is_sent_to_a_server_that_has_begun_to_drain_though_the_news_has_not_come_yet(any_cluster):
+async def test_no_client_is_sent_to_a_draining_server_even_before_others_learn_of_the_drain(any_cluster):
     cluster = await any_cluster(2)
     client = await cluster[1].client()
     first, second = (node.member.node_id for node in cluster.nodes)
     found = {name: await coordinator(client, name) for name in map(str, range(32))}
     assert set(found.values()) == {first, second}
 
-    await cluster[0].member.drain()  # the second server hears of it by its next heartbeat
+    await cluster[0].member.drain()  # the second server learns of the drain at its next heartbeat
 
     assert {await coordinator(client, name) for name in found} == {second}
 
@@ -159,7 +159,7 @@ async def coordinator(client, group):
 async def until_found(client, group, node_id):
     """Ask for the coordinator until it is that server."""
     async with asyncio.timeout(WAIT_S):
-        while await coordinator(client, group) != node_id:  # noqa: ASYNC110 - the only way to learn of it is to ask
+        while await coordinator(client, group) != node_id:  # noqa: ASYNC110 - only a request shows the coordinator
             await asyncio.sleep(0.005)
 
 

@@ -40,7 +40,7 @@ async def test_a_fetch_returns_whole_batches_up_to_its_limits(kafka):
 
 
 @pytest.mark.parametrize("limits", [{"partition_bytes_max": 1}, {"bytes_max": 1}, {"partition_bytes_max": 0}])
-async def test_the_first_batch_comes_even_above_the_limits_kip_74(kafka, limits):
+async def test_the_first_batch_is_returned_even_above_the_limits_kip_74(kafka, limits):
     client = await filled(kafka, 100_000, 10)
 
     assert offsets(await client.fetch("t", 0, **limits)) == [0]
@@ -80,7 +80,7 @@ async def test_a_fetch_inside_a_batch_returns_that_batch(kafka):
     assert offsets(await client.fetch("t", 19))[0] == 10
 
 
-async def test_several_streams_come_in_one_answer(kafka):
+async def test_several_streams_are_returned_in_one_answer(kafka):
     client = await filled(kafka, 10, name="a")
     await kafka.create("b")
     await client.produce("b", batch_of(b"vb"))
@@ -94,7 +94,7 @@ async def test_several_streams_come_in_one_answer(kafka):
 # -- waiting -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_long_poll_ends_when_something_comes(kafka):
+async def test_a_long_poll_ends_when_a_record_arrives(kafka):
     client, producer = await filled(kafka), await kafka.client()
     client.send(fetch_request([("t", 0, 0)], wait_ms=20_000, bytes_min=1), 11)
     await producer.produce("t", batch_of(b"new"))
@@ -104,7 +104,7 @@ async def test_a_long_poll_ends_when_something_comes(kafka):
     assert values_of(answer.responses[0].partitions[0].records) == [(0, b"new")]
 
 
-async def test_a_long_poll_ends_when_something_comes_through_another_server(any_cluster):
+async def test_a_long_poll_ends_when_another_server_accepts_a_record(any_cluster):
     cluster = await any_cluster(2)
     await cluster[0].create("t")
     client, producer = await cluster[0].client(), await cluster[1].client()
@@ -250,7 +250,7 @@ async def test_there_are_no_leader_epochs_kip_320(kafka):
 
     fetched = await client.fetch("t", 0)
     assert bytes(fetched.records)[12:16] == b"\xff" * 4
-    assert (await client.fetch("t", 0, epoch=0)).error_code == 0  # librdkafka's, when it was told -1
+    assert (await client.fetch("t", 0, epoch=0)).error_code == 0  # librdkafka's value after it got -1
     assert (await client.fetch("t", 0, epoch=1)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
     assert await end_of(0) == (0, 0, 1)
     assert await end_of(3) == (0, -1, -1)
@@ -321,7 +321,7 @@ async def test_the_record_with_the_largest_timestamp_kip_734(kafka):
     assert (found.offset, found.timestamp) == (3, T0 + 51)
 
 
-async def test_what_was_acknowledged_by_one_server_is_the_end_on_another(any_cluster):
+async def test_a_record_acknowledged_by_one_server_is_below_the_end_on_another(any_cluster):
     cluster = await any_cluster(2)
     client, other = await cluster[0].client(), await cluster[1].client()
     await cluster[0].create("t")

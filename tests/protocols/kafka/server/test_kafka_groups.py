@@ -113,7 +113,7 @@ async def test_many_members_leave_with_one_request_each_with_its_code_kip_345(ka
     answer = await client.ask(r(group_id="g", members=members), 5)
 
     assert answer.error_code == 0
-    assert [one.error_code for one in answer.members] == [0, ErrorCode.UNKNOWN_MEMBER_ID]
+    assert [member.error_code for member in answer.members] == [0, ErrorCode.UNKNOWN_MEMBER_ID]
     assert (await client.ask(r(group_id="g", member_id="nobody"), 0)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
@@ -143,7 +143,7 @@ async def test_membership_needs_a_group_name_and_a_sane_session(kafka):
 
 
 @pytest.mark.parametrize("version", [8, 9])
-async def test_offsets_come_back_as_they_were_committed(kafka, version):
+async def test_offsets_are_returned_as_they_were_committed(kafka, version):
     client = await kafka.client()
     await kafka.create("t", 3)
 
@@ -197,7 +197,7 @@ async def test_a_commit_is_carried_through_though_its_client_goes_at_once(kafka)
             await asyncio.sleep(0.01)
 
 
-async def test_pipelined_commits_keep_their_order_and_come_before_a_leave(kafka):
+async def test_pipelined_commits_keep_their_order_and_precede_a_leave(kafka):
     client, other = await kafka.client(), await kafka.client()
     await kafka.create("t")
     member = await stable(client)
@@ -223,7 +223,7 @@ async def test_a_client_that_commits_leaves_and_closes_at_once_has_done_so(kafka
     member = await stable(client)
 
     client.send(commit_of(7, member_id=member, generation=1), 8)
-    client.send(join(member_id=member), 9)  # waits for nobody, or is dropped
+    client.send(join(member_id=member), 9)  # the round waits for no member, or is dropped
     client.send(m.LeaveGroupRequest(group_id="g", members=[m.LeaveGroupRequest.Member(member_id=member)]), 5)
     await client.close()
 
@@ -325,7 +325,7 @@ async def test_groups_are_listed_by_state_and_type_kip_518(kafka):
     await stable(client, "live")
 
     async def listed(**filters):
-        return [one.group_id for one in (await client.ask(m.ListGroupsRequest(**filters), 5)).groups]
+        return [group.group_id for group in (await client.ask(m.ListGroupsRequest(**filters), 5)).groups]
 
     assert await listed() == ["live", "offsets"]
     assert await listed(states_filter=["stable"]) == ["live"]
@@ -343,7 +343,7 @@ async def test_only_empty_groups_are_deleted(kafka):
 
     answer = await client.ask(m.DeleteGroupsRequest(groups_names=["live", "offsets", "none"]), 2)
 
-    codes = {one.group_id: one.error_code for one in answer.results}
+    codes = {result.group_id: result.error_code for result in answer.results}
     assert codes == {"live": ErrorCode.NON_EMPTY_GROUP, "offsets": 0, "none": ErrorCode.GROUP_ID_NOT_FOUND}
     assert (await committed(client, "offsets"))[0].committed_offset == -1
 
@@ -374,7 +374,7 @@ async def test_a_second_server_takes_over_and_members_keep_id_and_generation(any
 
 
 @pytest.mark.integration
-async def test_a_librdkafka_consumer_goes_on_without_a_rebalance_when_its_coordinator_dies(any_cluster):
+async def test_a_librdkafka_consumer_continues_without_a_rebalance_when_its_coordinator_dies(any_cluster):
     cluster = await any_cluster(2)
     await cluster[0].create("t", 2)
     client = await cluster[0].client()
@@ -434,7 +434,7 @@ class Reader:
 
 
 @pytest.mark.integration
-async def test_librdkafka_consumers_come_and_go_and_every_record_is_read(kafka):
+async def test_librdkafka_consumers_join_and_leave_and_every_record_is_read(kafka):
     await kafka.create("t", 6)
     loop = asyncio.get_running_loop()
     readers = [Reader(kafka.address) for _ in range(3)]

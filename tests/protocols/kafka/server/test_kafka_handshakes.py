@@ -1,4 +1,4 @@
-"""Connections in a TLS handshake: they are counted, bounded in time, and end with the server. Real sockets, on both event loops."""
+"""Connections in a TLS handshake are counted, limited in time, and end with the server. Real sockets, on both event loops."""
 
 import asyncio
 import logging
@@ -70,7 +70,7 @@ async def test_connections_in_a_handshake_count(kafka_cluster, tls):
     hanging[1][1].close()
 
 
-async def test_a_handshake_ends_in_time(kafka_cluster, tls):
+async def test_a_handshake_has_a_time_limit(kafka_cluster, tls):
     listener, _ = tls
     settings = KafkaSettings(connections_max=1, tls_handshake_ms=50)
     node = (await kafka_cluster(1, listeners=[listener], settings=settings))[0]
@@ -95,7 +95,7 @@ async def test_a_server_that_closes_ends_handshakes(kafka_cluster, tls):
     writer.close()
 
 
-async def test_a_server_without_files_to_open_accepts_again_later(kafka_cluster, tls, monkeypatch):
+async def test_a_server_that_ran_out_of_file_descriptors_accepts_again_later(kafka_cluster, tls, monkeypatch):
     listener, context = tls
     monkeypatch.setattr(handshakes, "PAUSE_S", 0.01)
     accept, failures = socket.socket.accept, []
@@ -114,14 +114,16 @@ async def test_a_server_without_files_to_open_accepts_again_later(kafka_cluster,
     assert len(failures) == 1
 
 
-async def test_a_check_that_fails_closes_its_connection_and_no_other(kafka_cluster, monkeypatch, caplog):
+async def test_a_failed_check_closes_only_its_own_connection(kafka_cluster, monkeypatch, caplog):
     monkeypatch.setattr(server, "CHECK_MS", 1)
     node = (await kafka_cluster(1))[0]
     bad, good = await node.client(), await node.client()
     for client in (bad, good):
         await client.ask(m.MetadataRequest(topics=[]), 12)
     address = bad.writer.get_extra_info("sockname")
-    (broken,) = [one for one in node.server.connections if one.peer == f"{address[0]}:{address[1]}"]
+    (broken,) = [
+        connection for connection in node.server.connections if connection.peer == f"{address[0]}:{address[1]}"
+    ]
     checked = []
 
     def check(self, now):

@@ -22,7 +22,7 @@ STALL_S = KafkaSettings().stall_ms / 1000
 
 
 def check_after(connections, seconds):
-    """Check the connections as `Connections.check` does so many seconds from now."""
+    """Check the connections with `Connections.check` as of this many seconds from now."""
     now = asyncio.get_running_loop().time() + seconds
     for connection in connections:
         connection.check(now)
@@ -69,7 +69,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("what", list(MALFORMED))
-async def test_a_malformed_frame_closes_its_connection_alone(kafka, what):
+async def test_a_malformed_frame_closes_only_its_own_connection(kafka, what):
     client, other = await kafka.client(), await kafka.client()
     await other.ask(m.MetadataRequest(topics=[]), 12)
 
@@ -111,7 +111,7 @@ async def test_damaged_requests_close_a_connection_or_are_answered(kafka, seed):
     assert await is_well(kafka)
 
 
-async def test_a_frame_that_comes_byte_by_byte_is_answered(kafka):
+async def test_a_frame_that_arrives_byte_by_byte_is_answered(kafka):
     client = await kafka.client()
     await kafka.create("t")
     frame = frame_of(produce_request("t", batch_of(b"v")), 9)
@@ -198,7 +198,7 @@ async def test_a_connection_that_can_be_neither_checked_nor_closed_keeps_no_othe
     assert metrics.CONTAINED_FAULTS.labels("check a connection").value == before + len(connections) - 2
 
 
-async def test_a_server_takes_so_many_connections_and_no_more(kafka_cluster):
+async def test_a_server_accepts_a_limited_number_of_connections(kafka_cluster):
     cluster = await kafka_cluster(1, settings=KafkaSettings(connections_max=3))
     kept = [await cluster.client() for _ in range(3)]
     for client in kept:
@@ -234,7 +234,7 @@ async def test_a_request_that_does_not_arrive_is_given_up(kafka_cluster):
     slow, good = await cluster.client(), await cluster.client()
     await good.ask(m.MetadataRequest(topics=[]), 12)
     received = metrics.KAFKA_RECEIVED_BYTES.value
-    for chunk, count in ((struct.pack(">ihh", 1000, 3, 9), 8), (b"\0", 9)):  # a byte more does not prolong it
+    for chunk, count in ((struct.pack(">ihh", 1000, 3, 9), 8), (b"\0", 9)):  # one more byte does not extend the time
         slow.send_bytes(chunk)
         await until(lambda count=count: metrics.KAFKA_RECEIVED_BYTES.value - received == count)
     check_after(cluster[0].server.connections, 1)
@@ -264,14 +264,16 @@ async def test_quiet_connections_hold_no_receive_buffer(kafka):
 # -- memory --------------------------------------------------------------------------------------------------------
 
 
-async def test_many_large_requests_at_once_wait_in_line_and_all_get_through(kafka_cluster):
+async def test_many_large_requests_at_once_wait_in_a_queue_and_all_are_answered(kafka_cluster):
     cluster = await kafka_cluster(1, settings=KafkaSettings(receive_bytes_max=12 * MIB, request_bytes_max=12 * MIB))
     server = cluster[0].server
     await cluster[0].create("t", max_message_bytes=str(8 * MIB))
     clients = [await cluster.client() for _ in range(30)]
     frames = [frame_of(produce_request("t", batch_of(bytes([at]) * (5 * MIB + 1000 * at))), 9) for at in range(30)]
     most = 0
-    for client, frame in zip(clients, frames, strict=True):  # all begin, so that each holds a part of its request
+    for client, frame in zip(
+        clients, frames, strict=True
+    ):  # all requests begin, so that each holds a part of its bytes
         client.send_bytes(frame[:100_000])
     await until(lambda: server.connections.slabs.has_waiters)
     for client, frame in zip(clients, frames, strict=True):
@@ -312,7 +314,7 @@ async def test_announced_but_unsent_requests_do_not_take_the_memory_of_others(ka
     assert answer.responses[0].partition_responses[0].error_code == 0
 
 
-async def test_announced_bytes_cost_little_memory_until_they_come(kafka):
+async def test_announced_bytes_cost_little_memory_until_they_arrive(kafka):
     await kafka.create("t", max_message_bytes=str(40 * MIB))
     liars = [await kafka.client() for _ in range(10)]
     for liar in liars:
@@ -324,7 +326,7 @@ async def test_announced_bytes_cost_little_memory_until_they_come(kafka):
     assert (await good.produce("t", batch_of(b"x" * (30 * MIB)))).error_code == 0
 
 
-async def test_a_client_that_never_reads_its_fetches_pins_little_and_is_closed(kafka_cluster):
+async def test_a_client_that_never_reads_its_fetches_uses_little_memory_and_is_closed(kafka_cluster):
     settings = KafkaSettings(unsent_bytes_max=4 * MIB)
     cluster = await kafka_cluster(
         1, settings=settings, streams=StreamsSettings(reader=ReaderSettings(bytes_max=8 * MIB))
@@ -339,10 +341,10 @@ async def test_a_client_that_never_reads_its_fetches_pins_little_and_is_closed(k
         glutton.send(fetch_request([("t", 0, 0)]), 12)
 
     await until(lambda: kafka.server.context.unsent_bytes > 0)
-    for _ in range(20):  # others are served, with less at once
+    for _ in range(20):  # other clients are served, with less memory at once
         assert values_of((await reader.fetch("t", 0)).records)
     assert kafka.server.context.unsent_bytes <= 9 * MIB
-    # No meter counts answers that are rendered and not written yet.
+    # No metric counts answers that are rendered and not written yet.
     pinned = sum(connection._ready_bytes for connection in kafka.server.connections)  # noqa: SLF001
     assert pinned <= 9 * MIB
     check_after(kafka.server.connections, STALL_S + 1)
@@ -383,7 +385,7 @@ class StalledStore(MemoryObjectStore):
         await super().put(key, parts)
 
 
-async def test_while_the_store_stalls_produce_waits_and_everything_else_goes_on(kafka_cluster):
+async def test_while_the_store_stalls_produce_waits_and_other_requests_are_answered(kafka_cluster):
     store = StalledStore()
     streams = StreamsSettings(writer=WriterSettings(bytes_max=10 * MIB, object_bytes_max=4 * MIB, flush_bytes=MIB))
     cluster = await kafka_cluster(1, store=store, streams=streams)
@@ -398,7 +400,7 @@ async def test_while_the_store_stalls_produce_waits_and_everything_else_goes_on(
     for _ in range(20):  # what the producers' sockets hold would be read meanwhile
         assert (await other.ask(m.MetadataRequest(topics=[]), 12)).brokers
 
-    # No meter counts the bytes that wait.
+    # No metric counts the bytes that wait.
     assert kafka.streams._writer.pending_bytes < 10 * MIB + 10 * 4 * MIB  # noqa: SLF001
     assert (await other.fetch("t", 0, wait_ms=50, bytes_min=1)).error_code == 0
     late = await kafka.client()
@@ -415,7 +417,7 @@ async def test_while_the_store_stalls_produce_waits_and_everything_else_goes_on(
     assert (await other.list_offset("t", -1)).offset == 201
 
 
-async def test_connections_that_break_off_at_any_point_leave_nothing_behind(kafka):
+async def test_connections_that_end_at_any_point_leave_no_state(kafka):
     await kafka.create("t")
     frame = frame_of(produce_request("t", batch_of(b"x" * 200_000)), 9)
     unknown = frame_of(produce_request("none", batch_of(b"x" * 200_000)), 9)
@@ -430,7 +432,7 @@ async def test_connections_that_break_off_at_any_point_leave_nothing_behind(kafk
     await until(lambda: kafka.server.connections.slabs.used_bytes == 0)
 
 
-async def test_a_connection_that_is_lost_before_its_produce_could_look_the_stream_up_leaks_nothing(kafka):
+async def test_a_connection_that_is_lost_before_its_produce_could_look_up_the_stream_leaks_nothing(kafka):
     client = await kafka.client()
     await client.ask(m.MetadataRequest(topics=[]), 12)
     (connection,) = kafka.server.connections

@@ -31,7 +31,10 @@ def certificate(tmp_path_factory):
 
 
 async def brokers(client):
-    return {one.node_id: (one.host, one.port) for one in (await client.ask(m.MetadataRequest(topics=[]), 12)).brokers}
+    return {
+        broker.node_id: (broker.host, broker.port)
+        for broker in (await client.ask(m.MetadataRequest(topics=[]), 12)).brokers
+    }
 
 
 async def leaders(client, *names):
@@ -40,7 +43,7 @@ async def leaders(client, *names):
     return [partition.leader_id for topic in answer.topics for partition in topic.partitions]
 
 
-async def test_each_listener_tells_its_own_addresses(kafka_cluster):
+async def test_each_listener_advertises_its_own_addresses(kafka_cluster):
     listeners = [
         ListenerSettings(),
         ListenerSettings(name="EXTERNAL", advertised_host="kafka.example.org", advertised_port=19092),
@@ -58,11 +61,11 @@ async def test_each_listener_tells_its_own_addresses(kafka_cluster):
     found = (await outside.ask(m.FindCoordinatorRequest(coordinator_keys=["g"]), 4)).coordinators[0]
     assert (found.host, found.port) == ("kafka.example.org", 19092)
     described = await outside.ask(m.DescribeClusterRequest(), 0)
-    assert [(one.host, one.port) for one in described.brokers] == [("kafka.example.org", 19092)]
+    assert [(broker.host, broker.port) for broker in described.brokers] == [("kafka.example.org", 19092)]
     await outside.close()
 
 
-async def test_a_server_without_the_listener_is_not_told_to_its_clients(kafka_cluster):
+async def test_a_server_without_the_listener_is_not_advertised_to_its_clients(kafka_cluster):
     cluster = await kafka_cluster(1, listeners=[ListenerSettings(), ListenerSettings(name="EXTERNAL")])
     await cluster.add()
     await cluster[0].create("t", 20)
@@ -158,7 +161,7 @@ async def test_clients_are_sent_to_servers_of_their_zone(kafka_cluster):
     assert set(await leaders(await cluster[0].client("app,zone_id=nowhere"), "t")) == {0, 1, 2}
     assert set(await leaders(await cluster[0].client("app"), "t")) == {0, 1, 2}
     answer = await (await cluster.client()).ask(m.MetadataRequest(topics=[]), 12)
-    assert [one.rack for one in answer.brokers] == ["a", "a", "b"]
+    assert [broker.rack for broker in answer.brokers] == ["a", "a", "b"]
 
 
 async def test_all_servers_send_a_client_to_the_same_one(kafka_cluster):
@@ -169,7 +172,7 @@ async def test_all_servers_send_a_client_to_the_same_one(kafka_cluster):
     assert found[0] == found[1] == found[2]
 
 
-async def test_every_server_takes_every_partition_whatever_metadata_says(kafka_cluster):
+async def test_every_server_accepts_every_partition_whatever_the_metadata_response_names(kafka_cluster):
     cluster = await zoned(kafka_cluster, "a", "b")
     clients = [await node.client("app,zone_id=a") for node in cluster.nodes]
     for at in range(6):

@@ -57,10 +57,10 @@ async def test_a_bad_batch_is_refused_with_its_code_and_a_reason(kafka, what, ba
         if version >= 8:
             assert answer.error_message
 
-    assert (await client.produce("t", GOOD)).base_offset == 0  # nothing was stored
+    assert (await client.produce("t", GOOD)).base_offset == 0  # the log is empty
 
 
-async def test_neighbours_of_a_bad_batch_succeed(kafka):
+async def test_other_batches_of_a_request_with_a_bad_batch_succeed(kafka):
     client = await kafka.client()
     await kafka.create("t", 3)
     request = produce_request("t", GOOD)
@@ -92,24 +92,24 @@ async def test_a_stream_that_was_deleted_is_unknown_by_name_and_by_id(any_cluste
     client = await cluster[1].client()
     topic_id = await cluster[0].create("t")
     assert (await client.produce("t", GOOD)).error_code == 0
-    cluster[1].tasks[0].cancel()  # it does not follow any more
+    cluster[1].tasks[0].cancel()  # this server does not follow the log any more
     await cluster[0].streams.catalog.delete((await cluster[0].streams.catalog.resolve("t")).stream)
 
     assert (await client.produce("t", GOOD)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert (await client.produce(topic_id, GOOD)).error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-async def test_a_stream_made_elsewhere_is_found_by_name_at_once(any_cluster):
+async def test_a_stream_created_on_another_server_is_found_by_name_at_once(any_cluster):
     cluster = await any_cluster(2)
     client = await cluster[1].client()
-    cluster[1].tasks[0].cancel()  # it does not follow any more
+    cluster[1].tasks[0].cancel()  # this server does not follow the log any more
     await cluster[0].create("t")
 
     client.send(produce_request("t", batch_of(b"1")), 9)
     client.send(produce_request("t", batch_of(b"2")), 9)
     offsets = [(await client.receive()).responses[0].partition_responses[0].base_offset for _ in range(2)]
 
-    assert offsets == [0, 1]  # the second waited behind the look-up of the first
+    assert offsets == [0, 1]  # the second request waited for the look-up of the first
 
 
 async def test_batches_above_the_streams_limit_are_refused_and_the_limit_can_be_raised(kafka):
@@ -124,7 +124,7 @@ async def test_batches_above_the_streams_limit_are_refused_and_the_limit_can_be_
     assert (await client.produce("t", large)).error_code == 0
 
 
-async def test_old_produce_versions_are_refused_in_their_layout(kafka):
+async def test_old_produce_versions_are_refused_in_their_own_format(kafka):
     client = await kafka.client()
     await kafka.create("t")
 
@@ -142,7 +142,7 @@ async def test_zstd_needs_version_7_kip_110(kafka):
 
 
 @pytest.mark.parametrize("compression", list(Compression))
-async def test_every_compression_is_stored_as_it_came(kafka, compression):
+async def test_every_compression_is_stored_unchanged(kafka, compression):
     client = await kafka.client()
     await kafka.create("t")
     batch = batch_of(*[b"value %d" % at for at in range(100)], compression=compression)
@@ -188,10 +188,10 @@ async def test_acks_0_is_not_answered_and_keeps_its_order(kafka):
     ]
 
 
-async def test_acks_0_of_an_unknown_stream_is_kept_when_the_client_goes_at_once(any_cluster):
+async def test_acks_0_of_an_unknown_stream_is_stored_although_the_client_disconnects_at_once(any_cluster):
     cluster = await any_cluster(2)
     client = await cluster[1].client()
-    cluster[1].tasks[0].cancel()  # it does not follow any more: the name must be looked up
+    cluster[1].tasks[0].cancel()  # this server does not follow the log any more: the name must be looked up
     await cluster[0].create("t")
 
     await client.produce("t", GOOD, acks=0)
@@ -240,7 +240,7 @@ async def test_timestamps_too_far_from_the_servers_clock_are_refused(kafka_clust
         assert (await client.produce("t", batch_of(b"v", timestamp=timestamp))).error_code == code, timestamp
 
 
-async def test_log_append_time_is_stamped_and_echoed(kafka_cluster):
+async def test_log_append_time_is_stored_and_returned(kafka_cluster):
     cluster = await kafka_cluster(1, clock=ManualClock(NOW_MS))
     client = await cluster.client()
     await cluster[0].create("stamped", message_timestamp_type="LogAppendTime")
@@ -272,7 +272,7 @@ async def test_full_validation_names_the_bad_record_kip_467(kafka, compression):
     assert answer.error_code == ErrorCode.INVALID_RECORD
     assert [error.batch_index for error in answer.record_errors] == [1]
     assert answer.record_errors[0].batch_index_error_message
-    assert (await client.produce("header", bad)).error_code == 0  # only its header is looked at
+    assert (await client.produce("header", bad)).error_code == 0  # header validation does not see the bad record
 
 
 def bad_record(compression):
@@ -287,7 +287,7 @@ def bad_record(compression):
     return with_crc(bytes(batch))
 
 
-async def test_a_stream_with_key_compaction_wants_keys(kafka):
+async def test_a_stream_with_key_compaction_requires_keys(kafka):
     client = await kafka.client()
     await kafka.create("t", cleanup_policy="compact")
 
@@ -310,11 +310,11 @@ async def test_duplicates_get_their_first_offset_on_any_server_kip_98(any_cluste
         answer = await clients[at % 2].produce("t", batch)
         assert (answer.error_code, answer.base_offset) == (0, at)
 
-    for at in range(3, 8):  # the last five batches
+    for at in range(3, 8):  # the store remembers the last five batches
         answer = await clients[(at + 1) % 2].produce("t", batches[at])
         assert (answer.error_code, answer.base_offset) == (0, at)
 
-    await clients[0].fetch("t", 7, wait_ms=10_000, bytes_min=1)  # the log brings what came through the other server
+    await clients[0].fetch("t", 7, wait_ms=10_000, bytes_min=1)  # the log contains the batches of the other server
     assert [value for _, value in values_of((await clients[0].fetch("t", 0)).records)] == [
         b"%d" % at for at in range(8)
     ]
@@ -370,10 +370,10 @@ async def test_transactions_fail_at_once(kafka):
     assert init.error_code == ErrorCode.INVALID_REQUEST
     assert (
         find.coordinators[0].error_code == ErrorCode.INVALID_REQUEST
-    )  # a retriable one would be asked again for a minute
+    )  # clients would repeat a retriable error for a minute
 
 
-async def test_describe_producers_tells_the_last_sequence_kip_664(kafka):
+async def test_describe_producers_returns_the_last_sequence_kip_664(kafka):
     client = await kafka.client()
     await kafka.create("t")
     await client.produce("t", batch_of(b"a", b"b", producer=(7, 3, 0)))
@@ -382,11 +382,13 @@ async def test_describe_producers_tells_the_last_sequence_kip_664(kafka):
     answer = await client.ask(r(topics=[r.Topic(name="t", partition_indexes=[0, 9])]), 0)
 
     found, missing = answer.topics[0].partitions
-    assert [(one.producer_id, one.producer_epoch, one.last_sequence) for one in found.active_producers] == [(7, 3, 1)]
+    assert [
+        (producer.producer_id, producer.producer_epoch, producer.last_sequence) for producer in found.active_producers
+    ] == [(7, 3, 1)]
     assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_receive_buffers_come_back_when_the_batches_are_stored(kafka):
+async def test_receive_buffers_are_released_when_the_batches_are_stored(kafka):
     client = await kafka.client()
     await kafka.create("t")
     for at in range(30):

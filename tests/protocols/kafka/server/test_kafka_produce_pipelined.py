@@ -39,7 +39,7 @@ async def stored(client):
 
 
 @pytest.mark.parametrize("version", [3, 8, 9, 12])
-async def test_many_are_answered_in_order_and_stored_in_order(kafka, version):
+async def test_many_requests_are_answered_and_stored_in_order(kafka, version):
     client = await kafka.client()
     await kafka.create("t")
     requests = [produce_request("t", batch_of(b"%d" % number)) for number in range(20)]
@@ -63,7 +63,7 @@ async def test_many_are_answered_in_order_and_stored_in_order(kafka, version):
     ],
     ids=["bad", "partition", "stream", "acks", "transaction", "metadata"],
 )
-async def test_one_that_is_particular_is_answered_in_its_place(kafka, odd, answer, place):
+async def test_a_request_that_needs_special_handling_is_answered_in_order(kafka, odd, answer, place):
     client = await kafka.client()
     await kafka.create("t")
     await client.produce("t", GOOD)
@@ -77,7 +77,7 @@ async def test_one_that_is_particular_is_answered_in_its_place(kafka, odd, answe
     assert await stored(client) == [b"good", *(b"%d" % number for number in range(5))]
 
 
-async def test_one_without_an_answer_is_stored_in_its_place(kafka):
+async def test_a_request_without_an_answer_is_stored_in_order(kafka):
     client = await kafka.client()
     await kafka.create("t")
     requests = [produce_request("t", batch_of(b"%d" % number), acks=number % 2) for number in range(6)]
@@ -100,8 +100,8 @@ async def test_batches_that_the_commit_refuses_have_their_own_errors(kafka):
     assert answers == [(0, 0), (0, 1), (0, 1), out_of_order, (0, 2)]
 
 
-async def test_a_producer_that_expired_hears_so_with_the_log_start_offset(kafka):
-    """Java retries without end while it does not know the start offset (TransactionManager.canRetry)."""
+async def test_an_expired_producer_gets_the_error_with_the_log_start_offset(kafka):
+    """Java retries forever while it does not know the start offset (TransactionManager.canRetry)."""
     client = await kafka.client()
     await kafka.create("t")
     metadata = kafka.streams.metadata
@@ -118,7 +118,7 @@ async def test_a_producer_that_expired_hears_so_with_the_log_start_offset(kafka)
     assert (accepted.error_code, accepted.base_offset) == (0, 1)
 
 
-async def test_no_more_are_taken_than_may_be_in_flight(kafka_cluster):
+async def test_no_more_requests_are_accepted_than_may_be_in_flight(kafka_cluster):
     cluster = await kafka_cluster(1, settings=KafkaSettings(requests_in_flight_max=3))
     client = await cluster.client()
     await cluster[0].create("t")

@@ -17,13 +17,13 @@ HEADERS: tuple[tuple[tuple[str, bytes | None], ...], ...] = (
 NOT_UTF8 = (("\udcff\udcfe", b"header key"),)
 
 
-def varied(
+def generate_batch(
     records: list[record_codec.Record],
     producer: record_codec.Producer,
     randomness: random.Random,
     *,
     codec_rate: float,
-    odd_rate: float,
+    inexact_rate: float,
 ) -> tuple[bytes, bool]:
     """A batch of the records, with keys and headers, perhaps compressed; and whether its records are garbage."""
     draw = randomness.random
@@ -32,7 +32,7 @@ def varied(
         record_codec.Record(
             key=randomness.choice([None, b"", b"key"]),
             value=record.value if draw() < 0.9 else None,
-            headers=NOT_UTF8 if kind < odd_rate / 2 else randomness.choice(HEADERS),
+            headers=NOT_UTF8 if kind < inexact_rate / 2 else randomness.choice(HEADERS),
             timestamp=record.timestamp,
         )
         for record in records
@@ -42,12 +42,12 @@ def varied(
     # A value that is null for each record would make two batches of one producer without idempotence the same bytes.
     if all(record.value is None for record in made):
         batch = record_codec.encode(records, codec=codec, producer=producer)
-    if odd_rate / 2 <= kind < odd_rate:
-        return garbled(batch), True
+    if inexact_rate / 2 <= kind < inexact_rate:
+        return corrupt_records(batch), True
     return batch, False
 
 
-def garbled(batch: bytes) -> bytes:
+def corrupt_records(batch: bytes) -> bytes:
     """Return the batch with the bits of its records inverted and a matching CRC."""
     changed = bytearray(batch)
     changed[HEADER_BYTES:] = bytes(byte ^ 0xFF for byte in batch[HEADER_BYTES:])

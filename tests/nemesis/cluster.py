@@ -1,10 +1,10 @@
-"""Everything that a run consists of: disks, stores, the network, servers and workers, clients. Started once, ended by process id.
+"""The processes of a run: disks, stores, the network, servers, workers and clients. Started once, ended by process id.
 
-Every connection between two of them is a link of the network (`from>to`), so that each can be broken by itself:
+Every connection between two processes is a link of the network (`from>to`), so each link can be broken alone:
 
-    k1>postgresql  k1>s3  w1>postgresql  w1>s3 …      each server's and worker's way to each store
-    clients>k1/kafka  clients>r1/rest …               the clients' way to each listener
-    peers>k1/admin …                                  the other servers' way to a server (group members of REST, gRPC)
+        k1>postgresql  k1>s3  w1>postgresql  w1>s3 …      links of servers and workers to each store
+        clients>k1/kafka  clients>r1/rest …               links of clients to each listener
+        peers>k1/admin …                                  links of other servers to a server (group members of REST, gRPC)
 """
 
 import contextlib
@@ -34,7 +34,7 @@ HEAL_S = 120.0
 
 SETTINGS: Mapping[str, Any] = {
     "logs.format": "text",
-    # An hour of this covers weeks of the defaults: days become seconds.
+    # Days become seconds, so an hour of a run covers weeks with the default settings.
     "server.heartbeat_ms": 500,
     "server.timeout_ms": 2_000,
     "metadata.postgresql.connections_max": 5,
@@ -76,28 +76,28 @@ SETTINGS: Mapping[str, Any] = {
 LISTENERS = {
     "kafka": ("kafka",), "pulsar": ("pulsar", "pulsar_http"), "rest": ("rest", "registry"), "grpc": ("grpc",),
 }  # fmt: skip
-"""By role, beside the admin API."""
+"""Listeners by role, besides the admin API."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """How many of what; see `plan.py` for the sizes that there are."""
+    """The number of servers, workers and clients; `plan.py` defines the sizes."""
 
     servers: Mapping[str, str]
-    """Role by name: `{"k1": "kafka"}`."""
+    """Role by server name: `{"k1": "kafka"}`."""
     workers: Sequence[str] = ()
     clients: Sequence[str] = ()
-    """Kinds of clients, with repetition (`clients/`)."""
+    """Kinds of clients (`clients/`), one entry per client."""
     with_standby: bool = True
     partition_count: int = 4
     per_second: int = 10
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """What differs from `SETTINGS`."""
+    """Settings that replace those of `SETTINGS`."""
 
 
 @dataclass
-class World:
-    """See the module."""
+class Cluster:
+    """All processes of a run; see the module."""
 
     size: Size
     seed: int
@@ -108,13 +108,13 @@ class World:
     disks: dict[str, Disk]
     servers: dict[str, Server] = field(default_factory=dict)
     addresses: dict[str, dict[str, str]] = field(default_factory=dict)
-    """By listener's protocol and server: the address that clients use."""
+    """By protocol and server: the address that clients use."""
     held_down: set[str] = field(default_factory=set)
-    """Servers that a fault has killed and not yet given back."""
+    """Servers that a fault has killed and that must not be restarted before the fault ends."""
     exits: list[tuple[float, str, int | None]] = field(default_factory=list)
-    """When (monotonic s) which server ended by itself, with which code."""
+    """Servers that ended by themselves: time (monotonic s), name, exit code."""
     seen_pids: dict[int, float] = field(default_factory=dict)
-    """Processes that this run started, directly or not, with their start times."""
+    """Start time of each process that this run started, directly or indirectly."""
 
     def __post_init__(self) -> None:
         self.fleet = Fleet(self)
@@ -122,13 +122,13 @@ class World:
     # -- start ---------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Stores, then servers and workers, then the links to them."""
+        """Start the stores, then servers and workers, and open the links to them."""
         self.storage.start()
         self.postgresql.start()
         for name, role in [*self.size.servers.items(), *((name, "compactor") for name in self.size.workers)]:
             self.servers[name] = self._server(name, role)
         names = list(self.servers)
-        self.servers[names[0]].start()  # the first one makes the layout
+        self.servers[names[0]].start()  # the first server creates the tables of the metadata store
         for name in names[1:]:
             self.servers[name].spawn()
         for name in names:
@@ -161,9 +161,9 @@ class World:
         return Server(self.folder, name, settings, keys, ("serve", role))
 
     def _reserve(self, name: str, protocol: str) -> int:
-        """Open the link to a listener; return its port.
+        """Open the link to a listener; return the listener's port.
 
-        The server gets the same port, so its advertised address leads through the link.
+        The server uses the same port, so its advertised address leads through the link.
         """
         who = "peers" if protocol == "admin" else "clients"
         port = self.network.reserve(f"{who}>{name}/{protocol}", ports.drawn())
@@ -171,13 +171,15 @@ class World:
         return port
 
     def _check_links_to(self, name: str) -> None:
-        """Every listener of the server must have its link."""
+        """Check that every listener of the server has its link."""
         for protocol, address in self.servers[name].listening().items():
             port = address.rpartition(":")[2]
-            assert self.addresses[protocol][name] == f"{HOST}:{port}", f"{name} listens at {address}, beside its link"
+            assert self.addresses[protocol][name] == f"{HOST}:{port}", (
+                f"{name} listens at {address}, not behind its link"
+            )
 
     def client_environment(self) -> dict[str, str]:
-        """The object store's credentials and address, for clients that read tables."""
+        """Return the object store's credentials and address, for clients that read tables."""
         return {
             "AWS_ACCESS_KEY_ID": ACCESS_KEY_ID, "AWS_SECRET_ACCESS_KEY": SECRET_ACCESS_KEY, "AWS_REGION": REGION,
             "AWS_ENDPOINT_URL": self.storage.server.endpoint,
@@ -187,11 +189,11 @@ class World:
 
     @property
     def catalog_url(self) -> str:
-        """The tables' catalog, on the primary itself, not through a link."""
+        """URL of the tables' catalog, directly on the primary, not through a link."""
         return self.postgresql.primary.url(DATABASE)
 
     def of_role(self, *roles: str) -> list[str]:
-        """Names of servers and workers."""
+        """Return the names of the servers and workers with these roles."""
         return [name for name, role in self.roles.items() if role in roles]
 
     @property
@@ -199,7 +201,7 @@ class World:
         return {**self.size.servers, **dict.fromkeys(self.size.workers, "compactor")}
 
     def java_of(self, worker: str) -> list[int]:
-        """JVMs below a worker."""
+        """Return the process ids of a worker's JVMs."""
         found = []
         for pid in tree_of(self.servers[worker].pid)[1:] if self.servers[worker].is_running else []:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -207,8 +209,8 @@ class World:
                     found.append(pid)
         return found
 
-    def note_processes(self) -> None:
-        """Remember which processes there are below this one, to end them whatever becomes of their parents."""
+    def record_processes(self) -> None:
+        """Record all child processes, so that the run can end them even if their parents are gone."""
         for child in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):
                 self.seen_pids[child.pid] = child.create_time()
@@ -216,7 +218,7 @@ class World:
     # -- heal ----------------------------------------------------------------------------------------------------
 
     def restart(self, name: str) -> None:
-        """Start a server again, without waiting for it: its stores may be away."""
+        """Restart a server without waiting until it is ready, since its stores may be unavailable."""
         server = self.servers[name]
         self.held_down.discard(name)
         if not server.is_running:
@@ -224,15 +226,15 @@ class World:
             server.spawn()
 
     def revive(self) -> None:
-        """Start again what has ended by itself, as a cluster's manager does; what faults hold down stays down."""
+        """Restart servers that ended by themselves, as a cluster manager does, except those that a fault holds down."""
         for name, server in self.servers.items():
             if name not in self.held_down and not server.is_running:
                 self.exits.append((time.monotonic(), name, server.exit_code()))
                 self.restart(name)
 
     def heal(self) -> None:
-        """Undo whatever is still broken, and wait until every server is ready. Fails when one is not in time."""
-        self.note_processes()
+        """Undo all faults, and wait until every server is ready. Fails if a server is not ready in time."""
+        self.record_processes()
         signal_all([pid for pid in self.seen_pids if is_stopped(pid)], signal.SIGCONT)
         for link in self.network.names:
             self.network.set_rule(link, None)
@@ -251,9 +253,9 @@ class World:
         return all(server.is_ready() for server in self.servers.values())
 
     def end(self) -> None:
-        """End all processes, by id; unmount the disks, delete the folder."""
+        """End all processes by id, unmount the disks, and delete the folder."""
         with contextlib.suppress(psutil.Error):
-            self.note_processes()
+            self.record_processes()
         self.fleet.end()
         for server in self.servers.values():
             server.end()
@@ -270,26 +272,26 @@ class World:
 
 
 @contextlib.contextmanager
-def created(size: Size, seed: int, *, keep: Path | None = None) -> Iterator[World]:
-    """A world that is not started yet; ended and deleted afterwards, its logs and histories copied to `keep` before."""
+def created(size: Size, seed: int, *, keep: Path | None = None) -> Iterator[Cluster]:
+    """Yield a cluster that is not started yet; at the end, copy its logs and histories to `keep`, then end and delete it."""
     tools.require_postgresql()
     program = tools.obtain_s3()
     folder = Path(tempfile.mkdtemp(prefix="bearlake-nemesis-"))
     folder.chmod(0o755)
-    world: World | None = None
+    cluster: Cluster | None = None
     disks: dict[str, Disk] = {}
     try:
-        can_mount = tools.may_mount()
-        disks = {name: Disk(folder / name, DISK_BYTES, may_mount=can_mount) for name in ("s3", "postgresql")}
+        can_mount = tools.can_mount()
+        disks = {name: Disk(folder / name, DISK_BYTES, can_mount=can_mount) for name in ("s3", "postgresql")}
         disks["postgresql"].folder.chmod(0o777)
         network = Network()
         postgresql = Postgresql(disks["postgresql"].folder, with_standby=size.with_standby)
         storage = Storage(disks["s3"].folder, program)
-        world = World(size, seed, folder, network, postgresql, storage, disks)
-        yield world
+        cluster = Cluster(size, seed, folder, network, postgresql, storage, disks)
+        yield cluster
     finally:
-        if world is not None:
-            world.end()
+        if cluster is not None:
+            cluster.end()
         try:
             if keep is not None:
                 _keep(folder, keep)

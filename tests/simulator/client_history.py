@@ -42,7 +42,7 @@ from simulator.table_rows import TableRow
 from simulator.truth import Sent
 
 if TYPE_CHECKING:
-    from simulator.nodes import Wanted
+    from simulator.nodes import BatchRequest
 
 BYTES_MAX = 1 << 20
 CRC_AT = 17
@@ -64,7 +64,7 @@ class Content(NamedTuple):
     """Of each record; empty where it does not decode."""
 
 
-class Chronicle:
+class ClientHistory:
     """Records the history of all clients; see the module."""
 
     def __init__(
@@ -82,24 +82,24 @@ class Chronicle:
 
     # -- producers -----------------------------------------------------------------------------------------------
 
-    def sends(self, wanted: "Wanted") -> None:
+    def sends(self, request: "BatchRequest") -> None:
         """A client sends a batch, perhaps as a retry."""
-        sent = wanted.sent
+        sent = request.sent
         if sent in self._sent:
             return
-        content = self._content(wanted.batch)
-        is_stamped = wanted.name in self._stamped
+        content = self._content(request.batch)
+        is_stamped = request.name in self._stamped
         records = tuple(
             Record(f"{content.name}.{at}", "" if is_stamped else digest) for at, digest in enumerate(content.digests)
         )
-        said = wanted.said
+        fields = request.fields
         producer, kind, session = f"id {sent.producer_id}", Kind.IDEMPOTENT, ""
-        if said is not None and said.flags & BATCH_NAMED:
-            producer = f"named {said.producer_id}"
+        if fields is not None and fields.flags & BATCH_NAMED:
+            producer = f"named {fields.producer_id}"
         elif sent.producer_id < 0:
             producer, kind, session = "plain", Kind.SINGLE, f"{sent.connection}"
         call = Produce(
-            log=Log(wanted.name, wanted.partition),
+            log=Log(request.name, request.partition),
             producer=producer,
             kind=kind,
             sequence=len(self._sent),

@@ -11,25 +11,25 @@ EPOCH_BYTES = (12, 16)
 BATCH_BYTES_MAX = 1 << 20
 
 
-def is_same_batch(told: bytes | memoryview, stored: bytes) -> bool:
+def is_same_batch(returned: bytes | memoryview, stored: bytes) -> bool:
     """Return whether both have the same bytes except base offset and leader epoch, or, after compaction, equal contents.
 
     Equal contents are the same records, producer and timestamp type.
     """
-    if _unplaced(told) == _unplaced(stored):
+    if _unplaced(returned) == _unplaced(stored):
         return True
-    ((_, _, now),) = kernel.batches(told, 0, len(told))
+    ((_, _, now),) = kernel.batches(returned, 0, len(returned))
     ((_, _, before),) = kernel.batches(stored, 0, len(stored))
     fields = ("record_count", "last_offset_delta", "max_timestamp", "producer_id", "producer_epoch", "base_sequence")
     if any(getattr(now, name) != getattr(before, name) for name in fields):
         return False
     if now.attributes & ~COMPRESSION_MASK != before.attributes & ~COMPRESSION_MASK:
         return False
-    crc = int.from_bytes(bytes(told[17:21]), "big")
-    if kernel.crc32c(told, 21, len(told)) != crc:
+    crc = int.from_bytes(bytes(returned[17:21]), "big")
+    if kernel.crc32c(returned, 21, len(returned)) != crc:
         return False
     try:
-        return record_codec.decode(bytes(told), BATCH_BYTES_MAX) == record_codec.decode(stored, BATCH_BYTES_MAX)
+        return record_codec.decode(bytes(returned), BATCH_BYTES_MAX) == record_codec.decode(stored, BATCH_BYTES_MAX)
     except BearlakeError:
         return False
 

@@ -14,8 +14,8 @@ from bearlake.errors import Corrupt
 from simulator.network import Network
 
 if TYPE_CHECKING:
+    from simulator.deployment import Deployment
     from simulator.lake import LakeSettings
-    from simulator.world import World
 
 T = TypeVar("T")
 
@@ -23,7 +23,7 @@ LATE_S = 5.0
 """Maximum delay of a late request at the catalog."""
 
 
-class Fragile(Network):
+class CrashingNetwork(Network):
     """A worker's network to the stores. The worker may crash before its call is sent or after its effect. It may freeze before it loads a
     table, and the catalog may execute its request to replace a table's version late."""
 
@@ -34,9 +34,9 @@ class Fragile(Network):
         settings: "LakeSettings",
         at_call: int,
         crash: Callable[[], None],
-        stand_still: Callable[[], None],
+        freeze_and_replace: Callable[[], None],
     ) -> None:
-        """`stand_still` freezes the worker's process for a while, from its next step on; another worker replaces it."""
+        """`freeze_and_replace` freezes the worker's process for a while, from its next step on; another worker replaces it."""
         self._network = network
         self._random = randomness
         self._rate = settings.crash_rate
@@ -45,10 +45,10 @@ class Fragile(Network):
             "tables.replace": settings.late_commit_rate,
             "tables.merge": max(settings.late_commit_rate, settings.late_merge_rate),
         }
-        self._still_rates = {"tables.look": settings.still_before_load_rate}
+        self._still_rates = {"tables.load": settings.freeze_before_load_rate}
         self._at_call = at_call
         self._crash = crash
-        self._stand_still = stand_still
+        self._freeze_and_replace = freeze_and_replace
         self.call_count = 0
 
     @override
@@ -62,8 +62,8 @@ class Fragile(Network):
         given_up: "list[asyncio.TimerHandle] | None" = None,
     ) -> T:
         self.call_count += 1
-        if self._network.happens(self._still_rates.get(what, 0.0), "worker stands still before it loads a table"):
-            self._stand_still()
+        if self._network.happens(self._still_rates.get(what, 0.0), "worker freezes before it loads a table"):
+            self._freeze_and_replace()
             await asyncio.sleep(0)
         if self._network.happens(self._late_rates.get(what, 0.0), "late table commit"):
             effect = partial(_late, self._random.random() * LATE_S, effect)
@@ -91,11 +91,11 @@ async def _late(delay_s: float, effect: Callable[[], Awaitable[T]]) -> T:
     return await effect()
 
 
-class Poisoned(Runner):
+class FailingRunner(Runner):
     """A runner that always fails for some tasks until the deployment is healed."""
 
-    def __init__(self, world: "World", inner: InProcess, rate: float) -> None:
-        self._world = world
+    def __init__(self, deployment: "Deployment", inner: InProcess, rate: float) -> None:
+        self._deployment = deployment
         self._inner = inner
         self._rate = rate
 
@@ -103,9 +103,9 @@ class Poisoned(Runner):
     async def run(self, items: Sequence[WorkItem]) -> list[ItemResult]:
         for item in items:
             task_id = int(item.output_prefix.rpartition("/")[2].partition("-")[0], 16)
-            draw = random.Random(f"{self._world.seed} {task_id}").random()
-            if draw < self._rate and not self._world.network.is_healthy:
-                self._world.events["poisoned run"] += 1
+            draw = random.Random(f"{self._deployment.seed} {task_id}").random()
+            if draw < self._rate and not self._deployment.network.is_healthy:
+                self._deployment.events["poisoned run"] += 1
                 raise Corrupt(f"task {task_id} is poisoned")
         return await self._inner.run(items)
 

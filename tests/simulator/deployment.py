@@ -13,21 +13,21 @@ from bearlake.metadata.open import open_metadata
 from bearlake.records import codec as record_codec
 from bearlake.streams.append import Result, Verdict
 from bearlake.streams.offsets import OffsetAnswer
+from simulator.client_history import ClientHistory
 from simulator.history.writer import Recorder
 from simulator.lake import Lake
 from simulator.loop import SimulationLoop, current_process
 from simulator.members import Members
 from simulator.network import Network
-from simulator.nodes import Connection, Node, Wanted
+from simulator.nodes import BatchRequest, Connection, Node
 from simulator.observed import ObservedMetadata, ObservedStore
-from simulator.recorded import Chronicle
-from simulator.subscription_truth import Ledger
+from simulator.subscription_truth import SubscriptionTruth
 from simulator.truth import Sent, Truth, Violation
 
 if TYPE_CHECKING:
     from simulator.scenario import ScenarioSettings
 
-NOTE_COUNT_MAX = 4_000
+TRACE_EVENT_COUNT_MAX = 4_000
 EPOCH_MS = 1_700_000_000_000
 BATCH_BYTES_MAX = 1 << 20
 
@@ -45,7 +45,7 @@ class LoopClock:
         return EPOCH_MS + int(self._loop.time() * 1000) + self.offset_ms
 
 
-class World:
+class Deployment:
     """One simulated deployment; call `open` inside the running loop before use."""
 
     def __init__(self, seed: int, settings: "ScenarioSettings", loop: SimulationLoop) -> None:
@@ -57,7 +57,7 @@ class World:
         self.wire = loop.process("wire")
         """The process that runs the network and the stores."""
         self.network = Network(settings.network, self.randomness("network"), self.wire, self._bug)
-        self.truth = Truth(self._violated, self.note)
+        self.truth = Truth(self._violated, self.trace)
         self.store = ObservedStore(self.clock)
         self.store.truth = self.truth
         self.metadata: ObservedMetadata
@@ -67,7 +67,7 @@ class World:
             for name, (_, configs) in settings.streams_of.items()
             if configs.get("message.timestamp.type") == "LogAppendTime"
         ]
-        self.chronicle = Chronicle(
+        self.client_history = ClientHistory(
             Recorder(self.now_ns),
             stamped,
             lambda number: self.truth.streams[number].name,
@@ -77,13 +77,13 @@ class World:
         self.zombies: list[Node] = []
         self.lake: Lake | None = None
         """Compaction, if the scenario has it; made by `open`."""
-        self.ledger: Ledger | None = None
+        self.subscription_truth: SubscriptionTruth | None = None
         """The true state of subscriptions, if the scenario has consumers of subscriptions; made by `open`."""
         self.members: Members | None = None
         """Members of consumer groups, if the scenario has members; made by `open`."""
-        self.notes: deque[tuple[float, str, str, dict[str, object]]] = deque(maxlen=NOTE_COUNT_MAX)
+        self.trace_events: deque[tuple[float, str, str, dict[str, object]]] = deque(maxlen=TRACE_EVENT_COUNT_MAX)
         self.is_producing = True
-        self.may_more_come = True
+        self.can_more_be_stored = True
         """Whether more batches may still be stored: a producer's last batch, or a batch whose commit is in flight."""
         self.is_consuming = True
         self.connection_count = 0
@@ -107,8 +107,8 @@ class World:
         self._inner = inner
         self.metadata = ObservedMetadata(self.settings.wrap_metadata(inner), self.truth)
         if self.settings.subscribers is not None:
-            self.ledger = Ledger(self)
-            self.metadata.leases = self.ledger.watch_leases(self.metadata.leases)
+            self.subscription_truth = SubscriptionTruth(self)
+            self.metadata.leases = self.subscription_truth.watch_leases(self.metadata.leases)
         if self.settings.members is not None:
             self.members = Members(self, self.settings.members)
         if self.settings.lake is not None:
@@ -145,9 +145,9 @@ class World:
         if self.loop.abort is None:
             self.loop.abort = Violation(what)
 
-    def note(self, what: str, **details: object) -> None:
+    def trace(self, what: str, **details: object) -> None:
         """Add an event to the trace."""
-        self.notes.append((self.loop.time(), current_process(), what, details))
+        self.trace_events.append((self.loop.time(), current_process(), what, details))
 
     # -- servers -------------------------------------------------------------------------------------------------
 
@@ -183,42 +183,47 @@ class World:
 
     # -- what clients report -------------------------------------------------------------------------------------
 
-    def produced(self, wanted: Iterable[Wanted]) -> None:
+    def produced(self, requests: Iterable[BatchRequest]) -> None:
         """Record that a client sends a request."""
         size = 0
-        for item in wanted:
+        for item in requests:
             self.truth.sent[item.batch] = item.sent
-            self.chronicle.sends(item)
+            self.client_history.sends(item)
             size += len(item.batch)
         self.request_bytes_max = max(self.request_bytes_max, size)
 
     def acknowledged(self, key: PartitionKey, sent: Sent, result: Result) -> None:
         """Record that a client received a success for its batch."""
         self.acks[Verdict(result[0]).name] += 1
-        self.chronicle.acknowledged(key, sent, result[1])
+        self.client_history.acknowledged(key, sent, result[1])
         self.truth.acknowledged(key, sent, result[1])
 
     def promised_absent(self, key: PartitionKey, sent: Sent, result: Result) -> None:
         """Record that a client that sends a batch only once received the answer that the batch is not stored."""
         self.acks[Verdict(result[0]).name] += 1
-        self.chronicle.refused(key, sent)
+        self.client_history.refused(key, sent)
         self.truth.expect(not self.truth.is_stored(key, sent), "what was refused is not stored", sent=sent)
         sent.is_promised_absent = True
 
     # -- look-ups by time ----------------------------------------------------------------------------------------
 
-    def check_time(self, key: PartitionKey, timestamp: int, told: OffsetAnswer) -> None:
+    def check_time(self, key: PartitionKey, timestamp: int, returned: OffsetAnswer) -> None:
         """Check the answer to a look-up of the first record at or after `timestamp`."""
         due = next(((at, time) for at, time in self._times(key) if time >= timestamp), (-1, -1))
-        self.truth.expect((told.offset, told.timestamp) == due, "KIP-79: first at a time", told=told, due=due)
+        self.truth.expect(
+            (returned.offset, returned.timestamp) == due, "KIP-79: first at a time", returned=returned, due=due
+        )
 
-    def check_largest(self, key: PartitionKey, told: OffsetAnswer) -> None:
+    def check_largest(self, key: PartitionKey, returned: OffsetAnswer) -> None:
         """Check the answer to a look-up of a record with the largest timestamp."""
         times = dict(self._times(key))
         if times:
             newest = max(times.values())
             self.truth.expect(
-                told.timestamp == newest and times.get(told.offset) == newest, "KIP-734", told=told, newest=newest
+                returned.timestamp == newest and times.get(returned.offset) == newest,
+                "KIP-734",
+                returned=returned,
+                newest=newest,
             )
 
     def _times(self, key: PartitionKey) -> Sequence[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Which files the tables of a run name, by PyIceberg on the catalog itself, and what that says about the files that are stored."""
+"""The files that the tables of a run name, read by PyIceberg from the catalog, compared with the files that are stored."""
 
 import contextlib
 from collections.abc import Collection, Iterator, Mapping
@@ -12,17 +12,17 @@ DATA, METADATA = "/data/", "/metadata/"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Named:
-    """Keys that the tables of the catalog name: those of every snapshot that is kept, and of the metadata itself."""
+class TableFiles:
+    """Keys that the tables of the catalog name: files of every kept snapshot, and of the metadata itself."""
 
     data: frozenset[str]
     metadata: frozenset[str]
     folders: frozenset[str]
-    """Of tables that are in the catalog."""
+    """Folders of the tables in the catalog."""
 
 
-def read_catalog(url: str, environment: Mapping[str, str], base: str) -> Named:
-    """What all tables name now; `base` is the location that keys are relative to. Raises whatever the libraries raise."""
+def read_catalog(url: str, environment: Mapping[str, str], base: str) -> TableFiles:
+    """Read which files all tables name now; keys are relative to `base`. Raises any error of the libraries."""
     properties = {
         "type": "sql",
         "uri": url.replace("postgresql://", "postgresql+pg8000://"),
@@ -31,7 +31,7 @@ def read_catalog(url: str, environment: Mapping[str, str], base: str) -> Named:
         "s3.secret-access-key": environment["AWS_SECRET_ACCESS_KEY"],
         "s3.region": environment["AWS_REGION"],
     }
-    catalog: Any = load_catalog(CATALOG, **properties)  # Any: a SQL catalog; the function's type says less
+    catalog: Any = load_catalog(CATALOG, **properties)  # a SQL catalog; the function's return type is more general
     data: set[str] = set()
     metadata: set[str] = set()
     folders: set[str] = set()
@@ -45,7 +45,7 @@ def read_catalog(url: str, environment: Mapping[str, str], base: str) -> Named:
     finally:
         with contextlib.suppress(AttributeError):
             catalog.engine.dispose()
-    return Named(data=frozenset(data), metadata=frozenset(metadata), folders=frozenset(folders))
+    return TableFiles(data=frozenset(data), metadata=frozenset(metadata), folders=frozenset(folders))
 
 
 def _metadata_of(table: Any) -> Iterator[str]:
@@ -73,20 +73,20 @@ def _key(location: str, base: str) -> str:
     return location.removeprefix(base.rstrip("/") + "/")
 
 
-def stale_files(stored: Collection[str], named: Named, indexed: Collection[str]) -> list[str]:
-    """Data files that neither a table nor the index names."""
+def stale_files(stored: Collection[str], named: TableFiles, indexed: Collection[str]) -> list[str]:
+    """Return the data files that neither a table nor the index names."""
     return sorted({key for key in stored if DATA in key} - named.data - set(indexed))
 
 
-def stale_metadata(stored: Collection[str], named: Named) -> list[str]:
-    """Metadata files in the folders of existing tables that these do not name, and first files of creations that were lost.
+def stale_metadata(stored: Collection[str], named: TableFiles) -> list[str]:
+    """Return metadata files in the folders of existing tables that no table names, including first files of lost creations.
 
-    The catalog of a run is a SQL catalog, which fences creations, so nothing excuses such a file. What a dropped table left is not counted.
+    The catalog of a run is a SQL catalog, which fences creations, so no such file is allowed. Files of dropped tables do not count.
     """
     inside = {key for key in stored if METADATA in key and key.partition(METADATA)[0] in named.folders}
     return sorted(inside - named.metadata)
 
 
-def missing(stored: Collection[str], named: Named) -> list[str]:
-    """Files that a table names and that are not stored; list first what is named, then what is stored."""
+def missing(stored: Collection[str], named: TableFiles) -> list[str]:
+    """Return the files that a table names and that are not stored. List the named files first, then the stored ones."""
     return sorted((named.data | named.metadata) - set(stored))

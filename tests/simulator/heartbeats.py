@@ -9,7 +9,7 @@ from bearlake.serving.membership import RegisteredServer, ServerSettings
 from bearlake.streams.tenure import Tenure
 
 
-class Beats:
+class Heartbeats:
     """The membership of a process that has already registered with `tenure`. Times are the loop's."""
 
     def __init__(self, servers: Membership, tenure: Tenure, interval_ms: int, timeout_ms: int) -> None:
