@@ -38,7 +38,8 @@ class PostgresqlSettings:
     be rotated."""
 
     connections_max: int = 8
-    """Connections of this process that write. More connections do not speed up commits: commits end one after the other."""
+    """Connections of this process that write; one more exists while lost sessions are ended. More connections do not speed up commits:
+    commits end one after the other."""
 
     read_connections_max: int = 4
     """Connections that only read, in addition to one that listens for hints. With separate connections, reads do not queue behind hanging
