@@ -143,8 +143,8 @@ class StallLog:
 
 
 def _stack_of(thread: int) -> str:
-    frame = sys._current_frames().get(thread)
-    if frame is None:
+    innermost = sys._current_frames().get(thread)
+    if innermost is None:
         return ""
-    frames = traceback.extract_stack(frame, limit=_STACK_DEPTH_MAX)
-    return " > ".join(f"{one.name} ({one.filename.rpartition('/')[2]}:{one.lineno})" for one in frames)
+    frames = traceback.extract_stack(innermost, limit=_STACK_DEPTH_MAX)
+    return " > ".join(f"{frame.name} ({frame.filename.rpartition('/')[2]}:{frame.lineno})" for frame in frames)

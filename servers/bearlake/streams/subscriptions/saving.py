@@ -166,10 +166,10 @@ class Saver:
             await self._save(chosen)
 
     async def _save(self, chosen: Sequence[SavedCursor]) -> None:
-        packed = [one for one in map(self._packed, chosen) if one is not None]
+        packed = [cursor for cursor in map(self._packed, chosen) if cursor is not None]
         updates: dict[PartitionKey, tuple[Lease, list[CursorUpdate]]] = {}
-        for one in packed:
-            updates.setdefault(one.saved.partition, (one.saved.lease, []))[1].append(one.update)
+        for cursor in packed:
+            updates.setdefault(cursor.saved.partition, (cursor.saved.lease, []))[1].append(cursor.update)
         saves = [CursorSave(partition, items, lease) for partition, (lease, items) in updates.items()]
         if not saves:
             return
@@ -183,15 +183,15 @@ class Saver:
             raise
         except Exception as error:  # noqa: BLE001 - boundary: one cursor, which is found by saving each alone
             metrics.CURSOR_SAVES.labels("failed").inc()
-            await self._save_apart([one.saved for one in packed], error)
+            await self._save_apart([cursor.saved for cursor in packed], error)
             return
         metrics.CURSOR_SAVES.labels("saved").inc()
-        for one in packed:
+        for cursor in packed:
             contained(
                 log,
                 "note a saved cursor",
-                partial(self._note, one, overtaken, unsaved),
-                partial(self._give_up, one.saved),
+                partial(self._note, cursor, overtaken, unsaved),
+                partial(self._give_up, cursor.saved),
             )
         for partition in overtaken:
             contained(log, "note a lost lease", partial(self._on_overtaken, partition, updates[partition][0]))

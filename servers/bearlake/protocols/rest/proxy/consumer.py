@@ -69,8 +69,7 @@ class Consumer:
     ) -> None:
         """`spawn` runs a background task within the server's lifetime."""
         self.config = config
-        self.lock = asyncio.Lock()
-        """Held by the current request; see `exclusive`."""
+        self.lock = asyncio.Lock()  # held by the current request; see `exclusive`
         self.is_ending = False
         """Set while the server drains: a waiting request is answered and may still commit; the next request for records fails (40403)."""
         self.beating: asyncio.Task[None] | None = None  # the current heartbeat, owned by `consumers.py`
