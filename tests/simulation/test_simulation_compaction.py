@@ -14,7 +14,7 @@ from bearlake.metadata.model import Stream
 from bearlake.metadata.sqlite import task_objects
 from bearlake.metadata.sqlite import tasks as sqlite_tasks
 from bearlake.metadata.sqlite.streams import SqliteStreams
-from bearlake.table import marks
+from bearlake.table import applied_tasks
 from bearlake.telemetry.isolation import Isolation
 from simulator import lake_truth, simulate, table_rows, tables
 from simulator.lake_scenario import draw_lake_settings
@@ -106,8 +106,10 @@ def test_the_command_runs_the_compaction_profile(capsys: pytest.CaptureFixture[s
 
 
 def forget_the_marks(patch: pytest.MonkeyPatch) -> None:
-    def decide(found: marks.Marks, changes: Any, closed_tasks: Collection[int]) -> marks.Decision:
-        return marks.decide(marks.Marks(ends={}, applied={}), changes, closed_tasks)
+    def decide(
+        found: applied_tasks.AppliedTasks, changes: Any, closed_tasks: Collection[int]
+    ) -> applied_tasks.Decision:
+        return applied_tasks.decide(applied_tasks.AppliedTasks(ends={}, applied={}), changes, closed_tasks)
 
     patch.setattr(tables, "decide", decide)
 
