@@ -15,9 +15,8 @@ promise that a swap keeps each offset readable. Each part's docstring states its
 as a promise. Parts share state only through the metadata store's transactions, and each transaction of the product belongs to one part.
 
 *The product's pure decisions* are called, not copied: `Ledger.decide`, `producers`, `tokens`, `task_object_rules`, `applied_tasks`,
-`liveness`,
-`cursor_rules`, `epoch_rules`, the registry's revisions. Decisions in SQL or in waiting coroutines are implemented again; each part's
-docstring names them.
+`liveness`, `cursor_rules`, `epoch_rules`, the registry's revisions. Decisions in SQL or in waiting coroutines are implemented again;
+each part's docstring names them.
 
 *Beyond the bounds* nothing is proven: more batches, attempts, claims, lapses and calls than a size has.
 """
