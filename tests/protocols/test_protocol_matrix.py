@@ -96,7 +96,7 @@ def test_every_protocol_sees_the_same_order_of_what_all_wrote_at_once(at: Addres
 
 def test_the_page_of_protocols_has_a_row_for_each_writer_and_reader() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "protocols.md").read_text(encoding="utf-8")
-    writers, readers = page.split("## What a reader is shown")
+    writers, readers = page.split("## What a reader gets")
 
     for clients, rows in ((WRITERS, writers), (READERS, readers)):
         for client in clients:
