@@ -105,7 +105,9 @@ def with_late_merges(seed: int, still_rate: float = 0.0) -> ScenarioSettings:
         drawn,
         lake=lake,
         network=NetworkSettings(can_be_late=False),
-        streams_of={f"stream-{number}": (1, {"table.freshness_ms": "100"}) for number in range(3)},
+        streams_of={
+            f"stream-{number}": (1, {"table.freshness_ms": "100", "record.validation": "header"}) for number in range(3)
+        },
         server_count=1,
         consumer_count=1,
         idempotent_count=1,
@@ -133,7 +135,9 @@ def with_quiet_tables(seed: int) -> ScenarioSettings:
     """
     return replace(
         with_late_merges(seed),
-        streams_of={f"stream-{number}": (1, {"table.freshness_ms": "100"}) for number in range(6)},
+        streams_of={
+            f"stream-{number}": (1, {"table.freshness_ms": "100", "record.validation": "header"}) for number in range(6)
+        },
         duration_s=12.0,
         produce_pause_s=1.0,
         admin_pause_s=0.15,
