@@ -1,6 +1,7 @@
 """The history checker alone finds faults that clients can observe: the simulation's own checks are switched off here."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -23,17 +24,26 @@ def _silent_truth(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Truth, "expect", lambda self, holds, rule, **details: None)
 
 
+def first_in_history(**changes: Any) -> str:
+    """The first broken promise in the histories of the seeds. (The reads at the end of a run may stop before its history is judged.)"""
+    for seed in range(mutations.SEED_COUNT_MAX):
+        violation = str(run_seed(seed, **changes).violation)
+        if violation.startswith("history: "):
+            return violation
+    return "no promise is broken"
+
+
 @pytest.mark.parametrize("mutate", FOUND, ids=lambda mutate: mutate.__name__)
 def test_the_history_alone_shows_code_that_would(
     mutate: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutate(monkeypatch)
 
-    assert mutations.first_violation().startswith(f"history: {FOUND[mutate].name} ")
+    assert first_in_history().startswith(f"history: {FOUND[mutate].name} ")
 
 
 def test_the_history_alone_shows_an_acknowledgement_before_the_commit() -> None:
-    found = mutations.first_violation(streams_class=mutations.EagerStreams)
+    found = first_in_history(streams_class=mutations.EagerStreams)
 
     assert found.startswith("history: STORED ")
 
