@@ -7,7 +7,7 @@ from bearlake.metadata.model import Lease, PartitionKey
 from bearlake.metadata.subscriptions import Cursor, CursorStore
 
 ATTEMPTS_MAX = 16
-"""Attempts when other requests create or delete subscriptions of the partition at the same time. Never of a creation."""
+"""Attempts when other requests create or delete subscriptions of the partition at the same time."""
 
 
 async def create_cursor(
@@ -15,14 +15,16 @@ async def create_cursor(
 ) -> Cursor:
     """Create the cursor, or return the existing one. Raises as `CursorStore.create`, but `Unavailable` instead of `Conflict`.
 
-    Looks up once. If the create is refused, another request may have created and deleted this subscription since the look-up, and this
-    request may have been given up before that. A client that still waits repeats it, and that is a new request.
+    Many consumers attach at once, and each that finds its cursor changes the partition's count, so a refused creation is tried again. (If
+    the client gave the request up and the subscription was deleted in between, that brings the subscription back: docs/correctness.md.)
     """
-    after = await store.deletion_count(partition)
-    try:
-        return await store.create(partition, name, mark_delete=mark_delete, properties=properties, after=after)
-    except Conflict as error:
-        raise changing(partition) from error
+    for _ in range(ATTEMPTS_MAX):
+        after = await store.deletion_count(partition)
+        try:
+            return await store.create(partition, name, mark_delete=mark_delete, properties=properties, after=after)
+        except Conflict:
+            continue
+    raise changing(partition)
 
 
 async def refuse_deletions(store: CursorStore, partition: PartitionKey, lease: Lease, named: int) -> None:
