@@ -132,7 +132,8 @@ async def test_random_commits_are_decided_as_the_ledger_decides(
     for key in partitions[:1] + partitions[2:]:
         for producer in range(4, 8):
             await postgresql_backend.execute(
-                f"insert into bearlake.producer_name values ({key}, 'p{producer}', {producer}, 0, {FLOORS.get(producer, 0)})"
+                f"insert into bearlake.producer_name (partition, name, producer_id, floor)"
+                f" values ({key}, 'p{producer}', {producer}, {FLOORS.get(producer, 0)})"
             )
     history = History(seed, partitions)
     lease = await metadata.leases.acquire("dispatch", writer.server)
