@@ -4,7 +4,9 @@
 fetched, skips its tests with the name of what to install.
 """
 
+import gc
 import uuid
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +16,15 @@ from clients.messages import Client
 from clients.registry import CLIENTS, Unavailable, obtain
 from conformance import server
 from fixtures.server_process import ServerProcess, started
+
+
+@pytest.fixture(autouse=True)
+def _collect_what_clients_left() -> Iterator[None]:
+    """Collect sockets that third-party clients leave to the garbage collector, so that no later test fails for them."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 @pytest.fixture(scope="session")
