@@ -26,11 +26,7 @@ def _silent_truth(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def first_in_history(**changes: Any) -> str:
     """The first broken promise in the histories of the seeds. (The reads at the end of a run may stop before its history is judged.)"""
-    for seed in range(mutations.SEED_COUNT_MAX):
-        violation = str(run_seed(seed, **changes).violation)
-        if violation.startswith("history: "):
-            return violation
-    return "no promise is broken"
+    return mutations.first_violation("history: ", **changes)
 
 
 @pytest.mark.parametrize("mutate", FOUND, ids=lambda mutate: mutate.__name__)

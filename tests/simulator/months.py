@@ -10,6 +10,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from bearlake.metadata.producer_ids import ProducerIds
 from bearlake.metadata.producers import MINUTE_MS
 
 if TYPE_CHECKING:
@@ -29,6 +30,13 @@ class MonthsSettings:
     """Time for the server's clients to retry elsewhere."""
     after_s: float = 0.3
     """Time for the other servers to expire producers."""
+
+
+async def pass_minutes(producers: ProducerIds, count: int) -> None:
+    """Advance the producer clock by `count` minutes, as servers do."""
+    minute = await producers.advance_clock(-1)
+    for _ in range(count):
+        minute = await producers.advance_clock(minute)
 
 
 class Months:
@@ -52,19 +60,14 @@ class Months:
             node.cut_connections()
             await self._wait(settings.before_s)
             deployment.loop.skip(self._random.uniform(30, 120) * DAY_S)
-            await self._count_minutes()
+            # The other servers counted these minutes: enough to expire every producer.
+            idle_minutes = deployment.settings.streams.upkeep.producer_idle_ms // MINUTE_MS
+            await pass_minutes(deployment.metadata.producers, idle_minutes + 2)
             deployment.events["months pass"] += 1
             deployment.trace("months have passed")
             await self._wait(settings.after_s)
             if not node.is_gone:
                 deployment.loop.resume(node.process)
-
-    async def _count_minutes(self) -> None:
-        """Advance the producer clock as the other servers did in these months: by enough to expire every producer."""
-        producers = self._deployment.metadata.producers
-        minute = await producers.advance_clock(-1)
-        for _ in range(self._deployment.settings.streams.upkeep.producer_idle_ms // MINUTE_MS + 2):
-            minute = await producers.advance_clock(minute)
 
     async def _wait(self, mean_s: float) -> None:
         await asyncio.sleep(self._random.expovariate(1.0) * mean_s)

@@ -1,9 +1,9 @@
 """A watchdog of the event loop: how long its thread computed before it ran a callback that was ready, and who computed.
 
 A request that holds the event loop holds every client of every protocol. The watchdog's thread asks the loop, every `interval_s`, to run a
-callback, and compares the processor time of the loop's thread. Processor time, not wall time: a busy machine or a stopped process is
-nobody's fault. If the time exceeds the limit, the thread takes the loop's stack while the callback still computes, and the watchdog
-reports it with the request that began last (`begin`).
+callback, and compares the processor time of the loop's thread. A busy machine or a stopped process alone takes none of that time. If the
+time exceeds the limit, the thread takes the loop's stack while the callback still computes, and the watchdog reports it with the request
+that began last (`begin`).
 """
 
 import asyncio

@@ -22,6 +22,7 @@ from bearlake.metadata.model import (
 )
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
 from fixtures import by_name
+from fixtures.idle_producers import pass_minutes
 
 SMALL = PostgresqlSettings(connections_max=4, page_slice_count_max=8, roll_entry_count_max=20, sweep_page_count_max=10)
 Ranges = dict[PartitionKey, list[tuple[int, int]]]
@@ -67,7 +68,7 @@ async def disturb(metadata: Metadata, number: int, partitions: list[PartitionKey
         bounds = (await metadata.log.bounds([key]))[key]
         await metadata.log.trim(key, max(bounds.start, bounds.end - chance.randint(0, 200)))
         await metadata.log.maintain(entry_count_min=chance.choice((0, 50)))
-        await metadata.producers.advance_clock(await metadata.producers.advance_clock(-1))
+        await pass_minutes(metadata, 1)
         await metadata.producers.expire(idle_ms=1_000_000, limit=100)
         await metadata.log.forbid([f"forbidden/{turn}"])
         streams.append(await metadata.streams.create(StreamSpec(name=f"{number}-{turn}", partition_count=40)))

@@ -66,14 +66,10 @@ class SqliteProducerIds(ProducerIds):
             return _next_ids(connection, count)
 
     def _advance_clock(self, seen: int) -> int:
-        with self._database.looking() as connection:
-            minute: int = connection.execute("SELECT producer_minute FROM store").fetchone()[0]
-        if minute != seen:
-            return minute
+        advance = "UPDATE store SET producer_minute = producer_minute + (producer_minute = ?) RETURNING producer_minute"
         with self._database.writing() as connection:
-            connection.execute("UPDATE store SET producer_minute = ?1 + 1 WHERE producer_minute = ?1", (seen,))
-            (minute,) = connection.execute("SELECT producer_minute FROM store").fetchone()
-        return minute
+            (minute,) = connection.execute(advance, (seen,)).fetchone()
+        return int(minute)
 
     def _named(self, partition: PartitionKey, name: str) -> NamedProducer:
         find = "SELECT producer_id, floor, asked_minute = producer_minute FROM producer_names, store WHERE partition = ? AND name = ?"

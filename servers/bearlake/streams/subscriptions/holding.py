@@ -204,7 +204,7 @@ class Holdings:
             await self._delete(saved)
 
     async def _delete(self, saved: SavedCursor) -> None:
-        """Delete the cursor if no client was told since the look-up that it exists; looks up once, as `create_cursor` does."""
+        """Delete the cursor, unless a client has found it since the look-up. Looks up once and does not try a refused deletion again."""
         after = await self._cursors.deletion_count(saved.partition)
         held = self._held.get(saved.partition)
         if held is None or saved.is_over:

@@ -67,6 +67,10 @@ class SavedCursor:
         """Whether the cursor has unsaved changes."""
         return not self.is_over and self.cursor.version > self.saved_version
 
+    def too_large(self) -> Overloaded:
+        """Return the error for callers that wait for a cursor of which not all was saved."""
+        return Overloaded(f"the cursor {self.name!r} has too many acknowledged ranges to store them all")
+
     def end(self, error: BearlakeError) -> None:
         """Stop saving; waiting callers get the error."""
         self.is_over = True
@@ -83,9 +87,7 @@ class SavedCursor:
             elif error is not None:
                 future.set_exception(error)
             elif not self.is_whole:
-                future.set_exception(
-                    Overloaded(f"the cursor {self.name!r} has too many acknowledged ranges to store them all")
-                )
+                future.set_exception(self.too_large())
             else:
                 future.set_result(None)
         self.waiters = left
@@ -135,7 +137,7 @@ class Saver:
             self.moved(saved, is_urgent=True)
             await waiter
         elif not saved.is_whole:
-            raise Overloaded(f"the cursor {saved.name!r} has too many acknowledged ranges to store them all")
+            raise saved.too_large()
 
     async def run(self) -> None:
         """Save until cancelled."""

@@ -22,7 +22,7 @@ begin
 end $$;
 
 -- Returns the epoch for producers beside others, and raises it, so that the former exclusive producer is fenced, unless a shared producer
--- was told an epoch since the last raise. Takes no lock where no producer was ever exclusive: the epoch is read first, so an exclusive
+-- has got an epoch since the last raise. Takes no lock where no producer was ever exclusive: the epoch is read first, so an exclusive
 -- producer that comes in between fences it. p_lease: that of the exclusive producer.
 -- Raises BL002 no such partition; BL004 a live server holds the lease.
 create or replace function bearlake.share_partition_epoch(p_partition bigint, p_lease text) returns bigint language plpgsql as $$

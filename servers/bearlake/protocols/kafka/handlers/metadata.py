@@ -50,9 +50,8 @@ async def handle(context: KafkaContext, caller: Caller, request: MetadataRequest
         asked = (request.include_topic_authorized_operations, request.include_cluster_authorized_operations)
         key = (caller.version, caller.listener, caller.who, zone, asked)
         return await context.renderings.get(state, key, lambda: _render_all(context, caller, request))
-    unique = {
-        _key_of(topic): topic for topic in topics
-    }  # as in Kafka; a name that is repeated must not repeat its partitions
+    # As in Kafka: a name that is repeated must not repeat its partitions.
+    unique = {_key_of(topic): topic for topic in topics}
     found = await _find_all(context, caller, request, list(unique.values()))
     return await _render(context, caller, request, [(found[key], topic) for key, topic in unique.items()])
 
