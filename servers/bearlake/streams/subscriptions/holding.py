@@ -18,11 +18,11 @@ from bearlake.errors import BearlakeError, Conflict, Fenced, NotFound, Overloade
 from bearlake.metadata import Leases
 from bearlake.metadata.model import Lease, PartitionKey
 from bearlake.metadata.subscriptions import Cursor, CursorStore, dispatch_lease
-from bearlake.streams.subscriptions.apart import Apart
 from bearlake.streams.subscriptions.creating import ATTEMPTS_MAX, changing, create_cursor, refuse_deletions
 from bearlake.streams.subscriptions.feeding import Surroundings
 from bearlake.streams.subscriptions.held import HeldPartition
 from bearlake.streams.subscriptions.model import Closed, NotHolder
+from bearlake.streams.subscriptions.partition_isolation import PartitionIsolation
 from bearlake.streams.subscriptions.saving import SavedCursor, Saver
 from bearlake.streams.subscriptions.subscription import Subscription
 from bearlake.streams.tenure import HeldLease, Tenure
@@ -51,10 +51,10 @@ class Holdings:
         surroundings: Surroundings,
         saver: Saver,
         tenure: Tenure,
-        apart: Apart,
+        isolation: PartitionIsolation,
     ) -> None:
         self._tenure = tenure
-        self._apart = apart
+        self._isolation = isolation
         self._leases = leases
         self._cursors = cursors
         self._around = surroundings
@@ -150,7 +150,7 @@ class Holdings:
         """Release the leases that this server may still hold in the store but no longer uses. Raises `Unavailable`."""
         for partition in [*self._taken]:
             if partition not in self._held and partition not in self._opening:
-                async with self._apart.of(partition):
+                async with self._isolation.of(partition):
                     await self._release_former(partition)
 
     # -- cursors -------------------------------------------------------------------------------------------------
@@ -252,7 +252,7 @@ class Holdings:
         if not self._tenure.is_sure():
             self._doubt_all()
         for held in [held for held in self.all() if held.is_doubted or held.held.is_doubted]:
-            async with self._apart.of(held.partition):
+            async with self._isolation.of(held.partition):
                 await self._verify(held)
 
     async def _verify(self, held: HeldPartition) -> None:

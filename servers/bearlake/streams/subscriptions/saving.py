@@ -185,7 +185,7 @@ class Saver:
             raise
         except Exception as error:  # noqa: BLE001 - boundary: one cursor, which is found by saving each alone
             metrics.CURSOR_SAVES.labels("failed").inc()
-            await self._save_apart([cursor.saved for cursor in packed], error)
+            await self._save_each([cursor.saved for cursor in packed], error)
             return
         metrics.CURSOR_SAVES.labels("saved").inc()
         for cursor in packed:
@@ -210,7 +210,7 @@ class Saver:
             return None
         return _Packed(saved, saved.cursor.version, is_whole, update)
 
-    async def _save_apart(self, chosen: Sequence[SavedCursor], error: Exception) -> None:
+    async def _save_each(self, chosen: Sequence[SavedCursor], error: Exception) -> None:
         """Save each cursor alone after the store refused them together; give up a cursor that the store refuses alone."""
         if len(chosen) == 1:
             fault(log, "save a cursor", error, partial(self._give_up, chosen[0]))

@@ -20,7 +20,6 @@ from bearlake.metadata.model import PartitionBounds, PartitionKey, ServerRef
 from bearlake.metadata.subscriptions import dispatch_lease
 from bearlake.streams.offsets import OffsetQuestion
 from bearlake.streams.subscriptions import Subscriptions
-from bearlake.streams.subscriptions.apart import Apart
 from bearlake.streams.subscriptions.attachment import Attached
 from bearlake.streams.subscriptions.cursor import AckCursor
 from bearlake.streams.subscriptions.ending import Endings
@@ -37,6 +36,7 @@ from bearlake.streams.subscriptions.model import (
     SubscriptionStats,
     SubscriptionType,
 )
+from bearlake.streams.subscriptions.partition_isolation import PartitionIsolation
 from bearlake.streams.subscriptions.reading import Records
 from bearlake.streams.subscriptions.saving import Saver
 from bearlake.streams.subscriptions.settings import SubscriptionSettings
@@ -91,8 +91,8 @@ class SubscriptionService(Subscriptions):
             save_ms=settings.save_ms,
             retry_pause_ms=settings.retry_pause_ms,
         )
-        self._apart = Apart(metadata.log.head)
-        self._holdings = Holdings(metadata.leases, cursor_store, held, self._saver, tenure, self._apart)
+        self._isolation = PartitionIsolation(metadata.log.head)
+        self._holdings = Holdings(metadata.leases, cursor_store, held, self._saver, tenure, self._isolation)
         self._local: dict[tuple[PartitionKey, str], Subscription] = {}
         self._endings = Endings(records, is_terminated, self._all, retry_pause_ms=settings.retry_pause_ms)
         self._group: asyncio.TaskGroup | None = None
@@ -349,7 +349,7 @@ class SubscriptionService(Subscriptions):
                 await self._holdings.verify()
                 await self._holdings.release_former()
                 await self._close_deleted()
-                self._apart.end_round()
+                self._isolation.end_round()
                 outage.over()
             except BearlakeError as error:
                 outage.failed(error)
@@ -363,7 +363,7 @@ class SubscriptionService(Subscriptions):
         existing = await self._records.bounds(unknown)
         for partition in unknown:
             if partition not in existing:
-                async with self._apart.of(partition):
+                async with self._isolation.of(partition):
                     await self._close_partition(partition)
 
     async def _close_partition(self, partition: PartitionKey) -> None:

@@ -15,7 +15,7 @@ from bearlake.telemetry.isolation import Isolation
 log = logging.getLogger(__name__)
 
 
-class Apart:
+class PartitionIsolation:
     """Used by one service, from one thread. `probe` makes a cheap request to the metadata store."""
 
     def __init__(self, probe: Callable[[], Awaitable[object]]) -> None:
