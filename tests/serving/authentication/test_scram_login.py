@@ -1,0 +1,133 @@
+"""SCRAM logins: the published example exchanges, an independent client, and what a wrong password or a malformed message gets.
+
+Source: RFC 7677 section 3 (example exchange of SCRAM-SHA-256).
+"""
+
+import base64
+import hashlib
+
+import pytest
+from scramp import ScramClient, ScramException
+
+from bearlake.errors import Denied, Invalid
+from bearlake.serving.authentication.credentials import (
+    HASHES,
+    create_credential,
+    decoy_credential,
+    from_salted_password,
+    has_password,
+)
+from bearlake.serving.authentication.scram import MESSAGE_BYTES_MAX, ScramExchange
+from fixtures.people import DECOY_KEY, People
+
+RFC_SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
+
+
+async def log_in(people: People, mechanism: str, user: str, password: str) -> ScramExchange:
+    exchange = ScramExchange(mechanism, people)
+    client = ScramClient([mechanism], user, password)
+    client.set_server_first((await exchange.answer(client.get_client_first().encode())).decode())
+    client.set_server_final((await exchange.answer(client.get_client_final().encode())).decode())
+    return exchange
+
+
+def test_the_credential_of_rfc_7677_checks_its_password_and_no_other() -> None:
+    salted = hashlib.pbkdf2_hmac("sha256", b"pencil", RFC_SALT, 4096)
+    credential = from_salted_password("SCRAM-SHA-256", 4096, RFC_SALT, salted)
+    # the server's signature of the example is HMAC(server key, its messages)
+    messages = (
+        b"n=user,r=rOprNGfwEbeRWgbNEkqO,"
+        b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096,"
+        b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+    )
+    import hmac
+
+    signature = hmac.digest(credential.server_key, messages, "sha256")
+    assert base64.b64encode(signature) == b"6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+    assert has_password(credential, "pencil")
+    assert not has_password(credential, "Pencil")
+
+
+@pytest.mark.parametrize("mechanism", HASHES)
+async def test_a_client_with_the_password_logs_in(mechanism: str) -> None:
+    exchange = await log_in(People({"alice": "correct horse"}), mechanism, "alice", "correct horse")
+    assert exchange.is_complete
+    assert exchange.user == "alice"
+
+
+async def test_names_with_commas_and_equals_signs_are_read_back() -> None:
+    assert (await log_in(People({"a=b,c": "secret"}), "SCRAM-SHA-512", "a=b,c", "secret")).user == "a=b,c"
+
+
+@pytest.mark.parametrize("mechanism", HASHES)
+@pytest.mark.parametrize("user", ["alice", "nobody-knows-me"])
+async def test_a_wrong_password_and_an_unknown_user_get_the_same_answers(mechanism: str, user: str) -> None:
+    with pytest.raises(Denied, match="user name or the password is wrong"):
+        await log_in(People({"alice": "correct horse"}), mechanism, user, "wrong")
+
+
+def test_an_unknown_user_has_the_same_salt_on_every_server() -> None:
+    first, second = (decoy_credential("SCRAM-SHA-256", "ghost", DECOY_KEY) for _ in range(2))
+    assert (first.salt, first.iterations) == (second.salt, second.iterations)
+    assert first.salt != decoy_credential("SCRAM-SHA-256", "ghost", b"another deployment").salt
+    assert not has_password(first, "")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"",
+        b"\xff",
+        b"n,,",
+        b"n,,n=,r=abc",
+        b"p=tls-unique,,n=alice,r=abc",
+        b"n,,n=alice",
+        b"x" * (MESSAGE_BYTES_MAX + 1),
+    ],
+)
+async def test_a_malformed_first_message_is_denied(message: bytes) -> None:
+    with pytest.raises(Denied):
+        await ScramExchange("SCRAM-SHA-256", People({"alice": "secret"})).answer(message)
+
+
+async def test_nothing_logs_in_after_a_failure() -> None:
+    exchange = ScramExchange("SCRAM-SHA-256", People({"alice": "secret"}))
+    client = ScramClient(["SCRAM-SHA-256"], "alice", "secret")
+    client.set_server_first((await exchange.answer(client.get_client_first().encode())).decode())
+    with pytest.raises(Denied):
+        await exchange.answer(b"c=biws,r=abc,p=AAAA")
+    with pytest.raises(Denied):
+        await exchange.answer(client.get_client_final().encode())
+    assert not exchange.is_complete
+
+
+async def test_a_client_notices_a_server_that_does_not_know_the_password() -> None:
+    """A credential stolen from one mechanism cannot impersonate the server of another."""
+    people = People({"alice": "secret"})
+    credential = await people.find("alice", "SCRAM-SHA-256")
+    people.credentials["alice", "SCRAM-SHA-256"] = type(credential)(
+        credential.mechanism, credential.iterations, credential.salt, credential.stored_key, bytes(32)
+    )
+    with pytest.raises(ScramException):
+        await log_in(people, "SCRAM-SHA-256", "alice", "secret")
+
+
+def test_a_credential_shows_no_key() -> None:
+    credential = create_credential("SCRAM-SHA-256", "secret")
+    assert credential.stored_key.hex() not in repr(credential)
+    assert repr(credential) == "ScramCredential(mechanism='SCRAM-SHA-256', iterations=4096)"
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "password", "iterations"),
+    [
+        ("SCRAM-SHA-1", "secret", 4096),
+        ("SCRAM-SHA-256", "secret", 4095),
+        ("SCRAM-SHA-256", "secret", 16_385),
+        ("SCRAM-SHA-256", "", 4096),
+        ("SCRAM-SHA-256", "x" * 1_025, 4096),
+    ],
+)
+def test_bad_credentials_are_refused(mechanism: str, password: str, iterations: int) -> None:
+    with pytest.raises(Invalid):
+        create_credential(mechanism, password, iterations)
