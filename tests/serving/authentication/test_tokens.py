@@ -103,7 +103,7 @@ REFUSED = {
     "without a key id, of an issuer with several keys": token(key_id=None),
     "with the key of another algorithm": token(RSA, "RS512", "r"),
     "with the public key as secret": hmac_with_public_key(),
-    "unsigned": jwt.encode({"iss": ISSUER, "aud": AUDIENCE, "exp": FAR, "sub": "root"}, None, "none"),
+    "unsigned": jwt.encode({"iss": ISSUER, "aud": AUDIENCE, "exp": FAR, "sub": "root"}, "", "none"),
     "not a token": "abc",
     "empty": "",
     "too long": "x" * 20_000,
