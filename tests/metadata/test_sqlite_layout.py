@@ -25,7 +25,10 @@ NEXT = replace(
         (VERSION + 1, "ALTER TABLE streams ADD COLUMN extra TEXT NOT NULL DEFAULT 'x';"),
     ],
 )
-DIGESTS = {16: "a665654f0745f02b3e1ce8befe8adcc024a40062006e05fc84b534fc22089891"}
+DIGESTS = {
+    16: "a665654f0745f02b3e1ce8befe8adcc024a40062006e05fc84b534fc22089891",
+    17: "6409221bff61ae26348da37a54c68764c6e036fbcd1fe7698fd6045255f83342",
+}
 """Digest of the files of each layout. A line of a released layout never changes."""
 
 

@@ -12,7 +12,7 @@ from importlib.resources.abc import Traversable
 
 from bearlake.errors import Unsupported
 
-VERSION = 16
+VERSION = 17
 """The layout that `schema/` makes."""
 
 OLDEST = 16
