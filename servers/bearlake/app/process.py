@@ -22,7 +22,7 @@ from bearlake import __version__, kernel
 from bearlake.app.exits import Exit
 from bearlake.app.startup import Startup, open_stores
 from bearlake.app.stop import Stop
-from bearlake.errors import BearlakeError, Fenced, Unavailable
+from bearlake.errors import BearlakeError, Fenced, Invalid, Unavailable
 from bearlake.metadata import Metadata
 from bearlake.objects import ObjectStore
 from bearlake.serving.admin.auth import AdminSettings, read_token
@@ -31,6 +31,7 @@ from bearlake.serving.admin.server import AdminServer, Routes
 from bearlake.serving.admin.starting import StartingServer
 from bearlake.serving.admin.streams import StreamRoutes
 from bearlake.serving.admin.token import AdminToken
+from bearlake.serving.authentication.peer import login_rules
 from bearlake.serving.certificates import Certificates
 from bearlake.serving.groups.peers import GroupPeers
 from bearlake.serving.groups.routes import GroupRoutes
@@ -44,12 +45,15 @@ from bearlake.streams.service import Streams
 from bearlake.telemetry import metrics
 
 if TYPE_CHECKING:
+    from bearlake.serving.authentication.authenticator import Authenticator
     from bearlake.streams.schemas.service import Schemas
 
 log = logging.getLogger(__name__)
 
 LOOP_PROBE_MS = 500
 ROLE_DRAIN_SHARE = 0.8  # of the remaining time; the rest is for the stream service to flush
+WITH_LOGIN = ("kafka", "admin")
+"""Listeners whose clients `authentication` applies to, and the admin API, which has a token of its own."""
 GC_THRESHOLDS = (20_000, 20, 50)  # requests create thousands of containers; the default 700 would collect all the time
 
 
@@ -83,6 +87,7 @@ class Parts:
     """The admin API's token, shared by all servers of the deployment."""
     stream_service: Streams | None = None
     registry: "Schemas | None" = None
+    front: "Authenticator | None" = None
 
     @property
     def settings(self) -> Settings:
@@ -106,6 +111,14 @@ class Parts:
             )
             self.closing.push_async_callback(self.stream_service.close)
         return self.stream_service
+
+    def authenticator(self) -> "Authenticator":
+        """The process's authenticator, shared by all its roles, created on first use, and closed at the end. Raises `Invalid`."""
+        if self.front is None:
+            from bearlake.app.identity import build_authenticator  # its libraries take time to load
+
+            self.front = build_authenticator(self.settings.authentication, self.metadata, self.closing)
+        return self.front
 
     def schemas(self) -> "Schemas":
         """The process's schema registry, shared by all its roles, created on first use, and closed at the end."""
@@ -154,8 +167,10 @@ async def run_process(
         certificates = Certificates()
         endpoints: dict[str, str] = {}
         for role in roles:
-            endpoints |= role.bind(settings, lambda wanted, what: _open_one(wanted, what, certificates, closing))
-        admin_listener = _open_one(_admin_listener(settings.admin), "admin", certificates, closing)
+            endpoints |= role.bind(
+                settings, lambda wanted, what: _open_one(wanted, what, settings, certificates, closing)
+            )
+        admin_listener = _open_one(_admin_listener(settings.admin), "admin", settings, certificates, closing)
         endpoints.update([admin_listener.endpoint("admin")])
         metadata, store = await _stores(settings, admin_listener, stop, closing)
 
@@ -222,7 +237,14 @@ async def _run(
             await _drain(parts, admin, roles)
 
 
-def _open_one(wanted: ListenerSettings, what: str, certificates: Certificates, closing: AsyncExitStack) -> Listener:
+def _open_one(
+    wanted: ListenerSettings, what: str, settings: Settings, certificates: Certificates, closing: AsyncExitStack
+) -> Listener:
+    if what not in WITH_LOGIN and login_rules(wanted, settings.authentication).mechanisms:
+        raise Invalid(
+            f"listeners.{what}: clients of this protocol cannot log in by SASL mechanisms; set listeners.{what}.anonymous: true to serve"
+            " all of them without a login, or do not run this protocol"
+        )
     listener = open_listener(wanted, what)
     closing.callback(listener.socket.close)
     if listener.tls is not None:

@@ -143,6 +143,14 @@ REGISTRY_COMPILE_FAILURES = counters(
     "reason",
 )
 
+# Logins
+LOGINS = counters(
+    "bearlake_logins_total",
+    "Logins, by mechanism and outcome: accepted, refused, limited (too many failures or logins), unavailable (the users or keys).",
+    "mechanism",
+    "outcome",
+)
+
 # Kafka
 KAFKA_REQUESTS = counters("bearlake_kafka_requests_total", "Requests, by API.", "api")
 KAFKA_REQUEST_SECONDS = latencies("bearlake_kafka_request_seconds", "Time from request to response, by API.", "api")

@@ -10,8 +10,8 @@ import pytest
 from scramp import ScramClient, ScramException
 
 from bearlake.errors import Denied, Invalid
+from bearlake.metadata.users import SCRAM_HASHES
 from bearlake.serving.authentication.credentials import (
-    HASHES,
     create_credential,
     decoy_credential,
     from_salted_password,
@@ -48,7 +48,7 @@ def test_the_credential_of_rfc_7677_checks_its_password_and_no_other() -> None:
     assert not has_password(credential, "Pencil")
 
 
-@pytest.mark.parametrize("mechanism", HASHES)
+@pytest.mark.parametrize("mechanism", SCRAM_HASHES)
 async def test_a_client_with_the_password_logs_in(mechanism: str) -> None:
     exchange = await log_in(People({"alice": "correct horse"}), mechanism, "alice", "correct horse")
     assert exchange.is_complete
@@ -59,7 +59,7 @@ async def test_names_with_commas_and_equals_signs_are_read_back() -> None:
     assert (await log_in(People({"a=b,c": "secret"}), "SCRAM-SHA-512", "a=b,c", "secret")).user == "a=b,c"
 
 
-@pytest.mark.parametrize("mechanism", HASHES)
+@pytest.mark.parametrize("mechanism", SCRAM_HASHES)
 @pytest.mark.parametrize("user", ["alice", "nobody-knows-me"])
 async def test_a_wrong_password_and_an_unknown_user_get_the_same_answers(mechanism: str, user: str) -> None:
     with pytest.raises(Denied, match="user name or the password is wrong"):

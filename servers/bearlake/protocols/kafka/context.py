@@ -4,9 +4,11 @@ A handler is `async def handle(context, caller, request) -> response`. Requests 
 neither sockets nor frames. `Caller` tells who sent the request, and through which listener.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from bearlake.protocols.kafka.rendered import Renderings
+from bearlake.protocols.kafka.sasl import SaslSession
 from bearlake.protocols.kafka.settings import KafkaSettings
 from bearlake.serving.live_servers import LiveServers
 from bearlake.streams.principal import Principal
@@ -20,7 +22,14 @@ EPOCH_MAX = 0
 class KafkaContext:
     """State that the handlers of one Kafka server share."""
 
-    def __init__(self, streams: Streams, servers: LiveServers, settings: KafkaSettings) -> None:
+    def __init__(
+        self,
+        streams: Streams,
+        servers: LiveServers,
+        settings: KafkaSettings,
+        administrators: Collection[str] = (),
+    ) -> None:
+        """`administrators`: names of users who may change users."""
         self.streams = streams
         self.servers = servers
         self.groups = streams.coordinator
@@ -29,6 +38,7 @@ class KafkaContext:
         """Draining: Produce and Fetch are answered with NOT_LEADER_OR_FOLLOWER, so that clients switch to other servers."""
         self.producer_ids = ProducerIds(streams.metadata.producers)
         self.renderings = Renderings()
+        self.administrators = frozenset(administrators)
         self.unsent_bytes = 0
         """Bytes of responses that clients have not read, as of each connection's last check."""
 
@@ -40,10 +50,14 @@ class KafkaContext:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The sender of a request: principal, client id, listener (`kafka`, `kafka:EXTERNAL`), peer address; and the API version."""
+    """The sender of a request: principal, client id, listener (`kafka`, `kafka:EXTERNAL`), peer address; and the API version.
+
+    `session` is the connection's SASL session, None on a listener without SASL.
+    """
 
     version: int
     who: Principal
     client_id: str | None
     listener: str
     peer: str
+    session: SaslSession | None = None

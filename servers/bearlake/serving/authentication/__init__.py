@@ -5,9 +5,11 @@ exchange, a user name and password, a token, or a certificate's subject, and ret
 
 | file | rule |
 |---|---|
-| `credentials.py` | what is stored instead of a password, and how a password is checked against it |
+| `settings.py`, `peer.py` | which proofs the clients of a listener may bring |
+| `users.py` | where credentials come from, and what an unknown user gets |
+| `credentials.py` | how credentials are made, and how a password is checked |
 | `scram.py` | the messages of one SCRAM login |
-| `tokens.py`, `signing_keys.py` | which JSON Web Tokens are accepted, and where the issuer's keys come from |
+| `tokens.py`, `signing_keys.py`, `issuer.py` | which JSON Web Tokens are accepted, and where the issuer's keys come from |
 | `certificates.py` | the user name in a client certificate |
 | `failures.py` | how many failed logins an address and a user may have |
 

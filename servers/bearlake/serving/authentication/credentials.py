@@ -1,7 +1,6 @@
-"""SCRAM credentials: what the metadata store has instead of a password.
+"""How SCRAM credentials are made and checked. `metadata/users.py` says what they are.
 
-A credential lets a server check a login, and does not let a thief log in: the client proves that it knows the salted password, of which the
-credential has only hashes. Like Kafka, a password is hashed as its UTF-8 bytes, without SASLprep.
+Like Kafka, a password is hashed as its UTF-8 bytes, without SASLprep.
 
 Source: RFC 5802 section 3; KIP-554 (limits of iterations).
 """
@@ -9,12 +8,9 @@ Source: RFC 5802 section 3; KIP-554 (limits of iterations).
 import hashlib
 import hmac
 import secrets
-from dataclasses import dataclass, field
 
 from bearlake.errors import Invalid
-
-HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-"""Mechanisms and the names of their hash functions."""
+from bearlake.metadata.users import SCRAM_HASHES, ScramCredential
 
 ITERATIONS_MIN = 4_096
 ITERATIONS_MAX = 16_384
@@ -24,17 +20,6 @@ SALT_BYTES = 24
 SALT_BYTES_MIN = 12
 SALT_BYTES_MAX = 256
 PASSWORD_BYTES_MAX = 1_024
-
-
-@dataclass(frozen=True, slots=True)
-class ScramCredential:
-    """A user's credential for one mechanism. Its text shows no key."""
-
-    mechanism: str
-    iterations: int
-    salt: bytes = field(repr=False)
-    stored_key: bytes = field(repr=False)
-    server_key: bytes = field(repr=False)
 
 
 def create_credential(mechanism: str, password: str, iterations: int = ITERATIONS_MIN) -> ScramCredential:
@@ -61,16 +46,16 @@ def from_salted_password(mechanism: str, iterations: int, salt: bytes, salted_pa
     _check_iterations(mechanism, iterations)
     if not SALT_BYTES_MIN <= len(salt) <= SALT_BYTES_MAX:
         raise Invalid(f"a salt has {len(salt)} bytes, expected {SALT_BYTES_MIN} to {SALT_BYTES_MAX}")
-    size = hashlib.new(HASHES[mechanism]).digest_size
+    size = hashlib.new(SCRAM_HASHES[mechanism]).digest_size
     if len(salted_password) != size:
         raise Invalid(f"a salted password of {mechanism} has {len(salted_password)} bytes, expected {size}")
-    client_key = hmac.digest(salted_password, b"Client Key", HASHES[mechanism])
+    client_key = hmac.digest(salted_password, b"Client Key", SCRAM_HASHES[mechanism])
     return ScramCredential(
         mechanism,
         iterations,
         salt,
-        stored_key=hashlib.new(HASHES[mechanism], client_key).digest(),
-        server_key=hmac.digest(salted_password, b"Server Key", HASHES[mechanism]),
+        stored_key=hashlib.new(SCRAM_HASHES[mechanism], client_key).digest(),
+        server_key=hmac.digest(salted_password, b"Server Key", SCRAM_HASHES[mechanism]),
     )
 
 
@@ -79,7 +64,7 @@ def has_password(credential: ScramCredential, password: str) -> bool:
     if len(password.encode()) > PASSWORD_BYTES_MAX:
         return False
     salted = _salted(credential.mechanism, password, credential.salt, credential.iterations)
-    server_key = hmac.digest(salted, b"Server Key", HASHES[credential.mechanism])
+    server_key = hmac.digest(salted, b"Server Key", SCRAM_HASHES[credential.mechanism])
     return hmac.compare_digest(server_key, credential.server_key)
 
 
@@ -91,18 +76,18 @@ def decoy_credential(mechanism: str, user: str, decoy_key: bytes) -> ScramCreden
     """
     _check_iterations(mechanism, ITERATIONS_MIN)
     seed = hmac.digest(decoy_key, f"{mechanism}\0{user}".encode(), "sha512")
-    size = hashlib.new(HASHES[mechanism]).digest_size
+    size = hashlib.new(SCRAM_HASHES[mechanism]).digest_size
     return ScramCredential(
         mechanism, ITERATIONS_MIN, seed[:SALT_BYTES], secrets.token_bytes(size), secrets.token_bytes(size)
     )
 
 
 def _check_iterations(mechanism: str, iterations: int) -> None:
-    if mechanism not in HASHES:
-        raise Invalid(f"unknown SCRAM mechanism {mechanism!r}, expected {' or '.join(HASHES)}")
+    if mechanism not in SCRAM_HASHES:
+        raise Invalid(f"unknown SCRAM mechanism {mechanism!r}, expected {' or '.join(SCRAM_HASHES)}")
     if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
         raise Invalid(f"{iterations} iterations, expected {ITERATIONS_MIN} to {ITERATIONS_MAX}")
 
 
 def _salted(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
-    return hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, iterations)
+    return hashlib.pbkdf2_hmac(SCRAM_HASHES[mechanism], password.encode(), salt, iterations)

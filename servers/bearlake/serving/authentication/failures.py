@@ -8,24 +8,10 @@ longest goes first.
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from time import monotonic
 
 from bearlake.errors import Overloaded
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailureSettings:
-    """Limits of failed logins, per server."""
-
-    per_address_max: int = 20
-    """Failed logins of one address within `window_ms`; after that its logins are refused until the window has passed."""
-    per_user_max: int = 100
-    """Failed logins of one user within `window_ms`, all addresses together. Addresses where the user logged in before are exempt."""
-    window_ms: int = 60_000
-    """Time (ms) in which a full allowance of failures returns, evenly."""
-    entries_max: int = 100_000
-    """Addresses, and users, that are remembered; the one that was idle longest is forgotten first."""
+from bearlake.serving.authentication.settings import FailureSettings
 
 
 class Failures:

@@ -8,7 +8,7 @@ from typing import Protocol
 from scramp import ScramException, ScramMechanism
 
 from bearlake.errors import Denied
-from bearlake.serving.authentication.credentials import ScramCredential
+from bearlake.metadata.users import ScramCredential
 
 MESSAGE_BYTES_MAX = 4_096
 
@@ -61,14 +61,14 @@ class ScramExchange:
             self._server.set_client_first(text)
             first: str = self._server.get_server_first()
             return first.encode()
-        except ScramException as error:
-            raise Denied(f"a malformed SCRAM message: {error.args[0]}") from error
+        except (ScramException, ValueError) as error:
+            raise Denied("a malformed SCRAM message") from error
 
     def _final(self, text: str) -> bytes:
         try:
             self._server.set_client_final(text)
             final: str = self._server.get_server_final()
-        except ScramException as error:
+        except (ScramException, ValueError) as error:
             raise Denied("the user name or the password is wrong") from error
         self.is_complete = True
         return final.encode()

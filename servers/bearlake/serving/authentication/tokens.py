@@ -7,49 +7,16 @@ by URL (`jwk`, `jku`, `x5u`) is not looked at.
 Source: RFC 7519; RFC 8725 (best current practices); KIP-768 (claims of OAUTHBEARER).
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import jwt
 
 from bearlake.errors import Denied
-from bearlake.serving.authentication.login import Login
+from bearlake.serving.authentication.settings import TokenSettings
 from bearlake.serving.authentication.signing_keys import SigningKeys
-from bearlake.streams.principal import Principal
+from bearlake.streams.principal import Principal, user_principal
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenSettings:
-    """JSON Web Tokens of one issuer."""
-
-    issuer: str = ""
-    """Issuer (`iss`) of accepted tokens; empty: no tokens are accepted."""
-    audience: str = ""
-    """Audience (`aud`) that a token must name."""
-    keys_url: str = ""
-    """URL of the issuer's keys (JWKS); empty: `jwks_uri` of `<issuer>/.well-known/openid-configuration`."""
-    keys_file: str = ""
-    """File with the issuer's keys (JWKS), instead of a URL. A file that changes is read again within a second."""
-    user_claim: str = "sub"
-    """Claim with the user's name."""
-    groups_claim: str = "groups"
-    """Claim with the user's groups, a list of strings; a token may lack it."""
-    clock_skew_ms: int = 30_000
-    """How far (ms) the issuer's clock may differ from this server's."""
-    refresh_ms: int = 300_000
-    """Time (ms) after which the keys are fetched again. A token with an unknown key has them fetched earlier, every `retry_ms` at most."""
-    retry_ms: int = 10_000
-    """Shortest time (ms) between two attempts to fetch the keys."""
-    stale_ms_max: int = 3_600_000
-    """Age (ms) of the keys after which tokens are refused because the issuer does not answer."""
-    fetch_timeout_ms: int = 5_000
-    """Time (ms) in which the issuer must answer."""
-    token_bytes_max: int = 16_384
-    """Largest token in bytes."""
-    groups_max: int = 200
-    """Most groups of one token."""
 
 
 class Tokens:
@@ -59,7 +26,7 @@ class Tokens:
         self._settings = settings
         self._keys = keys
 
-    async def verify(self, token: str) -> Login:
+    async def verify(self, token: str) -> Principal:
         """Return whom the token names.
 
         Raises:
@@ -90,11 +57,9 @@ class Tokens:
                 leeway=settings.clock_skew_ms / 1000,
                 options={"require": ["iss", "aud", "exp", settings.user_claim]},
             )
-        except jwt.PyJWTError as error:
+        except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:  # the last ones: hostile JSON
             raise Denied(f"the token is refused: {_reason(error)}") from None  # the cause may quote the token
-        return Login(
-            Principal("User", _text(claims, settings.user_claim)), _groups(claims, settings), float(claims["exp"])
-        )
+        return user_principal(_text(claims, settings.user_claim), _groups(claims, settings), float(claims["exp"]))
 
 
 def _text(claims: dict[str, Any], name: str) -> str:
@@ -113,7 +78,7 @@ def _groups(claims: dict[str, Any], settings: TokenSettings) -> frozenset[str]:
     return frozenset(found)
 
 
-def _reason(error: jwt.PyJWTError) -> str:
+def _reason(error: Exception) -> str:
     reasons: list[tuple[type[jwt.PyJWTError], str]] = [
         (jwt.ExpiredSignatureError, "it has expired"),
         (jwt.ImmatureSignatureError, "it is not valid yet"),
