@@ -11,6 +11,7 @@ import pytest
 from bearlake.client import AsyncClient, CallFailed, ClientSettings, Record, Refused
 from bearlake.client.connections import Pauses
 from fixtures.grpc_server import GrpcNode, MakeGrpc
+from fixtures.idle_producers import forget_all
 
 QUICK = ClientSettings(linger_ms=1, retry_pause_ms=5, retry_pause_max_ms=50)
 
@@ -232,8 +233,7 @@ async def test_a_producer_that_was_forgotten_goes_on_in_a_new_epoch(client: Asyn
     async with client.producer() as producer:
         for value in (b"a", b"b"):
             await (await producer.send("one", value, partition=0))
-        while await metadata.producers.expire(idle_ms=-1_000, limit=10):
-            pass
+        await forget_all(metadata)
         await (await producer.send("one", b"other", partition=1))
         futures = [await producer.send("one", b"%d" % at, partition=0) for at in range(5)]
         assert [await future for future in futures] == [2, 3, 4, 5, 6]
@@ -246,8 +246,7 @@ async def test_a_producer_that_was_forgotten_goes_on_in_a_new_epoch(client: Asyn
 async def test_an_append_after_its_producer_was_forgotten_is_stored(client: AsyncClient, grpc_node: GrpcNode) -> None:
     await client.create_stream("one")
     assert await client.append("one", [b"a"]) == 0
-    while await grpc_node.streams.metadata.producers.expire(idle_ms=-1_000, limit=10):
-        pass
+    await forget_all(grpc_node.streams.metadata)
 
     assert await client.append("one", [b"b"]) == 1
 

@@ -19,6 +19,7 @@ from bearlake.streams.service import StreamsSettings
 from bearlake.streams.writer import WriterSettings
 from conformance import packages
 from conformance.java_tools import SHORT_LIVED
+from fixtures.idle_producers import forget_all
 from fixtures.kafka_server import batch_of, values_of
 
 pytestmark = [pytest.mark.integration]
@@ -92,8 +93,7 @@ class Scene:
 
     async def expire(self) -> None:
         """Expire the producers, as after a week of idleness."""
-        while await self.metadata.producers.expire(idle_ms=-1_000, limit=1_000):
-            pass
+        await forget_all(self.metadata)
         partition = (await self.metadata.streams.get("t")).partition(0)
         assert await self.metadata.log.producers(partition) == []
 

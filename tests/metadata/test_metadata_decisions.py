@@ -10,6 +10,7 @@ from bearlake.metadata import Metadata
 from bearlake.metadata.model import BATCH_NAMED, ObjectKind, OutcomeKind
 from bearlake.metadata.tokens import Forgotten
 from bearlake.wal import keys
+from fixtures.idle_producers import pass_minutes
 
 START_MS = 1_700_000_000_000
 """When the stores' clocks begin."""
@@ -180,11 +181,12 @@ async def test_a_producer_that_expired_must_start_a_new_epoch(scene: Any, peer: 
     partition = await scene.partition()
     old, idle, busy = await scene.metadata.producers.allocate(3)
     await scene.commit(*(scene.batch(partition, producer=one) for one in (old, idle, busy)))
-    await scene.backend.advance(10_000)
+    await scene.settle()
+    await pass_minutes(scene.metadata, 1)
     await scene.commit(scene.batch(partition, producer=busy, sequence=1))
     if is_settled:
         await scene.settle()
-    while await peer.producers.expire(idle_ms=5_000, limit=100):
+    while await peer.producers.expire(idle_ms=0, limit=100):
         pass
     head = await scene.commit(scene.batch(partition, producer=old, sequence=1))
     other = await scene.commit(scene.batch(partition, producer=busy, sequence=7))
@@ -208,8 +210,8 @@ async def test_named_producers_that_expire_make_no_idempotent_one_unknown(scene:
     named = await scene.metadata.producers.named(partition, "x")
     await scene.commit(scene.batch(partition, producer=named.producer_id, flags=BATCH_NAMED))
     await scene.settle()
-    await scene.backend.advance(10 * DAY_MS)
-    assert await scene.metadata.producers.expire(idle_ms=DAY_MS, limit=100) == 1
+    await pass_minutes(scene.metadata, 1)
+    assert await scene.metadata.producers.expire(idle_ms=0, limit=100) == 1
     committed = await scene.commit(scene.batch(partition, producer=idempotent, sequence=1))
 
     assert committed.outcomes[0].kind is OutcomeKind.OUT_OF_ORDER

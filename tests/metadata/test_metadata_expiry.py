@@ -7,8 +7,7 @@ import pytest
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import BATCH_IN_STEP, BATCH_NAMED, OutcomeKind, StreamSpec
 from fixtures import by_name
-
-DAY_MS = 86_400_000
+from fixtures.idle_producers import forget_all, pass_minutes
 
 
 @pytest.fixture
@@ -21,11 +20,9 @@ def kinds(committed: Any) -> list[OutcomeKind]:
 
 
 async def expire(scene: Any, limit: int = 100) -> None:
-    """A clock jumps, and all producers expire."""
+    """The store forgets all producers."""
     await scene.settle()
-    await scene.backend.advance(30 * DAY_MS)
-    while await scene.metadata.producers.expire(idle_ms=DAY_MS, limit=limit):
-        pass
+    await forget_all(scene.metadata, limit)
 
 
 async def end(scene: Any, key: Any) -> int:
@@ -101,8 +98,7 @@ async def test_a_token_that_was_decided_is_answered_as_before(scene: Any, key: A
     (producer,) = await scene.metadata.producers.allocate(1)
     commit = scene.object(scene.batch(key, 2, producer=producer), token="wal/2099010100/a")
     first = await scene.metadata.log.commit(commit)
-    while await scene.metadata.producers.expire(idle_ms=-1, limit=1):
-        pass
+    await forget_all(scene.metadata, limit=1)
 
     assert await scene.metadata.log.commit(commit) == first
 
@@ -218,9 +214,9 @@ async def test_names_that_were_registered_before_another_was_forgotten_go_on(
     gone = await scene.metadata.producers.named(key, "gone")
     await scene.commit(scene.batch(key, producer=gone.producer_id, flags=flags))
     await scene.settle()
-    await scene.backend.advance(30 * DAY_MS)
+    await pass_minutes(scene.metadata, 1)
     kept = await peer.producers.named(key, "kept")
-    assert await scene.metadata.producers.expire(idle_ms=DAY_MS, limit=100) == 1
+    assert await scene.metadata.producers.expire(idle_ms=0, limit=100) == 1
     scene.seen = 0
 
     assert kinds(await scene.commit(scene.batch(key, producer=kept.producer_id, flags=flags))) == [OutcomeKind.ACCEPTED]

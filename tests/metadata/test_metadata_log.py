@@ -9,6 +9,7 @@ from bearlake.errors import Invalid, NotFound, OutOfRange
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import EntryKind, ProducerState, StreamSpec, partition_key
 from fixtures import by_name
+from fixtures.idle_producers import pass_minutes
 from fixtures.waiting import WAIT_S
 
 
@@ -181,13 +182,14 @@ async def test_producer_ids_are_given_once(metadata: Metadata, peer: Metadata) -
 async def test_idle_producers_are_forgotten(scene: Any, peer: Metadata) -> None:
     partition = await scene.partition()
     await scene.commit(*(scene.batch(partition, producer=number) for number in range(5)))
-    await scene.backend.advance(10_000)
+    await scene.settle()
+    await pass_minutes(scene.metadata, 2)
     await scene.commit(scene.batch(partition, producer=3, sequence=1))
     await scene.settle()
 
-    assert await peer.producers.expire(idle_ms=60_000, limit=100) == 0
-    assert await peer.producers.expire(idle_ms=5_000, limit=3) == 3
-    assert await scene.metadata.producers.expire(idle_ms=5_000, limit=100) == 1
+    assert await peer.producers.expire(idle_ms=60_001, limit=100) == 0
+    assert await peer.producers.expire(idle_ms=60_000, limit=3) == 3
+    assert await scene.metadata.producers.expire(idle_ms=60_000, limit=100) == 1
     assert [state.producer_id for state in await scene.metadata.log.producers(partition)] == [3]
     scene.seen = await scene.metadata.log.head()  # the batch comes after the expiry
     committed = await scene.commit(scene.batch(partition, producer=0, epoch=1))

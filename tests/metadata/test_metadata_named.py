@@ -7,13 +7,13 @@ import pytest
 from bearlake.errors import Conflict, Fenced, Invalid, NotFound
 from bearlake.metadata.model import BATCH_IN_STEP, BATCH_NAMED, NamedProducer, Outcome, OutcomeKind, partition_key
 from fixtures import by_name
+from fixtures.idle_producers import pass_minutes
 from fixtures.liveness import lapse
 
 ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND, UNEXPECTED_OFFSET, TERMINATED, UNKNOWN_PRODUCER, UNSURE = (
     OutcomeKind
 )
 IN_STEP = BATCH_NAMED | BATCH_IN_STEP
-DAY_MS = 86_400_000
 
 
 @pytest.fixture
@@ -228,10 +228,11 @@ async def test_names_are_forgotten_with_what_they_wrote(scene: Any, key: Any) ->
     producers = scene.metadata.producers
     writer, silent = await producers.named(key, "writer"), await producers.named(key, "silent")
     await send(scene, key, writer.producer_id, 7)
-    await scene.backend.advance(2 * DAY_MS)
+    await scene.settle()
+    await pass_minutes(scene.metadata, 1)
     await producers.named(key, "asked")
 
-    assert await producers.expire(idle_ms=DAY_MS, limit=100) == 1
+    assert await producers.expire(idle_ms=0, limit=100) == 1
     assert (await producers.named(key, "writer")).producer_id > silent.producer_id
     assert (await producers.named(key, "silent")).producer_id > silent.producer_id
     assert (await producers.named(key, "writer")).last_sequence == -1
@@ -241,10 +242,11 @@ async def test_a_name_that_was_asked_for_keeps_what_it_wrote(scene: Any, key: An
     producers = scene.metadata.producers
     producer_id = (await producers.named(key, "name")).producer_id
     await send(scene, key, producer_id, 7)
-    await scene.backend.advance(2 * DAY_MS)
+    await scene.settle()
+    await pass_minutes(scene.metadata, 1)
     await producers.named(key, "name")
 
-    assert await producers.expire(idle_ms=DAY_MS, limit=100) == 0
+    assert await producers.expire(idle_ms=0, limit=100) == 0
     assert await producers.named(key, "name") == NamedProducer(producer_id, 0, 7, 0)
 
 

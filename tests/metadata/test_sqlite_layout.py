@@ -12,7 +12,7 @@ import pytest
 from bearlake.clock import ManualClock
 from bearlake.errors import Unsupported
 from bearlake.metadata.model import StreamSpec
-from bearlake.metadata.sqlite.migrate import OLDEST, VERSION, available, migrate
+from bearlake.metadata.sqlite.migrate import OLDEST, VERSION, Layout, available, migrate
 from bearlake.metadata.sqlite.settings import SqliteSettings
 from bearlake.metadata.sqlite.store import open_sqlite
 
@@ -27,9 +27,13 @@ NEXT = replace(
 )
 DIGESTS = {
     16: "a665654f0745f02b3e1ce8befe8adcc024a40062006e05fc84b534fc22089891",
-    17: "6409221bff61ae26348da37a54c68764c6e036fbcd1fe7698fd6045255f83342",
+    17: "ca30acd0cb8bfd368791eb50e0a728f189da28f8ec91a0c9cde59a124e3011fa",
+    18: "13dec37fa3f7dd38d1b5c8546a7c11e92fad2fcf48d9efd72e8c2b8da798c8b5",
 }
 """Digest of the files of each layout. A line of a released layout never changes."""
+
+
+LAYOUTS = Path(__file__).parent / "sqlite_layouts"
 
 
 @pytest.fixture
@@ -43,6 +47,12 @@ def tables(connection: sqlite3.Connection) -> list[tuple[str, ...]]:
     return connection.execute(
         'SELECT t.name, c.cid, c.name, c.type, c."notnull", c.dflt_value, c.pk'
         " FROM pragma_table_list t, pragma_table_xinfo(t.name) c WHERE t.name NOT LIKE 'sqlite%' ORDER BY 1, 2"
+    ).fetchall()
+
+
+def indexes(connection: sqlite3.Connection) -> list[tuple[str, ...]]:
+    return connection.execute(
+        "SELECT tbl_name, name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL ORDER BY 1, 2"
     ).fetchall()
 
 
@@ -64,6 +74,28 @@ async def test_an_older_store_is_carried_forward_with_its_contents(tmp_path: Pat
 
     assert raw.execute("SELECT name, extra FROM streams").fetchall() == [("orders", "x")]
     assert tables(raw) == tables(new)
+    new.close()
+
+
+def test_a_store_of_layout_16_becomes_equal_to_a_new_one(raw: sqlite3.Connection) -> None:
+    layout_16 = Layout(version=16, oldest=16, tables=[(LAYOUTS / "16.sql").read_text("utf-8")])
+    migrate(raw, 0, layout_16)
+    raw.execute(
+        "INSERT INTO partition_producers (partition, producer_id, epoch, last_ms, batches) VALUES (1, 2, 3, 4, x'')"
+    )
+    raw.execute(
+        "INSERT INTO producer_names (partition, name, producer_id, asked_ms, floor) VALUES (1, 'writer', 2, 4, 5)"
+    )
+    migrate(raw, 0)
+    new = sqlite3.connect(":memory:", isolation_level=None)
+    migrate(new, 0)
+
+    assert tables(raw) == tables(new)
+    assert indexes(raw) == indexes(new)
+    assert raw.execute("SELECT producer_id, last_ms, used_minute FROM partition_producers").fetchall() == [(2, 4, 0)]
+    assert raw.execute("SELECT name, producer_id, floor, asked_minute FROM producer_names").fetchall() == [
+        ("writer", 2, 5, 0)
+    ]
     new.close()
 
 

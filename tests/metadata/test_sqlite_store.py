@@ -184,6 +184,7 @@ async def test_no_sqlite_error_leaks_from_any_method(opened: Opened) -> None:
         store.groups.delete("g", lease),
         store.groups.list(),
         store.producers.allocate(1),
+        store.producers.advance_clock(-1),
         store.producers.expire(idle_ms=1, limit=1),
         store.producers.named(key, "n"),
         store.producers.raise_epoch(key, lease),

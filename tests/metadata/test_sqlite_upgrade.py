@@ -31,7 +31,7 @@ MIGRATION = (
 NEWER = replace(available(), version=VERSION + 1, migrations=[*available().migrations, (VERSION + 1, MIGRATION)])
 """The layout of the newer program; the older program has this repository's."""
 PARTITION = partition_key(1, 0)
-REGISTER_NAME = "INSERT INTO producer_names (partition, name, producer_id, asked_ms) VALUES (?, 'writer', 7, 0)"
+REGISTER_NAME = "INSERT INTO producer_names (partition, name, producer_id) VALUES (?, 'writer', 7)"
 SAVE_CURSOR = (
     "INSERT INTO cursors (partition, name, mark_delete, acknowledged, properties, created_ms, revision)"
     " VALUES (?, 'reader', 3, x'', '{}', 0, 0)"

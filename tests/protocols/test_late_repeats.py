@@ -21,6 +21,7 @@ from bearlake.telemetry import metrics
 from fixtures.deployment import append, batch_of
 from fixtures.failing_stores import Failing
 from fixtures.grpc_server import MakeGrpc
+from fixtures.idle_producers import forget_all
 from fixtures.kafka_server import Make, Node, produce_request
 from fixtures.pulsar_server import PulsarCluster
 from fixtures.rest_server import MakeServers, RestNode
@@ -33,8 +34,7 @@ PLAIN, REPEATED = batch_of(b"plain"), batch_of(b"a", producer=1)
 
 async def forget(streams: Streams, other: Streams) -> None:
     """Expire all producers; the server has followed the expiry."""
-    while await other.metadata.producers.expire(idle_ms=-1, limit=100):
-        pass
+    await forget_all(other.metadata)
     head = await other.metadata.log.head()
     await until(lambda: streams.seen.position >= head)
 

@@ -13,6 +13,7 @@ from simulator.scenario import ScenarioSettings, draw_settings
 
 FOR_EVER_MS = 10**12
 HOURS_MS = 6 * 3_600_000
+IDLE_MS = 600_000
 QUIET_S = 1e9
 
 
@@ -33,7 +34,7 @@ def draw_expiry_settings(seed: int) -> ScenarioSettings:
                 commit_unknown_ms_max=FOR_EVER_MS,
             ),
             follower=replace(streams.follower, wait_ms=1_000),
-            upkeep=replace(streams.upkeep, pause_ms=50, producer_pause_ms=50),
+            upkeep=replace(streams.upkeep, pause_ms=50, producer_pause_ms=50, producer_idle_ms=IDLE_MS),
         ),
         metadata=replace(
             drawn.metadata, token_result_keep_ms=keep_ms, deleted_keep_ms=keep_ms, forbidden_keep_ms=keep_ms

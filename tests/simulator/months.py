@@ -10,6 +10,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from bearlake.metadata.producers import MINUTE_MS
+
 if TYPE_CHECKING:
     from simulator.world import World
 
@@ -50,11 +52,19 @@ class Months:
             node.cut_connections()
             await self._wait(settings.before_s)
             world.loop.skip(self._random.uniform(30, 120) * DAY_S)
+            await self._count_minutes()
             world.events["months pass"] += 1
             world.note("months have passed")
             await self._wait(settings.after_s)
             if not node.is_gone:
                 world.loop.resume(node.process)
+
+    async def _count_minutes(self) -> None:
+        """Advance the producer clock as the other servers did in these months: by enough to expire every producer."""
+        producers = self._world.metadata.producers
+        minute = await producers.advance_clock(-1)
+        for _ in range(self._world.settings.streams.upkeep.producer_idle_ms // MINUTE_MS + 2):
+            minute = await producers.advance_clock(minute)
 
     async def _wait(self, mean_s: float) -> None:
         await asyncio.sleep(self._random.expovariate(1.0) * mean_s)

@@ -21,9 +21,8 @@ from fixtures.deployment import (
     verdicts_of,
 )
 from fixtures.failing_stores import Failing, FailingLog, SlowStore, failing, settings
+from fixtures.idle_producers import forget_all
 from simulator.loop import virtual_time
-
-DAY_MS = 86_400_000
 
 
 class HeldLog(FailingLog):
@@ -46,10 +45,8 @@ class DeafLog(FailingLog):
 
 
 async def expire(stores: Deployment) -> None:
-    """The store's clock jumps, and all producers are forgotten."""
-    stores.clock.advance(30 * DAY_MS)
-    while await stores.metadata.producers.expire(idle_ms=DAY_MS, limit=100):
-        pass
+    """The store forgets all producers."""
+    await forget_all(stores.metadata)
 
 
 @virtual_time

@@ -323,9 +323,17 @@ class ProducerIds(Protocol):
         Raises `NotFound`: no such partition; `Conflict`: a live server holds the lease of that name, under which epochs are raised.
         """
 
-    async def expire(self, *, idle_ms: int, limit: int) -> int:
-        """Forget at most `limit` producer states without a batch for `idle_ms` of the store's time; returns how many.
+    async def advance_clock(self, seen: int) -> int:
+        """Advance the producer clock (`producers.py`) by a minute if it stands at `seen`; returns the minute at which it stands now.
 
+        The caller has seen the clock stand at `seen` for at least a minute of its own monotonic clock, counted from the reply. -1: it only
+        reads the clock.
+        """
+
+    async def expire(self, *, idle_ms: int, limit: int) -> int:
+        """Forget at most `limit` producer states without a batch for `idle_ms` (from 0) of the producer clock; returns how many.
+
+        The clock counts whole minutes, so `expire` forgets a producer up to two minutes later than that.
         Later batches of such an idempotent producer are `UNKNOWN_PRODUCER` until it begins a new epoch at sequence 0 (I9).
         A named producer that was requested within that time is kept. At most `limit` names that never wrote are forgotten too.
         """

@@ -38,6 +38,11 @@ the new id is UNSURE if the position that its server had seen is below the floor
 If sequences may skip, a lost batch would go unnoticed, and a retry of the lost batch would look like a duplicate. So each batch names the
 batch that was sent before it.
 
+The *producer clock* tells how long a producer was idle (decision 116). It counts minutes in the store. A server advances it from n to n + 1
+once it has seen the clock stand at n for a minute of its own monotonic clock, and only if the clock still stands at n (`advance_clock`). So
+each step took at least a minute, whatever wall clocks do, however late a request arrives, and however many servers count. A batch stamps
+its producer with the clock's minute, and a request for a name stamps the name. While no server runs, the clock stands still.
+
 For producers that may skip, the epoch is the partition's (Pulsar's topic epoch, raised when a producer becomes exclusive). So one
 `raise_epoch` fences all earlier producers, including those that have never written. The epoch does not affect sequences: a producer that
 returns in a newer epoch resends its unanswered batches, and learns which were stored.
@@ -55,8 +60,8 @@ HEAD_FIELDS = 2
 BATCH_FIELDS = 3
 KEPT = HEAD_FIELDS + (BATCHES_REMEMBERED - 1) * BATCH_FIELDS
 
-ASKED_STEP_MS = 3_600_000
-"""Precision of the time at which a name was last requested: below any sensible `idle_ms` of `expire`, but coarse enough for few writes."""
+MINUTE_MS = 60_000
+"""A step of the producer clock, in ms."""
 
 Producer = tuple[int, ...]
 """epoch, time of the newest batch (ms), then one to five triples (first sequence, last sequence, base offset), newest first.
@@ -76,6 +81,14 @@ def is_unsure(producer_id: int, expired_id: int, seen: int, floor: int) -> bool:
     the batch; `floor` is the position floor.
     """
     return producer_id <= expired_id and seen < floor
+
+
+def newest_idle_minute(minute: int, idle_ms: int) -> int:
+    """Return the newest stamp of a producer that has been idle for `idle_ms` (from 0) when the producer clock stands at `minute`.
+
+    A stamp s was made before the clock came to s + 1, and each later step took at least a minute.
+    """
+    return minute - 1 - -(-idle_ms // MINUTE_MS)
 
 
 def judge(

@@ -1,4 +1,4 @@
-"""Upkeep of the metadata store in bounded rounds: rolls up and truncates the commit log, and expires idle producers.
+"""Upkeep of the metadata store in bounded rounds: rolls up and truncates the commit log, and expires idle producers by a clock of minutes.
 
 Every server runs it; the store lets one server work and the others return. Without upkeep, the log and the start-up time of servers would
 grow without bound. So would the producer states, because every client start creates new ones.
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from bearlake.errors import BearlakeError
 from bearlake.metadata import CommitLog, ProducerIds
+from bearlake.metadata.producers import MINUTE_MS
 from bearlake.telemetry import metrics
 from bearlake.telemetry.outage import Outage
 
@@ -30,30 +31,50 @@ class UpkeepSettings:
     """Newest entries that always stay, for followers that are slightly behind. Followers further behind restart at the head."""
     producer_idle_ms: int = 86_400_000
     """How long (ms) a producer without batches is remembered: a day, as in Kafka (KIP-854). A batch that its client sends again after that
-    may be stored twice."""
+    may be stored twice. Servers count the time in minutes while they run; wall clocks take no part."""
     producer_pause_ms: int = 600_000
     """Pause (ms) between searches for idle producers."""
 
 
+class ProducerClock:
+    """Advances the producer clock of the store by a minute once it has stood still for a minute of the event loop's clock."""
+
+    def __init__(self, producers: ProducerIds) -> None:
+        self._producers = producers
+        self._minute = -1
+        """The minute at which the store's clock stood when it was last read; -1: never read."""
+        self._seen_s = 0.0
+        """When the event loop got that reply."""
+
+    async def watch(self) -> None:
+        """Advance the clock if that is due. Raises `Unavailable`; the next call tries again."""
+        loop = asyncio.get_running_loop()
+        if self._minute < 0 or loop.time() >= self._seen_s + MINUTE_MS / 1000:
+            self._minute = await self._producers.advance_clock(self._minute)
+            self._seen_s = loop.time()
+
+
 class Upkeep:
-    """Runs `CommitLog.maintain` and `ProducerIds.expire`. The service's task group owns `run`."""
+    """Runs `CommitLog.maintain`, a `ProducerClock` and `ProducerIds.expire`. The service's task group owns `run`."""
 
     def __init__(self, commit_log: CommitLog, producers: ProducerIds, settings: UpkeepSettings) -> None:
         self._log = commit_log
         self._producers = producers
+        self._clock = ProducerClock(producers)
         self._settings = settings
 
     async def run(self) -> None:
         """Run until cancelled. If the store does not answer, the next round tries again."""
         outages = {
             job: Outage(log, f"upkeep of the {job} failed; retrying", f"upkeep of the {job} works again")
-            for job in ("commit log", "producers")
+            for job in ("commit log", "producer clock", "producers")
         }
         loop = asyncio.get_running_loop()
         producers_due = loop.time() + self._settings.producer_pause_ms / 1000
         while True:
             await asyncio.sleep(self._settings.pause_ms / 1000)
             await _attempt(self._maintain, outages["commit log"])
+            await _attempt(self._clock.watch, outages["producer clock"])
             if loop.time() >= producers_due and await _attempt(self._forget_producers, outages["producers"]):
                 producers_due = loop.time() + self._settings.producer_pause_ms / 1000
 

@@ -67,6 +67,7 @@ async def disturb(metadata: Metadata, number: int, partitions: list[PartitionKey
         bounds = (await metadata.log.bounds([key]))[key]
         await metadata.log.trim(key, max(bounds.start, bounds.end - chance.randint(0, 200)))
         await metadata.log.maintain(entry_count_min=chance.choice((0, 50)))
+        await metadata.producers.advance_clock(await metadata.producers.advance_clock(-1))
         await metadata.producers.expire(idle_ms=1_000_000, limit=100)
         await metadata.log.forbid([f"forbidden/{turn}"])
         streams.append(await metadata.streams.create(StreamSpec(name=f"{number}-{turn}", partition_count=40)))

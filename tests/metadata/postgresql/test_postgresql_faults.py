@@ -83,6 +83,7 @@ STEPS: dict[str, Callable[[Metadata], Awaitable[object]]] = {
     "producers.named": lambda m: m.producers.named(P, "n"),
     "producers.raise_epoch": lambda m: m.producers.raise_epoch(P, LEASE),
     "producers.share_epoch": lambda m: m.producers.share_epoch(P, "l"),
+    "producers.advance_clock": lambda m: m.producers.advance_clock(-1),
     "producers.expire": lambda m: m.producers.expire(idle_ms=0, limit=1),
     "groups.load": lambda m: m.groups.load("g"),
     "groups.save": lambda m: m.groups.save(GroupSnapshot(group="g", protocol_type="consumer", state=b""), LEASE),

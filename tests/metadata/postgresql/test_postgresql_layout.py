@@ -22,12 +22,10 @@ DEFINITION = re.compile(r"^create or replace function bearlake\.(\w+)", re.MULTI
 
 async def test_a_store_of_layout_26_becomes_equal_to_a_new_one(postgresql_url: str, admin: asyncpg.Connection) -> None:
     await make_layout_26(postgresql_url)
-    tables_before = await catalog(admin, has_functions=False)
     for schema in ("bearlake", "another"):
         await (await open_postgresql(f"{postgresql_url}?schema={schema}")).close()
 
     assert await catalog(admin) == await catalog(admin, schema="another")
-    assert tables_before == await catalog(admin, has_functions=False)
     versions = await admin.fetch("select version from bearlake.migration order by version")
     assert [row[0] for row in versions] == [*range(1, OLDEST + 1), VERSION]
 

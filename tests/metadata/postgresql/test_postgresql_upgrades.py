@@ -32,6 +32,17 @@ delete from bearlake.session;
 BREAKING = replace(BREAKING, functions=[*BREAKING.functions, BREAKING.migrations[-1].script])
 
 NEXT = following(available(), "alter table bearlake.cluster add column extra text not null default 'x'")
+TABLES_OF_LAYOUT_26 = f"""
+drop table bearlake.user_state, bearlake.user_credential;
+alter table bearlake.cluster drop column producer_minute;
+alter table bearlake.producer drop column used_minute, add column updated_hour integer not null default 0;
+create index producer_updated on bearlake.producer (updated_hour);
+alter table bearlake.producer_name drop column asked_minute, add column asked_ms bigint not null default 0;
+create index producer_name_asked on bearlake.producer_name (asked_ms);
+delete from bearlake.migration;
+insert into bearlake.migration values ({OLDEST}, 'former', now());
+"""
+"""Takes the changes of later migrations back."""
 IS_AWAITED = "select exists (select from pg_locks where not granted and locktype = 'relation')"
 
 
@@ -75,8 +86,7 @@ async def test_servers_of_layout_26_go_on_during_and_after_the_upgrade(
     former = await opened(postgresql_url)
     stream = await former.streams.create(StreamSpec(name="orders", partition_count=1))
     writer = await writer_on.on(former)
-    await admin.execute("delete from bearlake.migration")
-    await admin.execute(f"insert into bearlake.migration values ({OLDEST}, 'former', now())")
+    await admin.execute(TABLES_OF_LAYOUT_26)
     is_upgraded = asyncio.Event()
     committed: list[ObjectCommitted] = []
 
@@ -101,13 +111,13 @@ async def test_an_upgrade_of_functions_lets_servers_read(
 ) -> None:
     former = await opened(postgresql_url)
     stream = await former.streams.create(StreamSpec(name="orders", partition_count=1))
-    await admin.execute(f"update bearlake.migration set version = {OLDEST}")
     reader = await asyncpg.connect(postgresql_url)
     async with reader.transaction():
         await reader.execute("select from bearlake.partition_group")  # a lock that table changes wait for
-        newer = await opened(postgresql_url)
+        newer = await open_postgresql(postgresql_url, SETTINGS, layout=replace(available(), version=VERSION + 1))
 
     assert (await newer.log.bounds([stream.partition(0)]))[stream.partition(0)].end == 0
+    await newer.close()
     await reader.close()
 
 

@@ -15,11 +15,11 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import NamedTuple
 
-VERSION = 28
+VERSION = 29
 """The layout that these files make."""
 
 OLDEST = 26
-"""The oldest layout that a store may have to be upgraded."""
+"""The oldest layout that a store may have to be upgraded. Its tables are those of layout 27, which replaced the functions only."""
 
 NEEDED_BY_TABLES = ("now_ms", "check_session", "note_former_producers", "number_claim", "count_commit")
 """The files of functions that views and triggers name. They run before `schema/`."""

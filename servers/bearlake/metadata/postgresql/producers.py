@@ -8,7 +8,6 @@ from bearlake.metadata.model import PRODUCER_NAME_BYTES_MAX, Lease, NamedProduce
 from bearlake.metadata.names import check_name
 from bearlake.metadata.postgresql.calls import call, of_lease
 from bearlake.metadata.postgresql.database import Database
-from bearlake.metadata.producers import ASKED_STEP_MS
 
 
 class PostgresqlProducerIds(ProducerIds):
@@ -32,11 +31,10 @@ class PostgresqlProducerIds(ProducerIds):
         check_name("a producer's name", name, PRODUCER_NAME_BYTES_MAX)
         row = await self._database.row(
             *call(
-                "named_producer",
+                "find_producer",
                 "producer_id, producer_epoch, last_sequence, partition_epoch, floor",
                 partition=partition,
                 name=name,
-                asked_step_ms=ASKED_STEP_MS,
             )
         )
         assert row is not None
@@ -51,6 +49,11 @@ class PostgresqlProducerIds(ProducerIds):
     async def share_epoch(self, partition: PartitionKey, lease_name: str) -> int:
         epoch: int = await self._database.value(*call("share_partition_epoch", partition=partition, lease=lease_name))
         return epoch
+
+    @override
+    async def advance_clock(self, seen: int) -> int:
+        minute: int = await self._database.value(*call("advance_producer_clock", seen=seen))
+        return minute
 
     @override
     async def expire(self, *, idle_ms: int, limit: int) -> int:

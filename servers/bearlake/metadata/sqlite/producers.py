@@ -8,14 +8,13 @@ import sqlite3
 
 from typing_extensions import override
 
-from bearlake.clock import Clock
 from bearlake.errors import Conflict, Invalid, NotFound
 from bearlake.metadata import ProducerIds, epoch_rules
 from bearlake.metadata.epoch_rules import PartitionEpoch
 from bearlake.metadata.model import PRODUCER_NAME_BYTES_MAX, Lease, NamedProducer, PartitionKey
 from bearlake.metadata.names import check_name
 from bearlake.metadata.partition_state import PartitionState
-from bearlake.metadata.producers import ASKED_STEP_MS, HEAD_FIELDS
+from bearlake.metadata.producers import HEAD_FIELDS
 from bearlake.metadata.sqlite.database import Database
 from bearlake.metadata.sqlite.log import SqliteLog
 from bearlake.metadata.sqlite.servers import check_lease, lease_of, may_take
@@ -24,10 +23,9 @@ from bearlake.metadata.sqlite.servers import check_lease, lease_of, may_take
 class SqliteProducerIds(ProducerIds):
     """`metadata.ProducerIds`."""
 
-    def __init__(self, database: Database, log: SqliteLog, clock: Clock) -> None:
+    def __init__(self, database: Database, log: SqliteLog) -> None:
         self._database = database
         self._log = log
-        self._clock = clock
 
     @override
     async def allocate(self, count: int) -> range:
@@ -50,6 +48,10 @@ class SqliteProducerIds(ProducerIds):
         return await self._database.run(self._share_epoch, partition, lease_name)
 
     @override
+    async def advance_clock(self, seen: int) -> int:
+        return await self._database.run(self._advance_clock, seen)
+
+    @override
     async def expire(self, *, idle_ms: int, limit: int) -> int:
         """States of partitions whose newest entries are not rolled up yet are left for a later call."""
         count, position = await self._database.run(self._log.upkeep.forget_producers, idle_ms, limit)
@@ -62,12 +64,21 @@ class SqliteProducerIds(ProducerIds):
         with self._database.writing() as connection:
             return _next_ids(connection, count)
 
+    def _advance_clock(self, seen: int) -> int:
+        with self._database.looking() as connection:
+            minute: int = connection.execute("SELECT producer_minute FROM store").fetchone()[0]
+        if minute != seen:
+            return minute
+        with self._database.writing() as connection:
+            connection.execute("UPDATE store SET producer_minute = ?1 + 1 WHERE producer_minute = ?1", (seen,))
+            (minute,) = connection.execute("SELECT producer_minute FROM store").fetchone()
+        return minute
+
     def _named(self, partition: PartitionKey, name: str) -> NamedProducer:
-        now_ms = self._clock.now_ms()
-        find = "SELECT producer_id, floor, asked_ms FROM producer_names WHERE partition = ? AND name = ?"
+        find = "SELECT producer_id, floor, asked_minute = producer_minute FROM producer_names, store WHERE partition = ? AND name = ?"
         with self._database.looking() as connection:  # the name usually exists: find it without the write lock
             row = connection.execute(find, (partition, name)).fetchone()
-            if row is not None and now_ms - row[2] < ASKED_STEP_MS:
+            if row is not None and row[2]:
                 return _described(self._existing(partition), *row[:2])
         with self._database.writing() as connection:
             state = self._existing(partition)
@@ -76,9 +87,10 @@ class SqliteProducerIds(ProducerIds):
                 (floor,) = connection.execute("SELECT named_floor FROM store").fetchone()
                 row = (_next_ids(connection, 1).start, floor)
             connection.execute(
-                "INSERT INTO producer_names (partition, name, producer_id, asked_ms, floor) VALUES (?, ?, ?, ?, ?)"
-                " ON CONFLICT (partition, name) DO UPDATE SET asked_ms = excluded.asked_ms",
-                (partition, name, row[0], now_ms, row[1]),
+                "INSERT INTO producer_names (partition, name, producer_id, floor, asked_minute)"
+                " SELECT ?, ?, ?, ?, producer_minute FROM store WHERE true"
+                " ON CONFLICT (partition, name) DO UPDATE SET asked_minute = excluded.asked_minute",
+                (partition, name, *row[:2]),
             )
             return _described(state, *row[:2])
 

@@ -109,8 +109,9 @@ class RollUp:
             batches = [entry[at : at + PRODUCER_WIDTH] for at in range(HEAD_FIELDS, len(entry), PRODUCER_WIDTH)]
             producers.append((partition, producer_id, entry[0], entry[1], pack_rows(batches, PRODUCER_WIDTH)))
         self._connection.executemany(
-            "INSERT INTO partition_producers VALUES (?, ?, ?, ?, ?) ON CONFLICT (partition, producer_id) DO UPDATE"
-            " SET epoch = excluded.epoch, last_ms = excluded.last_ms, batches = excluded.batches",
+            "INSERT INTO partition_producers SELECT ?, ?, ?, ?, ?, producer_minute FROM store WHERE true"
+            " ON CONFLICT (partition, producer_id) DO UPDATE"
+            " SET epoch = excluded.epoch, last_ms = excluded.last_ms, batches = excluded.batches, used_minute = excluded.used_minute",
             producers,
         )
 

@@ -56,7 +56,7 @@ class SqliteMetadata(Metadata):
         self.streams: StreamCatalog = SqliteStreams(self._database, self._log, clock, new_uuid)
         self.servers: Membership = SqliteServers(self._database)
         self.leases: Leases = SqliteLeases(self._database)
-        self.producers: ProducerIds = SqliteProducerIds(self._database, self._log, clock)
+        self.producers: ProducerIds = SqliteProducerIds(self._database, self._log)
         self.groups: GroupStore = SqliteGroups(self._database, clock)
         self.tasks: TaskQueue = SqliteTasks(self._database, self._log, clock)
         self.objects: ObjectRegister = SqliteObjects(self._database, clock)

@@ -4,6 +4,7 @@ import sqlite3
 
 from bearlake.clock import Clock
 from bearlake.metadata.model import PartitionKey, stream_number
+from bearlake.metadata.producers import newest_idle_minute
 from bearlake.metadata.sqlite.catchup import STREAM, Follower, read_heads
 from bearlake.metadata.sqlite.database import Database
 from bearlake.metadata.sqlite.rollup import RollUp
@@ -47,28 +48,29 @@ class Upkeep:
         return rolled - heads.rolled
 
     def forget_producers(self, idle_ms: int, limit: int) -> tuple[int, int]:
-        """Step of `ProducerIds.expire`: delete producer states in the checkpoint that idled for `idle_ms`, and their names.
+        """Step of `ProducerIds.expire`: delete producer states in the checkpoint that were idle for `idle_ms`, and their names.
 
         Returns the number of states, and the position of the log entry (0: none).
         """
         self.roll_up()
-        now_ms = self._clock.now_ms()
-        before_ms, position = now_ms - idle_ms, 0
+        now_ms, position = self._clock.now_ms(), 0
         with self._database.writing() as connection:
+            (minute,) = connection.execute("SELECT producer_minute FROM store").fetchone()
+            newest = newest_idle_minute(minute, idle_ms)
             head = self._follower.catch_up().head
             unrolled = self._follower.ledger.unrolled
             idle = connection.execute(
-                "SELECT partition, producer_id FROM partition_producers p WHERE last_ms <= ?1 AND NOT EXISTS (SELECT 1"
-                " FROM producer_names n WHERE n.partition = p.partition AND n.producer_id = p.producer_id AND n.asked_ms > ?1)"
-                " ORDER BY last_ms LIMIT ?2",
-                (before_ms, limit),
+                "SELECT partition, producer_id FROM partition_producers p WHERE used_minute <= ?1 AND NOT EXISTS (SELECT 1"
+                " FROM producer_names n WHERE n.partition = p.partition AND n.producer_id = p.producer_id AND n.asked_minute > ?1)"
+                " ORDER BY used_minute LIMIT ?2",
+                (newest, limit),
             ).fetchall()
             idle = [row for row in idle if row[0] not in unrolled]
             unused = connection.execute(
-                "SELECT partition, producer_id FROM producer_names n WHERE asked_ms <= ?1 AND NOT EXISTS (SELECT 1"
+                "SELECT partition, producer_id FROM producer_names n WHERE asked_minute <= ?1 AND NOT EXISTS (SELECT 1"
                 " FROM partition_producers p WHERE p.partition = n.partition AND p.producer_id = n.producer_id)"
-                " ORDER BY asked_ms LIMIT ?2",
-                (before_ms, limit),
+                " ORDER BY asked_minute LIMIT ?2",
+                (newest, limit),
             ).fetchall()
             unused = [row for row in unused if row[0] not in unrolled]
             if idle:

@@ -6,6 +6,7 @@ from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka import messages as m
 from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.protocols.kafka.settings import KafkaSettings
+from fixtures.idle_producers import forget_all
 from fixtures.kafka_server import batch_of, produce_request, values_of
 from fixtures.waiting import until
 
@@ -106,8 +107,7 @@ async def test_a_producer_that_expired_hears_so_with_the_log_start_offset(kafka)
     metadata = kafka.streams.metadata
     (producer,) = await metadata.producers.allocate(1)
     await client.produce("t", batch_of(b"a", producer=(producer, 0, 0)))
-    while await metadata.producers.expire(idle_ms=-1_000, limit=10):
-        pass
+    await forget_all(metadata)
 
     head = await kafka.streams.metadata.log.head()
     await until(lambda: kafka.streams.seen.position >= head)

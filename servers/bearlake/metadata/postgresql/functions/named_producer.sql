@@ -1,42 +1,12 @@
--- The producer of a name, made if there is none, with its state and the partition's epoch as of now. Locks as a commit does, but only
--- if something is to be written.
+-- bearlake.find_producer, as programs of layouts 26 and 27 call it.
 --
--- Parameters: p_partition, p_name. p_asked_step_ms: how exactly the time of the last request for the name is kept, ms.
--- Returns: producer_id; producer_epoch and last_sequence, -1: none; partition_epoch; floor: the log position of the newest expiry of
---   named producers when the name was registered.
--- Raises: BL002 no such partition.
+-- Parameters: p_partition, p_name. p_asked_step_ms: not used.
+-- Returns: as bearlake.find_producer.
+-- Raises: as bearlake.find_producer.
 
 create or replace function bearlake.named_producer(
     p_partition bigint, p_name text, p_asked_step_ms bigint,
     out producer_id bigint, out producer_epoch bigint, out last_sequence bigint, out partition_epoch bigint, out floor bigint
-) language plpgsql as $$
-declare
-    at_ms constant bigint := bearlake.now_ms();
-    asked bigint;
-begin
-    if not exists (select from bearlake.partition_group g
-                    where g.group_key = p_partition >> 5 and g.starts[(p_partition & 31) + 1] is not null) then
-        raise exception 'no partition %', p_partition using errcode = 'BL002';
-    end if;
-    select n.producer_id, n.asked_ms, n.floor into producer_id, asked, floor
-      from bearlake.producer_name n where n.partition = p_partition and n.name = p_name;
-    if asked is null or asked <= at_ms - p_asked_step_ms then
-        perform from bearlake.partition_group g where g.group_key = p_partition >> 5 for no key update;
-        if not found then
-            raise exception 'no partition %', p_partition using errcode = 'BL002';
-        end if;
-        update bearlake.producer_name n set asked_ms = at_ms
-         where n.partition = p_partition and n.name = p_name returning n.producer_id, n.floor into producer_id, floor;
-        if not found then
-            update bearlake.cluster c set producer_id_next = c.producer_id_next + 1
-                returning c.producer_id_next - 1, c.named_floor into producer_id, floor;
-            insert into bearlake.producer_name values (p_partition, p_name, producer_id, at_ms, floor);
-        end if;
-    end if;
-    select p.producer_epoch, p.batches[2] into producer_epoch, last_sequence
-      from bearlake.producer p where p.partition = p_partition and p.producer_id = named_producer.producer_id;
-    select e.epoch into partition_epoch from bearlake.partition_epoch e where e.partition = p_partition;
-    producer_epoch := coalesce(producer_epoch, -1);
-    last_sequence := coalesce(last_sequence, -1);
-    partition_epoch := coalesce(partition_epoch, 0);
-end $$;
+) language sql as $$
+    select f.* from bearlake.find_producer(p_partition, p_name) f;
+$$;

@@ -15,5 +15,6 @@ CREATE TABLE store (
     expired_producer_id INTEGER NOT NULL DEFAULT -1, -- largest id of an idempotent producer whose state ever expired
     last_claim_number  INTEGER NOT NULL DEFAULT 0, -- claims are numbered in the order in which they are given
     position_floor     INTEGER NOT NULL DEFAULT 0, -- log position of the newest expiry of idempotent producers
-    named_floor        INTEGER NOT NULL DEFAULT 0 -- and of named producers that had written
+    named_floor        INTEGER NOT NULL DEFAULT 0, -- and of named producers that had written
+    producer_minute    INTEGER NOT NULL DEFAULT 0 -- the producer clock (metadata/producers.py)
 ) STRICT;

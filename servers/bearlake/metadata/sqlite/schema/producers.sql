@@ -6,17 +6,18 @@ CREATE TABLE partition_producers (
     epoch       INTEGER NOT NULL,
     last_ms     INTEGER NOT NULL,
     batches     BLOB    NOT NULL,
+    used_minute INTEGER NOT NULL DEFAULT 0, -- the producer clock when the newest batch was rolled up
     PRIMARY KEY (partition, producer_id)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX partition_producers_by_age ON partition_producers (last_ms);
+CREATE INDEX partition_producers_by_minute ON partition_producers (used_minute);
 
 CREATE TABLE producer_names (
     partition   INTEGER NOT NULL,
     name        TEXT    NOT NULL,
     producer_id INTEGER NOT NULL,
-    asked_ms    INTEGER NOT NULL, -- when a server last asked for the name, to the hour
     floor       INTEGER NOT NULL DEFAULT 0, -- store.named_floor when the name was registered
+    asked_minute INTEGER NOT NULL DEFAULT 0, -- the producer clock when a server last asked for the name
     PRIMARY KEY (partition, name)
 ) STRICT, WITHOUT ROWID;
 CREATE UNIQUE INDEX producer_names_by_id ON producer_names (partition, producer_id);
-CREATE INDEX producer_names_by_age ON producer_names (asked_ms);
+CREATE INDEX producer_names_by_minute ON producer_names (asked_minute);

@@ -1,4 +1,4 @@
--- Layout 17 has users. The tables of schema/users.sql.
+-- Layout 18 has users. The tables of schema/users.sql.
 
 CREATE TABLE user_state (
     id        INTEGER PRIMARY KEY CHECK (id = 1),

@@ -1,4 +1,4 @@
--- Layout 28 has users. The tables of schema/users.sql.
+-- Layout 29 has users. The tables of schema/users.sql.
 
 create table bearlake.user_state (
     only_row  boolean primary key default true check (only_row),
