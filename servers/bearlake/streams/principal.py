@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
-from bearlake.errors import Denied
+from bearlake.errors import Denied, Invalid
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,17 @@ INTERNAL = Principal("Server", "bearlake")
 
 def user_principal(name: str, groups: frozenset[str] = frozenset(), expires_s: float | None = None) -> Principal:
     """Return the principal of a user that has logged in. Raises `Denied` if the name stands for callers without a login."""
-    if name == ANONYMOUS.name:
-        raise Denied(f"the name {name} stands for callers who are not logged in")
+    try:
+        check_login_name(name)
+    except Invalid as error:
+        raise Denied(str(error)) from None
     return Principal("User", name, groups, expires_s)
+
+
+def check_login_name(name: str) -> None:
+    """Raise `Invalid` if no user may log in by this name."""
+    if name == ANONYMOUS.name:
+        raise Invalid(f"the name {name} stands for callers who are not logged in")
 
 
 class Operation(Enum):

@@ -81,7 +81,8 @@ class Connection(PacedConnection):
         """The last Produce request that is not submitted yet."""
         self._apis = apis
         self._entrance = entrance
-        self._session: SaslSession | None = None
+        self.session: SaslSession | None = None
+        """The logins of this connection; None if clients do not log in by SASL."""
         self._login_timer: asyncio.TimerHandle | None = None
         self._is_logging_in = False  # a request of the login runs, and the next request waits for it
         self._is_ending = False  # no more requests are read, and the connection closes after its last answer
@@ -105,8 +106,8 @@ class Connection(PacedConnection):
         entrance = self._entrance
         if entrance is None or not self.is_open:
             return
-        self._session = entrance.session(self.peer.rpartition(":")[0], self._is_encrypted)
-        if self._session is not None:
+        self.session = entrance.session(self.peer.rpartition(":")[0], self._is_encrypted)
+        if self.session is not None:
             self._login_timer = self._loop.call_later(entrance.login_s, self._close_unless_logged_in)
             return
         try:
@@ -115,7 +116,7 @@ class Connection(PacedConnection):
             self.close(str(error), "refused_login")
 
     def _close_unless_logged_in(self) -> None:
-        if self._session is not None and self._session.principal is None:
+        if self.session is not None and self.session.principal is None:
             self.close("the client did not log in in time", "slow_login")
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -165,7 +166,7 @@ class Connection(PacedConnection):
         is_over_budget = self._budget.is_over_budget
         in_flight_max = limits.requests_in_flight_max
         first = self._low
-        session = self._session
+        session = self.session
         if session is not None and not session.is_logged_in:
             self._produce_lead = None
         try:
@@ -263,8 +264,8 @@ class Connection(PacedConnection):
             return
         caller = self._caller
         if caller.version != version or caller.client_id != header.client_id or caller.who is not self.who:
-            caller = self._caller = Caller(version, self.who, header.client_id, self.listener, self.peer, self._session)
-        if key in _LOGIN and self._session is not None:
+            caller = self._caller = Caller(version, self.who, header.client_id, self.listener, self.peer, self.session)
+        if key in _LOGIN and self.session is not None:
             self._is_logging_in = True
         if key == ApiKey.PRODUCE:
             if version >= produce.VERSION_MIN:

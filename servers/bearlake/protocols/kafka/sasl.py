@@ -89,7 +89,7 @@ class SaslSession:
             return self._failed(ErrorCode.THROTTLING_QUOTA_EXCEEDED, str(error))
         except BearlakeError:
             return self._failed(ErrorCode.COORDINATOR_NOT_AVAILABLE, "users cannot be looked up now, retry")
-        return SaslAuthenticateResponse(auth_bytes=answer, session_lifetime_ms=lifetime_ms)
+        return SaslAuthenticateResponse(error_message=None, auth_bytes=answer, session_lifetime_ms=lifetime_ms)
 
     async def _take(self, message: bytes) -> tuple[bytes, Principal | None]:
         if self._mechanism == PLAIN:

@@ -19,7 +19,7 @@ from bearlake.protocols.kafka.messages import (
     DescribeUserScramCredentialsResponse,
 )
 from bearlake.serving.authentication.credentials import from_salted_password
-from bearlake.streams.principal import Operation, Resource
+from bearlake.streams.principal import Operation, Resource, check_login_name
 
 MECHANISM_NAMES: Mapping[int, str] = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 MECHANISM_NUMBERS = {name: number for number, name in MECHANISM_NAMES.items()}
@@ -117,6 +117,7 @@ def _problem_of_request(name: str, alterations: Alterations) -> Problem | None:
     """Return what is wrong with a user's alterations, whatever the store has."""
     try:
         check_user_name(name)
+        check_login_name(name)
     except Invalid as error:
         return ErrorCode.UNACCEPTABLE_CREDENTIAL, str(error)
     if any(one.mechanism not in MECHANISM_NAMES for one in alterations):
