@@ -114,6 +114,7 @@ def check_changes(changes: Sequence[CredentialChange]) -> None:
 def users_of(rows: Sequence[tuple[str, str, int, bytes, bytes, bytes]]) -> Sequence[User]:
     """Return the users of rows (name, mechanism, iterations, salt, stored key, server key), which are ordered by name and mechanism."""
     found: dict[str, list[ScramCredential]] = {}
-    for name, *credential in rows:
-        found.setdefault(name, []).append(ScramCredential(*credential))
+    for name, mechanism, iterations, salt, stored_key, server_key in rows:
+        credential = ScramCredential(mechanism, iterations, salt, stored_key, server_key)
+        found.setdefault(name, []).append(credential)
     return [User(name, credentials) for name, credentials in found.items()]

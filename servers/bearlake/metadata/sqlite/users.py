@@ -56,7 +56,9 @@ class SqliteUsers(UserStore):
     @override
     async def decoy_key(self) -> bytes:
         [(key,)] = await self._database.run_read(self._rows, "SELECT decoy_key FROM user_state", ())
-        return key or await self._database.run(self._make_decoy_key, secrets.token_bytes(DECOY_KEY_BYTES))
+        if key is None:
+            key = await self._database.run(self._make_decoy_key, secrets.token_bytes(DECOY_KEY_BYTES))
+        return bytes(key)
 
     def _rows(self, query: str, values: tuple[object, ...]) -> Sequence[Any]:  # Any: columns depend on the query
         with self._database.reading() as connection:

@@ -1,7 +1,8 @@
 """The APIs that this server supports and advertises, with their version ranges. `dispatch.py` maps them to handlers.
 
 The ranges match current brokers (Apache Kafka 4.x). Produce is advertised from version 0 although the server rejects 0-2: otherwise
-librdkafka silently drops compression (KAFKA-18659). SaslHandshake 0 is not served: its tokens have no frames. Transactions, KIP-848, share
+librdkafka silently drops compression (KAFKA-18659). SaslHandshake is advertised from version 0 although the server
+rejects 0, whose tokens have no frames: otherwise librdkafka 2.0 and older refuse to log in. Transactions, KIP-848, share
 groups and ACLs are not implemented yet.
 """
 
@@ -32,7 +33,7 @@ APIS: tuple[Api, ...] = (
     Api(ApiKey.SYNC_GROUP, 0, 5),
     Api(ApiKey.DESCRIBE_GROUPS, 0, 6),
     Api(ApiKey.LIST_GROUPS, 0, 5),
-    Api(ApiKey.SASL_HANDSHAKE, 1, 1),
+    Api(ApiKey.SASL_HANDSHAKE, 0, 1),
     Api(ApiKey.API_VERSIONS, 0, 4),
     Api(ApiKey.CREATE_TOPICS, 2, 7),
     Api(ApiKey.DELETE_TOPICS, 1, 6),

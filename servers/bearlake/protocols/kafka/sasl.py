@@ -75,6 +75,11 @@ class SaslSession:
         self._mechanism = request.mechanism
         return SaslHandshakeResponse(mechanisms=offered)
 
+    def refuse_bare_tokens(self) -> SaslHandshakeResponse:
+        """Refuse a client that would send its tokens without frames (version 0 of SaslHandshake, KIP-43)."""
+        self.is_refused = True
+        return SaslHandshakeResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, mechanisms=[])
+
     async def authenticate(self, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
         """Take the next message of the mechanism. After an error, the client begins with a handshake again, on a new connection."""
         if not self._mechanism:

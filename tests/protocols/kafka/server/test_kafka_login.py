@@ -45,7 +45,7 @@ def keys_file(tmp_path):
 @pytest.fixture
 def settings(keys_file):
     token = TokenSettings(issuer=ISSUER, audience=AUDIENCE, keys_file=str(keys_file))
-    return AuthenticationSettings(mechanisms=list(MECHANISMS), token=token, administrators=["alice"])
+    return AuthenticationSettings(mechanisms=list(MECHANISMS), token=token, administrators=["alice"], login_ms=600_000)
 
 
 @pytest.fixture
@@ -138,6 +138,14 @@ async def test_a_refused_client_gets_the_reason_and_is_disconnected(start, login
     answer = await login(client)
     assert answer.error_code == code
     assert "secret" not in str(answer)
+    assert await client.is_closed()
+
+
+async def test_a_client_that_would_send_tokens_without_frames_is_refused(start):
+    node = await start()
+    client = await node.client()
+    answer = await client.ask(m.SaslHandshakeRequest(mechanism="PLAIN"), 0)
+    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
     assert await client.is_closed()
 
 

@@ -11,9 +11,11 @@ from bearlake.protocols.kafka.messages import (
 
 
 async def handshake(context: KafkaContext, caller: Caller, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
-    """Choose a mechanism. Raises nothing; on a listener without SASL, the client gets ILLEGAL_SASL_STATE, as from Kafka."""
+    """Choose a mechanism. On a listener without SASL, the client gets ILLEGAL_SASL_STATE, as from Kafka."""
     if caller.session is None:
         return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
+    if caller.version == 0:
+        return caller.session.refuse_bare_tokens()
     return caller.session.handshake(request)
 
 

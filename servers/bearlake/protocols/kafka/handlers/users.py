@@ -58,8 +58,10 @@ async def alter(
 ) -> AlterUserScramCredentialsResponse:
     """Set and delete credentials."""
     wanted: dict[str, Alterations] = {}
-    for one in (*request.deletions, *request.upsertions):
-        wanted.setdefault(one.name, []).append(one)
+    for deletion in request.deletions:
+        wanted.setdefault(deletion.name, []).append(deletion)
+    for upsertion in request.upsertions:
+        wanted.setdefault(upsertion.name, []).append(upsertion)
     problems: dict[str, Problem] = {}
     if not _may(context, caller, Operation.ALTER):
         problems = dict.fromkeys(wanted, (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, NOT_ALLOWED))
