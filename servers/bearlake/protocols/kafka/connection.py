@@ -81,6 +81,7 @@ class Connection(PacedConnection):
         """The last Produce request that is not submitted yet."""
         self._apis = apis
         self._entrance = entrance
+        self._refusal_s = entrance.refusal_s if entrance is not None else 0.0
         self.session: SaslSession | None = None
         """The logins of this connection; None if clients do not log in by SASL."""
         self._login_timer: asyncio.TimerHandle | None = None
@@ -357,6 +358,6 @@ class Connection(PacedConnection):
             self._write(transport, ready, size)
         self._fetch_next()
         if self._is_ending and not slots:
-            transport.close()
+            self._loop.call_later(self._refusal_s if self.session and self.session.is_refused else 0, transport.close)
             return
         self._go_on()

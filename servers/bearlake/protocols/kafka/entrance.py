@@ -24,6 +24,11 @@ class Entrance:
         """Time (s) in which a connection must log in."""
         return self.authenticator.settings.login_ms / 1000
 
+    @property
+    def refusal_s(self) -> float:
+        """Time (s) that a connection stays open after a refused login."""
+        return self.authenticator.settings.refusal_ms / 1000
+
     def session(self, address: str, is_encrypted: bool) -> SaslSession | None:
         """Return the SASL session of a new connection; None if its clients do not log in by SASL."""
         if not self.rules.mechanisms:

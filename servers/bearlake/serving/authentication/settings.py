@@ -71,6 +71,9 @@ class AuthenticationSettings:
     """Rules that make a user name of a client certificate's subject (Kafka's `ssl.principal.mapping.rules`)."""
     login_ms: int = 10_000
     """Time (ms) in which a connection must log in."""
+    refusal_ms: int = 100
+    """Time (ms) that a connection stays open after a refused login, so that the client reads why (Kafka's
+    `connection.failed.authentication.delay.ms`)."""
     session_ms_max: int = 3_600_000
     """Longest time (ms) between two logins of a Kafka connection (KIP-368); a token that ends earlier shortens it. After that time the
     server closes the connection at its next request, and clients connect again. 0: only tokens end."""
