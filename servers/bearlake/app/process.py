@@ -22,7 +22,7 @@ from bearlake import __version__, kernel
 from bearlake.app.exits import Exit
 from bearlake.app.startup import Startup, open_stores
 from bearlake.app.stop import Stop
-from bearlake.errors import BearlakeError, Fenced, Invalid, Unavailable
+from bearlake.errors import BearlakeError, Fenced, Unavailable
 from bearlake.metadata import Metadata
 from bearlake.objects import ObjectStore
 from bearlake.serving.admin.auth import AdminSettings, read_token
@@ -31,7 +31,7 @@ from bearlake.serving.admin.server import AdminServer, Routes
 from bearlake.serving.admin.starting import StartingServer
 from bearlake.serving.admin.streams import StreamRoutes
 from bearlake.serving.admin.token import AdminToken
-from bearlake.serving.authentication.peer import login_rules
+from bearlake.serving.authentication.peer import refuse_mechanisms
 from bearlake.serving.certificates import Certificates
 from bearlake.serving.groups.peers import GroupPeers
 from bearlake.serving.groups.routes import GroupRoutes
@@ -240,11 +240,8 @@ async def _run(
 def _open_one(
     wanted: ListenerSettings, what: str, settings: Settings, certificates: Certificates, closing: AsyncExitStack
 ) -> Listener:
-    if what not in WITH_LOGIN and login_rules(wanted, settings.authentication).mechanisms:
-        raise Invalid(
-            f"listeners.{what}: clients of this protocol cannot log in by SASL mechanisms; set listeners.{what}.anonymous: true to serve"
-            " all of them without a login, or do not run this protocol"
-        )
+    if what not in WITH_LOGIN:
+        refuse_mechanisms(what, wanted, settings.authentication)
     listener = open_listener(wanted, what)
     closing.callback(listener.socket.close)
     if listener.tls is not None:
