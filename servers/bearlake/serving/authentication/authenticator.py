@@ -172,7 +172,7 @@ class _Turn:
 
 
 class counted:  # noqa: N801 - used as a function
-    """Counts the login that the block decides, by mechanism and outcome."""
+    """Counts the login that the block decides, by mechanism and outcome: accepted, refused, limited, unavailable."""
 
     def __init__(self, mechanism: str) -> None:
         self.is_over = True
