@@ -9,8 +9,6 @@ import time
 
 import confluent_kafka
 
-from fixtures.waiting import WAIT_S
-
 
 def main(bootstrap: str, topic: str) -> None:
     settings = {
@@ -22,7 +20,7 @@ def main(bootstrap: str, topic: str) -> None:
         "error_cb": lambda error: print("fatal", error.name(), flush=True) if error.fatal() else None,
     }
     producer = confluent_kafka.Producer(settings)
-    producer.list_topics(topic, timeout=WAIT_S)
+    producer.list_topics(topic, timeout=120)
     time.sleep(0.5)  # the producer id is there
     print("ready", flush=True)
     for line in sys.stdin:

@@ -274,4 +274,4 @@ def test_the_simulation_notices_an_acknowledgement_before_the_commit() -> None:
 
 
 def test_the_simulation_notices_a_forgotten_slice() -> None:
-    assert "not dense" in first_violation(wrap_metadata=forget_a_slice)
+    assert "log has a gap" in first_violation(wrap_metadata=forget_a_slice)

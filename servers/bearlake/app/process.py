@@ -31,7 +31,7 @@ from bearlake.serving.admin.server import AdminServer, Routes
 from bearlake.serving.admin.starting import StartingServer
 from bearlake.serving.admin.streams import StreamRoutes
 from bearlake.serving.admin.token import AdminToken
-from bearlake.serving.authentication.peer import refuse_mechanisms
+from bearlake.serving.authentication.peer import is_open_to_others, refuse_mechanisms
 from bearlake.serving.certificates import Certificates
 from bearlake.serving.groups.peers import GroupPeers
 from bearlake.serving.groups.routes import GroupRoutes
@@ -166,6 +166,7 @@ async def run_process(
         token = read_token(settings.admin, plan.environ)  # an invalid token must fail before any port is bound
         certificates = Certificates()
         endpoints: dict[str, str] = {}
+        _warn_of_open_listeners(settings)
         for role in roles:
             endpoints |= role.bind(
                 settings, lambda wanted, what: _open_one(wanted, what, settings, certificates, closing)
@@ -247,6 +248,15 @@ def _open_one(
     if listener.tls is not None:
         certificates.keep(wanted, what, listener.tls)
     return listener
+
+
+def _warn_of_open_listeners(settings: Settings) -> None:
+    for listener in settings.listeners.all():
+        if is_open_to_others(listener, settings.authentication):
+            log.warning(
+                "clients from other machines need no login here: set anonymous: true on the listener if that is intended",
+                extra={"host": listener.host, "port": listener.port, "listener": listener.name},
+            )
 
 
 def _admin_listener(admin: AdminSettings) -> ListenerSettings:

@@ -6,7 +6,7 @@ When the server stops, the unused ids of its block are lost; ids have 63 bits, s
 import asyncio
 from collections.abc import Iterator
 
-from bearlake.metadata import ProducerIds as ProducerIdStore
+from bearlake.metadata.producer_ids import ProducerIds as ProducerIdStore
 
 BLOCK_COUNT = 1000
 

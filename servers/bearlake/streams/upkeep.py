@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from bearlake.errors import BearlakeError
-from bearlake.metadata import CommitLog, ProducerIds
+from bearlake.metadata import CommitLog
+from bearlake.metadata.producer_ids import ProducerIds
 from bearlake.metadata.producers import MINUTE_MS
 from bearlake.telemetry import metrics
 from bearlake.telemetry.outage import Outage

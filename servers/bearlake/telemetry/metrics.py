@@ -144,7 +144,7 @@ REGISTRY_COMPILE_FAILURES = counters(
 )
 
 # Logins
-LOGINS = counters("bearlake_logins_total", "Logins, by mechanism and outcome.", "mechanism", "outcome")
+LOGINS = counters("bearlake_server_logins_total", "Logins, by mechanism and outcome.", "mechanism", "outcome")
 
 # Kafka
 KAFKA_REQUESTS = counters("bearlake_kafka_requests_total", "Requests, by API.", "api")

@@ -11,7 +11,7 @@ from bearlake.errors import Denied, Invalid, Overloaded
 from bearlake.serving.authentication.authenticator import Authenticator
 from bearlake.serving.authentication.certificates import CertificateNames
 from bearlake.serving.authentication.failures import Failures
-from bearlake.serving.authentication.peer import Peer, login_rules
+from bearlake.serving.authentication.peer import Peer, is_open_to_others, login_rules
 from bearlake.serving.authentication.settings import MECHANISMS, AuthenticationSettings, FailureSettings, TokenSettings
 from bearlake.serving.authentication.signing_keys import SigningKeys
 from bearlake.serving.authentication.tokens import Tokens
@@ -189,3 +189,20 @@ def test_a_listener_says_how_its_clients_log_in(
     rules = login_rules(listener, AuthenticationSettings(mechanisms=["PLAIN"]))
     assert (list(rules.mechanisms), rules.by_certificate) == (mechanisms, by_certificate)
     assert not login_rules(ListenerSettings(), AuthenticationSettings()).is_required
+
+
+@pytest.mark.parametrize(
+    ("listener", "is_open"),
+    [
+        (ListenerSettings(), False),
+        (ListenerSettings(host="0.0.0.0"), True),
+        (ListenerSettings(host="192.0.2.1"), True),
+        (ListenerSettings(host="0.0.0.0", anonymous=True), False),
+        (ListenerSettings(host="0.0.0.0", mechanisms=["PLAIN"]), False),
+        (replace(TLS, host="0.0.0.0"), False),
+    ],
+)
+def test_a_listener_that_other_machines_reach_without_a_login_is_reported(
+    listener: ListenerSettings, is_open: bool
+) -> None:
+    assert is_open_to_others(listener, AuthenticationSettings()) == is_open

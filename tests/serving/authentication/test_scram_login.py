@@ -7,6 +7,8 @@ import base64
 import hashlib
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scramp import ScramClient, ScramException
 
 from bearlake.errors import Denied, Invalid
@@ -20,6 +22,7 @@ from bearlake.serving.authentication.credentials import (
 from bearlake.serving.authentication.scram import MESSAGE_BYTES_MAX, ScramExchange
 from fixtures.people import DECOY_KEY, People
 
+SMALL_WORLD = People({"alice": "secret"})
 RFC_SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
 
 
@@ -131,3 +134,26 @@ def test_a_credential_shows_no_key() -> None:
 def test_bad_credentials_are_refused(mechanism: str, password: str, iterations: int) -> None:
     with pytest.raises(Invalid):
         create_credential(mechanism, password, iterations)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    edits=st.lists(st.tuples(st.integers(0, 200), st.binary(max_size=3)), min_size=1, max_size=4), first=st.booleans()
+)
+async def test_a_damaged_message_is_denied_or_harmless(edits: list[tuple[int, bytes]], first: bool) -> None:
+    def damaged(message: bytes) -> bytes:
+        for position, piece in edits:
+            message = message[:position] + piece + message[position + 1 :]
+        return message
+
+    exchange = ScramExchange("SCRAM-SHA-256", SMALL_WORLD)
+    client = ScramClient(["SCRAM-SHA-256"], "alice", "secret")
+    message = client.get_client_first().encode()
+    try:
+        client.set_server_first((await exchange.answer(damaged(message) if first else message)).decode())
+        final = client.get_client_final().encode()
+        await exchange.answer(final if first else damaged(final))
+    except (Denied, ScramException):
+        assert not exchange.is_complete
+    else:
+        assert exchange.user == "alice"

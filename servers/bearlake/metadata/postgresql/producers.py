@@ -3,11 +3,11 @@
 from typing_extensions import override
 
 from bearlake.errors import Invalid
-from bearlake.metadata import ProducerIds
 from bearlake.metadata.model import PRODUCER_NAME_BYTES_MAX, Lease, NamedProducer, PartitionKey
 from bearlake.metadata.names import check_name
 from bearlake.metadata.postgresql.calls import call, of_lease
 from bearlake.metadata.postgresql.database import Database
+from bearlake.metadata.producer_ids import ProducerIds
 
 
 class PostgresqlProducerIds(ProducerIds):

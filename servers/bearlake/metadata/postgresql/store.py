@@ -14,7 +14,6 @@ from bearlake.metadata import (
     Leases,
     Membership,
     Metadata,
-    ProducerIds,
     StreamCatalog,
 )
 from bearlake.metadata.compaction import ObjectRegister, TaskQueue
@@ -36,6 +35,7 @@ from bearlake.metadata.postgresql.streams import PostgresqlStreams
 from bearlake.metadata.postgresql.tasks import PostgresqlTasks
 from bearlake.metadata.postgresql.users import PostgresqlUsers
 from bearlake.metadata.postgresql.watch import Watch
+from bearlake.metadata.producer_ids import ProducerIds
 from bearlake.metadata.schemas import SchemaStore
 from bearlake.metadata.subscriptions import CursorStore
 from bearlake.metadata.users import UserStore

@@ -9,11 +9,12 @@ import sqlite3
 from typing_extensions import override
 
 from bearlake.errors import Conflict, Invalid, NotFound
-from bearlake.metadata import ProducerIds, epoch_rules
+from bearlake.metadata import epoch_rules
 from bearlake.metadata.epoch_rules import PartitionEpoch
 from bearlake.metadata.model import PRODUCER_NAME_BYTES_MAX, Lease, NamedProducer, PartitionKey
 from bearlake.metadata.names import check_name
 from bearlake.metadata.partition_state import PartitionState
+from bearlake.metadata.producer_ids import ProducerIds
 from bearlake.metadata.producers import HEAD_FIELDS
 from bearlake.metadata.sqlite.database import Database
 from bearlake.metadata.sqlite.log import SqliteLog

@@ -16,11 +16,11 @@ from bearlake.metadata import (
     Leases,
     Membership,
     Metadata,
-    ProducerIds,
     StreamCatalog,
 )
 from bearlake.metadata.compaction import ObjectRegister, TaskQueue
 from bearlake.metadata.defaults import DefaultsStore
+from bearlake.metadata.producer_ids import ProducerIds
 from bearlake.metadata.schemas import SchemaStore
 from bearlake.metadata.sqlite.cursors import SqliteCursors
 from bearlake.metadata.sqlite.database import Database

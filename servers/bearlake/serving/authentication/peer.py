@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bearlake.errors import Invalid
 from bearlake.serving.authentication.settings import AuthenticationSettings
-from bearlake.serving.listener import ListenerSettings
+from bearlake.serving.listener import ListenerSettings, is_loopback
 
 IPV6_PREFIX_BITS = 64
 """A client usually has all addresses of such a network, so failed logins are counted for the network."""
@@ -53,6 +53,13 @@ def refuse_mechanisms(protocol: str, listener: ListenerSettings, settings: Authe
             f"listeners.{protocol}: clients of this protocol cannot log in yet, although `authentication.mechanisms` demands it:"
             f" set listeners.{protocol}.anonymous: true to serve everybody, or do not run this protocol"
         )
+
+
+def is_open_to_others(listener: ListenerSettings, settings: AuthenticationSettings) -> bool:
+    """Return whether other machines reach `listener` without a login, and no setting says that this is intended."""
+    needs_certificate = bool(listener.tls_client_ca_file)
+    is_safe = is_loopback(listener.host) or needs_certificate or login_rules(listener, settings).is_required
+    return not is_safe and not listener.anonymous
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from aiohttp import web
 
 from bearlake.errors import Overloaded, Unavailable
-from bearlake.metadata import ProducerIds
 from bearlake.metadata.model import NamedProducer, PartitionKey
+from bearlake.metadata.producer_ids import ProducerIds
 from bearlake.protocols.rest import bodies
 from bearlake.protocols.rest.caller import principal_of
 from bearlake.protocols.rest.problems import Problem

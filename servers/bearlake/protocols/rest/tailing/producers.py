@@ -10,8 +10,8 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from bearlake.metadata import ProducerIds
 from bearlake.metadata.model import BATCH_IN_STEP, BATCH_NAMED, NamedProducer, PartitionKey
+from bearlake.metadata.producer_ids import ProducerIds
 from bearlake.protocols.rest.problems import Problem
 from bearlake.streams.append import Append
 
