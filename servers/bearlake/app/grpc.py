@@ -6,6 +6,7 @@ from typing_extensions import override
 
 from bearlake.app.process import OpenListener, Parts, Role
 from bearlake.protocols.grpc.server import GrpcServer
+from bearlake.serving.authentication.peer import refuse_mechanisms
 from bearlake.serving.membership import RegisteredServer
 from bearlake.serving.tasks import Tasks
 from bearlake.settings.document import Settings
@@ -22,6 +23,7 @@ class GrpcRole(Role):
 
     @override
     def bind(self, settings: Settings, open_listener: OpenListener) -> Mapping[str, str]:
+        refuse_mechanisms("grpc", settings.listeners.grpc, settings.authentication)
         self._server = GrpcServer(settings.grpc, settings.listeners.grpc)
         return self._server.endpoints
 

@@ -31,6 +31,7 @@ from bearlake.serving.admin.server import AdminServer, Routes
 from bearlake.serving.admin.starting import StartingServer
 from bearlake.serving.admin.streams import StreamRoutes
 from bearlake.serving.admin.token import AdminToken
+from bearlake.serving.authentication.peer import is_open_to_others, refuse_mechanisms
 from bearlake.serving.certificates import Certificates
 from bearlake.serving.groups.peers import GroupPeers
 from bearlake.serving.groups.routes import GroupRoutes
@@ -45,12 +46,15 @@ from bearlake.telemetry import metrics
 from bearlake.telemetry.watchdog import StallLog, Watchdog
 
 if TYPE_CHECKING:
+    from bearlake.serving.authentication.authenticator import Authenticator
     from bearlake.streams.schemas.service import Schemas
 
 log = logging.getLogger(__name__)
 
 LOOP_PROBE_MS = 500
 ROLE_DRAIN_SHARE = 0.8  # of the remaining time; the rest is for the stream service to flush
+WITH_LOGIN = ("kafka", "admin")
+"""Listeners whose clients `authentication` applies to, and the admin API, which has a token of its own."""
 GC_THRESHOLDS = (20_000, 20, 50)  # requests create thousands of containers; the default 700 would collect all the time
 
 
@@ -84,6 +88,7 @@ class Parts:
     """The admin API's token, shared by all servers of the deployment."""
     stream_service: Streams | None = None
     registry: "Schemas | None" = None
+    front: "Authenticator | None" = None
 
     @property
     def settings(self) -> Settings:
@@ -107,6 +112,14 @@ class Parts:
             )
             self.closing.push_async_callback(self.stream_service.close)
         return self.stream_service
+
+    def authenticator(self) -> "Authenticator":
+        """The process's authenticator, shared by all its roles, created on first use, and closed at the end. Raises `Invalid`."""
+        if self.front is None:
+            from bearlake.app.identity import build_authenticator  # its libraries take time to load
+
+            self.front = build_authenticator(self.settings.authentication, self.metadata, self.closing)
+        return self.front
 
     def schemas(self) -> "Schemas":
         """The process's schema registry, shared by all its roles, created on first use, and closed at the end."""
@@ -154,9 +167,12 @@ async def run_process(
         token = read_token(settings.admin, plan.environ)  # an invalid token must fail before any port is bound
         certificates = Certificates()
         endpoints: dict[str, str] = {}
+        _warn_of_open_listeners(settings)
         for role in roles:
-            endpoints |= role.bind(settings, lambda settings_, what: _open_one(settings_, what, certificates, closing))
-        admin_listener = _open_one(_admin_listener(settings.admin), "admin", certificates, closing)
+            endpoints |= role.bind(
+                settings, lambda settings_, what: _open_one(settings_, what, settings, certificates, closing)
+            )
+        admin_listener = _open_one(_admin_listener(settings.admin), "admin", settings, certificates, closing)
         endpoints.update([admin_listener.endpoint("admin")])
         metadata, store = await _stores(settings, admin_listener, stop, closing)
 
@@ -224,12 +240,29 @@ async def _run(
             await _drain(parts, admin, roles)
 
 
-def _open_one(settings: ListenerSettings, what: str, certificates: Certificates, closing: AsyncExitStack) -> Listener:
-    listener = open_listener(settings, what)
+def _open_one(
+    listener_settings: ListenerSettings,
+    what: str,
+    settings: Settings,
+    certificates: Certificates,
+    closing: AsyncExitStack,
+) -> Listener:
+    if what not in WITH_LOGIN:
+        refuse_mechanisms(what, listener_settings, settings.authentication)
+    listener = open_listener(listener_settings, what)
     closing.callback(listener.socket.close)
     if listener.tls is not None:
-        certificates.keep(settings, what, listener.tls)
+        certificates.keep(listener_settings, what, listener.tls)
     return listener
+
+
+def _warn_of_open_listeners(settings: Settings) -> None:
+    for listener in settings.listeners.all():
+        if is_open_to_others(listener, settings.authentication):
+            log.warning(
+                "clients from other machines need no login here: set anonymous: true on the listener if that is intended",
+                extra={"host": listener.host, "port": listener.port, "listener": listener.name},
+            )
 
 
 def _admin_listener(admin: AdminSettings) -> ListenerSettings:

@@ -145,6 +145,9 @@ REGISTRY_COMPILE_FAILURES = counters(
     "reason",
 )
 
+# Logins
+LOGINS = counters("bearlake_server_logins_total", "Logins, by mechanism and outcome.", "mechanism", "outcome")
+
 # Kafka
 KAFKA_REQUESTS = counters("bearlake_kafka_requests_total", "Requests, by API.", "api")
 KAFKA_REQUEST_SECONDS = latencies("bearlake_kafka_request_seconds", "Time from request to response, by API.", "api")
