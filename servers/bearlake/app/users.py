@@ -35,7 +35,7 @@ async def create(settings: Settings, name: str, password: str, iterations: int, 
     def decide(user: User | None) -> Sequence[CredentialChange]:
         if user is not None and not replaces:
             raise AlreadyExists(f"user {name!r} exists; --replace gives it a new password")
-        return [CredentialChange(name, one.mechanism, one) for one in made]
+        return [CredentialChange(name, credential.mechanism, credential) for credential in made]
 
     async with _opened(settings) as metadata:
         await _change(metadata.users, name, decide)
@@ -47,7 +47,7 @@ async def delete(settings: Settings, name: str) -> None:
     def decide(user: User | None) -> Sequence[CredentialChange]:
         if user is None:
             raise NotFound(f"there is no user {name!r}")
-        return [CredentialChange(name, one.mechanism, None) for one in user.credentials]
+        return [CredentialChange(name, credential.mechanism, None) for credential in user.credentials]
 
     async with _opened(settings) as metadata:
         await _change(metadata.users, name, decide)

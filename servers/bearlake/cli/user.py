@@ -69,11 +69,11 @@ def list_users(as_json: bool, **given: Any) -> int:
     users, settings = _users(given)
     rows = [
         {
-            "name": one.name,
-            "mechanisms": [credential.mechanism for credential in one.credentials],
-            "iterations": [credential.iterations for credential in one.credentials],
+            "name": stored.name,
+            "mechanisms": [credential.mechanism for credential in stored.credentials],
+            "iterations": [credential.iterations for credential in stored.credentials],
         }
-        for one in asyncio.run(users.all_users(settings))
+        for stored in asyncio.run(users.all_users(settings))
     ]
     if as_json:
         print_json(rows)

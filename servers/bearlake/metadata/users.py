@@ -101,7 +101,7 @@ def check_changes(changes: Sequence[CredentialChange]) -> None:
     """Raise `Invalid` as `UserStore.change` does."""
     if len(changes) > CREDENTIAL_CHANGES_MAX:
         raise Invalid(f"{len(changes)} changes of credentials at once; the limit is {CREDENTIAL_CHANGES_MAX}")
-    if len({(one.user, one.mechanism) for one in changes}) < len(changes):
+    if len({(change.user, change.mechanism) for change in changes}) < len(changes):
         raise Invalid("two changes of one credential")
     for user, mechanism, credential in changes:
         check_user_name(user)

@@ -51,18 +51,18 @@ class PostgresqlUsers(UserStore):
     @override
     async def change(self, changes: Sequence[CredentialChange], *, revision: int) -> int:
         check_changes(changes)
-        new = [one.credential for one in changes]
+        new = [change.credential for change in changes]
         # Repeatable: the second time, the revision is a newer one.
         number: int = await self._database.value(
             *call(
                 "change_users",
                 revision=revision,
-                names=[one.user for one in changes],
-                mechanisms=[one.mechanism for one in changes],
-                iterations=[one and one.iterations for one in new],
-                salts=[one and one.salt for one in new],
-                stored_keys=[one and one.stored_key for one in new],
-                server_keys=[one and one.server_key for one in new],
+                names=[change.user for change in changes],
+                mechanisms=[change.mechanism for change in changes],
+                iterations=[credential and credential.iterations for credential in new],
+                salts=[credential and credential.salt for credential in new],
+                stored_keys=[credential and credential.stored_key for credential in new],
+                server_keys=[credential and credential.server_key for credential in new],
             )
         )
         return number

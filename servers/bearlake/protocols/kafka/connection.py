@@ -32,6 +32,7 @@ from bearlake.protocols.kafka.entrance import Entrance
 from bearlake.protocols.kafka.framing import PRODUCE, may_be_large
 from bearlake.protocols.kafka.handlers import api_versions, produce, produce_pipelined
 from bearlake.protocols.kafka.rendered import Rendered
+from bearlake.protocols.kafka.request_kinds import ADMINISTRATIVE, LOGIN, WAITING
 from bearlake.protocols.kafka.sasl import FRAME_BYTES_MAX, LOGIN_APIS, SaslSession
 from bearlake.protocols.kafka.slot import Slot
 from bearlake.serving.hangups import has_hung_up
@@ -50,23 +51,6 @@ QUIET_MS = 5_000
 _DECODE_AT_ONCE_BYTES = 64 * 1024
 """Larger requests are decoded in a thread; this many bytes take about 10 ms at most."""
 _WRITE_BYTES = 1 << 20  # largest write to the transport, so that a client that does not read is detected early
-_WAITING = frozenset({ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
-"""Requests that may wait long. They are cancelled when the client disconnects, because the client repeats them."""
-_LOGIN = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
-_ADMINISTRATIVE = frozenset(
-    {
-        ApiKey.CREATE_TOPICS,
-        ApiKey.DELETE_TOPICS,
-        ApiKey.DELETE_RECORDS,
-        ApiKey.ALTER_CONFIGS,
-        ApiKey.INCREMENTAL_ALTER_CONFIGS,
-        ApiKey.CREATE_PARTITIONS,
-        ApiKey.DELETE_GROUPS,
-        ApiKey.OFFSET_DELETE,
-        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
-    }
-)
-"""Requests that name what they change, and whose clients wait for the answer. They are not executed once the client has gone."""
 
 
 class Connection(PacedConnection):
@@ -150,7 +134,7 @@ class Connection(PacedConnection):
         """Stop reading; close once only long polls remain. Call repeatedly until the connection is closed."""
         self._is_finishing = True
         self._pace()
-        is_busy = any(slot.is_ready or slot.api not in _WAITING for slot in self._slots)
+        is_busy = any(slot.is_ready or slot.api not in WAITING for slot in self._slots)
         if not is_busy and self.produce_tail is None and self._transport is not None:
             self._transport.close()
 
@@ -288,7 +272,7 @@ class Connection(PacedConnection):
         caller = self._caller
         if caller.version != version or caller.client_id != header.client_id or caller.who is not self.who:
             caller = self._caller = Caller(version, self.who, header.client_id, self.listener, self.peer, self.session)
-        if key in _LOGIN and self.session is not None:
+        if key in LOGIN and self.session is not None:
             self._is_logging_in = True
         if key == ApiKey.PRODUCE:
             if version >= produce.VERSION_MIN:
@@ -313,7 +297,7 @@ class Connection(PacedConnection):
     def _work_next(self) -> None:
         while self._others and not self._is_working:
             key, work = self._others.popleft()
-            is_waiting = key in _WAITING
+            is_waiting = key in WAITING
             if is_waiting and self._transport is None:
                 work.close()
                 continue
@@ -333,11 +317,11 @@ class Connection(PacedConnection):
         except BearlakeError as error:
             self._malformed(error)
             return
-        if key in _ADMINISTRATIVE and has_hung_up(self._descriptor):
+        if key in ADMINISTRATIVE and has_hung_up(self._descriptor):
             self.close("the client has gone without its answer", "abandoned")
             return
         response = await self._apis[key].handle(self.context, caller, request)
-        if key in _LOGIN and caller.session is not None:
+        if key in LOGIN and caller.session is not None:
             self._note_login(caller.session)
         encoder = codec.response(key, caller.version)
         if type(response) is Rendered:

@@ -34,4 +34,4 @@ class StoredUsers:
 
 
 def _credentials(user: User | None) -> dict[str, ScramCredential]:
-    return {} if user is None else {one.mechanism: one for one in user.credentials}
+    return {} if user is None else {credential.mechanism: credential for credential in user.credentials}

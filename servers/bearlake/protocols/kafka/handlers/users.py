@@ -104,7 +104,10 @@ async def _described(store: UserStore, name: str, count: int) -> DescribeUserScr
 
 def _result(user: User) -> DescribeUserScramCredentialsResponse.Result:
     kind = DescribeUserScramCredentialsResponse.CredentialInfo
-    infos = [kind(mechanism=MECHANISM_NUMBERS[one.mechanism], iterations=one.iterations) for one in user.credentials]
+    infos = [
+        kind(mechanism=MECHANISM_NUMBERS[credential.mechanism], iterations=credential.iterations)
+        for credential in user.credentials
+    ]
     return DescribeUserScramCredentialsResponse.Result(user=user.name, error_message=None, credential_infos=infos)
 
 
@@ -122,9 +125,9 @@ def _problem_of_request(name: str, alterations: Alterations) -> Problem | None:
         check_login_name(name)
     except Invalid as error:
         return ErrorCode.UNACCEPTABLE_CREDENTIAL, str(error)
-    if any(one.mechanism not in MECHANISM_NAMES for one in alterations):
+    if any(alteration.mechanism not in MECHANISM_NAMES for alteration in alterations):
         return ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism"
-    if len({one.mechanism for one in alterations}) < len(alterations):
+    if len({alteration.mechanism for alteration in alterations}) < len(alterations):
         return ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request"
     assert len(alterations) <= CREDENTIAL_CHANGES_MAX
     return None
@@ -133,15 +136,15 @@ def _problem_of_request(name: str, alterations: Alterations) -> Problem | None:
 async def _altered(store: UserStore, name: str, alterations: Alterations) -> Problem | None:
     """Alter one user; returns what went wrong."""
     try:
-        changes = [_change(one) for one in alterations]
+        changes = [_change(alteration) for alteration in alterations]
     except Invalid as error:
         return ErrorCode.UNACCEPTABLE_CREDENTIAL, str(error)
     try:
         for _ in range(ATTEMPTS_MAX):
             revision = await store.revision()
             user = await store.get(name)
-            present = set() if user is None else {one.mechanism for one in user.credentials}
-            if any(one.credential is None and one.mechanism not in present for one in changes):
+            present = set() if user is None else {credential.mechanism for credential in user.credentials}
+            if any(change.credential is None and change.mechanism not in present for change in changes):
                 return (
                     ErrorCode.RESOURCE_NOT_FOUND,
                     "Attempt to delete a user credential that does not exist",
@@ -157,11 +160,13 @@ async def _altered(store: UserStore, name: str, alterations: Alterations) -> Pro
 
 
 def _change(
-    one: AlterUserScramCredentialsRequest.Deletion | AlterUserScramCredentialsRequest.Upsertion,
+    alteration: AlterUserScramCredentialsRequest.Deletion | AlterUserScramCredentialsRequest.Upsertion,
 ) -> CredentialChange:
     """Raises `Invalid` for a credential that is too weak, too strong or malformed."""
-    mechanism = MECHANISM_NAMES[one.mechanism]
-    if isinstance(one, AlterUserScramCredentialsRequest.Deletion):
-        return CredentialChange(one.name, mechanism, None)
-    credential = from_salted_password(mechanism, one.iterations, bytes(one.salt), bytes(one.salted_password))
-    return CredentialChange(one.name, mechanism, credential)
+    mechanism = MECHANISM_NAMES[alteration.mechanism]
+    if isinstance(alteration, AlterUserScramCredentialsRequest.Deletion):
+        return CredentialChange(alteration.name, mechanism, None)
+    credential = from_salted_password(
+        mechanism, alteration.iterations, bytes(alteration.salt), bytes(alteration.salted_password)
+    )
+    return CredentialChange(alteration.name, mechanism, credential)
