@@ -31,10 +31,12 @@ from bearlake.serving.admin.server import AdminServer, Routes
 from bearlake.serving.admin.starting import StartingServer
 from bearlake.serving.admin.streams import StreamRoutes
 from bearlake.serving.admin.token import AdminToken
-from bearlake.serving.authentication.peer import is_open_to_others, refuse_mechanisms
+from bearlake.serving.authentication.peer import LoginRules, is_open_to_others, login_rules, refuse_mechanisms
+from bearlake.serving.authentication.presented import MECHANISMS, require_one_message
 from bearlake.serving.certificates import Certificates
 from bearlake.serving.groups.peers import GroupPeers
 from bearlake.serving.groups.routes import GroupRoutes
+from bearlake.serving.http.login import HttpEntrance
 from bearlake.serving.listener import Listener, ListenerSettings, open_listener
 from bearlake.serving.membership import RegisteredServer
 from bearlake.serving.tasks import Tasks
@@ -53,8 +55,8 @@ log = logging.getLogger(__name__)
 
 LOOP_PROBE_MS = 500
 ROLE_DRAIN_SHARE = 0.8  # of the remaining time; the rest is for the stream service to flush
-WITH_LOGIN = ("kafka", "admin")
-"""Listeners whose clients `authentication` applies to, and the admin API, which has a token of its own."""
+WITH_LOGIN = ("rest", "registry", "pulsar_http")
+"""Listeners whose clients log in by one message. Kafka's also have SCRAM, and the admin API has a token of its own."""
 GC_THRESHOLDS = (20_000, 20, 50)  # requests create thousands of containers; the default 700 would collect all the time
 
 
@@ -120,6 +122,18 @@ class Parts:
 
             self.front = build_authenticator(self.settings.authentication, self.metadata, self.closing)
         return self.front
+
+    def http_entrance(self, listener: ListenerSettings) -> HttpEntrance | None:
+        """Return how clients of an HTTP listener log in; None: they need not. Raises `Invalid`."""
+        rules = login_rules(listener, self.settings.authentication)
+        return self.entrance_by(rules) if rules.is_required else None
+
+    def entrance_by(self, rules: LoginRules) -> HttpEntrance:
+        """Return an HTTP entrance with these rules. Raises `Invalid`."""
+        from bearlake.serving.authentication.forwarding import ForwardedLogins  # its libraries take time to load
+
+        forwarded = ForwardedLogins(self.metadata.users.decoy_key, self.registered.node_id)
+        return HttpEntrance(self.authenticator(), rules, forwarded)
 
     def schemas(self) -> "Schemas":
         """The process's schema registry, shared by all its roles, created on first use, and closed at the end."""
@@ -208,6 +222,8 @@ async def run_process(
             routes=routes,
             token=token,
             config=lambda: as_rows(plan.loaded),
+            entrance=_admin_entrance(parts),
+            administrators=settings.authentication.administrators,
         )
         closing.push_async_callback(admin.close)
         await _run(parts, admin, roles, stop, serve)
@@ -247,7 +263,9 @@ def _open_one(
     certificates: Certificates,
     closing: AsyncExitStack,
 ) -> Listener:
-    if what not in WITH_LOGIN:
+    if what in WITH_LOGIN:
+        require_one_message(what, listener_settings, settings.authentication)
+    elif what not in ("kafka", "admin"):
         refuse_mechanisms(what, listener_settings, settings.authentication)
     listener = open_listener(listener_settings, what)
     closing.callback(listener.socket.close)
@@ -263,6 +281,13 @@ def _warn_of_open_listeners(settings: Settings) -> None:
                 "clients from other machines need no login here: set anonymous: true on the listener if that is intended",
                 extra={"host": listener.host, "port": listener.port, "listener": listener.name},
             )
+
+
+def _admin_entrance(parts: Parts) -> HttpEntrance | None:
+    """Return how administrators log in to the admin API, besides its token; None: they cannot."""
+    settings = parts.settings.authentication
+    mechanisms = [name for name in settings.mechanisms if name in MECHANISMS]
+    return parts.entrance_by(LoginRules(mechanisms)) if mechanisms and settings.administrators else None
 
 
 def _admin_listener(admin: AdminSettings) -> ListenerSettings:

@@ -35,7 +35,8 @@ class PulsarRole(Role):
         self._server = PulsarServer(
             parts.streams(), parts.schemas(), parts.registered, parts.settings.pulsar, self._listeners
         )
-        self._http = PulsarHttpServer(self._server.context, parts.settings.pulsar_http, self._http_listener)
+        entrance = parts.http_entrance(parts.settings.listeners.pulsar_http)
+        self._http = PulsarHttpServer(self._server.context, parts.settings.pulsar_http, self._http_listener, entrance)
         parts.closing.push_async_callback(self._server.close)
         parts.closing.push_async_callback(self._http.close)
 

@@ -121,8 +121,7 @@ class SaslSession:
         if self.principal is not None and str(self.principal) != str(who):
             raise Denied(f"this connection belongs to {self.principal}; log in again as the same user")
         now_s = self._now_s()
-        session_s = self._authenticator.settings.session_ms_max / 1000 or float("inf")
-        ends_s = min(now_s + session_s, float("inf") if who.expires_s is None else who.expires_s)
+        ends_s = self._authenticator.ends_s(who, now_s)
         self.principal, self.ends_s = who, ends_s
         self._first_mechanism, self._mechanism, self._scram = self._mechanism, "", None
         return 0 if ends_s == float("inf") else max(1, int((ends_s - now_s) * 1000))

@@ -8,6 +8,7 @@ are counted. The other proofs are checked without a pause between the look at th
 """
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
@@ -20,6 +21,7 @@ from bearlake.serving.authentication.certificates import CertificateNames, Subje
 from bearlake.serving.authentication.credentials import has_password
 from bearlake.serving.authentication.failures import Failures
 from bearlake.serving.authentication.peer import Peer
+from bearlake.serving.authentication.proven import ProvenPasswords
 from bearlake.serving.authentication.scram import ScramExchange
 from bearlake.serving.authentication.settings import OAUTHBEARER, PLAIN, AuthenticationSettings
 from bearlake.serving.authentication.tokens import Tokens
@@ -53,6 +55,7 @@ class Authenticator:
         self._executor = executor
         self._failures = Failures(settings.failures)
         self._names = CertificateNames(settings.certificate_rules)
+        self._proven = ProvenPasswords(settings.failures.entries_max)
         self._checks_waiting = 0
         self._turns: dict[str, _Turn] = {}
 
@@ -76,14 +79,10 @@ class Authenticator:
         """
         with counted(PLAIN):
             self._require(PLAIN, peer)
-            async with self._turn(peer.network):
-                known_as = counted_name(user)
-                self._failures.check(peer.network, known_as)
-                is_right = bool(known_as) and await self._check(await self._users.find_any(user), password)
-                if not is_right:
-                    self._failures.failed(peer.network, known_as)
-                    raise Denied(WRONG_PASSWORD)
-                self._failures.succeeded(peer.network, known_as)
+            known_as = counted_name(user)
+            if not (known_as and await self._is_proven(user, password, peer)):
+                async with self._turn(peer.network):
+                    await self._check_password(user, password, peer)
             return user_principal(user)
 
     async def verify_token(self, token: str, peer: Peer) -> Principal:
@@ -102,8 +101,33 @@ class Authenticator:
         with counted(CERTIFICATE):
             return user_principal(self._names.name(subject))
 
-    async def _check(self, credential: ScramCredential, password: str) -> bool:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, has_password, credential, password)
+    def ends_s(self, who: Principal, now_s: float) -> float:
+        """Return when a login that begins at `now_s` ends, in seconds since 1970: with its token, and after `session_ms_max`."""
+        session_s = self.settings.session_ms_max / 1000 or math.inf
+        return min(now_s + session_s, math.inf if who.expires_s is None else who.expires_s)
+
+    async def _is_proven(self, user: str, password: str, peer: Peer) -> bool:
+        """Whether the password was right before, and no other password of this address waits for its check.
+
+        A guess must never be answered before the guesses that came earlier are counted.
+        """
+        self._failures.check(peer.network, user)
+        credential = await self._users.find_any(user)
+        self._failures.check(peer.network, user)
+        return peer.network not in self._turns and self._proven.has(credential, password)
+
+    async def _check_password(self, user: str, password: str, peer: Peer) -> None:
+        known_as = counted_name(user)
+        self._failures.check(peer.network, known_as)
+        if known_as:
+            credential = await self._users.find_any(user)
+            run = asyncio.get_running_loop().run_in_executor
+            if await run(self._executor, has_password, credential, password):
+                self._failures.succeeded(peer.network, known_as)
+                self._proven.add(credential, password)
+                return
+        self._failures.failed(peer.network, known_as)
+        raise Denied(WRONG_PASSWORD)
 
     @asynccontextmanager
     async def _turn(self, network: str) -> AsyncIterator[None]:

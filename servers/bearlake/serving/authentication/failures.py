@@ -14,6 +14,14 @@ from bearlake.errors import Overloaded
 from bearlake.serving.authentication.settings import FailureSettings
 
 
+class MustWait(Overloaded):
+    """Too many logins failed; the next one is looked at after `wait_s` seconds."""
+
+    def __init__(self, wait_s: float) -> None:
+        super().__init__(f"too many failed logins, retry in {math.ceil(wait_s)} s")
+        self.wait_s = wait_s
+
+
 class Failures:
     """Counts failed logins by address and user."""
 
@@ -24,12 +32,12 @@ class Failures:
         self._entries_max = settings.entries_max
 
     def check(self, address: str, user: str) -> None:
-        """Raise `Overloaded` if the address or the user must wait; the text says how long."""
+        """Raise `MustWait` if the address or the user must wait."""
         wait_s = self._addresses.wait_s(address)
         if (user, address) not in self._known:
             wait_s = max(wait_s, self._users.wait_s(user))
         if wait_s > 0:
-            raise Overloaded(f"too many failed logins, retry in {math.ceil(wait_s)} s")
+            raise MustWait(wait_s)
 
     def failed(self, address: str, user: str) -> None:
         """Count a failed login; `user` may be empty if no name is known."""
