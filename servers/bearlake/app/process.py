@@ -31,7 +31,7 @@ from bearlake.serving.admin.server import AdminServer, Routes
 from bearlake.serving.admin.starting import StartingServer
 from bearlake.serving.admin.streams import StreamRoutes
 from bearlake.serving.admin.token import AdminToken
-from bearlake.serving.authentication.peer import LoginRules, is_open_to_others, login_rules, refuse_mechanisms
+from bearlake.serving.authentication.peer import LoginRules, is_open_to_others, login_rules
 from bearlake.serving.authentication.presented import MECHANISMS, require_one_message
 from bearlake.serving.certificates import Certificates
 from bearlake.serving.groups.peers import GroupPeers
@@ -55,7 +55,7 @@ log = logging.getLogger(__name__)
 
 LOOP_PROBE_MS = 500
 ROLE_DRAIN_SHARE = 0.8  # of the remaining time; the rest is for the stream service to flush
-WITH_LOGIN = ("rest", "registry", "pulsar_http")
+ONE_MESSAGE = ("rest", "registry", "pulsar", "pulsar_http")
 """Listeners whose clients log in by one message. Kafka's also have SCRAM, and the admin API has a token of its own."""
 GC_THRESHOLDS = (20_000, 20, 50)  # requests create thousands of containers; the default 700 would collect all the time
 
@@ -263,10 +263,8 @@ def _open_one(
     certificates: Certificates,
     closing: AsyncExitStack,
 ) -> Listener:
-    if what in WITH_LOGIN:
+    if what in ONE_MESSAGE:
         require_one_message(what, listener_settings, settings.authentication)
-    elif what not in ("kafka", "admin"):
-        refuse_mechanisms(what, listener_settings, settings.authentication)
     listener = open_listener(listener_settings, what)
     closing.callback(listener.socket.close)
     if listener.tls is not None:

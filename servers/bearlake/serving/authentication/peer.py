@@ -4,7 +4,6 @@ import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bearlake.errors import Invalid
 from bearlake.serving.authentication.settings import AuthenticationSettings
 from bearlake.serving.listener import ListenerSettings, is_loopback
 
@@ -42,17 +41,6 @@ def login_rules(listener: ListenerSettings, settings: AuthenticationSettings) ->
     if listener.tls_client_ca_file:
         return LoginRules(by_certificate=True)
     return LoginRules(tuple(settings.mechanisms))
-
-
-def refuse_mechanisms(protocol: str, listener: ListenerSettings, settings: AuthenticationSettings) -> None:
-    """Raise `Invalid` if clients of `listener` would have to log in by a mechanism. Its protocol cannot do that, and must not serve them
-    without a login unless the settings say so.
-    """
-    if login_rules(listener, settings).mechanisms:
-        raise Invalid(
-            f"listeners.{protocol}: clients of this protocol cannot log in yet, although `authentication.mechanisms` demands it:"
-            f" set listeners.{protocol}.anonymous: true to serve everybody, or do not run this protocol"
-        )
 
 
 def is_open_to_others(listener: ListenerSettings, settings: AuthenticationSettings) -> bool:
