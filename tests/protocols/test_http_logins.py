@@ -5,6 +5,8 @@ Source: RFC 9110 (401 has WWW-Authenticate), RFC 7617 (Basic), RFC 6750 (Bearer)
 
 import asyncio
 import json
+import shutil
+import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
@@ -229,3 +231,23 @@ async def test_an_answer_that_follows_a_stream_ends_with_the_login(start: Start,
         assert response.status == 200
         with pytest.raises(aiohttp.ClientPayloadError):
             await response.read()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_curl_is_let_in_and_refused(start: Start, logins: Logins, protocol: str) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    place = await start()
+    url = place.urls[protocol] + PROTOCOLS[protocol]
+
+    async def status(*words: str) -> int:
+        command = ["curl", "-sS", "--max-time", "30", "-o", "/dev/null", "-w", "%{http_code}", *words, url]
+        done = await asyncio.to_thread(subprocess.run, command, capture_output=True, check=True, timeout=60)
+        return int(done.stdout)
+
+    assert await status("-u", "alice:secret") == 200
+    assert await status("--anyauth", "-u", "alice:secret") == 200  # asks first, and follows WWW-Authenticate
+    assert await status("--oauth2-bearer", logins.token()) == 200
+    assert await status() == 401
+    assert await status("-u", "alice:wrong") == 401
+    assert await status("--oauth2-bearer", logins.token(exp=int(time.time()) - 60)) == 401
