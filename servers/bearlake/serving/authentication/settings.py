@@ -61,12 +61,14 @@ class AuthenticationSettings:
     """Who may log in, and how. By default nobody needs to log in."""
 
     mechanisms: list[str] = field(default_factory=list)
-    """SASL mechanisms of listeners that name none of their own: SCRAM-SHA-256, SCRAM-SHA-512, PLAIN, OAUTHBEARER. Empty: clients of such a
-    listener need not log in, unless it asks for client certificates."""
+    """Mechanisms of listeners that name none of their own: SCRAM-SHA-256, SCRAM-SHA-512, PLAIN, OAUTHBEARER. Only Kafka has SCRAM; PLAIN and
+    OAUTHBEARER also mean Basic and Bearer (HTTP, gRPC), and basic and token (Pulsar). Empty: clients of such a listener need not log in,
+    unless it asks for client certificates."""
     plain_without_tls: bool = False
     """Also accept passwords and tokens on connections without TLS from other machines. Everybody on the way can read them."""
     administrators: list[str] = field(default_factory=list)
-    """Names of users who may list and change users by Kafka's API. The command line (`bearlake user`) needs no name."""
+    """Names of users who may list and change users by Kafka's API, and log in to the admin API. The command line (`bearlake user`) needs no
+    name."""
     certificate_rules: list[str] = field(default_factory=lambda: ["DEFAULT"])
     """Rules that make a user name of a client certificate's subject (Kafka's `ssl.principal.mapping.rules`)."""
     login_ms: int = 10_000
@@ -75,8 +77,9 @@ class AuthenticationSettings:
     """Time (ms) that a connection stays open after a refused login, so that the client reads why (Kafka's
     `connection.failed.authentication.delay.ms`)."""
     session_ms_max: int = 3_600_000
-    """Longest time (ms) between two logins of a Kafka connection (KIP-368); a token that ends earlier shortens it. After that time the
-    server closes the connection at its next request, and clients connect again. 0: only tokens end."""
+    """Longest time (ms) between two logins of a Kafka or Pulsar connection, and longest time of one HTTP answer or gRPC call; a token that
+    ends earlier shortens it. After that time, Kafka's server closes the connection at its next request (KIP-368), others end at once, and
+    clients log in again. 0: only tokens end."""
     checks_waiting_max: int = 1_000
     """Passwords that wait for their check, each of which takes milliseconds of CPU time; further logins are refused for now."""
     checks_waiting_per_address_max: int = 100
