@@ -215,6 +215,9 @@ async def test_a_page_of_any_origin_needs_a_token_of_its_own(start: Start, login
     page = {"Origin": "https://evil.example"}
     assert (await place.ask("rest", {**basic(), **page})).status == 403
     assert (await place.ask("rest", {**logins.bearer(), **page})).status == 200
+    followed = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+    elsewhere = await start()
+    assert (await elsewhere.ask("rest", {**basic(), **followed})).status == 200  # a link; no page can read the answer
     preflight = {**page, "Access-Control-Request-Method": "GET"}
     assert (await place.ask("rest", preflight, method="OPTIONS")).status == 204
 

@@ -3,6 +3,7 @@
 import pytest
 
 from bearlake.errors import Denied
+from bearlake.serving.authentication import forwarding
 from bearlake.serving.authentication.forwarding import VALID_S, ForwardedLogins
 from bearlake.streams.principal import Principal
 from fixtures.logins import Logins, add_user, basic
@@ -40,6 +41,21 @@ async def test_an_instance_does_not_exist_for_another_user(
     assert [answer.status for answer in twice] == [409] * count
     assert of_bob.status == 200
     assert deleted.status == 204
+
+
+async def test_a_server_whose_token_is_refused_says_so_and_creates_no_second_instance(
+    rest_servers: MakeServers, logins: Logins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client has logged in, so it must not be told to log in; and who cannot ask the others cannot say that a name is free."""
+    nodes = await rest_servers(2, authentication=logins.settings())
+    made = await nodes[0].post("/consumers/g", {"name": "one"}, headers=logins.bearer())
+    monkeypatch.setattr(forwarding, "VALID_S", -1)
+    answers = [await node.get("/consumers/g/instances/one/subscription", headers=logins.bearer()) for node in nodes]
+    again = [await node.post("/consumers/g", {"name": "one"}, headers=logins.bearer()) for node in nodes]
+
+    assert made.status == 200
+    assert sorted(answer.status for answer in answers) == [200, 503]
+    assert sorted(answer.status for answer in again) == [409, 503]
 
 
 class Scene:

@@ -21,8 +21,8 @@ class ProvenPasswords:
 
     def has(self, credential: ScramCredential, password: str) -> bool:
         """Whether this password has been found right for this credential."""
-        found = self._digests.get(credential)
-        if found is None or not hmac.compare_digest(found, self._digest(password)):
+        digest = self._digest(password)  # also without an entry, so that the time does not tell who has logged in
+        if not hmac.compare_digest(self._digests.get(credential, b""), digest):
             return False
         self._digests.move_to_end(credential)
         return True

@@ -61,9 +61,9 @@ class AuthenticationSettings:
     """Who may log in, and how. By default nobody needs to log in."""
 
     mechanisms: list[str] = field(default_factory=list)
-    """Mechanisms of listeners that name none of their own: SCRAM-SHA-256, SCRAM-SHA-512, PLAIN, OAUTHBEARER. Only Kafka has SCRAM; PLAIN and
-    OAUTHBEARER also mean Basic and Bearer (HTTP, gRPC), and basic and token (Pulsar). Empty: clients of such a listener need not log in,
-    unless it asks for client certificates."""
+    """Mechanisms of listeners that name none of their own: SCRAM-SHA-256, SCRAM-SHA-512, PLAIN, OAUTHBEARER. Only Kafka has SCRAM; PLAIN
+    and OAUTHBEARER also mean Basic and Bearer (HTTP, gRPC), and basic and token (Pulsar). Empty: clients of such a listener need not log
+    in, unless it asks for client certificates."""
     plain_without_tls: bool = False
     """Also accept passwords and tokens on connections without TLS from other machines. Everybody on the way can read them."""
     administrators: list[str] = field(default_factory=list)

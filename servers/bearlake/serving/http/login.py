@@ -75,6 +75,8 @@ class HttpEntrance:
 
     def left_s(self, who: Principal) -> float | None:
         """Return the time (s) until the login ends; None: never. Answers that take longer end then."""
+        if self.rules.by_certificate:
+            return None
         ends_s = self.authenticator.ends_s(who, self.now_s())
         return None if ends_s == math.inf else max(0.0, ends_s - self.now_s())
 

@@ -63,7 +63,11 @@ class Origins:
         A browser adds passwords and certificates that its user gave to this server to the requests of any page. A token is the page's own.
         """
         scheme = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")[0].lower()
-        if scheme != "bearer" and not self._is_named(request, request.headers.get(hdrs.HOST, "")):
+        if (
+            ANY in self._origins
+            and scheme != "bearer"
+            and not self._is_named(request, request.headers.get(hdrs.HOST, ""))
+        ):
             raise ForeignRequest(
                 "a web page of another origin must log in with a token, or be named in the setting cors_origins"
             )

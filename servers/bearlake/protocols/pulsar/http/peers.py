@@ -78,7 +78,7 @@ class Peers:
                 content = await response.content.read(ANSWER_BYTES_MAX + 1)
         except (aiohttp.ClientError, TimeoutError) as failure:
             raise Unavailable(f"server {address} did not answer: {failure!r}") from failure
-        if len(content) > ANSWER_BYTES_MAX or response.status // 100 not in (2, 4):
+        if len(content) > ANSWER_BYTES_MAX or response.status // 100 not in (2, 4) or response.status == 401:
             raise Unavailable(f"server {address} answered with status {response.status}")
         try:
             found = json.loads(content) if content else None

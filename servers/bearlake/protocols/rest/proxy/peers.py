@@ -91,7 +91,7 @@ class Peers:
 
         Raises:
             Unreachable: the request was not sent.
-            Problem: 50003, the request was sent but not answered.
+            Problem: 50003, the request was sent but not answered, or the other server refuses this server's token.
         """
         limit_s = self._settings.request_timeout_ms / 1000 + _MARGIN_S
         return await self._send(who, server, method, path, headers, body, limit_s)
@@ -140,6 +140,11 @@ class Peers:
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=limit_s, sock_connect=_CONNECT_S),
             ) as response:
+                if response.status == 401 and self._entrance is not None:
+                    outcome = "refused"
+                    raise Problem(
+                        503, 50003, "another server refuses the token of this server; are their clocks right?"
+                    )
                 content = await response.read()
                 passed = {name: response.headers[name] for name in _PASSED if name in response.headers}
                 outcome = "answered"
