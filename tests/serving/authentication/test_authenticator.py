@@ -206,3 +206,26 @@ def test_a_listener_that_other_machines_reach_without_a_login_is_reported(
     listener: ListenerSettings, is_open: bool
 ) -> None:
     assert is_open_to_others(listener, AuthenticationSettings()) == is_open
+
+
+async def test_a_password_that_was_right_waits_behind_the_guesses_that_came_before(
+    executor: ThreadPoolExecutor,
+) -> None:
+    """Otherwise guesses at once would be answered before the guesses before them are counted."""
+    front = authenticator(executor, failures=FailureSettings(per_address_max=3, window_ms=3_600_000))
+    assert str(await front.log_in("alice", "secret", NEAR)) == "User:alice"
+    guesses = [f"guess {number}" for number in range(10)]
+    tries = [*guesses, "secret"]
+    answers = await asyncio.gather(
+        *(front.log_in("alice", password, NEAR) for password in tries), return_exceptions=True
+    )
+    assert [type(answer).__name__ for answer in answers] == ["Denied"] * 3 + ["MustWait"] * 8
+
+
+async def test_a_password_that_was_right_is_not_checked_again(executor: ThreadPoolExecutor) -> None:
+    front = authenticator(executor)
+    await front.log_in("alice", "secret", NEAR)
+    executor.shutdown()  # a check would fail
+    assert str(await front.log_in("alice", "secret", NEAR)) == "User:alice"
+    with pytest.raises(RuntimeError):
+        await front.log_in("alice", "wrong", NEAR)
