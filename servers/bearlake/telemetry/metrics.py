@@ -112,7 +112,7 @@ REST_CONSUMERS_MAX = gauge("bearlake_rest_consumers_limit", "Limit of consumer i
 REST_CONSUMERS_EXPIRED = counter("bearlake_rest_consumers_expired_total", "Consumer instances that expired.")
 REST_FORWARDED = counters(
     "bearlake_rest_forwarded_requests_total",
-    "Requests forwarded to other servers for their consumer instances, by outcome: answered, unreachable, untrusted, lost, refused, cancelled.",
+    "Requests forwarded to servers with consumer instances, by outcome: answered, unreachable, untrusted, lost, refused, cancelled.",
     "outcome",
 )
 REST_FOLLOWERS = gauge("bearlake_rest_followers", "Open long-polls and server-sent event streams.")
