@@ -17,6 +17,7 @@ pytest_plugins = [
     "fixtures.chart",
     "fixtures.iceberg_rest",
     "fixtures.kafka_server",
+    "fixtures.logins",
     "fixtures.grpc_server",
     "fixtures.postgresql",
     "fixtures.postgresql_metadata",

@@ -21,6 +21,7 @@ COMMANDS = [
     *(["stream", name] for name in ("create", "list", "describe", "alter", "delete")),
     ["produce"],
     ["consume"],
+    *(["user", name] for name in ("create", "list", "delete")),
     ["server", "list"],
     ["config", "show"],
     ["tour"],

@@ -196,6 +196,7 @@ class Turns:
         "schemas",
         "cursors",
         "defaults",
+        "users",
     )
 
     def __init__(self, handles: list[Any], turn: list[int] | None = None) -> None:

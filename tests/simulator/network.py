@@ -281,6 +281,7 @@ class RemoteMetadata(Metadata):
         self.schemas: Any = noun("schemas")
         self.cursors: Any = noun("cursors")
         self.defaults: Any = noun("defaults")
+        self.users: Any = noun("users")
         self._inner = inner
 
     @override

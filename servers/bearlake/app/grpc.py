@@ -5,7 +5,10 @@ from collections.abc import Mapping
 from typing_extensions import override
 
 from bearlake.app.process import OpenListener, Parts, Role
+from bearlake.protocols.grpc.entrance import GrpcEntrance
 from bearlake.protocols.grpc.server import GrpcServer
+from bearlake.serving.authentication.peer import login_rules
+from bearlake.serving.authentication.presented import require_one_message
 from bearlake.serving.membership import RegisteredServer
 from bearlake.serving.tasks import Tasks
 from bearlake.settings.document import Settings
@@ -19,9 +22,11 @@ class GrpcRole(Role):
         self._server: GrpcServer
         self._streams: Streams
         self._registered: RegisteredServer
+        self._entrance: GrpcEntrance | None = None
 
     @override
     def bind(self, settings: Settings, open_listener: OpenListener) -> Mapping[str, str]:
+        require_one_message("grpc", settings.listeners.grpc, settings.authentication)
         self._server = GrpcServer(settings.grpc, settings.listeners.grpc)
         return self._server.endpoints
 
@@ -29,11 +34,13 @@ class GrpcRole(Role):
     def build(self, parts: Parts) -> None:
         self._streams = parts.streams()
         self._registered = parts.registered
+        rules = login_rules(parts.settings.listeners.grpc, parts.settings.authentication)
+        self._entrance = GrpcEntrance(parts.authenticator(), rules) if rules.is_required else None
         parts.closing.push_async_callback(self._server.close)
 
     @override
     async def start(self, tasks: Tasks) -> Mapping[str, str]:
-        await self._server.start(self._streams, self._registered.live)
+        await self._server.start(self._streams, self._registered.live, entrance=self._entrance)
         return self._server.endpoints
 
     @override

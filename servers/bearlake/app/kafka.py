@@ -5,7 +5,9 @@ from collections.abc import Mapping
 from typing_extensions import override
 
 from bearlake.app.process import OpenListener, Parts, Role
+from bearlake.protocols.kafka.entrance import Entrance
 from bearlake.protocols.kafka.server import KafkaServer
+from bearlake.serving.authentication.peer import LoginRules, login_rules
 from bearlake.serving.listener import Listener
 from bearlake.serving.tasks import Tasks
 from bearlake.settings.document import Settings
@@ -27,8 +29,27 @@ class KafkaRole(Role):
     @override
     def build(self, parts: Parts) -> None:
         streams = parts.streams()
-        self._server = KafkaServer(streams, parts.registered, parts.settings.kafka, self._listeners)
+        self._server = KafkaServer(
+            streams,
+            parts.registered,
+            parts.settings.kafka,
+            self._listeners,
+            entrances={
+                endpoint: Entrance(parts.authenticator(), rules)
+                for endpoint, rules in self._rules(parts.settings).items()
+                if rules.is_required
+            },
+            administrators=parts.settings.authentication.administrators,
+        )
         parts.closing.push_async_callback(self._server.close)
+
+    def _rules(self, settings: Settings) -> Mapping[str, LoginRules]:
+        """Return how the clients of each endpoint log in."""
+        declared = (settings.listeners.kafka, *settings.listeners.kafka_more)
+        return {
+            listener.endpoint("kafka")[0]: login_rules(listener_settings, settings.authentication)
+            for listener_settings, listener in zip(declared, self._listeners, strict=True)
+        }
 
     @override
     async def start(self, tasks: Tasks) -> Mapping[str, str]:

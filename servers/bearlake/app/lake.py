@@ -4,34 +4,22 @@ A command does not register a server. It writes nothing except what the catalog 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
-from bearlake.app import embedded
-from bearlake.app.children import METADATA_VARIABLE
 from bearlake.app.startup import open_stores
-from bearlake.errors import Invalid, NotFound
+from bearlake.errors import NotFound
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import Stream
 from bearlake.objects import ObjectStore
-from bearlake.settings.document import Given, Settings, load_document
+from bearlake.settings.document import Settings
 from bearlake.table import query as table_query
 from bearlake.table.iceberg import IcebergTables, open_tables
 from bearlake.table.model import TableState
 from bearlake.table.query import QueryResult
 
 PAGE_COUNT = 1_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LakeOptions:
-    """Where the stores are: a data folder of `bearlake up`, or a settings file; single URLs (`options`) override both."""
-
-    data_dir: Path
-    config: Path | None
-    options: Given
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,18 +30,6 @@ class Lake:
     metadata: Metadata
     store: ObjectStore
     tables: IcebergTables
-
-
-def lake_settings(options: LakeOptions, environ: Mapping[str, str]) -> Settings:
-    """Return the settings of a command. Raises `Invalid`, also if no folder, file or URL names the stores."""
-    defaults: Given = {}
-    if options.config is None and "metadata.url" not in options.options and METADATA_VARIABLE not in environ:
-        if not (options.data_dir / "metadata.db").exists():
-            raise Invalid(
-                f"there is no metadata store in {options.data_dir}: pass --data-dir of a `bearlake up`, or --config of a cluster"
-            )
-        defaults = {path: (url, "data folder") for path, url in embedded.urls(options.data_dir).items()}
-    return load_document(options.config, environ, options.options, defaults).settings
 
 
 @asynccontextmanager

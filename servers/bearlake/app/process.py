@@ -31,9 +31,12 @@ from bearlake.serving.admin.server import AdminServer, Routes
 from bearlake.serving.admin.starting import StartingServer
 from bearlake.serving.admin.streams import StreamRoutes
 from bearlake.serving.admin.token import AdminToken
+from bearlake.serving.authentication.peer import LoginRules, is_open_to_others, login_rules
+from bearlake.serving.authentication.presented import MECHANISMS, require_one_message
 from bearlake.serving.certificates import Certificates
 from bearlake.serving.groups.peers import GroupPeers
 from bearlake.serving.groups.routes import GroupRoutes
+from bearlake.serving.http.login import HttpEntrance
 from bearlake.serving.listener import Listener, ListenerSettings, open_listener
 from bearlake.serving.membership import RegisteredServer
 from bearlake.serving.tasks import Tasks
@@ -45,12 +48,15 @@ from bearlake.telemetry import metrics
 from bearlake.telemetry.watchdog import StallLog, Watchdog
 
 if TYPE_CHECKING:
+    from bearlake.serving.authentication.authenticator import Authenticator
     from bearlake.streams.schemas.service import Schemas
 
 log = logging.getLogger(__name__)
 
 LOOP_PROBE_MS = 500
 ROLE_DRAIN_SHARE = 0.8  # of the remaining time; the rest is for the stream service to flush
+ONE_MESSAGE = ("rest", "registry", "pulsar", "pulsar_http")
+"""Listeners whose clients log in by one message. Kafka's also have SCRAM, and the admin API has a token of its own."""
 GC_THRESHOLDS = (20_000, 20, 50)  # requests create thousands of containers; the default 700 would collect all the time
 
 
@@ -84,6 +90,7 @@ class Parts:
     """The admin API's token, shared by all servers of the deployment."""
     stream_service: Streams | None = None
     registry: "Schemas | None" = None
+    front: "Authenticator | None" = None
 
     @property
     def settings(self) -> Settings:
@@ -107,6 +114,26 @@ class Parts:
             )
             self.closing.push_async_callback(self.stream_service.close)
         return self.stream_service
+
+    def authenticator(self) -> "Authenticator":
+        """The process's authenticator, shared by all its roles, created on first use, and closed at the end. Raises `Invalid`."""
+        if self.front is None:
+            from bearlake.app.identity import build_authenticator  # its libraries take time to load
+
+            self.front = build_authenticator(self.settings.authentication, self.metadata, self.closing)
+        return self.front
+
+    def http_entrance(self, listener: ListenerSettings) -> HttpEntrance | None:
+        """Return how clients of an HTTP listener log in; None: they need not. Raises `Invalid`."""
+        rules = login_rules(listener, self.settings.authentication)
+        return self.entrance_by(rules) if rules.is_required else None
+
+    def entrance_by(self, rules: LoginRules) -> HttpEntrance:
+        """Return an HTTP entrance with these rules. Raises `Invalid`."""
+        from bearlake.serving.authentication.forwarding import ForwardedLogins  # its libraries take time to load
+
+        forwarded = ForwardedLogins(self.metadata.users.decoy_key, self.registered.node_id)
+        return HttpEntrance(self.authenticator(), rules, forwarded)
 
     def schemas(self) -> "Schemas":
         """The process's schema registry, shared by all its roles, created on first use, and closed at the end."""
@@ -154,9 +181,12 @@ async def run_process(
         token = read_token(settings.admin, plan.environ)  # an invalid token must fail before any port is bound
         certificates = Certificates()
         endpoints: dict[str, str] = {}
+        _warn_of_open_listeners(settings)
         for role in roles:
-            endpoints |= role.bind(settings, lambda settings_, what: _open_one(settings_, what, certificates, closing))
-        admin_listener = _open_one(_admin_listener(settings.admin), "admin", certificates, closing)
+            endpoints |= role.bind(
+                settings, lambda settings_, what: _open_one(settings_, what, settings, certificates, closing)
+            )
+        admin_listener = _open_one(_admin_listener(settings.admin), "admin", settings, certificates, closing)
         endpoints.update([admin_listener.endpoint("admin")])
         metadata, store = await _stores(settings, admin_listener, stop, closing)
 
@@ -192,6 +222,8 @@ async def run_process(
             routes=routes,
             token=token,
             config=lambda: as_rows(plan.loaded),
+            entrance=_admin_entrance(parts),
+            administrators=settings.authentication.administrators,
         )
         closing.push_async_callback(admin.close)
         await _run(parts, admin, roles, stop, serve)
@@ -224,12 +256,36 @@ async def _run(
             await _drain(parts, admin, roles)
 
 
-def _open_one(settings: ListenerSettings, what: str, certificates: Certificates, closing: AsyncExitStack) -> Listener:
-    listener = open_listener(settings, what)
+def _open_one(
+    listener_settings: ListenerSettings,
+    what: str,
+    settings: Settings,
+    certificates: Certificates,
+    closing: AsyncExitStack,
+) -> Listener:
+    if what in ONE_MESSAGE:
+        require_one_message(what, listener_settings, settings.authentication)
+    listener = open_listener(listener_settings, what)
     closing.callback(listener.socket.close)
     if listener.tls is not None:
-        certificates.keep(settings, what, listener.tls)
+        certificates.keep(listener_settings, what, listener.tls)
     return listener
+
+
+def _warn_of_open_listeners(settings: Settings) -> None:
+    for listener in settings.listeners.all():
+        if is_open_to_others(listener, settings.authentication):
+            log.warning(
+                "clients from other machines need no login here: set anonymous: true on the listener if that is intended",
+                extra={"host": listener.host, "port": listener.port, "listener": listener.name},
+            )
+
+
+def _admin_entrance(parts: Parts) -> HttpEntrance | None:
+    """Return how administrators log in to the admin API, besides its token; None: they cannot."""
+    settings = parts.settings.authentication
+    mechanisms = [name for name in settings.mechanisms if name in MECHANISMS]
+    return parts.entrance_by(LoginRules(mechanisms)) if mechanisms and settings.administrators else None
 
 
 def _admin_listener(admin: AdminSettings) -> ListenerSettings:

@@ -8,6 +8,8 @@ from typing_extensions import override
 from bearlake.app.process import OpenListener, Parts, Role
 from bearlake.protocols.pulsar.http.server import PulsarHttpServer
 from bearlake.protocols.pulsar.server import PulsarServer
+from bearlake.protocols.pulsar.session import PulsarEntrance
+from bearlake.serving.authentication.peer import login_rules
 from bearlake.serving.listener import Listener
 from bearlake.serving.tasks import Tasks
 from bearlake.settings.document import Settings
@@ -33,11 +35,30 @@ class PulsarRole(Role):
     @override
     def build(self, parts: Parts) -> None:
         self._server = PulsarServer(
-            parts.streams(), parts.schemas(), parts.registered, parts.settings.pulsar, self._listeners
+            parts.streams(),
+            parts.schemas(),
+            parts.registered,
+            parts.settings.pulsar,
+            self._listeners,
+            self._entrances(parts),
         )
-        self._http = PulsarHttpServer(self._server.context, parts.settings.pulsar_http, self._http_listener)
+        entrance = parts.http_entrance(parts.settings.listeners.pulsar_http)
+        self._http = PulsarHttpServer(self._server.context, parts.settings.pulsar_http, self._http_listener, entrance)
         parts.closing.push_async_callback(self._server.close)
         parts.closing.push_async_callback(self._http.close)
+
+    def _entrances(self, parts: Parts) -> Mapping[str, PulsarEntrance]:
+        """Return how the clients of each endpoint log in."""
+        declared = (parts.settings.listeners.pulsar, *parts.settings.listeners.pulsar_more)
+        rules = {
+            listener.endpoint("pulsar")[0]: login_rules(listener_settings, parts.settings.authentication)
+            for listener_settings, listener in zip(declared, self._listeners, strict=True)
+        }
+        return {
+            endpoint: PulsarEntrance(parts.authenticator(), found)
+            for endpoint, found in rules.items()
+            if found.is_required
+        }
 
     @override
     async def start(self, tasks: Tasks) -> Mapping[str, str]:

@@ -26,7 +26,13 @@ class RegistryRole(Role):
     @override
     def build(self, parts: Parts) -> None:
         cluster_id = parts.registered.cluster_id
-        self._server = RegistryServer(parts.schemas(), parts.settings.registry, self._listeners, cluster_id=cluster_id)
+        self._server = RegistryServer(
+            parts.schemas(),
+            parts.settings.registry,
+            self._listeners,
+            cluster_id=cluster_id,
+            entrance=parts.http_entrance(parts.settings.listeners.registry),
+        )
         parts.closing.push_async_callback(self._server.close)
 
     @override

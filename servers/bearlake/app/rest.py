@@ -26,7 +26,12 @@ class RestRole(Role):
     @override
     def build(self, parts: Parts) -> None:
         self._server = RestServer(
-            parts.streams(), parts.schemas(), parts.registered, parts.settings.rest, self._listeners
+            parts.streams(),
+            parts.schemas(),
+            parts.registered,
+            parts.settings.rest,
+            self._listeners,
+            parts.http_entrance(parts.settings.listeners.rest),
         )
         parts.closing.push_async_callback(self._server.close)
 

@@ -119,7 +119,7 @@ async def open_stores(
             )
     store = open_store(store_url, settings.object_store, recorder=ObjectCalls())
     closing.push_async_callback(store.close)
-    backend = _backend_settings(settings.metadata)
+    backend = backend_settings(settings.metadata)
     if startup is None or urlsplit(metadata_url).scheme not in POSTGRESQL:
         metadata = await open_metadata(metadata_url, backend)
     else:
@@ -140,5 +140,6 @@ async def _look_into(store: ObjectStore) -> None:
         return
 
 
-def _backend_settings(metadata: MetadataSettings) -> object:
+def backend_settings(metadata: MetadataSettings) -> object:
+    """Return the settings of the backend that the URL names."""
     return metadata.postgresql if urlsplit(metadata.url).scheme in POSTGRESQL else metadata.sqlite

@@ -1,5 +1,6 @@
 """Options of commands that open the stores themselves: a data folder, a settings file, or single URLs."""
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -38,8 +39,9 @@ def lake_options(command: F) -> F:
     return command
 
 
-def chosen(given: Mapping[str, Any]) -> Any:  # app.lake.LakeOptions; the module is imported when it is needed
-    """The options in the form that `app.lake` takes. Raises `Invalid` if the extra is not installed."""
-    lake = server_module("bearlake.app.lake", extra="sql")
+def chosen(given: Mapping[str, Any], extra: str = "sql") -> Any:  # Settings; the module is imported when it is needed
+    """Return the settings that the options name. Raises `Invalid`, also when the extra that the command needs is not installed."""
+    module = server_module("bearlake.app.lake_settings", extra=extra)
     settings = {path: (given[key], option) for key, (option, path) in _SETTINGS.items() if given.get(key) is not None}
-    return lake.LakeOptions(data_dir=given["data_dir"], config=given["config"], options=settings)
+    options = module.LakeOptions(data_dir=given["data_dir"], config=given["config"], options=settings)
+    return module.lake_settings(options, os.environ)

@@ -19,6 +19,7 @@ from bearlake.cli.server import server
 from bearlake.cli.sql import sql
 from bearlake.cli.stream import stream
 from bearlake.cli.table import table
+from bearlake.cli.user import user
 from bearlake.errors import BearlakeError, Invalid, Overloaded, Unavailable
 
 COMPLETION = "_BEARLAKE_COMPLETE"
@@ -34,7 +35,7 @@ def root() -> None:
     """
 
 
-for command in (up, serve, stream, produce, consume, sql, table, compaction, server, config, tour, executor):
+for command in (up, serve, stream, produce, consume, sql, table, compaction, server, user, config, tour, executor):
     root.add_command(command)
 
 

@@ -223,7 +223,7 @@ def tour(bootstrap: str, admin: str, table: bool, **given: Any) -> int:
     query = None
     if table:
         lake = server_module("bearlake.app.lake", extra="sql")
-        settings = lake.lake_settings(chosen(given), os.environ)
+        settings = chosen(given)
         query = functools.partial(lake.query_rows, settings)
     try:
         app_tour.run(bootstrap, admin, query)

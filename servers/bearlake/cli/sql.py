@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import datetime
-import os
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -34,9 +33,8 @@ def sql(statement: str, as_json: bool, **given: Any) -> int:
     bearlake sql "select _partition_id, count(*) from orders group by 1 order by 1"
     bearlake sql "select _offset, _timestamp, decode(_value) as value from orders order by 2 desc limit 5"
     """
-    options = chosen(given)
     lake = server_module("bearlake.app.lake", extra="sql")
-    found = asyncio.run(lake.query(lake.lake_settings(options, os.environ), statement))
+    found = asyncio.run(lake.query(chosen(given), statement))
     rows = [dict(zip(found.columns, map(plain, row), strict=True)) for row in found.rows]
     if as_json:
         print_json(rows)

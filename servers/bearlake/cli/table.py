@@ -2,7 +2,6 @@
 
 import asyncio
 import datetime
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -31,9 +30,8 @@ def table() -> None:
 @json_option
 def describe(stream: str, timeline: bool, snapshots: int, as_json: bool, **given: Any) -> int:
     """Show a stream's table: files, rows, sizes, lag and freshness per partition, snapshots."""
-    options = chosen(given)
     lake = server_module("bearlake.app.lake", extra="sql")
-    found = asyncio.run(lake.describe(lake.lake_settings(options, os.environ), stream))
+    found = asyncio.run(lake.describe(chosen(given), stream))
     if as_json:
         print_json(found)
         return 0

@@ -14,9 +14,9 @@ Rules that hold for every method:
 - Every change of what readers see (commits, trims, deletions, later swaps to segments) is an entry of the *commit log*: one total
   order of `position`s. A follower never misses an entry (PostgreSQL sequences alone do not guarantee that).
 
-The values are in `metadata/model.py`. Compaction, the schema registry, subscriptions and defaults have their values and Protocols in
-`metadata/compaction.py`, `metadata/schemas.py`, `metadata/subscriptions.py` and `metadata/defaults.py`. The Protocol for producers is in
-`metadata/producer_ids.py`.
+The values are in `metadata/model.py`. Compaction, the schema registry, subscriptions, defaults and users have their values and Protocols in
+`metadata/compaction.py`, `metadata/schemas.py`, `metadata/subscriptions.py`, `metadata/defaults.py` and `metadata/users.py`. The Protocol
+for producers is in `metadata/producer_ids.py`.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -47,6 +47,7 @@ from bearlake.metadata.model import (
 from bearlake.metadata.producer_ids import ProducerIds
 from bearlake.metadata.schemas import SchemaStore
 from bearlake.metadata.subscriptions import CursorStore
+from bearlake.metadata.users import UserStore
 
 
 class StreamCatalog(Protocol):
@@ -348,6 +349,7 @@ class Metadata(Protocol):
     schemas: SchemaStore
     cursors: CursorStore
     defaults: DefaultsStore
+    users: UserStore
 
     async def cluster_id(self) -> str:
         """Return the deployment's id: 22 characters of URL-safe base64 (a UUID), created when the store is first opened."""

@@ -34,6 +34,7 @@ from bearlake.metadata.defaults import DefaultsStore
 from bearlake.metadata.producer_ids import ProducerIds
 from bearlake.metadata.schemas import SchemaStore
 from bearlake.metadata.subscriptions import CursorStore
+from bearlake.metadata.users import UserStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +70,7 @@ READS = frozenset(
         "subject",
         "schemas",
     }
-    | {"by_fingerprint", "subjects", "versions", "usages", "referrers", "contexts", "last_id"}
+    | {"by_fingerprint", "subjects", "versions", "usages", "referrers", "contexts", "last_id", "revision"}
 )
 """Methods without an effect, of all interfaces."""
 
@@ -91,6 +92,7 @@ class FaultyMetadata(Metadata):
         self.schemas: SchemaStore = cast("SchemaStore", FaultyNoun(inner.schemas, self._line))
         self.cursors: CursorStore = cast("CursorStore", FaultyNoun(inner.cursors, self._line))
         self.defaults: DefaultsStore = cast("DefaultsStore", FaultyNoun(inner.defaults, self._line))
+        self.users: UserStore = cast("UserStore", FaultyNoun(inner.users, self._line))
 
     def misbehave(self, faults: MetadataFaults) -> None:
         """Use these faults from now on."""

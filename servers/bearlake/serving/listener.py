@@ -8,7 +8,7 @@ import errno
 import os
 import socket
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import ip_address
 
 from bearlake.errors import Invalid, Unavailable
@@ -37,12 +37,19 @@ class ListenerSettings:
     """PEM file with the private key of the certificate."""
     tls_client_ca_file: str = ""
     """PEM file with the authorities of client certificates. If set, every client must present a certificate; empty: clients need none."""
+    mechanisms: list[str] = field(default_factory=list)
+    """How clients log in, as `authentication.mechanisms`. Empty: by their certificate if `tls_client_ca_file` is set, or else by the
+    mechanisms of `authentication.mechanisms`."""
+    anonymous: bool = False
+    """Clients need not log in, whatever `authentication` says."""
 
     def __post_init__(self) -> None:
         if bool(self.tls_certificate_file) != bool(self.tls_key_file):
             raise ValueError("tls_certificate_file and tls_key_file require each other")
         if self.tls_client_ca_file and not self.tls_certificate_file:
             raise ValueError("tls_client_ca_file needs tls_certificate_file and tls_key_file")
+        if self.anonymous and self.mechanisms:
+            raise ValueError("anonymous: true contradicts mechanisms")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

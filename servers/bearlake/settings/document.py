@@ -4,7 +4,7 @@ The same document serves `bearlake up` (where every setting has a default) and a
 `bearlake config show` prints it with units, sources and meanings.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -22,6 +22,7 @@ from bearlake.protocols.pulsar.settings import PulsarSettings
 from bearlake.protocols.rest.registry.settings import RegistrySettings
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.serving.admin.auth import AdminSettings
+from bearlake.serving.authentication.settings import AuthenticationSettings, check_mechanisms
 from bearlake.serving.listener import ListenerSettings
 from bearlake.serving.membership import ServerSettings
 from bearlake.serving.memory import MemorySettings
@@ -74,6 +75,11 @@ class ListenersSettings:
             if len(set(names)) < len(names):
                 raise Invalid(f"every listener of a protocol needs a unique name ({protocol}_more: [{{name: …}}])")
 
+    def all(self) -> Sequence[ListenerSettings]:
+        """Return all listeners."""
+        single = (self.pulsar_http, self.registry, self.rest, self.grpc)
+        return (self.kafka, *self.kafka_more, self.pulsar, *self.pulsar_more, *single)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -94,11 +100,14 @@ class Settings:
     registry: RegistrySettings = field(default_factory=RegistrySettings)
     schemas: SchemasSettings = field(default_factory=SchemasSettings)
     grpc: GrpcSettings = field(default_factory=GrpcSettings)
+    authentication: AuthenticationSettings = field(default_factory=AuthenticationSettings)
     admin: AdminSettings = field(default_factory=AdminSettings)
     logs: LogSettings = field(default_factory=LogSettings)
     memory: MemorySettings = field(default_factory=MemorySettings)
 
     def __post_init__(self) -> None:
+        for listener in self.listeners.all():
+            check_mechanisms(listener.mechanisms, self.authentication)
         writer, groups, kafka = self.streams.writer, self.streams.groups, self.kafka
         ordered = (
             (

@@ -6,11 +6,11 @@ resource. `AllowAll` is the only authorizer so far; access control lists do not 
 Source: the operation names are those of Kafka's ACLs (KIP-11).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
-from bearlake.errors import Denied
+from bearlake.errors import Denied, Invalid
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,10 @@ class Principal:
 
     kind: str
     name: str
+    groups: frozenset[str] = frozenset()
+    """The user's groups, by the issuer of its token."""
+    expires_s: float | None = field(default=None, compare=False)
+    """When the proof of identity ends, in seconds since 1970; None: never."""
 
     def __str__(self) -> str:
         """`kind:name`, the form that Kafka prints."""
@@ -30,6 +34,21 @@ ANONYMOUS = Principal("User", "ANONYMOUS")
 
 INTERNAL = Principal("Server", "bearlake")
 """The server itself, for internal operations."""
+
+
+def user_principal(name: str, groups: frozenset[str] = frozenset(), expires_s: float | None = None) -> Principal:
+    """Return the principal of a user that has logged in. Raises `Denied` if the name stands for callers without a login."""
+    try:
+        check_login_name(name)
+    except Invalid as error:
+        raise Denied(str(error)) from None
+    return Principal("User", name, groups, expires_s)
+
+
+def check_login_name(name: str) -> None:
+    """Raise `Invalid` if no user may log in by this name."""
+    if name == ANONYMOUS.name:
+        raise Invalid(f"the name {name} stands for callers who are not logged in")
 
 
 class Operation(Enum):

@@ -112,7 +112,7 @@ REST_CONSUMERS_MAX = gauge("bearlake_rest_consumers_limit", "Limit of consumer i
 REST_CONSUMERS_EXPIRED = counter("bearlake_rest_consumers_expired_total", "Consumer instances that expired.")
 REST_FORWARDED = counters(
     "bearlake_rest_forwarded_requests_total",
-    "Requests forwarded to other servers for their consumer instances, by outcome: answered, unreachable, untrusted, lost, cancelled.",
+    "Requests forwarded to servers with consumer instances, by outcome: answered, unreachable, untrusted, lost, refused, cancelled.",
     "outcome",
 )
 REST_FOLLOWERS = gauge("bearlake_rest_followers", "Open long-polls and server-sent event streams.")
@@ -144,6 +144,9 @@ REGISTRY_COMPILE_FAILURES = counters(
     "Requests to child processes that failed, by reason: time, memory, size, fault (the schema); queue, wait, helper, other (the server).",
     "reason",
 )
+
+# Logins
+LOGINS = counters("bearlake_server_logins_total", "Logins, by mechanism and outcome.", "mechanism", "outcome")
 
 # Kafka
 KAFKA_REQUESTS = counters("bearlake_kafka_requests_total", "Requests, by API.", "api")

@@ -4,6 +4,8 @@
 //	franz_go BOOTSTRAP produce TOPIC none|gzip|snappy|lz4|zstd  < messages
 //	franz_go BOOTSTRAP consume TOPIC GROUP COUNT                > messages
 //	franz_go BOOTSTRAP steps TOPIC  < bursts of values, a line each; each outcome is a line: VALUE OFFSET, or VALUE error TEXT
+//
+// KAFKA_SASL: "MECHANISM USER SECRET" logs in; the secret of OAUTHBEARER is a token.
 package main
 
 import (
@@ -19,6 +21,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/sasl/oauth"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
 const timeout = 50 * time.Second
@@ -58,12 +63,30 @@ func run(ctx context.Context, bootstrap, command string, args []string) error {
 	return fmt.Errorf("unknown command %s", command)
 }
 
+// login returns how the client logs in: not at all without KAFKA_SASL.
+func login() kgo.Opt {
+	words := strings.SplitN(os.Getenv("KAFKA_SASL"), " ", 3)
+	if len(words) < 3 {
+		return kgo.SASL()
+	}
+	user, secret := words[1], words[2]
+	switch words[0] {
+	case "SCRAM-SHA-256":
+		return kgo.SASL(scram.Auth{User: user, Pass: secret}.AsSha256Mechanism())
+	case "SCRAM-SHA-512":
+		return kgo.SASL(scram.Auth{User: user, Pass: secret}.AsSha512Mechanism())
+	case "OAUTHBEARER":
+		return kgo.SASL(oauth.Auth{Token: secret}.AsMechanism())
+	}
+	return kgo.SASL(plain.Auth{User: user, Pass: secret}.AsMechanism())
+}
+
 func create(ctx context.Context, bootstrap, topic, partitions string) error {
 	count, err := strconv.Atoi(partitions)
 	if err != nil {
 		return err
 	}
-	client, err := kgo.NewClient(kgo.SeedBrokers(bootstrap))
+	client, err := kgo.NewClient(kgo.SeedBrokers(bootstrap), login())
 	if err != nil {
 		return err
 	}
@@ -80,7 +103,7 @@ func create(ctx context.Context, bootstrap, topic, partitions string) error {
 }
 
 func produce(ctx context.Context, bootstrap, topic, compression string) error {
-	client, err := kgo.NewClient(kgo.SeedBrokers(bootstrap), kgo.ProducerBatchCompression(codecs[compression]))
+	client, err := kgo.NewClient(kgo.SeedBrokers(bootstrap), login(), kgo.ProducerBatchCompression(codecs[compression]))
 	if err != nil {
 		return err
 	}
@@ -107,7 +130,7 @@ func produce(ctx context.Context, bootstrap, topic, compression string) error {
 
 // steps is an idempotent producer that sends the values of a burst in a batch each, without waiting for answers.
 func steps(ctx context.Context, bootstrap, topic string) error {
-	client, err := kgo.NewClient(kgo.SeedBrokers(bootstrap), kgo.ProducerLinger(0), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+	client, err := kgo.NewClient(kgo.SeedBrokers(bootstrap), login(), kgo.ProducerLinger(0), kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.DefaultProduceTopic(topic))
 	if err != nil {
 		return err
@@ -154,7 +177,7 @@ func consume(ctx context.Context, bootstrap, topic, group, wanted string) error 
 		return err
 	}
 	client, err := kgo.NewClient(
-		kgo.SeedBrokers(bootstrap), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic), kgo.DisableAutoCommit(),
+		kgo.SeedBrokers(bootstrap), login(), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic), kgo.DisableAutoCommit(),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 	)
 	if err != nil {

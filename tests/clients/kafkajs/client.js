@@ -69,7 +69,11 @@ function toLine({ key, value, headers }) {
 
 async function main() {
   const [bootstrap, command, ...rest] = process.argv.slice(2);
-  const kafka = new Kafka({ clientId: "bearlake-tests", brokers: [bootstrap], logLevel: logLevel.ERROR });
+  // KAFKA_SASL: "MECHANISM USER SECRET" logs in.
+  const [mechanism, username, ...secret] = (process.env.KAFKA_SASL ?? "").split(" ");
+  const sasl = username ? { mechanism: mechanism.toLowerCase(), username, password: secret.join(" ") } : undefined;
+  const retry = sasl ? { retries: 2 } : undefined;
+  const kafka = new Kafka({ clientId: "bearlake-tests", brokers: [bootstrap], logLevel: logLevel.ERROR, sasl, retry });
   await { create, produce, consume }[command](kafka, ...rest);
 }
 

@@ -16,11 +16,13 @@ from bearlake.protocols.rest.registry.server import RegistryServer
 from bearlake.protocols.rest.registry.settings import RegistrySettings
 from bearlake.protocols.rest.server import RestServer
 from bearlake.protocols.rest.settings import RestSettings
+from bearlake.serving.authentication.settings import AuthenticationSettings
 from bearlake.serving.listener import Listener, ListenerSettings, open_listener
 from bearlake.serving.membership import RegisteredServer, ServerSettings
 from bearlake.streams.principal import Operation, Principal, Resource
 from bearlake.streams.schemas.service import Schemas
 from bearlake.streams.service import Streams
+from fixtures.logins import entrance_of
 
 TIMEOUT = aiohttp.ClientTimeout(total=30)
 
@@ -53,13 +55,14 @@ def client_context(certificates: dict[str, Path]) -> ssl.SSLContext:
 
 @pytest.fixture
 async def servers(certificates: dict[str, Path]) -> AsyncIterator[Servers]:
+    tls = {
+        "tls_certificate_file": str(certificates["server"]),
+        "tls_key_file": str(certificates["server_key"]),
+        "tls_client_ca_file": str(certificates["authority"]),
+    }
+
     def listener(what: str) -> Listener:
-        settings = ListenerSettings(
-            tls_certificate_file=str(certificates["server"]),
-            tls_key_file=str(certificates["server_key"]),
-            tls_client_ca_file=str(certificates["authority"]),
-        )
-        return open_listener(settings, what)
+        return open_listener(ListenerSettings(**tls), what)
 
     async with AsyncExitStack() as closing:
         metadata = await open_metadata("memory:///")
@@ -75,10 +78,12 @@ async def servers(certificates: dict[str, Path]) -> AsyncIterator[Servers]:
         closing.push_async_callback(streams.close)
         running = asyncio.create_task(streams.run())
         closing.callback(running.cancel)
+        by_name = AuthenticationSettings(certificate_rules=["RULE:^CN=([^,]*).*$/$1/"])
+        entrance = entrance_of(metadata, by_name, closing, listener=ListenerSettings(**tls))
         schemas = Schemas(metadata.schemas, authorizer=OnlyAlice())
         closing.callback(schemas.close)
-        rest = RestServer(streams, schemas, member, RestSettings(), [rest_listener])
-        registry = RegistryServer(schemas, RegistrySettings(), [registry_listener])
+        rest = RestServer(streams, schemas, member, RestSettings(), [rest_listener], entrance)
+        registry = RegistryServer(schemas, RegistrySettings(), [registry_listener], entrance=entrance)
         for server in (rest, registry):
             await server.start()
             closing.push_async_callback(server.close)

@@ -33,10 +33,12 @@ from bearlake.metadata.postgresql.servers import PostgresqlLeases, PostgresqlSer
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
 from bearlake.metadata.postgresql.streams import PostgresqlStreams
 from bearlake.metadata.postgresql.tasks import PostgresqlTasks
+from bearlake.metadata.postgresql.users import PostgresqlUsers
 from bearlake.metadata.postgresql.watch import Watch
 from bearlake.metadata.producer_ids import ProducerIds
 from bearlake.metadata.schemas import SchemaStore
 from bearlake.metadata.subscriptions import CursorStore
+from bearlake.metadata.users import UserStore
 
 DURABLE = ("on", "remote_apply")
 """Levels of `synchronous_commit` at which a commit is on the disk of the synchronous standby, if there is one. `begin_session` has the same
@@ -61,6 +63,7 @@ class PostgresqlMetadata(Metadata):
         self.schemas: SchemaStore = PostgresqlSchemas(self._database)
         self.cursors: CursorStore = PostgresqlCursors(self._database)
         self.defaults: DefaultsStore = PostgresqlDefaults(self._database)
+        self.users: UserStore = PostgresqlUsers(self._database)
 
     async def open(self, layout: Layout) -> None:
         """Connect, bring the layout up to date, and create the cluster id if there is none. Raises as `open_postgresql`."""

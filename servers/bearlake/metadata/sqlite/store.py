@@ -36,7 +36,9 @@ from bearlake.metadata.sqlite.settings import SqliteSettings
 from bearlake.metadata.sqlite.streams import SqliteStreams
 from bearlake.metadata.sqlite.tasks import SqliteTasks
 from bearlake.metadata.sqlite.upgrade import upgrade
+from bearlake.metadata.sqlite.users import SqliteUsers
 from bearlake.metadata.subscriptions import CursorStore
+from bearlake.metadata.users import UserStore
 
 
 class SqliteMetadata(Metadata):
@@ -61,6 +63,7 @@ class SqliteMetadata(Metadata):
         self.schemas: SchemaStore = SqliteSchemas(self._database)
         self.cursors: CursorStore = SqliteCursors(self._database, self._log, clock)
         self.defaults: DefaultsStore = SqliteDefaults(self._database)
+        self.users: UserStore = SqliteUsers(self._database)
 
     async def open(self) -> None:
         """Connect, bring the layout up to date, and create the cluster id if there is none.

@@ -1,4 +1,4 @@
-"""State shared by the handlers (`Node`), the caller's identity (`caller`), and the boundary around every call (`unary`, `streaming`).
+"""State shared by the handlers (`Node`), the caller's identity (`Node.admit`), and the boundary around every call (`unary`, `streaming`).
 
 A handler raises error kinds or its own `Failure`; the boundary translates them into statuses and counts calls.
 """
@@ -7,7 +7,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import Protocol, TypeVar
 
 import grpc
@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 
 from bearlake.errors import BearlakeError, Overloaded
 from bearlake.metadata.model import Server
+from bearlake.protocols.grpc.entrance import Call, GrpcEntrance, unauthenticated
 from bearlake.protocols.grpc.errors import DETAILS_KEY, Failure, failure_of
 from bearlake.protocols.grpc.methods import Method
 from bearlake.protocols.grpc.settings import GrpcSettings
@@ -32,13 +33,11 @@ DRAIN_AGAIN_MS = 500
 """Minimum duration (ms) of a streaming call that a client starts on a draining server."""
 
 
-class Context(Protocol):
+class Context(Call, Protocol):
     """The part of `grpc.aio.ServicerContext` that we use."""
 
     async def write(self, message: Message) -> None: ...  # noqa: D102
     async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: tuple[tuple[str, bytes], ...] = ()) -> None: ...  # noqa: D102 # fmt: skip
-    def auth_context(self) -> dict[str, list[bytes]]: ...  # noqa: D102
-    def peer(self) -> str: ...  # noqa: D102
 
 
 class Node:
@@ -50,7 +49,9 @@ class Node:
         servers: Callable[[], Sequence[Server]],
         settings: GrpcSettings,
         random_source: random.Random,
+        entrance: GrpcEntrance | None = None,
     ) -> None:
+        """`entrance`: how clients log in; None: they need not."""
         self.streams = streams
         self.servers = servers
         """The live servers known to this server."""
@@ -64,6 +65,7 @@ class Node:
         """Set while there are no open streaming calls."""
         self.idle.set()
         self._random = random_source
+        self._entrance = entrance
         self._calls: Counter[str] = Counter()
 
     @contextmanager
@@ -78,6 +80,10 @@ class Node:
             self._calls[connection] -= 1
             if not self._calls[connection]:
                 del self._calls[connection]
+
+    async def admit(self, context: Context) -> tuple[Principal, float | None]:
+        """Return who calls, and the time (s) until the login ends; None: never. Raises as `GrpcEntrance.admit`."""
+        return (ANONYMOUS, None) if self._entrance is None else await self._entrance.admit(context)
 
     async def drain_notice(self) -> int:
         """Wait until a streaming call that starts now should tell its client to leave; return the time (ms) that the call then has."""
@@ -98,12 +104,6 @@ class Node:
             await relief
 
 
-def caller(context: Context) -> Principal:
-    """Return the caller: the common name of the client certificate, else the anonymous principal."""
-    names = context.auth_context().get("x509_common_name")
-    return Principal("User", names[0].decode("utf-8", "replace")) if names else ANONYMOUS
-
-
 def unary(
     node: Node, method: Method[Request, Response], handle: Callable[[Node, Principal, Request], Awaitable[Response]]
 ) -> Callable[[Request, Context], Awaitable[Response]]:
@@ -114,7 +114,8 @@ def unary(
         with meters:
             try:
                 with node.counted(context.peer()):
-                    return await handle(node, caller(context), request)
+                    who, _ = await node.admit(context)
+                    return await handle(node, who, request)
             except (BearlakeError, Failure) as error:
                 await _end(method.name, context, error)
                 raise
@@ -136,7 +137,9 @@ def streaming(
             node.idle.clear()
             try:
                 with node.counted(context.peer()):
-                    await handle(node, caller(context), requests, context)
+                    who, left_s = await node.admit(context)
+                    async with _until_the_login_ends(left_s):
+                        await handle(node, who, requests, context)
             except (BearlakeError, Failure) as error:
                 await _end(method.name, context, error)
             finally:
@@ -145,6 +148,18 @@ def streaming(
                     node.idle.set()
 
     return run
+
+
+@asynccontextmanager
+async def _until_the_login_ends(left_s: float | None) -> AsyncIterator[None]:
+    """Run the block for `left_s` at most. Raises `Failure`: the login has ended."""
+    try:
+        async with asyncio.timeout(left_s) as login:
+            yield
+    except TimeoutError:
+        if login.expired():
+            raise unauthenticated("the login has ended: call again") from None
+        raise
 
 
 async def _end(name: str, context: Context, error: BearlakeError | Failure) -> None:

@@ -44,6 +44,7 @@ class Failure(Exception):
         message: str,
         *,
         is_retriable: bool = False,
+        retry_ms: int = RETRY_MS,
         metadata: Mapping[str, str] | None = None,
         field: BadField | None = None,
     ) -> None:
@@ -51,6 +52,7 @@ class Failure(Exception):
         self.code = code
         self.reason = reason
         self.is_retriable = is_retriable
+        self.retry_ms = retry_ms
         self.metadata = dict(metadata or {})
         self.field = field
 
@@ -60,7 +62,7 @@ class Failure(Exception):
         details: list[Message] = [ErrorInfo(reason=self.reason, domain=DOMAIN, metadata=self.metadata)]
         if self.is_retriable:
             pause = Duration()
-            pause.FromMilliseconds(RETRY_MS)
+            pause.FromMilliseconds(self.retry_ms)
             details.append(RetryInfo(retry_delay=pause))
         if self.field is not None:
             violation = BadRequest.FieldViolation(field=self.field.field, description=self.field.expectation)

@@ -20,6 +20,7 @@ from grpc_reflection.v1alpha import reflection
 from bearlake.metadata.model import Server
 from bearlake.protocols.grpc import admin, consuming, fetching, framing, listening, methods, producing
 from bearlake.protocols.grpc.call import Node, streaming, unary
+from bearlake.protocols.grpc.entrance import GrpcEntrance
 from bearlake.protocols.grpc.methods import Method
 from bearlake.protocols.grpc.settings import GrpcSettings
 from bearlake.serving.listener import ListenerSettings
@@ -54,10 +55,16 @@ class GrpcServer:
         return self._node.call_count
 
     async def start(
-        self, streams: Streams, servers: Callable[[], Sequence[Server]], random_source: random.Random | None = None
+        self,
+        streams: Streams,
+        servers: Callable[[], Sequence[Server]],
+        random_source: random.Random | None = None,
+        entrance: GrpcEntrance | None = None,
     ) -> None:
-        """Start; calls are accepted when this returns. `servers` lists the live servers."""
-        self._node = Node(streams, servers, self._settings, random_source or random.SystemRandom())
+        """`entrance`: how clients log in; None: they need not. Health and reflection need no login.
+
+        Start; calls are accepted when this returns. `servers` lists the live servers."""
+        self._node = Node(streams, servers, self._settings, random_source or random.SystemRandom(), entrance)
         self._server.add_generic_rpc_handlers(_handlers(self._node))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection(

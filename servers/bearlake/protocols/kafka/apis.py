@@ -1,7 +1,9 @@
 """The APIs that this server supports and advertises, with their version ranges. `dispatch.py` maps them to handlers.
 
 The ranges match current brokers (Apache Kafka 4.x). Produce is advertised from version 0 although the server rejects 0-2: otherwise
-librdkafka silently drops compression (KAFKA-18659). Transactions, KIP-848, share groups and ACLs are not implemented yet.
+librdkafka silently drops compression (KAFKA-18659). SaslHandshake is advertised from version 0 although the server
+rejects 0, whose tokens have no frames: otherwise librdkafka 2.0 and older refuse to log in. Transactions, KIP-848, share
+groups and ACLs are not implemented yet.
 """
 
 from typing import NamedTuple
@@ -31,6 +33,7 @@ APIS: tuple[Api, ...] = (
     Api(ApiKey.SYNC_GROUP, 0, 5),
     Api(ApiKey.DESCRIBE_GROUPS, 0, 6),
     Api(ApiKey.LIST_GROUPS, 0, 5),
+    Api(ApiKey.SASL_HANDSHAKE, 0, 1),
     Api(ApiKey.API_VERSIONS, 0, 4),
     Api(ApiKey.CREATE_TOPICS, 2, 7),
     Api(ApiKey.DELETE_TOPICS, 1, 6),
@@ -40,10 +43,13 @@ APIS: tuple[Api, ...] = (
     Api(ApiKey.DESCRIBE_CONFIGS, 1, 4),
     Api(ApiKey.ALTER_CONFIGS, 0, 2),
     Api(ApiKey.DESCRIBE_LOG_DIRS, 1, 4),
+    Api(ApiKey.SASL_AUTHENTICATE, 0, 2),
     Api(ApiKey.CREATE_PARTITIONS, 0, 3),
     Api(ApiKey.DELETE_GROUPS, 0, 2),
     Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1),
     Api(ApiKey.OFFSET_DELETE, 0, 0),
+    Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0),
+    Api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0),
     Api(ApiKey.DESCRIBE_CLUSTER, 0, 2),
     Api(ApiKey.DESCRIBE_PRODUCERS, 0, 0),
     Api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1),

@@ -11,6 +11,8 @@
 - When the client disconnects, its long polls and joins are cancelled; requests that change something run to completion. An administrative
   request that has not begun by then is dropped (decision 110).
 - A frame that violates the protocol closes only this connection; the reason goes to the log and to a metric.
+- On a listener with SASL, a client that is not logged in may send only small requests of `sasl.LOGIN_APIS`, one after another. A login that
+  has ended closes the connection at the next other request, after the answers to the requests before it.
 """
 
 import asyncio
@@ -21,14 +23,17 @@ from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
-from bearlake.errors import BearlakeError, Corrupt
+from bearlake.errors import BearlakeError, Corrupt, Denied
 from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka.codec import ApiKey
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.dispatch import Served
+from bearlake.protocols.kafka.entrance import Entrance
 from bearlake.protocols.kafka.framing import PRODUCE, may_be_large
 from bearlake.protocols.kafka.handlers import api_versions, produce, produce_pipelined
 from bearlake.protocols.kafka.rendered import Rendered
+from bearlake.protocols.kafka.request_kinds import ADMINISTRATIVE, LOGIN, WAITING
+from bearlake.protocols.kafka.sasl import FRAME_BYTES_MAX, LOGIN_APIS, SaslSession
 from bearlake.protocols.kafka.slot import Slot
 from bearlake.serving.hangups import has_hung_up
 from bearlake.serving.pacing import PacedConnection, Register
@@ -46,21 +51,6 @@ QUIET_MS = 5_000
 _DECODE_AT_ONCE_BYTES = 64 * 1024
 """Larger requests are decoded in a thread; this many bytes take about 10 ms at most."""
 _WRITE_BYTES = 1 << 20  # largest write to the transport, so that a client that does not read is detected early
-_WAITING = frozenset({ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
-"""Requests that may wait long. They are cancelled when the client disconnects, because the client repeats them."""
-_ADMINISTRATIVE = frozenset(
-    {
-        ApiKey.CREATE_TOPICS,
-        ApiKey.DELETE_TOPICS,
-        ApiKey.DELETE_RECORDS,
-        ApiKey.ALTER_CONFIGS,
-        ApiKey.INCREMENTAL_ALTER_CONFIGS,
-        ApiKey.CREATE_PARTITIONS,
-        ApiKey.DELETE_GROUPS,
-        ApiKey.OFFSET_DELETE,
-    }
-)
-"""Requests that name what they change, and whose clients wait for the answer. They are not executed once the client has gone."""
 
 
 class Connection(PacedConnection):
@@ -72,13 +62,22 @@ class Connection(PacedConnection):
         context: KafkaContext,
         apis: Mapping[int, Served],
         listener: str,
+        entrance: Entrance | None = None,
     ) -> None:
+        """`entrance`: how clients log in; None: they need not."""
         super().__init__(register, context.streams, listener, context.settings.stall_ms)
         self.context = context
         self.who = ANONYMOUS
         self.produce_tail: asyncio.Task[None] | None = None
         """The last Produce request that is not submitted yet."""
         self._apis = apis
+        self._entrance = entrance
+        self._refusal_s = entrance.refusal_s if entrance is not None else 0.0
+        self.session: SaslSession | None = None
+        """The logins of this connection; None if clients do not log in by SASL."""
+        self._login_timer: asyncio.TimerHandle | None = None
+        self._is_logging_in = False  # a request of the login runs, and the next request waits for it
+        self._is_ending = False  # no more requests are read, and the connection closes after its last answer
         self._caller = Caller(-1, ANONYMOUS, None, listener, "")
         self._slots: deque[Slot] = deque()
         self._request_count = 0  # requests in `_slots`
@@ -97,9 +96,30 @@ class Connection(PacedConnection):
 
     # -- life-cycle ----------------------------------------------------------------------------------------------
 
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the event loop."""
+        super().connection_made(transport)
+        entrance = self._entrance
+        if entrance is None or not self.is_open:
+            return
+        self.session = entrance.session(self.peer.rpartition(":")[0], self._is_encrypted)
+        if self.session is not None:
+            self._login_timer = self._loop.call_later(entrance.login_s, self._close_unless_logged_in)
+            return
+        try:
+            self.who = entrance.principal((transport.get_extra_info("peercert") or {}).get("subject")) or self.who
+        except Denied as error:
+            self.close(str(error), "refused_login")
+
+    def _close_unless_logged_in(self) -> None:
+        if self.session is not None and self.session.principal is None:
+            self.close("the client did not log in in time", "slow_login")
+
     def connection_lost(self, error: Exception | None) -> None:
         """Called by the event loop."""
         super().connection_lost(error)
+        if self._login_timer is not None:
+            self._login_timer.cancel()
         while self._fetches:
             self._fetches.popleft().close()
         self._slots.clear()
@@ -114,7 +134,7 @@ class Connection(PacedConnection):
         """Stop reading; close once only long polls remain. Call repeatedly until the connection is closed."""
         self._is_finishing = True
         self._pace()
-        is_busy = any(slot.is_ready or slot.api not in _WAITING for slot in self._slots)
+        is_busy = any(slot.is_ready or slot.api not in WAITING for slot in self._slots)
         if not is_busy and self.produce_tail is None and self._transport is not None:
             self._transport.close()
 
@@ -144,6 +164,9 @@ class Connection(PacedConnection):
         is_over_budget = self._budget.is_over_budget
         in_flight_max = limits.requests_in_flight_max
         first = self._low
+        session = self.session
+        if session is not None and not session.is_logged_in:
+            self._produce_lead = None
         try:
             if self._produce_lead is not None and not is_over_budget and self.produce_tail is None:
                 begin(self._apis[ApiKey.PRODUCE].what)
@@ -153,9 +176,12 @@ class Connection(PacedConnection):
                 self._high - self._low >= 4
                 and self._request_count < in_flight_max
                 and self._waiting_bytes < limits.control_request_bytes_max
+                and not self._is_logging_in
             ):
                 (size,) = _SIZE.unpack_from(view, self._low)
                 start = self._low + 4
+                if session is not None and size > FRAME_BYTES_MAX and session.principal is None:
+                    raise Corrupt(f"a request of {size} bytes before the login: expected at most {FRAME_BYTES_MAX}")
                 if not 8 <= size <= limits.control_request_bytes_max and not may_be_large(
                     size, view[start : self._high], limits
                 ):
@@ -166,6 +192,8 @@ class Connection(PacedConnection):
                     break
                 if is_over_budget and view[start : start + 2] == PRODUCE:
                     self._wait_for_budget()
+                    break
+                if session is not None and not self._may_take(session, view[start : start + 2]):
                     break
                 self._low = start + size
                 self._request(view[start : start + size], slab)
@@ -188,6 +216,7 @@ class Connection(PacedConnection):
             or self._waits_for_budget
             or self._wish is not None
             or self._is_finishing
+            or self._is_logging_in
         )
 
     def resume_writing(self) -> None:
@@ -200,6 +229,22 @@ class Connection(PacedConnection):
         self._unsent_bytes = unsent_bytes
 
     # -- requests ------------------------------------------------------------------------------------------------
+
+    def _may_take(self, session: SaslSession, api: memoryview) -> bool:
+        """Whether the next request may be handled. Raises `Corrupt` if the client has never logged in."""
+        if session.is_logged_in or int.from_bytes(api, "big") in LOGIN_APIS:
+            return True
+        if session.principal is None:
+            raise Corrupt("a request before the login")
+        self._meters.closed.labels("ended_login").inc()
+        self._end()
+        return False
+
+    def _end(self) -> None:
+        """Read no more requests, and close after the last answer."""
+        self._is_ending = self._is_finishing = True
+        if not self._slots and self._transport is not None:
+            self._transport.close()
 
     def add(self, slot: Slot) -> None:
         """Queue the requests of `slot` for their answer, and count them."""
@@ -225,8 +270,10 @@ class Connection(PacedConnection):
             self.answer(slot, api_versions.unsupported(header.correlation_id))
             return
         caller = self._caller
-        if caller.version != version or caller.client_id != header.client_id:
-            caller = self._caller = Caller(version, self.who, header.client_id, self.listener, self.peer)
+        if caller.version != version or caller.client_id != header.client_id or caller.who is not self.who:
+            caller = self._caller = Caller(version, self.who, header.client_id, self.listener, self.peer, self.session)
+        if key in LOGIN and self.session is not None:
+            self._is_logging_in = True
         if key == ApiKey.PRODUCE:
             if version >= produce.VERSION_MIN:
                 self._produce_lead = (caller, bytes(frame[8:position]))
@@ -250,7 +297,7 @@ class Connection(PacedConnection):
     def _work_next(self) -> None:
         while self._others and not self._is_working:
             key, work = self._others.popleft()
-            is_waiting = key in _WAITING
+            is_waiting = key in WAITING
             if is_waiting and self._transport is None:
                 work.close()
                 continue
@@ -270,10 +317,12 @@ class Connection(PacedConnection):
         except BearlakeError as error:
             self._malformed(error)
             return
-        if key in _ADMINISTRATIVE and has_hung_up(self._descriptor):
+        if key in ADMINISTRATIVE and has_hung_up(self._descriptor):
             self.close("the client has gone without its answer", "abandoned")
             return
         response = await self._apis[key].handle(self.context, caller, request)
+        if key in LOGIN and caller.session is not None:
+            self._note_login(caller.session)
         encoder = codec.response(key, caller.version)
         if type(response) is Rendered:
             self.answer(slot, response.frame(correlation_id, encoder.header_version))
@@ -286,6 +335,15 @@ class Connection(PacedConnection):
         if len(body) <= _DECODE_AT_ONCE_BYTES:
             return decoder.decode(memoryview(body), 0)
         return await self._loop.run_in_executor(self.context.workers, decoder.decode, memoryview(body), 0)
+
+    def _note_login(self, session: SaslSession) -> None:
+        """A request of the login has its answer: go on as whoever is logged in now, or close after the answer."""
+        self._is_logging_in = False
+        if session.principal is not None and session.principal is not self.who:
+            self.who = session.principal
+            self._produce_lead = None
+        if session.is_refused:
+            self._is_ending = self._is_finishing = True
 
     # -- answers -------------------------------------------------------------------------------------------------
 
@@ -328,4 +386,7 @@ class Connection(PacedConnection):
             self._ready_bytes -= size
             self._write(transport, ready, size)
         self._fetch_next()
+        if self._is_ending and not slots:
+            self._loop.call_later(self._refusal_s if self.session and self.session.is_refused else 0, transport.close)
+            return
         self._go_on()

@@ -4,10 +4,12 @@ A handler is `async def handle(context, caller, request) -> response`. Requests 
 neither sockets nor frames. `Caller` tells who sent the request, and through which listener.
 """
 
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from bearlake.protocols.kafka.rendered import Renderings
+from bearlake.protocols.kafka.sasl import SaslSession
 from bearlake.protocols.kafka.settings import KafkaSettings
 from bearlake.serving.live_servers import LiveServers
 from bearlake.streams.principal import Principal
@@ -21,7 +23,14 @@ EPOCH_MAX = 0
 class KafkaContext:
     """State that the handlers of one Kafka server share."""
 
-    def __init__(self, streams: Streams, servers: LiveServers, settings: KafkaSettings) -> None:
+    def __init__(
+        self,
+        streams: Streams,
+        servers: LiveServers,
+        settings: KafkaSettings,
+        administrators: Collection[str] = (),
+    ) -> None:
+        """`administrators`: names of users who may change users."""
         self.streams = streams
         self.servers = servers
         self.groups = streams.coordinator
@@ -32,6 +41,7 @@ class KafkaContext:
         self.renderings = Renderings()
         self.workers = ThreadPoolExecutor(1, thread_name_prefix="kafka-codec")
         """Decodes large requests and encodes large responses, so that the event loop goes on."""
+        self.administrators = frozenset(administrators)
         self.unsent_bytes = 0
         """Bytes of responses that clients have not read, as of each connection's last check."""
 
@@ -43,10 +53,14 @@ class KafkaContext:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The sender of a request: principal, client id, listener (`kafka`, `kafka:EXTERNAL`), peer address; and the API version."""
+    """The sender of a request: principal, client id, listener (`kafka`, `kafka:EXTERNAL`), peer address; and the API version.
+
+    `session` is the connection's SASL session, None on a listener without SASL.
+    """
 
     version: int
     who: Principal
     client_id: str | None
     listener: str
     peer: str
+    session: SaslSession | None = None

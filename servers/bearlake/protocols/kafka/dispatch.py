@@ -17,7 +17,9 @@ from bearlake.protocols.kafka.handlers import (
     metadata,
     produce,
     producers,
+    sasl,
     topics,
+    users,
 )
 from bearlake.telemetry import metrics
 from bearlake.telemetry.meters import Counter, Histogram
@@ -39,6 +41,7 @@ HANDLERS: Mapping[ApiKey, Handler] = {
     ApiKey.SYNC_GROUP: group_membership.sync,
     ApiKey.DESCRIBE_GROUPS: group_admin.describe,
     ApiKey.LIST_GROUPS: group_admin.list_groups,
+    ApiKey.SASL_HANDSHAKE: sasl.handshake,
     ApiKey.API_VERSIONS: api_versions.handle,
     ApiKey.CREATE_TOPICS: topics.create,
     ApiKey.DELETE_TOPICS: topics.delete,
@@ -48,10 +51,13 @@ HANDLERS: Mapping[ApiKey, Handler] = {
     ApiKey.DESCRIBE_CONFIGS: configs.describe,
     ApiKey.ALTER_CONFIGS: configs.alter,
     ApiKey.DESCRIBE_LOG_DIRS: topics.describe_log_dirs,
+    ApiKey.SASL_AUTHENTICATE: sasl.authenticate,
     ApiKey.CREATE_PARTITIONS: topics.create_partitions,
     ApiKey.DELETE_GROUPS: group_admin.delete,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: configs.incremental_alter,
     ApiKey.OFFSET_DELETE: group_offsets.delete,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: users.describe,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: users.alter,
     ApiKey.DESCRIBE_CLUSTER: metadata.describe_cluster,
     ApiKey.DESCRIBE_PRODUCERS: producers.describe,
     ApiKey.LIST_CONFIG_RESOURCES: configs.list_resources,

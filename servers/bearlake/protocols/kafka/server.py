@@ -10,11 +10,12 @@ Kafka's protocol has no message that redirects a client. Draining therefore has 
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from bearlake.protocols.kafka import dispatch
 from bearlake.protocols.kafka.connection import Connection
 from bearlake.protocols.kafka.context import KafkaContext
+from bearlake.protocols.kafka.entrance import Entrance
 from bearlake.protocols.kafka.settings import KafkaSettings
 from bearlake.serving import routing
 from bearlake.serving.connections import Connections
@@ -40,10 +41,16 @@ class KafkaServer:
         servers: LiveServers,
         settings: KafkaSettings,
         listeners: Sequence[Listener],
+        entrances: Mapping[str, Entrance] | None = None,
+        administrators: Collection[str] = (),
     ) -> None:
-        """`listeners` are already bound; the server owns and closes them."""
+        """`listeners` are already bound; the server owns and closes them. `entrances`: how clients log in, by endpoint.
+
+        `administrators`: names of users who may change users.
+        """
         self.settings = settings
-        self.context = KafkaContext(streams, servers, settings)
+        self.context = KafkaContext(streams, servers, settings, administrators)
+        self._entrances = entrances or {}
         self.connections: Connections[Connection] = Connections(
             self.name,
             listeners,
@@ -70,7 +77,10 @@ class KafkaServer:
 
     async def start(self) -> None:
         """Accept connections when this returns."""
-        await self.connections.start(lambda endpoint: Connection(self.connections, self.context, self._apis, endpoint))
+        await self.connections.start(self._connection)
+
+    def _connection(self, endpoint: str) -> Connection:
+        return Connection(self.connections, self.context, self._apis, endpoint, self._entrances.get(endpoint))
 
     async def run(self) -> None:
         """Check connections until cancelled. The process runs this as one of its tasks."""

@@ -25,6 +25,7 @@ from bearlake.protocols.pulsar.entries import Prepared
 from bearlake.protocols.pulsar.errors import count_error, error_of
 from bearlake.protocols.pulsar.producers import Producer
 from bearlake.protocols.pulsar.proto.commands_pb2 import BaseCommand, CommandPing, CommandSend
+from bearlake.protocols.pulsar.session import FRAME_BYTES_MAX, PulsarEntrance, Session
 from bearlake.protocols.pulsar.watchers import Watcher
 from bearlake.serving.pacing import PacedConnection, Register
 from bearlake.streams.principal import ANONYMOUS
@@ -60,13 +61,20 @@ class Connection(PacedConnection):
         handlers: Handlers,
         meters: CommandMeters,
         listener: str,
+        entrance: PulsarEntrance | None = None,
     ) -> None:
+        """`entrance`: how clients log in; None: they need not."""
         super().__init__(register, context.streams, listener, context.settings.stall_ms)
         self.server = register
         """Runs the tasks that continue after the client has disconnected."""
         self.context = context
         self.scheme = context.schemes[listener]
         self.who = ANONYMOUS
+        self.session: Session | None = None
+        """The logins of this connection; None if clients need not log in."""
+        self.is_held = False
+        """Whether no command may be taken now: a login runs, was refused or has ended."""
+        self._entrance = entrance
         self.client_version = ""
         """`client_version` of the client's CONNECT."""
         self.producers: dict[int, Producer] = {}
@@ -91,10 +99,16 @@ class Connection(PacedConnection):
         assert isinstance(transport, asyncio.WriteTransport) or hasattr(transport, "set_write_buffer_limits")
         transport.set_write_buffer_limits(high=self.context.settings.unsent_bytes_max)
         super().connection_made(transport)
+        if self._entrance is not None:
+            certificate = transport.get_extra_info("peercert") or {}
+            subject = certificate.get("subject", ())
+            self.session = Session(self._entrance, self, self.address, self._is_encrypted, subject)
 
     def connection_lost(self, error: Exception | None) -> None:
         """Called by the event loop."""
         super().connection_lost(error)
+        if self.session is not None:
+            self.session.close()
         self._out.clear()
         for producer in list(self.producers.values()):
             producer.abandoned()
@@ -184,8 +198,9 @@ class Connection(PacedConnection):
         if slab is None or self._high < start:
             return False
         (size,) = framing.SIZE.unpack_from(slab.view, self._low)
-        if size > self.context.frame_bytes_max:
-            raise Corrupt(f"a frame of {size} bytes: expected at most {self.context.frame_bytes_max}")
+        limit = self.context.frame_bytes_max if self._is_connected or self.session is None else FRAME_BYTES_MAX
+        if size > limit:
+            raise Corrupt(f"a frame of {size} bytes: expected at most {limit}")
         if self._high - start < size:
             self._need = framing.SIZE.size + size
             return False
@@ -242,6 +257,7 @@ class Connection(PacedConnection):
         return (
             self._is_write_paused
             or self._is_preparing
+            or self.is_held
             or self._waits_for_budget
             or self._wish is not None
             or self.send_count >= settings.sends_in_flight_max

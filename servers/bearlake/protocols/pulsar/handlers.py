@@ -16,6 +16,7 @@ from bearlake.protocols.pulsar.connection import Connection
 from bearlake.protocols.pulsar.errors import Refused, count_error, error_of
 from bearlake.protocols.pulsar.proto.commands_pb2 import (
     BaseCommand,
+    CommandAuthResponse,
     CommandGetOrCreateSchema,
     CommandGetOrCreateSchemaResponse,
     CommandGetSchema,
@@ -98,7 +99,13 @@ def _ping(connection: Connection, body: CommandPing) -> None:
 
 
 def _ignore(connection: Connection, body: Message) -> None:
-    """Ignore PONG, whose arrival is enough, and AUTH_RESPONSE, because this server sends no challenges."""
+    """Ignore PONG, whose arrival is enough."""
+
+
+def _renew(connection: Connection, body: CommandAuthResponse) -> None:
+    """AUTH_RESPONSE: the answer to a challenge."""
+    if connection.session is not None:
+        connection.session.renew(body)
 
 
 # -- schemas -----------------------------------------------------------------------------------------------------
@@ -146,7 +153,7 @@ _INLINE: dict[str, Inline] = {
     "connect": lookups.connect,
     "ping": _ping,
     "pong": _ignore,
-    "auth_response": _ignore,
+    "auth_response": _renew,
     "close_producer": producing.close,
     "flow": subscribing.flow,
     "ack": subscribing.acknowledge,

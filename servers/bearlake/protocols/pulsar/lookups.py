@@ -26,6 +26,14 @@ PROTOCOL_VERSION = 21
 
 def connect(connection: Connection, request: CommandConnect) -> None:
     """CONNECT: the first command of a connection, sent once."""
+    if connection.session is None:
+        _accept(connection, request)
+    else:
+        connection.session.connect(request, lambda: _accept(connection, request))
+
+
+def _accept(connection: Connection, request: CommandConnect) -> None:
+    """Answer CONNECT."""
     body = CommandConnected(
         server_version=f"Bearlake {__version__}",
         protocol_version=min(request.protocol_version, PROTOCOL_VERSION),
@@ -41,6 +49,7 @@ def connect(connection: Connection, request: CommandConnect) -> None:
 
 async def partitioned_metadata(connection: Connection, request: CommandPartitionedTopicMetadata) -> bytes:
     """Handle PARTITIONED_METADATA. Raises the error for the answer."""
+    _check_original(connection, request)
     count = await connection.context.topics.partition_count(
         connection.who, request.topic, may_create=request.metadata_auto_creation_enabled
     )
@@ -48,6 +57,12 @@ async def partitioned_metadata(connection: Connection, request: CommandPartition
         request_id=request.request_id, partitions=count, response=CommandPartitionedTopicMetadataResponse.Success
     )
     return commands.frame("partitioned_metadata_response", body)
+
+
+def _check_original(connection: Connection, request: CommandPartitionedTopicMetadata | CommandLookupTopic) -> None:
+    """Raise `Denied` if a proxy asks for somebody else than the user of its connection."""
+    if connection.session is not None:
+        connection.session.check_original(request.original_principal)
 
 
 def refuse_metadata(request: CommandPartitionedTopicMetadata, number: int, message: str) -> bytes:
@@ -63,6 +78,7 @@ def refuse_metadata(request: CommandPartitionedTopicMetadata, number: int, messa
 
 async def lookup(connection: Connection, request: CommandLookupTopic) -> bytes:
     """Handle LOOKUP. Raises the error for the answer."""
+    _check_original(connection, request)
     context = connection.context
     name = parse(request.topic)
     topic = await context.topics.find(request.topic)

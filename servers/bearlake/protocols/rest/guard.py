@@ -9,6 +9,7 @@ from bearlake.protocols.rest.cors import CorsGuard
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.serving.http.guard import HttpMeters, InternalError, TimedOut, TooManyRequests
+from bearlake.serving.http.login import HttpEntrance, LoginRefused
 from bearlake.serving.http.origins import ForeignRequest
 from bearlake.streams.groups.problems import GroupRefusal
 from bearlake.telemetry import metrics
@@ -17,14 +18,14 @@ from bearlake.telemetry import metrics
 class RestGuard(CorsGuard):
     """The middleware of the REST server."""
 
-    def __init__(self, settings: RestSettings) -> None:
+    def __init__(self, settings: RestSettings, entrance: HttpEntrance | None = None) -> None:
         meters = HttpMeters(
             requests=metrics.REST_REQUESTS,
             seconds=metrics.REST_REQUEST_SECONDS,
             open=metrics.REST_OPEN_REQUESTS,
             open_max=metrics.REST_OPEN_REQUESTS_MAX,
         )
-        super().__init__(settings, meters, settings)
+        super().__init__(settings, meters, settings, entrance)
 
     @override
     async def prepare(self, request: web.Request, response: web.StreamResponse) -> None:
@@ -42,6 +43,8 @@ class RestGuard(CorsGuard):
                 return _answer(request, problems.of_refusal(error))
             case ForeignRequest():
                 return _answer(request, Problem(403, 40301, str(error)))
+            case LoginRefused():
+                return _answer(request, problems.of_login(error))
             case TooManyRequests() | TimedOut():
                 return _answer(request, Problem(503, 50003, str(error)))
             case InternalError():

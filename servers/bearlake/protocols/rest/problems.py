@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from aiohttp import web
 
 from bearlake import errors
+from bearlake.serving.http.login import LoginRefused
 from bearlake.serving.http.models import Model
 from bearlake.streams.groups.problems import GroupRefusal
 from bearlake.streams.groups.problems import Problem as GroupProblem
@@ -51,6 +52,7 @@ _KINDS: tuple[tuple[type[errors.BearlakeError], int, int], ...] = (
     (errors.Unavailable, 503, 50003),
     (errors.Fenced, 503, 50003),
 )
+_LOGIN_CODES = {401: 40101, 403: 40301}
 _GROUP_STATUS: dict[GroupProblem, tuple[int, int]] = {
     GroupProblem.INVALID_GROUP_ID: (422, 42204),
     GroupProblem.INVALID_SESSION_TIMEOUT: (422, 42204),
@@ -72,6 +74,11 @@ def of_refusal(refusal: GroupRefusal) -> Problem:
     """Translate a refusal of a group coordinator; most refusals are temporary (50003)."""
     status, code = _GROUP_STATUS.get(refusal.problem, (503, 50003))
     return Problem(status, code, f"Kafka error: {refusal}")
+
+
+def of_login(error: LoginRefused) -> Problem:
+    """Translate a request whose client is not logged in."""
+    return Problem(error.status, _LOGIN_CODES.get(error.status, error.status), str(error), error.headers)
 
 
 def of_http(request: web.Request, error: web.HTTPException) -> Problem:
@@ -106,5 +113,5 @@ def answer(problem: Problem, content_type: str = JSON_TYPE) -> web.Response:
         status=problem.status, text=json.dumps(document), content_type=content_type, headers=problem.headers
     )
     if problem.status in (429, 503):
-        response.headers["Retry-After"] = "1"
+        response.headers.setdefault("Retry-After", "1")
     return response

@@ -1,22 +1,39 @@
 """The admin API's own rules for requests: access (`access.py`), and errors as problem documents."""
 
-from aiohttp import web
+import re
+from collections.abc import Collection
+
+from aiohttp import hdrs, web
 from typing_extensions import override
 
-from bearlake.errors import BearlakeError
+from bearlake.errors import BearlakeError, Denied
 from bearlake.serving.admin import problems
 from bearlake.serving.admin.auth import OPEN_PATHS, AdminSettings, is_own_name
 from bearlake.serving.admin.token import AdminToken
 from bearlake.serving.http.guard import HttpGuard, HttpMeters, InternalError, TimedOut, TooManyRequests
+from bearlake.serving.http.login import HttpEntrance, LoginRefused, note_principal, principal_of
 from bearlake.serving.http.origins import ForeignRequest, Origins
+from bearlake.streams.principal import INTERNAL
 from bearlake.telemetry import metrics
+
+_LOGIN = re.compile(r"basic .|bearer [\w-]+\.[\w-]+\.[\w-]+\s*$", re.IGNORECASE)
+"""A password, or a JSON Web Token."""
 
 
 class AdminGuard(HttpGuard):
     """The middleware of the admin API."""
 
-    def __init__(self, settings: AdminSettings, token: AdminToken | None) -> None:
-        """`token` None: only this machine can reach the API, without a token."""
+    def __init__(
+        self,
+        settings: AdminSettings,
+        token: AdminToken | None,
+        entrance: HttpEntrance | None = None,
+        administrators: Collection[str] = (),
+    ) -> None:
+        """`token` None: only this machine can reach the API, without a token.
+
+        `entrance`: how `administrators` log in; None: they cannot.
+        """
         super().__init__(
             settings,
             HttpMeters(requests=metrics.ADMIN_REQUESTS),
@@ -24,29 +41,48 @@ class AdminGuard(HttpGuard):
             address_connection_count_max=settings.address_connection_count_max,
             first_request_ms=settings.first_request_ms,
             origins=Origins(settings.host_names),
+            entrance=entrance,
         )
         self._token = token
+        self._administrators = administrators
 
     @property
     def is_draining(self) -> bool:
         """False: the admin API answers until it is closed."""
         return False
 
-    def intercept(self, request: web.Request) -> web.StreamResponse | None:
-        """Refuse a request without the token, or, if there is no token, a request that names another host."""
+    @override
+    async def admit(self, request: web.Request) -> float | None:
         if request.path in OPEN_PATHS:
             return None
-        if self._token is not None:
-            if self._token.is_in(request.headers.get("Authorization")):
-                return None
-            return problems.answer(problems.problem(401, "Token needed", "send Authorization: Bearer <admin token>"))
-        if is_own_name(request.headers.get("Host")):
-            return None
-        return problems.answer(problems.problem(403, "Not allowed", "ask for this server as 127.0.0.1 or localhost"))
+        authorization = request.headers.get(hdrs.AUTHORIZATION)
+        if self._token is None:
+            if not is_own_name(request.headers.get(hdrs.HOST)):
+                raise LoginRefused(403, "ask for this server as 127.0.0.1 or localhost", {})
+        elif not self._token.is_in(authorization):
+            return await self._admit_administrator(request, authorization or "")
+        note_principal(request, INTERNAL)
+        return None
+
+    async def _admit_administrator(self, request: web.Request, authorization: str) -> float | None:
+        """Admit a user by login. A token of another form is an admin token that this server does not know, and no failed login: tokens
+        change while servers and clients run.
+        """
+        if self.entrance is None or not _LOGIN.match(authorization):
+            raise LoginRefused(401, "send Authorization: Bearer <admin token>", {})
+        left_s = await super().admit(request)
+        who = principal_of(request)
+        if who.name not in self._administrators:
+            raise Denied(f"{who} is not one of authentication.administrators")
+        return left_s
 
     @override
     def answer(self, request: web.Request, error: Exception) -> web.StreamResponse | None:
         match error:
+            case LoginRefused():
+                titles = {401: "Token needed", 403: "Not allowed", 429: "Too many failed logins"}
+                title = titles.get(error.status, "Login refused")
+                return problems.answer(problems.problem(error.status, title, str(error)), error.headers)
             case BearlakeError():
                 return problems.answer(problems.of_error(error))
             case ForeignRequest():

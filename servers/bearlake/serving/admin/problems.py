@@ -4,6 +4,7 @@ Source: RFC 9457 (Problem Details for HTTP APIs).
 """
 
 import json
+from collections.abc import Mapping
 
 from aiohttp import web
 
@@ -37,11 +38,13 @@ def of_error(error: errors.BearlakeError) -> dict[str, object]:
     return problem(500, "Internal error", str(error))
 
 
-def answer(document: dict[str, object]) -> web.Response:
-    """Return the HTTP response that carries a problem document."""
+def answer(document: dict[str, object], headers: Mapping[str, str] | None = None) -> web.Response:
+    """Return the HTTP response that carries a problem document, with further headers."""
     status = document["status"]
     assert isinstance(status, int)
-    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+    own = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
     if status == 503:
-        headers["Retry-After"] = "1"
-    return web.Response(status=status, text=json.dumps(document), content_type=CONTENT_TYPE, headers=headers)
+        own["Retry-After"] = "1"
+    return web.Response(
+        status=status, text=json.dumps(document), content_type=CONTENT_TYPE, headers={**own, **(headers or {})}
+    )

@@ -5,7 +5,7 @@ It starts before the other services, so that clients can query a process that is
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from aiohttp import web
@@ -17,6 +17,7 @@ from bearlake.serving.admin import operations, problems
 from bearlake.serving.admin.auth import AdminSettings
 from bearlake.serving.admin.guard import AdminGuard
 from bearlake.serving.admin.token import AdminToken
+from bearlake.serving.http.login import HttpEntrance
 from bearlake.serving.http.openapi.routes import DocumentRoutes
 from bearlake.serving.http.site import HttpSite
 from bearlake.serving.listener import Listener
@@ -46,8 +47,12 @@ class AdminServer:
         routes: Sequence[Routes] = (),
         token: AdminToken | None = None,
         config: Callable[[], object] = dict,
+        entrance: HttpEntrance | None = None,
+        administrators: Collection[str] = (),
     ) -> None:
-        """`routes` are the routes of this kind of process, besides health and metrics; `token` None: no token is required; `config`
+        """`entrance`: how the users in `administrators` log in, besides the token; None: they cannot.
+
+        `routes` are the routes of this kind of process, besides health and metrics; `token` None: no token is required; `config`
         returns the content of `/v1/config`, without secrets.
         """
         self._log = commit_log
@@ -55,7 +60,7 @@ class AdminServer:
         self._routes = routes
         self._settings = settings
         self._config = config
-        self._guard = AdminGuard(settings, token)
+        self._guard = AdminGuard(settings, token, entrance, administrators)
         self._site = HttpSite(self.name, [listener], self._guard, idle_ms=settings.request_timeout_ms)
         self.is_ready = False
         """The result of `/readyz`; the process sets it when all services accept, and clears it when the drain begins."""

@@ -17,6 +17,7 @@ from aiohttp import hdrs, web
 from bearlake.serving.hangups import has_hung_up
 from bearlake.serving.http.handlers import ConnectionGate, GatedHandler
 from bearlake.serving.http.limits import has_own_limits, has_own_time
+from bearlake.serving.http.login import HttpEntrance, LoginRefused
 from bearlake.serving.http.origins import ForeignRequest, Origins
 from bearlake.telemetry.meters import Counter, Family, Gauge, Histogram
 from bearlake.telemetry.watchdog import begin
@@ -30,6 +31,9 @@ _AIOHTTP_BODY_BYTES_MAX = 1024**2
 
 _REQUEST_LENGTH_MAX = 100
 """Characters of a request's kind."""
+
+_HAS_BEGUN = web.RequestKey("has_begun", bool)
+"""Mark of a request whose answer has begun."""
 
 _SAFE_METHODS = frozenset({hdrs.METH_GET, hdrs.METH_HEAD, hdrs.METH_OPTIONS})
 """Methods that change nothing."""
@@ -91,11 +95,16 @@ class HttpGuard(ABC):
         address_connection_count_max: int = 0,
         first_request_ms: int = 10_000,
         origins: Origins | None = None,
+        entrance: HttpEntrance | None = None,
     ) -> None:
-        """`origins` None: requests must name this server by an address or a private name, and no foreign page may change anything.
+        """`entrance`: how clients log in; None: they need not.
+
+        `origins` None: requests must name this server by an address or a private name, and no foreign page may change anything.
 
         The other limits are those of `ConnectionGate`.
         """
+        self.entrance = entrance
+        """How clients log in; None: they need not."""
         self.origins = origins or Origins()
         """Names of this server and allowed pages."""
         self.gate = ConnectionGate(connection_count_max, address_connection_count_max, first_request_ms)
@@ -117,8 +126,19 @@ class HttpGuard(ABC):
     def answer(self, request: web.Request, error: Exception) -> web.StreamResponse | None:
         """Return the API's response to an error that a handler or this guard raised; None for an error that only a bug can raise.
 
-        It handles `TooManyRequests`, `TimedOut`, `ForeignRequest` and `InternalError`.
+        It handles `TooManyRequests`, `TimedOut`, `ForeignRequest`, `LoginRefused` and `InternalError`.
         """
+
+    async def admit(self, request: web.Request) -> float | None:
+        """Note who sends the request; returns the time (s) until the login ends, None for no end.
+
+        Raises what `answer` handles: `LoginRefused`, `ForeignRequest`, or an error kind.
+        """
+        if self.entrance is None:
+            return None
+        who = await self.entrance.admit(request)
+        self.origins.check_ambient(request)
+        return self.entrance.left_s(who)
 
     def intercept(self, request: web.Request) -> web.StreamResponse | None:
         """Return a response that needs no handler: a refusal, or one to a browser's preflight. None: call the handler."""
@@ -163,6 +183,7 @@ class HttpGuard(ABC):
 
     async def prepare(self, request: web.Request, response: web.StreamResponse) -> None:
         """Complete the head of a response (`on_response_prepare`)."""
+        request[_HAS_BEGUN] = True
         if self.is_draining:
             response.headers[hdrs.CONNECTION] = "close"
             response.force_close()
@@ -182,10 +203,15 @@ class HttpGuard(ABC):
         if intercepted is not None:
             return intercepted
         limit_ms = self._limits.request_timeout_ms
+        left_s: float | None = None
         try:
-            async with asyncio.timeout(None if has_own_time(request) else limit_ms / 1000):
+            async with asyncio.timeout(limit_ms / 1000):
+                left_s = await self.admit(request)
+            async with asyncio.timeout(left_s if has_own_time(request) else limit_ms / 1000):
                 return await handler(request)
         except TimeoutError:
+            if left_s is not None and has_own_time(request):
+                return self._ended(request)
             return self._certain_answer(request, TimedOut(limit_ms))
         except ConnectionError:
             raise
@@ -195,6 +221,16 @@ class HttpGuard(ABC):
                 return answer
             log.exception("request failed", extra={"method": request.method, "path": request.path})
             return self._certain_answer(request, InternalError())
+
+    def _ended(self, request: web.Request) -> web.StreamResponse:
+        """End a request whose login has ended: an answer that has begun is cut off, so that its client does not take it for complete."""
+        if request.get(_HAS_BEGUN, False):
+            if request.transport is not None:
+                request.transport.abort()
+            raise ConnectionResetError("the login has ended")
+        return self._certain_answer(
+            request, LoginRefused(401, "the login has ended", {hdrs.WWW_AUTHENTICATE: "Bearer"})
+        )
 
     def _certain_answer(self, request: web.Request, error: Exception) -> web.StreamResponse:
         answer = self.answer(request, error)

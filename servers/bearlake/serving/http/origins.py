@@ -57,6 +57,21 @@ class Origins:
         if not is_safe and not self._may_change(request, host):
             raise ForeignRequest("a web page of another origin may not send this request (setting cors_origins)")
 
+    def check_ambient(self, request: web.Request) -> None:
+        """Raise `ForeignRequest` if a page that is allowed only by `*` sends a login that its browser added by itself.
+
+        A browser adds passwords and certificates that its user gave to this server to the requests of any page. A token is the page's own.
+        """
+        scheme = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")[0].lower()
+        if (
+            ANY in self._origins
+            and scheme != "bearer"
+            and not self._is_named(request, request.headers.get(hdrs.HOST, ""))
+        ):
+            raise ForeignRequest(
+                "a web page of another origin must log in with a token, or be named in the setting cors_origins"
+            )
+
     def _is_own(self, host: str) -> bool:
         name = _name(host)
         if "." not in name or name in self._names or ANY in self._names or name.endswith(RESERVED_SUFFIXES):
@@ -64,8 +79,9 @@ class Origins:
         return _is_address(name)
 
     def _may_change(self, request: web.Request, host: str) -> bool:
-        if ANY in self._origins:
-            return True
+        return ANY in self._origins or self._is_named(request, host)
+
+    def _is_named(self, request: web.Request, host: str) -> bool:
         origin = request.headers.get(hdrs.ORIGIN)
         if origin is None:
             return request.headers.get("Sec-Fetch-Site", "none") in _SAME_SITE

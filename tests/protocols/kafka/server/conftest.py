@@ -7,7 +7,14 @@ import asyncio
 
 import uvloop
 
-BOTH = {"test_kafka_hostile", "test_kafka_produce", "test_kafka_fetch", "test_kafka_listeners", "test_kafka_handshakes"}
+BOTH = {
+    "test_kafka_hostile",
+    "test_kafka_produce",
+    "test_kafka_fetch",
+    "test_kafka_listeners",
+    "test_kafka_handshakes",
+    "test_kafka_login",
+}
 
 
 def pytest_asyncio_loop_factories(config, item):

@@ -199,6 +199,20 @@ class World:
         topic = r.Topic(name="t", partitions=[r.Partition(partition_index=0)])
         return r(group_id="g", topics=[topic]), {0, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC}
 
+    def sasl_handshake(self, version):
+        return m.SaslHandshakeRequest(mechanism="PLAIN"), {ErrorCode.ILLEGAL_SASL_STATE}
+
+    def sasl_authenticate(self, version):
+        return m.SaslAuthenticateRequest(auth_bytes=b"a"), {ErrorCode.ILLEGAL_SASL_STATE}
+
+    def describe_user_scram_credentials(self, version):
+        return m.DescribeUserScramCredentialsRequest(users=None), {ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
+
+    def alter_user_scram_credentials(self, version):
+        r = m.AlterUserScramCredentialsRequest
+        deletions = [r.Deletion(name="alice", mechanism=1)]
+        return r(deletions=deletions), {ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
+
     def describe_cluster(self, version):
         return m.DescribeClusterRequest(include_cluster_authorized_operations=True), {0}
 

@@ -9,6 +9,7 @@ from bearlake.protocols.pulsar.http import problems
 from bearlake.protocols.pulsar.http.problems import Problem
 from bearlake.protocols.pulsar.http.settings import PulsarHttpSettings
 from bearlake.serving.http.guard import HttpGuard, HttpMeters, InternalError, TimedOut, TooManyRequests
+from bearlake.serving.http.login import HttpEntrance, LoginRefused
 from bearlake.serving.http.origins import ForeignRequest, Origins
 from bearlake.streams.subscriptions.model import NotHolder
 from bearlake.telemetry import metrics
@@ -17,7 +18,9 @@ from bearlake.telemetry import metrics
 class PulsarHttpGuard(HttpGuard):
     """The middleware of Pulsar's HTTP API."""
 
-    def __init__(self, context: PulsarContext, settings: PulsarHttpSettings) -> None:
+    def __init__(
+        self, context: PulsarContext, settings: PulsarHttpSettings, entrance: HttpEntrance | None = None
+    ) -> None:
         meters = HttpMeters(
             requests=metrics.PULSAR_HTTP_REQUESTS,
             seconds=metrics.PULSAR_HTTP_REQUEST_SECONDS,
@@ -31,6 +34,7 @@ class PulsarHttpGuard(HttpGuard):
             address_connection_count_max=settings.address_connection_count_max,
             first_request_ms=settings.first_request_ms,
             origins=Origins(settings.host_names),
+            entrance=entrance,
         )
         self._context = context
 
@@ -54,6 +58,8 @@ class PulsarHttpGuard(HttpGuard):
                 return problems.of_error(error)
             case ForeignRequest():
                 return Problem(403, str(error))
+            case LoginRefused():
+                return Problem(error.status, str(error), error.headers)
             case TooManyRequests() | TimedOut():
                 return Problem(503, str(error))
             case InternalError():

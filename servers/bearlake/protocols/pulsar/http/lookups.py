@@ -5,7 +5,8 @@ from aiohttp import web
 from bearlake.protocols.pulsar.context import PulsarContext
 from bearlake.protocols.pulsar.http import paths
 from bearlake.protocols.pulsar.http.problems import Problem, not_served
-from bearlake.streams.principal import ANONYMOUS, Operation, Resource, require
+from bearlake.serving.http.login import principal_of
+from bearlake.streams.principal import Operation, Resource, require
 
 _LISTENER_HEADER = "X-Pulsar-ListenerName"
 
@@ -28,7 +29,9 @@ class LookupRoutes:
         if topic is None and not context.settings.auto_create_streams:
             raise Problem(404, f"Topic {name} not found")
         if topic is not None:
-            require(context.streams.authorizer, ANONYMOUS, Operation.DESCRIBE, Resource.STREAM, topic.view.name)
+            require(
+                context.streams.authorizer, principal_of(request), Operation.DESCRIBE, Resource.STREAM, topic.view.name
+            )
         holder = await context.holder(topic.partition) if topic is not None else None
         listener = request.query.get("listenerName") or request.headers.get(_LISTENER_HEADER, "")
         endpoint = f"pulsar:{listener}" if listener else "pulsar"

@@ -15,7 +15,8 @@ from bearlake.protocols.pulsar.http.problems import Problem, not_served
 from bearlake.protocols.pulsar.names import TopicName
 from bearlake.protocols.pulsar.proto.commands_pb2 import MessageIdData
 from bearlake.protocols.pulsar.topics import Topic, is_partitioned, parse
-from bearlake.streams.principal import ANONYMOUS, Operation
+from bearlake.serving.http.login import principal_of
+from bearlake.streams.principal import Operation
 from bearlake.streams.subscriptions.model import EARLIEST, LATEST
 
 _INT64_MAX = (1 << 63) - 1
@@ -40,7 +41,7 @@ async def topic_of(context: PulsarContext, request: web.Request, operation: Oper
     topic = await context.topics.find(str(name))
     if topic is None:
         raise Problem(404, f"Topic {name} not found")
-    if not context.streams.may(ANONYMOUS, operation, topic.view.name):
+    if not context.streams.may(principal_of(request), operation, topic.view.name):
         raise Problem(403, f"not allowed to {operation.value} {name}")
     return topic
 

@@ -24,8 +24,9 @@ from bearlake.protocols.pulsar.http import paths
 from bearlake.protocols.pulsar.http.problems import Problem, not_served
 from bearlake.protocols.pulsar.producing import DEDUPLICATION
 from bearlake.protocols.pulsar.topics import Topic
+from bearlake.serving.http.login import principal_of
 from bearlake.streams import configs as stream_configs
-from bearlake.streams.principal import ANONYMOUS, Operation
+from bearlake.streams.principal import Operation
 from bearlake.streams.schemas.model import Level
 
 RETENTION_MS = "retention.ms"
@@ -43,7 +44,7 @@ _REASONS = {
     "compactionThreshold": "there is no key compaction",
     "offloadPolicies": "all messages are in the object store from the beginning",
     "replication": "there is one cluster",
-    "permissions": "there is no authentication",
+    "permissions": "there are no access rules yet",
     "schemaCompatibilityStrategy": "set it for topics (`pulsar-admin topicPolicies`), or for all in the schema registry",
     "autoTopicCreation": "set `pulsar.auto_create_streams` and `pulsar.auto_create_partition_count` of the servers",
 }
@@ -115,7 +116,11 @@ class PolicyRoutes:
     async def _strategy(self, request: web.Request) -> web.Response:
         topic, schemas = await self._topic(request, Operation.DESCRIBE), self._context.schemas
         is_applied = paths.flag(request, "applied")
-        level = await (schemas.level(ANONYMOUS, topic) if is_applied else schemas.own_level(ANONYMOUS, topic))
+        level = await (
+            schemas.level(principal_of(request), topic)
+            if is_applied
+            else schemas.own_level(principal_of(request), topic)
+        )
         return web.Response(status=204) if level is None else web.json_response(strategy_of(level))
 
     async def _set_strategy(self, request: web.Request) -> web.Response:
@@ -126,11 +131,11 @@ class PolicyRoutes:
             level = Level.NONE if asked == _ALWAYS else Level(asked)
         except ValueError as error:
             raise Problem(400, f"expected {_ALWAYS} or one of {', '.join(level.value for level in Level)}") from error
-        await self._context.schemas.set_level(ANONYMOUS, topic, level)
+        await self._context.schemas.set_level(principal_of(request), topic, level)
         return web.Response(status=204)
 
     async def _unset_strategy(self, request: web.Request) -> web.Response:
-        await self._context.schemas.unset_level(ANONYMOUS, await self._topic(request, Operation.ALTER))
+        await self._context.schemas.unset_level(principal_of(request), await self._topic(request, Operation.ALTER))
         return web.Response(status=204)
 
     # -- namespaces ----------------------------------------------------------------------------------------------
@@ -149,11 +154,11 @@ class PolicyRoutes:
 
     async def _change(self, request: web.Request, configs: Mapping[str, str], *unset: str) -> web.Response:
         namespace = paths.namespace_of(request)
-        await self._context.topics.namespaces.change(ANONYMOUS, namespace, configs, unset)
+        await self._context.topics.namespaces.change(principal_of(request), namespace, configs, unset)
         return web.Response(status=204)
 
     async def _namespace(self, request: web.Request) -> web.Response:
-        policies = await self._policies(paths.namespace_of(request))
+        policies = await self._policies(request, paths.namespace_of(request))
         answer = {
             "replication_clusters": policies["replication"],
             "retention_policies": policies["retention"],
@@ -165,13 +170,13 @@ class PolicyRoutes:
         return web.json_response(answer)
 
     async def _namespace_policy(self, request: web.Request) -> web.Response:
-        policies = await self._policies(paths.namespace_of(request))
+        policies = await self._policies(request, paths.namespace_of(request))
         name = request.match_info["policy"]
         if name not in policies:
             raise not_served(f"{name} of namespaces")
         return web.json_response(policies[name])
 
-    async def _policies(self, namespace: str) -> dict[str, Any]:
+    async def _policies(self, request: web.Request, namespace: str) -> dict[str, Any]:
         """The policies of the namespace's topics without their own, by the names of the routes."""
         settings = self._context.settings
         configs = await self._context.topics.namespaces.configs(namespace)
@@ -183,7 +188,7 @@ class PolicyRoutes:
         return {
             "retention": _retention_of(configs),
             "deduplication": _is_deduplicated(configs),
-            "schemaCompatibilityStrategy": strategy_of(await self._context.schemas.level(ANONYMOUS, None)),
+            "schemaCompatibilityStrategy": strategy_of(await self._context.schemas.level(principal_of(request), None)),
             "autoTopicCreation": creation,
             "backlogQuotaMap": {},
             "permissions": {},
@@ -209,7 +214,7 @@ class PolicyRoutes:
             given = await self._context.topics.namespaces.configs(topic.name.namespace)
             configs = {**configs, **{key: value for key, value in given.items() if key in unset}}
         unwanted = [key for key in unset if key not in configs]
-        await self._context.streams.change(ANONYMOUS, topic.view.stream, lambda _: (configs, unwanted))
+        await self._context.streams.change(principal_of(request), topic.view.stream, lambda _: (configs, unwanted))
         return web.Response(status=204)
 
 

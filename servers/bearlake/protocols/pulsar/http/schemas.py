@@ -17,7 +17,8 @@ from bearlake.protocols.pulsar.proto.commands_pb2 import Schema
 from bearlake.protocols.pulsar.proto.metadata_pb2 import KeyValue
 from bearlake.protocols.pulsar.schemas import schema_name
 from bearlake.protocols.pulsar.topics import Topic
-from bearlake.streams.principal import ANONYMOUS, Operation
+from bearlake.serving.http.login import principal_of
+from bearlake.streams.principal import Operation
 from bearlake.streams.schemas import names
 from bearlake.streams.schemas.model import SchemaVersion
 
@@ -45,7 +46,7 @@ class SchemaRoutes:
         number = names.LATEST
         if "version" in request.match_info:
             number = paths.number_in(request, "version", names.VERSION_MAX - 1) + 1
-        found = await self._schemas.version(ANONYMOUS, topic, number)
+        found = await self._schemas.version(principal_of(request), topic, number)
         shown = None if found is None else _shown(topic, found)
         if shown is None:
             raise Problem(404, "Schema not found")
@@ -54,27 +55,29 @@ class SchemaRoutes:
     async def _get_all(self, request: web.Request) -> web.Response:
         """Return all versions, oldest first."""
         topic = await self._topic(request)
-        found = [_shown(topic, version) for version in await self._schemas.versions(ANONYMOUS, topic)]
+        found = [_shown(topic, version) for version in await self._schemas.versions(principal_of(request), topic)]
         return web.json_response({"getSchemaResponses": [schema for schema in found if schema is not None]})
 
     async def _register(self, request: web.Request) -> web.Response:
-        made = await self._schemas.register(ANONYMOUS, await self._topic(request), await _schema_in(request))
+        made = await self._schemas.register(
+            principal_of(request), await self._topic(request), await _schema_in(request)
+        )
         return web.json_response({"version": made.number - 1})
 
     async def _delete(self, request: web.Request) -> web.Response:
         """Delete all versions; unless forced, clients can still get a version by its number."""
         topic = await self._topic(request)
-        last = await self._schemas.delete(ANONYMOUS, topic, is_permanent=paths.flag(request, "force"))
+        last = await self._schemas.delete(principal_of(request), topic, is_permanent=paths.flag(request, "force"))
         return web.json_response({"version": last - 1})
 
     async def _check(self, request: web.Request) -> web.Response:
         topic, schema = await self._topic(request), await _schema_in(request)
-        messages = await self._schemas.incompatibilities(ANONYMOUS, topic, schema)
-        level = await self._schemas.level(ANONYMOUS, topic)
+        messages = await self._schemas.incompatibilities(principal_of(request), topic, schema)
+        level = await self._schemas.level(principal_of(request), topic)
         return web.json_response({"compatibility": not messages, "schemaCompatibilityStrategy": strategy_of(level)})
 
     async def _version_of(self, request: web.Request) -> web.Response:
-        found = await self._schemas.known(ANONYMOUS, await self._topic(request), await _schema_in(request))
+        found = await self._schemas.known(principal_of(request), await self._topic(request), await _schema_in(request))
         return web.json_response({"version": -1 if found is None else found.number - 1})
 
     async def _topic(self, request: web.Request) -> Topic:

@@ -21,6 +21,7 @@ from bearlake.protocols.pulsar.http.statistics import StatisticsRoutes
 from bearlake.protocols.pulsar.http.subscriptions import SubscriptionRoutes
 from bearlake.protocols.pulsar.http.topics import TopicRoutes
 from bearlake.serving.draining import until
+from bearlake.serving.http.login import HttpEntrance
 from bearlake.serving.http.site import HttpSite
 from bearlake.serving.listener import Listener
 
@@ -32,13 +33,21 @@ class PulsarHttpServer:
 
     name = "pulsar_http"
 
-    def __init__(self, context: PulsarContext, settings: PulsarHttpSettings, listener: Listener) -> None:
-        """`listener` is already bound; this server owns and closes it. `context` is the protocol server's."""
+    def __init__(
+        self,
+        context: PulsarContext,
+        settings: PulsarHttpSettings,
+        listener: Listener,
+        entrance: HttpEntrance | None = None,
+    ) -> None:
+        """`entrance`: how clients log in; None: they need not.
+
+        `listener` is already bound; this server owns and closes it. `context` is the protocol server's."""
         self._settings = settings
-        self._guard = PulsarHttpGuard(context, settings)
+        self._guard = PulsarHttpGuard(context, settings, entrance)
         self._site = HttpSite(self.name, [listener], self._guard, idle_ms=settings.idle_ms, handler_cancellation=True)
         scheme = "http" if listener.tls is None else "https"
-        self._peers = Peers(context, scheme, timeout_ms=settings.request_timeout_ms // 2)
+        self._peers = Peers(context, scheme, timeout_ms=settings.request_timeout_ms // 2, entrance=entrance)
         self._routes = (
             LookupRoutes(context),
             ClusterRoutes(context),

@@ -14,8 +14,9 @@ from bearlake.protocols.pulsar.http import paths, statistics_responses
 from bearlake.protocols.pulsar.http.peers import Peers
 from bearlake.protocols.pulsar.http.problems import Problem
 from bearlake.protocols.pulsar.topics import Topic
+from bearlake.serving.http.login import principal_of
 from bearlake.serving.live_servers import own_server
-from bearlake.streams.principal import Operation
+from bearlake.streams.principal import Operation, Principal
 from bearlake.streams.subscriptions.model import NotHolder
 
 
@@ -44,7 +45,7 @@ class StatisticsRoutes:
     async def _partitioned_stats(self, request: web.Request) -> web.Response:
         """Return the total of all partitions, and the statistics of each partition unless `perPartition=false`."""
         topic = await self._partitioned_topic(request)
-        found = await self._each(topic, "stats", self._stats_of)
+        found = await self._each(principal_of(request), topic, "stats", self._stats_of)
         answer = statistics_responses.summed(found.values())
         is_by_partition = request.query.get("perPartition", "true").lower() == "true"
         answer["metadata"] = {"partitions": topic.view.partition_count}
@@ -53,7 +54,7 @@ class StatisticsRoutes:
 
     async def _partitioned_internal_stats(self, request: web.Request) -> web.Response:
         topic = await self._partitioned_topic(request)
-        found = await self._each(topic, "internalStats", self._internal_stats_of)
+        found = await self._each(principal_of(request), topic, "internalStats", self._internal_stats_of)
         return web.json_response({"metadata": {"partitions": topic.view.partition_count}, "partitions": found})
 
     async def _last_message_id(self, request: web.Request) -> web.Response:
@@ -75,7 +76,7 @@ class StatisticsRoutes:
         return topic
 
     async def _each(
-        self, topic: Topic, what: str, of_partition: Callable[[Topic], Awaitable[dict[str, Any]]]
+        self, who: Principal, topic: Topic, what: str, of_partition: Callable[[Topic], Awaitable[dict[str, Any]]]
     ) -> dict[str, dict[str, Any]]:
         """The statistics of each partition by name; asks another server if that server dispatches the partition."""
         found = {}
@@ -83,7 +84,7 @@ class StatisticsRoutes:
             try:
                 found[str(part.name)] = await of_partition(part)
             except NotHolder as error:
-                found[str(part.name)] = await self._peers.get(error, f"{paths.path_of(part.name)}/{what}")
+                found[str(part.name)] = await self._peers.get(who, error, f"{paths.path_of(part.name)}/{what}")
         return found
 
     async def _stats_of(self, topic: Topic) -> dict[str, Any]:

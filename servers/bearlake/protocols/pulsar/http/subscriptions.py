@@ -16,6 +16,7 @@ from bearlake.protocols.pulsar.http import paths
 from bearlake.protocols.pulsar.http.peers import Peers
 from bearlake.protocols.pulsar.http.problems import Problem
 from bearlake.protocols.pulsar.topics import Topic
+from bearlake.serving.http.login import principal_of
 from bearlake.streams.principal import Operation
 from bearlake.streams.subscriptions.model import LATEST, NotHolder
 
@@ -150,7 +151,7 @@ class SubscriptionRoutes:
             await change(part.partition)
         except NotHolder as error:
             path = paths.path_of(part.name) + paths.below_topic(request)
-            await self._peers.send(error, request.method, path, body)
+            await self._peers.send(principal_of(request), error, request.method, path, body)
 
 
 def _properties(asked: object) -> Mapping[str, str]:

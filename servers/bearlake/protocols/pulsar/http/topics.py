@@ -11,8 +11,9 @@ from bearlake.protocols.pulsar.http import paths, statistics_responses
 from bearlake.protocols.pulsar.http.problems import Problem
 from bearlake.protocols.pulsar.http.settings import PulsarHttpSettings
 from bearlake.protocols.pulsar.topics import PARTITIONED, is_partitioned
+from bearlake.serving.http.login import principal_of
 from bearlake.streams.catalog import StreamView
-from bearlake.streams.principal import ANONYMOUS, Operation
+from bearlake.streams.principal import Operation
 
 
 class TopicRoutes:
@@ -42,7 +43,7 @@ class TopicRoutes:
     # -- lists ---------------------------------------------------------------------------------------------------
 
     async def _list(self, request: web.Request) -> web.Response:
-        return web.json_response(self._context.topics.of_namespace(ANONYMOUS, paths.namespace_of(request)))
+        return web.json_response(self._context.topics.of_namespace(principal_of(request), paths.namespace_of(request)))
 
     async def _list_partitioned(self, request: web.Request) -> web.Response:
         namespace, streams = paths.namespace_of(request), self._context.streams
@@ -51,7 +52,7 @@ class TopicRoutes:
             name = names.topic_of(view.name)
             if name is None or name.namespace != namespace or not is_partitioned(view):
                 continue
-            if streams.may(ANONYMOUS, Operation.DESCRIBE, view.name):
+            if streams.may(principal_of(request), Operation.DESCRIBE, view.name):
                 found.append(str(name))
         return web.json_response(sorted(found))
 
@@ -63,7 +64,7 @@ class TopicRoutes:
     async def _partition_count(self, request: web.Request) -> web.Response:
         may_create = paths.flag(request, "checkAllowAutoCreation")
         name = str(paths.name_of(request))
-        count = await self._context.topics.partition_count(ANONYMOUS, name, may_create=may_create)
+        count = await self._context.topics.partition_count(principal_of(request), name, may_create=may_create)
         return web.json_response({"partitions": count})
 
     # -- create, grow, terminate, delete -------------------------------------------------------------------------
@@ -72,7 +73,7 @@ class TopicRoutes:
         name = paths.name_of(request)
         if await self._context.topics.find(str(name)) is not None:
             raise Problem(409, f"This topic already exists: {name}")
-        await self._context.topics.create(ANONYMOUS, name, 0)
+        await self._context.topics.create(principal_of(request), name, 0)
         return web.Response(status=204)
 
     async def _create_partitioned(self, request: web.Request) -> web.Response:
@@ -81,7 +82,7 @@ class TopicRoutes:
         count = paths.partition_count_in(count, self._settings.topic_partitions_max)
         if await self._context.topics.find(str(name)) is not None:
             raise Problem(409, f"This topic already exists: {name}")
-        await self._context.topics.create(ANONYMOUS, name, count)
+        await self._context.topics.create(principal_of(request), name, count)
         return web.Response(status=204)
 
     async def _grow(self, request: web.Request) -> web.Response:
@@ -96,8 +97,10 @@ class TopicRoutes:
             )
         if count > topic.view.partition_count:
             if topic.view.stream.configs.get(PARTITIONED) is None:
-                await self._context.streams.change(ANONYMOUS, topic.view.stream, lambda _: ({PARTITIONED: "true"}, ()))
-            await self._context.streams.add_partitions(ANONYMOUS, topic.view.stream, count)
+                await self._context.streams.change(
+                    principal_of(request), topic.view.stream, lambda _: ({PARTITIONED: "true"}, ())
+                )
+            await self._context.streams.add_partitions(principal_of(request), topic.view.stream, count)
         return web.Response(status=204)
 
     async def _terminate(self, request: web.Request) -> web.Response:
@@ -105,7 +108,7 @@ class TopicRoutes:
         topic = await paths.topic_of(self._context, request, Operation.ALTER)
         if topic.is_partitioned:
             raise Problem(405, f"{topic.name}: a partitioned topic can be terminated only as a whole")
-        await self._context.streams.terminate(ANONYMOUS, topic.view.stream)
+        await self._context.streams.terminate(principal_of(request), topic.view.stream)
         return web.json_response(await statistics_responses.last_message(self._context, topic))
 
     async def _terminate_partitioned(self, request: web.Request) -> web.Response:
@@ -113,7 +116,7 @@ class TopicRoutes:
         topic = await paths.topic_of(self._context, request, Operation.ALTER)
         if not paths.names_whole(topic):
             raise Problem(405, f"{topic.name} is not a partitioned topic")
-        await self._context.streams.terminate(ANONYMOUS, topic.view.stream)
+        await self._context.streams.terminate(principal_of(request), topic.view.stream)
         partitions = paths.topics_of(topic)
         return web.json_response(
             {
@@ -128,19 +131,19 @@ class TopicRoutes:
             raise Problem(409, f"{topic.name} is a partition: a topic can be deleted only with all its partitions")
         if paths.names_whole(topic):
             raise Problem(409, f"{topic.name} is a partitioned topic: delete it as a partitioned topic")
-        return await self._remove(topic.view, is_forced=paths.flag(request, "force"))
+        return await self._remove(request, topic.view, is_forced=paths.flag(request, "force"))
 
     async def _delete_partitioned(self, request: web.Request) -> web.Response:
         topic = await paths.topic_of(self._context, request, Operation.DELETE)
         if not paths.names_whole(topic):
             raise Problem(404, f"Topic {topic.name} is not a partitioned topic")
-        return await self._remove(topic.view, is_forced=paths.flag(request, "force"))
+        return await self._remove(request, topic.view, is_forced=paths.flag(request, "force"))
 
-    async def _remove(self, view: StreamView, *, is_forced: bool) -> web.Response:
+    async def _remove(self, request: web.Request, view: StreamView, *, is_forced: bool) -> web.Response:
         """Delete a stream; a stream with subscriptions only if forced."""
         if not is_forced:
             for partition in view.partitions():
                 if await self._context.subscriptions.names(partition):
                     raise Problem(412, "Topic has subscriptions")
-        await self._context.streams.delete(ANONYMOUS, view.stream)
+        await self._context.streams.delete(principal_of(request), view.stream)
         return web.Response(status=204)

@@ -17,7 +17,6 @@ from typing_extensions import override
 
 from bearlake.metadata.model import CommittedOffset
 from bearlake.protocols.rest import bodies, problems
-from bearlake.protocols.rest.caller import principal_of
 from bearlake.protocols.rest.embedded import Embedded
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.proxy import addresses, consumer_requests, formats, placement
@@ -28,6 +27,7 @@ from bearlake.protocols.rest.proxy.forwarding import Forwarding
 from bearlake.protocols.rest.proxy.topic_routes import answer, find
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.serving.http.limits import own_time
+from bearlake.serving.http.login import principal_of
 from bearlake.serving.listener import Listener
 from bearlake.serving.live_servers import LiveServers
 from bearlake.streams.offsets import OffsetSpec
@@ -92,7 +92,7 @@ class ConsumerRoutes:
         made = await self._forwarding.create(request, octets, (group, config.name), is_named=is_named)
         if made is not None:
             return made
-        self._consumers.create(config, request.remote or "")
+        self._consumers.create(principal_of(request), config, request.remote or "")
         scheme, host = addresses.of_client(request, self._listener.address)
         path = request.rel_url.raw_path.rstrip("/")
         base_uri = f"{scheme}://{host}{path}/instances/{config.name}"
@@ -101,14 +101,14 @@ class ConsumerRoutes:
     async def exists(self, request: web.Request) -> web.Response:
         """Check whether an instance exists; does not count as use of the instance."""
         self._require_group(request)
-        if not self._consumers.has(request.match_info["group"], request.match_info["instance"]):
+        if not self._consumers.has(principal_of(request), request.match_info["group"], request.match_info["instance"]):
             raise problems.consumer_not_found()
         return _done()
 
     async def delete(self, request: web.Request) -> web.Response:
         """Delete a consumer instance."""
         self._require_group(request)
-        await self._consumers.delete(request.match_info["group"], request.match_info["instance"])
+        await self._consumers.delete(principal_of(request), request.match_info["group"], request.match_info["instance"])
         return _done()
 
     async def subscription(self, request: web.Request) -> web.Response:
@@ -230,7 +230,7 @@ class ConsumerRoutes:
 
     def _consumer(self, request: web.Request) -> Consumer:
         self._require_group(request)
-        return self._consumers.find(request.match_info["group"], request.match_info["instance"])
+        return self._consumers.find(principal_of(request), request.match_info["group"], request.match_info["instance"])
 
     async def _octets(self, request: web.Request) -> bytes:
         if request.can_read_body:

@@ -1,5 +1,7 @@
 """The consumer instances of this server: creation, lookup, heartbeats, and expiry of idle instances.
 
+An instance belongs to the principal that created it. For every other principal it does not exist, and its name is free.
+
 One background task sends heartbeats for all instances, and owns the tasks in which they join their groups.
 """
 
@@ -14,6 +16,7 @@ from bearlake.protocols.rest.proxy.consumer import Consumer, ConsumerConfig
 from bearlake.protocols.rest.proxy.membership import GroupMember
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.streams.groups.problems import GroupRefusal
+from bearlake.streams.principal import Principal
 from bearlake.streams.service import Streams
 from bearlake.telemetry import metrics
 from bearlake.telemetry.containment import noticed
@@ -23,6 +26,9 @@ log = logging.getLogger(__name__)
 _CLOSE_S = 5.0
 _POLL_S = 0.02
 
+_Owned = tuple[str, str, str]
+"""Owner (`kind:name`, because groups may change while a user is logged in), group and name of an instance."""
+
 
 class Consumers:
     """All consumer instances of one server. Use from the event loop's thread only."""
@@ -30,7 +36,7 @@ class Consumers:
     def __init__(self, streams: Streams, settings: RestSettings) -> None:
         self._streams = streams
         self._settings = settings
-        self._instances: dict[tuple[str, str], Consumer] = {}
+        self._instances: dict[_Owned, Consumer] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._committed_at = 0.0
         self.is_draining = False
@@ -43,10 +49,10 @@ class Consumers:
         """Number of open instances."""
         return sum(not consumer.is_closed for consumer in self._instances.values())
 
-    def create(self, config: ConsumerConfig, client_host: str) -> Consumer:
+    def create(self, who: Principal, config: ConsumerConfig, client_host: str) -> Consumer:
         """Create an instance. Raises `Problem` (40902: the name is taken; 429: too many instances; 50003: this server drains)."""
-        key = (config.group, config.name)
-        if self.has(*key):
+        key = (str(who), config.group, config.name)
+        if self.has(who, config.group, config.name):
             raise name_taken(config.name)
         if self.is_draining:
             raise Problem(503, 50003, "this server is stopping, and no other server is available")
@@ -57,24 +63,24 @@ class Consumers:
         consumer = self._instances[key] = Consumer(self._streams, config, member, self._settings, self._spawn)
         return consumer
 
-    def has(self, group: str, name: str) -> bool:
+    def has(self, who: Principal, group: str, name: str) -> bool:
         """Return whether this server has the instance; does not count as use."""
-        consumer = self._instances.get((group, name))
+        consumer = self._instances.get((str(who), group, name))
         return consumer is not None and not consumer.is_closed
 
-    def find(self, group: str, name: str) -> Consumer:
+    def find(self, who: Principal, group: str, name: str) -> Consumer:
         """Return an instance and mark it as used. Raises `Problem` (40403)."""
-        consumer = self._instances.get((group, name))
+        consumer = self._instances.get((str(who), group, name))
         if consumer is None:
             raise problems.consumer_not_found()
         consumer.last_used = asyncio.get_running_loop().time()
         return consumer
 
-    async def delete(self, group: str, name: str) -> None:
+    async def delete(self, who: Principal, group: str, name: str) -> None:
         """Delete an instance: it commits if automatic commits are on, and leaves its group. Raises `Problem`, `GroupRefusal`."""
-        consumer = self.find(group, name)
+        consumer = self.find(who, group, name)
         async with consumer.lock:
-            if self._instances.pop((group, name), None) is not None:
+            if self._instances.pop((str(who), group, name), None) is not None:
                 await consumer.close()
 
     async def run(self) -> None:
@@ -123,7 +129,7 @@ class Consumers:
         """End all instances, after their open requests and, for an instance that just returned records, after its commit."""
         await asyncio.gather(*(self._end(key, consumer) for key, consumer in list(self._instances.items())))
 
-    async def _end(self, key: tuple[str, str], consumer: Consumer) -> None:
+    async def _end(self, key: _Owned, consumer: Consumer) -> None:
         while True:
             async with consumer.lock:
                 # Check only now: the request that held the lock may have returned records.

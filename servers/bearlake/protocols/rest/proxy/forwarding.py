@@ -22,8 +22,10 @@ from bearlake.protocols.rest.proxy.peers import FORWARDED, Peers, Unreachable, U
 from bearlake.protocols.rest.proxy.placement import Key
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.serving.http.guard import Handler
+from bearlake.serving.http.login import HttpEntrance, principal_of
 from bearlake.serving.listener import Listener
 from bearlake.serving.live_servers import LiveServers
+from bearlake.streams.principal import Principal
 
 _SLICE_MS = 5_000
 """Longest wait for records that is forwarded as one request. Longer waits are split, so that a draining server need not abort one."""
@@ -32,13 +34,20 @@ _SLICE_MS = 5_000
 class Forwarding:
     """Forwards requests for consumer instances to other servers."""
 
-    def __init__(self, servers: LiveServers, settings: RestSettings, listener: Listener, consumers: Consumers) -> None:
-        """Servers reach each other through `listener`; `consumers` are this server's instances."""
+    def __init__(
+        self,
+        servers: LiveServers,
+        settings: RestSettings,
+        listener: Listener,
+        consumers: Consumers,
+        entrance: HttpEntrance | None,
+    ) -> None:
+        """Servers reach each other through `listener`; `consumers` are this server's instances; `entrance`: how clients log in."""
         self._settings = settings
         self._own_address = listener.address
         self._consumers = consumers
-        self._peers = Peers(servers, settings, listener)
-        self._places: OrderedDict[Key, int] = OrderedDict()  # node ids, least recently used first
+        self._peers = Peers(servers, settings, listener, entrance)
+        self._places: OrderedDict[tuple[str, Key], int] = OrderedDict()  # node ids, least recently used first
 
     async def close(self) -> None:
         """Close connections to other servers."""
@@ -50,7 +59,7 @@ class Forwarding:
         @functools.wraps(handler)  # keeps the handler's attributes
         async def handle(request: web.Request) -> web.StreamResponse:
             key = request.match_info["group"], request.match_info["instance"]
-            if self._consumers.has(*key) or self._is_for_here(request):
+            if self._consumers.has(principal_of(request), *key) or self._is_for_here(request):
                 return await handler(request)
             return await self._answer(request, key)
 
@@ -64,23 +73,24 @@ class Forwarding:
         Raises:
             Problem: 40902, another server has an instance of this name; 50003, the other server did not answer.
         """
-        if self._consumers.has(*key) or self._is_for_here(request):
+        who = principal_of(request)
+        if self._consumers.has(who, *key) or self._is_for_here(request):
             return None
         order = placement.order(key, [server for server in self._peers.all() if self._stays(server)])
         if is_named:
             asked = [server for server in self._peers.others() if server not in order[:1]]  # the first checks itself
-            if await self._find(key, asked) is not None:
+            if await self._find(who, key, asked) is not None:
                 raise name_taken(key[1])
         for server in order:
             if self._peers.is_self(server):
                 return None
             try:
                 headers = _headers(request) | self._client_address(request)
-                answer = await self._peers.send(server, "POST", request.rel_url.raw_path, headers, body)
+                answer = await self._peers.send(who, server, "POST", request.rel_url.raw_path, headers, body)
             except Unreachable:
                 continue
             if answer.status != 503:  # 503: draining or overloaded, so try the next server
-                self._remember(key, server)
+                self._remember(who, key, server)
                 return answer
         return None
 
@@ -123,45 +133,45 @@ class Forwarding:
 
     async def _pass_on(self, request: web.Request, path: str, body: bytes | None, key: Key) -> web.Response:
         """Forward one request. Raises `Problem`: 40403, no server has the instance; 50003, the server that may have it does not answer."""
-        headers = _headers(request)
+        headers, who = _headers(request), principal_of(request)
         others = self._peers.others()
-        guess = self._guess(key, others)
+        guess = self._guess(who, key, others)
         is_in_doubt = False
         if guess is not None:
             try:
-                answer = await self._peers.send(guess, request.method, path, headers, body)
+                answer = await self._peers.send(who, guess, request.method, path, headers, body)
             except Untrusted:
                 pass
             except Unreachable:
                 is_in_doubt = not guess.is_draining  # a draining server listens as long as it has instances
             else:
                 if not _is_absent(answer):
-                    self._remember(key, guess)
+                    self._remember(who, key, guess)
                     return answer
-        holder = await self._find(key, [server for server in others if server is not guess])
+        holder = await self._find(who, key, [server for server in others if server is not guess])
         if holder is None:
-            self._places.pop(key, None)
+            self._places.pop((str(who), key), None)
             if is_in_doubt:
                 raise _away()
             raise problems.consumer_not_found()
-        self._remember(key, holder)
+        self._remember(who, key, holder)
         try:
-            return await self._peers.send(holder, request.method, path, headers, body)
+            return await self._peers.send(who, holder, request.method, path, headers, body)
         except Unreachable as error:
             raise _away() from error
 
-    def _guess(self, key: Key, others: Sequence[Server]) -> Server | None:
+    def _guess(self, who: Principal, key: Key, others: Sequence[Server]) -> Server | None:
         """Return the server that most likely has the instance; None if that is this server."""
-        node_id = self._places.get(key)
+        node_id = self._places.get((str(who), key))
         remembered = next((server for server in others if server.ref.node_id == node_id), None)
         if remembered is not None:
             return remembered
         first = placement.order(key, self._peers.all())[0]
         return None if self._peers.is_self(first) else first
 
-    async def _find(self, key: Key, servers: Sequence[Server]) -> Server | None:
+    async def _find(self, who: Principal, key: Key, servers: Sequence[Server]) -> Server | None:
         """Return the server that has the instance; asks all at once. Raises `Problem` (50003) if none has it and one does not answer."""
-        questions = [asyncio.create_task(self._ask(server, key)) for server in servers]
+        questions = [asyncio.create_task(self._ask(who, server, key)) for server in servers]
         doubt: Problem | None = None
         try:
             for question in asyncio.as_completed(questions):
@@ -180,12 +190,12 @@ class Forwarding:
             raise doubt
         return None
 
-    async def _ask(self, server: Server, key: Key) -> Server | None:
-        return server if await self._peers.has(server, key) else None
+    async def _ask(self, who: Principal, server: Server, key: Key) -> Server | None:
+        return server if await self._peers.has(who, server, key) else None
 
-    def _remember(self, key: Key, server: Server) -> None:
-        self._places[key] = server.ref.node_id
-        self._places.move_to_end(key)
+    def _remember(self, who: Principal, key: Key, server: Server) -> None:
+        self._places[str(who), key] = server.ref.node_id
+        self._places.move_to_end((str(who), key))
         while len(self._places) > self._settings.consumer_places_max:
             self._places.popitem(last=False)
 

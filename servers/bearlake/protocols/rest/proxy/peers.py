@@ -1,7 +1,8 @@
 """The other REST servers of the deployment, and requests to them.
 
 Connections are pooled, up to the server's own limit of concurrent requests. With TLS, the machine's trusted authorities must have
-signed the other servers' certificates. Listeners that require client certificates do not forward, because the caller would be lost.
+signed the other servers' certificates. A request names the client for which it is made by a token of the deployment
+(`serving/http/login.py`), if clients log in. Listeners that require client certificates do not forward: servers have none.
 """
 
 import logging
@@ -17,8 +18,10 @@ from bearlake.metadata.model import Server
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.proxy.placement import Key
 from bearlake.protocols.rest.settings import RestSettings
+from bearlake.serving.http.login import HttpEntrance
 from bearlake.serving.listener import Listener
 from bearlake.serving.live_servers import LiveServers
+from bearlake.streams.principal import Principal
 from bearlake.telemetry import metrics
 
 log = logging.getLogger(__name__)
@@ -45,10 +48,14 @@ class Untrusted(Unreachable):
 class Peers:
     """HTTP client for the other servers. Use from the event loop's thread only. Connects on demand."""
 
-    def __init__(self, servers: LiveServers, settings: RestSettings, listener: Listener) -> None:
+    def __init__(
+        self, servers: LiveServers, settings: RestSettings, listener: Listener, entrance: HttpEntrance | None
+    ) -> None:
+        """`entrance`: how clients of all servers log in; None: they need not."""
         self._servers = servers
         self._settings = settings
         self._tls = listener.tls
+        self._entrance = entrance
         self._endpoint, _ = listener.endpoint("rest")
         self._session: aiohttp.ClientSession | None = None
         self._is_distrust_told = False
@@ -78,23 +85,26 @@ class Peers:
         return server.ref.node_id == self._servers.node_id
 
     async def send(
-        self, server: Server, method: str, path: str, headers: Mapping[str, str], body: bytes | None
+        self, who: Principal, server: Server, method: str, path: str, headers: Mapping[str, str], body: bytes | None
     ) -> web.Response:
-        """Send a request and return the answer: status, body and content type. `path` (with query) is already escaped.
+        """Send a request for a client and return the answer: status, body and content type. `path` (with query) is already escaped.
 
         Raises:
             Unreachable: the request was not sent.
-            Problem: 50003, the request was sent but not answered.
+            Problem: 50003, the request was sent but not answered, or the other server refuses this server's token.
         """
         limit_s = self._settings.request_timeout_ms / 1000 + _MARGIN_S
-        return await self._send(server, method, path, headers, body, limit_s)
+        return await self._send(who, server, method, path, headers, body, limit_s)
 
-    async def has(self, server: Server, key: Key) -> bool:
-        """Return whether a server has an instance; False if unreachable. Raises `Problem` (50003) if the server does not answer."""
+    async def has(self, who: Principal, server: Server, key: Key) -> bool:
+        """Return whether a server has an instance of this client; False if unreachable.
+
+        Raises `Problem` (50003) if the server does not answer.
+        """
         group, name = (quote(part, safe="") for part in key)
         path = f"/consumers/{group}/instances/{name}"
         try:
-            answer = await self._send(server, "HEAD", path, {}, None, _QUESTION_S)
+            answer = await self._send(who, server, "HEAD", path, {}, None, _QUESTION_S)
         except Unreachable:
             return False
         if answer.status == 503:
@@ -103,6 +113,7 @@ class Peers:
 
     async def _send(
         self,
+        who: Principal,
         server: Server,
         method: str,
         path: str,
@@ -113,6 +124,11 @@ class Peers:
         url = URL(
             f"{'http' if self._tls is None else 'https'}://{server.endpoints[self._endpoint]}{path}", encoded=True
         )
+        if self._entrance is not None:
+            headers = {
+                **headers,
+                **await self._entrance.pass_on(who, server.ref.node_id, method, url.raw_path_qs),
+            }
         outcome = "cancelled"
         try:
             async with self._open().request(
@@ -124,6 +140,11 @@ class Peers:
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=limit_s, sock_connect=_CONNECT_S),
             ) as response:
+                if response.status == 401 and self._entrance is not None:
+                    outcome = "refused"
+                    raise Problem(
+                        503, 50003, "another server refuses the token of this server; are their clocks right?"
+                    )
                 content = await response.read()
                 passed = {name: response.headers[name] for name in _PASSED if name in response.headers}
                 outcome = "answered"

@@ -12,7 +12,7 @@ from bearlake.metadata.model import Server
 from bearlake.serving import routing
 
 Key = tuple[str, str]
-"""Group and name of an instance."""
+"""Group and name of an instance. They place it; the principal that created it owns it."""
 
 _MADE = re.compile(r"rest-consumer-([0-9]{1,10})-[0-9a-f-]{36}")
 

@@ -12,7 +12,6 @@ from aiohttp import web
 
 from bearlake.errors import AlreadyExists, BearlakeError, NotFound, Overloaded, Unavailable
 from bearlake.protocols.rest import bodies, problems
-from bearlake.protocols.rest.caller import principal_of
 from bearlake.protocols.rest.embedded import Embedded
 from bearlake.protocols.rest.problems import V2_TYPE, Problem
 from bearlake.protocols.rest.produce import Writing, Written
@@ -22,6 +21,7 @@ from bearlake.protocols.rest.proxy.models import BinaryRecord, JsonRecord, Produ
 from bearlake.protocols.rest.proxy.schema_columns import Column, column
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.records.codec import Record
+from bearlake.serving.http.login import principal_of
 from bearlake.serving.http.models import Reader
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.principal import Principal

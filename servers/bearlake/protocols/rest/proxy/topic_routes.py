@@ -11,10 +11,10 @@ from aiohttp import web
 from bearlake.errors import NotFound
 from bearlake.metadata.model import Server
 from bearlake.protocols.rest import problems
-from bearlake.protocols.rest.caller import principal_of
 from bearlake.protocols.rest.problems import V2_TYPE
 from bearlake.protocols.rest.proxy.produce_routes import parse_index
 from bearlake.serving import routing
+from bearlake.serving.http.login import principal_of
 from bearlake.serving.live_servers import LiveServers
 from bearlake.streams import configs as stream_configs
 from bearlake.streams.catalog import StreamView

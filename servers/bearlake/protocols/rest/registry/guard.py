@@ -11,6 +11,7 @@ from bearlake.protocols.rest.registry.answers import problem, refused
 from bearlake.protocols.rest.registry.requests import BadRequest
 from bearlake.protocols.rest.registry.settings import RegistrySettings
 from bearlake.serving.http.guard import HttpMeters, InternalError, TimedOut, TooManyRequests
+from bearlake.serving.http.login import HttpEntrance, LoginRefused
 from bearlake.serving.http.origins import ForeignRequest
 from bearlake.telemetry import metrics
 
@@ -18,14 +19,14 @@ from bearlake.telemetry import metrics
 class RegistryGuard(CorsGuard):
     """The middleware of the schema registry."""
 
-    def __init__(self, settings: RegistrySettings) -> None:
+    def __init__(self, settings: RegistrySettings, entrance: HttpEntrance | None = None) -> None:
         meters = HttpMeters(
             requests=metrics.REGISTRY_REQUESTS,
             seconds=metrics.REGISTRY_REQUEST_SECONDS,
             open=metrics.REGISTRY_OPEN_REQUESTS,
             open_max=metrics.REGISTRY_OPEN_REQUESTS_MAX,
         )
-        super().__init__(settings, meters, settings)
+        super().__init__(settings, meters, settings, entrance)
 
     @override
     def answer(self, request: web.Request, error: Exception) -> web.StreamResponse | None:
@@ -45,6 +46,10 @@ def _answer(request: web.Request, error: Exception) -> web.Response | None:
             return refused(request, error)
         case ForeignRequest():
             return problem(request, 403, 40301, str(error))
+        case LoginRefused():
+            response = problem(request, error.status, problems.of_login(error).code, str(error))
+            response.headers.update(error.headers)
+            return response
         case TooManyRequests():
             return problem(request, 503, 503, str(error))
         case TimedOut():

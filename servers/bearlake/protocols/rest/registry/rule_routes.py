@@ -4,9 +4,9 @@ from typing import Any
 
 from aiohttp import web
 
-from bearlake.protocols.rest.caller import principal_of
 from bearlake.protocols.rest.registry import requests
 from bearlake.protocols.rest.registry.answers import answer
+from bearlake.serving.http.login import principal_of
 from bearlake.streams.schemas import rules
 from bearlake.streams.schemas.model import Document
 from bearlake.streams.schemas.service import Schemas

@@ -6,9 +6,9 @@ from uuid import UUID
 from aiohttp import web
 
 from bearlake.metadata.schemas import Deletion, SubjectVersion
-from bearlake.protocols.rest.caller import principal_of
 from bearlake.protocols.rest.registry import requests
 from bearlake.protocols.rest.registry.answers import answer, shown_schema, shown_version, text_answer
+from bearlake.serving.http.login import principal_of
 from bearlake.streams.schemas import names
 from bearlake.streams.schemas.model import Schema, SchemaType
 from bearlake.streams.schemas.problems import SchemaNotFound

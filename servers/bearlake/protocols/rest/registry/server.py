@@ -11,6 +11,7 @@ from bearlake.protocols.rest.registry.application import guarded_application
 from bearlake.protocols.rest.registry.guard import RegistryGuard
 from bearlake.protocols.rest.registry.settings import RegistrySettings
 from bearlake.serving.draining import until
+from bearlake.serving.http.login import HttpEntrance
 from bearlake.serving.http.site import HttpSite
 from bearlake.serving.listener import Listener
 from bearlake.streams.schemas.service import Schemas
@@ -24,13 +25,21 @@ class RegistryServer:
     name = "registry"
 
     def __init__(
-        self, schemas: Schemas, settings: RegistrySettings, listeners: Sequence[Listener], *, cluster_id: str = ""
+        self,
+        schemas: Schemas,
+        settings: RegistrySettings,
+        listeners: Sequence[Listener],
+        *,
+        cluster_id: str = "",
+        entrance: HttpEntrance | None = None,
     ) -> None:
-        """`listeners` (at least one) are already bound; the server takes ownership of them. The caller keeps ownership of `schemas`."""
+        """`entrance`: how clients log in; None: they need not.
+
+        `listeners` (at least one) are already bound; the server takes ownership of them. The caller keeps ownership of `schemas`."""
         self._schemas = schemas
         self._settings = settings
         self._cluster_id = cluster_id
-        self._guard = RegistryGuard(settings)
+        self._guard = RegistryGuard(settings, entrance)
         self._site = HttpSite(self.name, listeners, self._guard, idle_ms=settings.idle_ms, auto_decompress=False)
 
     @property

@@ -2,10 +2,10 @@
 
 from aiohttp import web
 
-from bearlake.protocols.rest.caller import principal_of
 from bearlake.protocols.rest.registry import requests
 from bearlake.protocols.rest.registry.answers import answer, shown_version, text_answer
 from bearlake.protocols.rest.registry.schema_routes import formatted
+from bearlake.serving.http.login import principal_of
 from bearlake.streams.schemas.model import SchemaVersion
 from bearlake.streams.schemas.service import Schemas
 

@@ -15,7 +15,6 @@ from bearlake.errors import Overloaded, Unavailable
 from bearlake.metadata.model import NamedProducer, PartitionKey
 from bearlake.metadata.producer_ids import ProducerIds
 from bearlake.protocols.rest import bodies
-from bearlake.protocols.rest.caller import principal_of
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.produce import Writing, error_of
 from bearlake.protocols.rest.settings import RestSettings
@@ -26,6 +25,7 @@ from bearlake.protocols.rest.tailing.producers import Claim, Decision, Producers
 from bearlake.protocols.rest.tailing.sequences import Sequences
 from bearlake.protocols.rest.tailing.state import Tails
 from bearlake.records.codec import Record
+from bearlake.serving.http.login import principal_of
 from bearlake.streams.append import Append, Result, Verdict
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.principal import Operation, Principal

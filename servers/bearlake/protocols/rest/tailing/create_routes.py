@@ -12,7 +12,6 @@ from aiohttp import web
 
 from bearlake.errors import AlreadyExists, NotFound
 from bearlake.protocols.rest import bodies
-from bearlake.protocols.rest.caller import principal_of
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.produce import Writing
 from bearlake.protocols.rest.settings import RestSettings
@@ -20,6 +19,7 @@ from bearlake.protocols.rest.tailing import forking, lifetimes, lineage, state
 from bearlake.protocols.rest.tailing.appending import Appending
 from bearlake.protocols.rest.tailing.forking import Forking, Place
 from bearlake.protocols.rest.tailing.lifetimes import Lifetimes
+from bearlake.serving.http.login import principal_of
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.principal import INTERNAL, Principal
 from bearlake.streams.service import Streams

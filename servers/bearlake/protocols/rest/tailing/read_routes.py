@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from aiohttp import web
 
 from bearlake.errors import Denied, NotFound
-from bearlake.protocols.rest.caller import principal_of
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.protocols.rest.tailing import events, lifetimes, lineage, state
@@ -15,6 +14,7 @@ from bearlake.protocols.rest.tailing.lifetimes import Lifetimes
 from bearlake.protocols.rest.tailing.lineage import Piece
 from bearlake.protocols.rest.tailing.state import Tails
 from bearlake.serving.http.limits import own_time
+from bearlake.serving.http.login import principal_of
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.principal import Operation, Principal
 from bearlake.streams.service import Streams

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from bearlake.protocols.rest.caller import principal_of
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.tailing.lifetimes import Lifetimes
+from bearlake.serving.http.login import principal_of
 from bearlake.streams import configs as stream_configs
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.principal import Operation, Principal

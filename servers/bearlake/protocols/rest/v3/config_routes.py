@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from aiohttp import web
 
 from bearlake.errors import Invalid
-from bearlake.protocols.rest.caller import principal_of
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.protocols.rest.v3 import models
 from bearlake.protocols.rest.v3.resources import CLUSTER, Site, answer, body, find
+from bearlake.serving.http.login import principal_of
 from bearlake.serving.live_servers import LiveServers
 from bearlake.streams import configs as stream_configs
 from bearlake.streams.catalog import StreamView

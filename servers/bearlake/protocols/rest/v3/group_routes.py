@@ -8,11 +8,11 @@ from typing import NamedTuple
 from aiohttp import web
 
 from bearlake.metadata.model import PARTITION_BITS
-from bearlake.protocols.rest.caller import principal_of
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.proxy import assignor
 from bearlake.protocols.rest.proxy.assignor import Partition
 from bearlake.protocols.rest.v3.resources import CLUSTER, Site, answer
+from bearlake.serving.http.login import principal_of
 from bearlake.serving.live_servers import LiveServers
 from bearlake.streams.groups.model import Group, GroupState, Member
 from bearlake.streams.groups.problems import GroupRefusal

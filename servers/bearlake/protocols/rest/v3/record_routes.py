@@ -12,7 +12,6 @@ from aiohttp import web
 
 from bearlake.errors import BearlakeError
 from bearlake.protocols.rest import bodies, problems
-from bearlake.protocols.rest.caller import principal_of
 from bearlake.protocols.rest.embedded import Embedded
 from bearlake.protocols.rest.problems import JSON_TYPE, Problem
 from bearlake.protocols.rest.produce import Writing, Written
@@ -23,6 +22,7 @@ from bearlake.protocols.rest.v3.resources import CLUSTER, Site, find
 from bearlake.records.batch import Compression
 from bearlake.records.codec import Record
 from bearlake.serving.http.limits import own_time
+from bearlake.serving.http.login import principal_of
 from bearlake.serving.live_servers import LiveServers
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.principal import Operation, Principal

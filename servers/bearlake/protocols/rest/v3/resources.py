@@ -8,8 +8,8 @@ from aiohttp import web
 
 from bearlake.errors import NotFound
 from bearlake.protocols.rest import bodies
-from bearlake.protocols.rest.caller import principal_of
 from bearlake.protocols.rest.problems import JSON_TYPE, Problem
+from bearlake.serving.http.login import principal_of
 from bearlake.serving.http.models import Reader
 from bearlake.serving.live_servers import LiveServers
 from bearlake.streams.catalog import StreamView

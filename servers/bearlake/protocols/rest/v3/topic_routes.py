@@ -4,12 +4,12 @@ from aiohttp import web
 
 from bearlake.errors import AlreadyExists, Invalid
 from bearlake.metadata.model import PartitionKey, Server
-from bearlake.protocols.rest.caller import principal_of
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.protocols.rest.v3 import models
 from bearlake.protocols.rest.v3.resources import CLUSTER, CLUSTERS, Site, answer, body, find, index_of
 from bearlake.serving import routing
+from bearlake.serving.http.login import principal_of
 from bearlake.serving.live_servers import LiveServers
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.principal import Operation

@@ -1,0 +1,83 @@
+"""Users for a command, which opens the metadata store itself: it needs neither a running server nor an administrator.
+
+A change is decided on the revision that was read, and decided again if other processes changed users meanwhile.
+"""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from bearlake.app.startup import backend_settings
+from bearlake.errors import AlreadyExists, Conflict, NotFound, Overloaded
+from bearlake.metadata import Metadata
+from bearlake.metadata.open import open_metadata
+from bearlake.metadata.users import SCRAM_HASHES, CredentialChange, User, UserStore, check_user_name
+from bearlake.serving.authentication.credentials import create_credential
+from bearlake.settings.document import Settings
+from bearlake.streams.principal import check_login_name
+
+ATTEMPTS_MAX = 10
+
+Decide = Callable[[User | None], Sequence[CredentialChange]]
+"""Returns the changes of a user that is as given."""
+
+
+async def create(settings: Settings, name: str, password: str, iterations: int, *, replaces: bool) -> None:
+    """Store credentials for all mechanisms. `replaces`: a user of that name gets a new password.
+
+    Raises:
+        AlreadyExists: there is a user of that name.
+        Invalid: a name, password or number of iterations that is not allowed.
+    """
+    check_user_name(name)
+    check_login_name(name)
+    made = [create_credential(mechanism, password, iterations) for mechanism in SCRAM_HASHES]
+
+    def decide(user: User | None) -> Sequence[CredentialChange]:
+        if user is not None and not replaces:
+            raise AlreadyExists(f"user {name!r} exists; --replace gives it a new password")
+        return [CredentialChange(name, credential.mechanism, credential) for credential in made]
+
+    async with _opened(settings) as metadata:
+        await _change(metadata.users, name, decide)
+
+
+async def delete(settings: Settings, name: str) -> None:
+    """Delete a user. Connections that are logged in end with their session. Raises `NotFound`."""
+
+    def decide(user: User | None) -> Sequence[CredentialChange]:
+        if user is None:
+            raise NotFound(f"there is no user {name!r}")
+        return [CredentialChange(name, credential.mechanism, None) for credential in user.credentials]
+
+    async with _opened(settings) as metadata:
+        await _change(metadata.users, name, decide)
+
+
+async def all_users(settings: Settings) -> Sequence[User]:
+    """Return all users, by name."""
+    found: list[User] = []
+    async with _opened(settings) as metadata:
+        while page := await metadata.users.list(after=found[-1].name if found else ""):
+            found += page
+    return found
+
+
+async def _change(store: UserStore, name: str, decide: Decide) -> None:
+    for _ in range(ATTEMPTS_MAX):
+        revision = await store.revision()
+        changes = decide(await store.get(name))
+        try:
+            await store.change(changes, revision=revision)
+            return
+        except Conflict:
+            continue
+    raise Overloaded("other processes change users at the same time, retry")
+
+
+@asynccontextmanager
+async def _opened(settings: Settings) -> AsyncIterator[Metadata]:
+    metadata = await open_metadata(settings.metadata.url, backend_settings(settings.metadata))
+    try:
+        yield metadata
+    finally:
+        await metadata.close()

@@ -1,0 +1,107 @@
+"""`bearlake user`: create, list and delete the users who may log in. It opens the metadata store itself.
+
+A password comes from a prompt, a file or the variable BEARLAKE_USER_PASSWORD, never from the command line, which other users of the machine
+can read.
+"""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bearlake.cli.extras import server_module
+from bearlake.cli.lake_options import PATH, chosen, lake_options
+from bearlake.cli.output import json_option, print_json, print_table
+from bearlake.errors import Invalid
+
+VARIABLE = "BEARLAKE_USER_PASSWORD"
+PASSWORD_FILE_BYTES_MAX = 4_096
+
+
+@click.group()
+def user() -> None:
+    """Create, list and delete users (SCRAM, PLAIN)."""
+
+
+@user.command()
+@click.argument("name")
+@click.option(
+    "--password-file",
+    type=PATH,
+    help=f"File with the password, - for standard input  [default: {VARIABLE}, or a prompt].",
+)
+@click.option(
+    "--iterations",
+    type=click.IntRange(4_096, 16_384),
+    default=4_096,
+    show_default=True,
+    help="Rounds of hashing. A number other than the default shows everybody that the user exists.",
+)
+@click.option("--replace", is_flag=True, help="Give an existing user a new password.")
+@lake_options
+def create(name: str, password_file: Path | None, iterations: int, replace: bool, **given: Any) -> int:
+    """Create a user."""
+    users, settings = _users(given)
+    asyncio.run(users.create(settings, name, _password(password_file), iterations, replaces=replace))
+    click.echo(f"{name}: {'saved' if replace else 'created'}")
+    return 0
+
+
+@user.command()
+@click.argument("name")
+@lake_options
+def delete(name: str, **given: Any) -> int:
+    """Delete a user. Its open connections end with their sessions (authentication.session_ms_max)."""
+    users, settings = _users(given)
+    asyncio.run(users.delete(settings, name))
+    click.echo(f"{name}: deleted")
+    return 0
+
+
+@user.command("list")
+@lake_options
+@json_option
+def list_users(as_json: bool, **given: Any) -> int:
+    """List users by name, with their mechanisms."""
+    users, settings = _users(given)
+    rows = [
+        {
+            "name": stored.name,
+            "mechanisms": [credential.mechanism for credential in stored.credentials],
+            "iterations": [credential.iterations for credential in stored.credentials],
+        }
+        for stored in asyncio.run(users.all_users(settings))
+    ]
+    if as_json:
+        print_json(rows)
+    else:
+        print_table(rows, {"name": "NAME", "mechanisms": "MECHANISMS", "iterations": "ITERATIONS"})
+    return 0
+
+
+def _users(
+    given: dict[str, Any],
+) -> tuple[Any, Any]:  # the module app.users, and Settings; imported when they are needed
+    return server_module("bearlake.app.users"), chosen(given, extra="kafka")
+
+
+def _password(file: Path | None) -> str:
+    """Raises `Invalid` if the file cannot be read, or is not text."""
+    if file is not None:
+        try:
+            raw = sys.stdin.buffer.read(PASSWORD_FILE_BYTES_MAX) if str(file) == "-" else _read(file)
+            return raw.decode().removesuffix("\n").removesuffix("\r")
+        except (OSError, UnicodeDecodeError) as error:
+            raise Invalid(f"cannot read the password from {file}: {error}") from None
+    if VARIABLE in os.environ:
+        return os.environ[VARIABLE]
+    typed: str = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+    return typed
+
+
+def _read(file: Path) -> bytes:
+    with file.open("rb") as opened:
+        return opened.read(PASSWORD_FILE_BYTES_MAX)

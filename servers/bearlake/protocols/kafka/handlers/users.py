@@ -1,0 +1,172 @@
+"""DescribeUserScramCredentials and AlterUserScramCredentials.
+
+Only `authentication.administrators` may use them. A user's alterations happen all or not at all; those of different users are independent.
+
+Source: KIP-554; Kafka's `ScramImage` and `ScramControlManager` (codes, order of checks).
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from bearlake.errors import BearlakeError, Conflict, Invalid, Overloaded
+from bearlake.metadata.users import CREDENTIAL_CHANGES_MAX, CredentialChange, User, UserStore, check_user_name
+from bearlake.protocols.kafka.context import Caller, KafkaContext
+from bearlake.protocols.kafka.errors import ErrorCode, code_of
+from bearlake.protocols.kafka.messages import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+)
+from bearlake.serving.authentication.credentials import from_salted_password
+from bearlake.streams.principal import Operation, Resource, check_login_name
+
+MECHANISM_NAMES: Mapping[int, str] = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+MECHANISM_NUMBERS = {name: number for number, name in MECHANISM_NAMES.items()}
+
+ATTEMPTS_MAX = 10
+"""Attempts of a change while other processes change users."""
+
+NOT_ALLOWED = "only authentication.administrators may list and change users"
+
+Problem = tuple[ErrorCode, str]
+Alterations = list[AlterUserScramCredentialsRequest.Deletion | AlterUserScramCredentialsRequest.Upsertion]
+
+
+async def describe(
+    context: KafkaContext, caller: Caller, request: DescribeUserScramCredentialsRequest
+) -> DescribeUserScramCredentialsResponse:
+    """The mechanisms and iterations of users; null or no users: all."""
+    answer = DescribeUserScramCredentialsResponse(error_message=None, results=[])
+    if not _may(context, caller, Operation.DESCRIBE):
+        answer.error_code, answer.error_message = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, NOT_ALLOWED
+        return answer
+    store = context.streams.metadata.users
+    try:
+        if request.users:
+            counts = Counter(user.name for user in request.users)
+            answer.results = [await _described(store, name, count) for name, count in counts.items()]
+        else:
+            answer.results = [_result(user) for user in await _all(store)]
+    except BearlakeError as error:
+        answer.error_code, answer.error_message = code_of(error), str(error)
+    return answer
+
+
+async def alter(
+    context: KafkaContext, caller: Caller, request: AlterUserScramCredentialsRequest
+) -> AlterUserScramCredentialsResponse:
+    """Set and delete credentials."""
+    wanted: dict[str, Alterations] = {}
+    for deletion in request.deletions:
+        wanted.setdefault(deletion.name, []).append(deletion)
+    for upsertion in request.upsertions:
+        wanted.setdefault(upsertion.name, []).append(upsertion)
+    problems: dict[str, Problem] = {}
+    if not _may(context, caller, Operation.ALTER):
+        problems = dict.fromkeys(wanted, (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, NOT_ALLOWED))
+    else:
+        store = context.streams.metadata.users
+        for name, alterations in wanted.items():
+            problem = _problem_of_request(name, alterations) or await _altered(store, name, alterations)
+            if problem is not None:
+                problems[name] = problem
+    results = []
+    for name in wanted:
+        code, message = problems.get(name, (ErrorCode.NONE, None))
+        results.append(AlterUserScramCredentialsResponse.Result(user=name, error_code=code, error_message=message))
+    return AlterUserScramCredentialsResponse(results=results)
+
+
+def _may(context: KafkaContext, caller: Caller, operation: Operation) -> bool:
+    is_administrator = caller.who.kind == "User" and caller.who.name in context.administrators
+    return is_administrator and context.streams.authorizer.allows(caller.who, operation, Resource.CLUSTER, "")
+
+
+async def _described(store: UserStore, name: str, count: int) -> DescribeUserScramCredentialsResponse.Result:
+    if count > 1:
+        return DescribeUserScramCredentialsResponse.Result(
+            user=name,
+            error_code=ErrorCode.DUPLICATE_RESOURCE,
+            error_message=f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}",
+            credential_infos=[],
+        )
+    user = await store.get(name)
+    if user is None:
+        return DescribeUserScramCredentialsResponse.Result(
+            user=name,
+            error_code=ErrorCode.RESOURCE_NOT_FOUND,
+            error_message=f"Attempt to describe a user credential that does not exist: {name}",
+            credential_infos=[],
+        )
+    return _result(user)
+
+
+def _result(user: User) -> DescribeUserScramCredentialsResponse.Result:
+    kind = DescribeUserScramCredentialsResponse.CredentialInfo
+    infos = [
+        kind(mechanism=MECHANISM_NUMBERS[credential.mechanism], iterations=credential.iterations)
+        for credential in user.credentials
+    ]
+    return DescribeUserScramCredentialsResponse.Result(user=user.name, error_message=None, credential_infos=infos)
+
+
+async def _all(store: UserStore) -> Sequence[User]:
+    found: list[User] = []
+    while page := await store.list(after=found[-1].name if found else ""):
+        found += page
+    return found
+
+
+def _problem_of_request(name: str, alterations: Alterations) -> Problem | None:
+    """Return what is wrong with a user's alterations, whatever the store has."""
+    try:
+        check_user_name(name)
+        check_login_name(name)
+    except Invalid as error:
+        return ErrorCode.UNACCEPTABLE_CREDENTIAL, str(error)
+    if any(alteration.mechanism not in MECHANISM_NAMES for alteration in alterations):
+        return ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism"
+    if len({alteration.mechanism for alteration in alterations}) < len(alterations):
+        return ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request"
+    assert len(alterations) <= CREDENTIAL_CHANGES_MAX
+    return None
+
+
+async def _altered(store: UserStore, name: str, alterations: Alterations) -> Problem | None:
+    """Alter one user; returns what went wrong."""
+    try:
+        changes = [_change(alteration) for alteration in alterations]
+    except Invalid as error:
+        return ErrorCode.UNACCEPTABLE_CREDENTIAL, str(error)
+    try:
+        for _ in range(ATTEMPTS_MAX):
+            revision = await store.revision()
+            user = await store.get(name)
+            present = set() if user is None else {credential.mechanism for credential in user.credentials}
+            if any(change.credential is None and change.mechanism not in present for change in changes):
+                return (
+                    ErrorCode.RESOURCE_NOT_FOUND,
+                    "Attempt to delete a user credential that does not exist",
+                )
+            try:
+                await store.change(changes, revision=revision)
+                return None
+            except Conflict:
+                continue
+        raise Overloaded("other processes change users at the same time, retry")
+    except BearlakeError as error:
+        return code_of(error), str(error)
+
+
+def _change(
+    alteration: AlterUserScramCredentialsRequest.Deletion | AlterUserScramCredentialsRequest.Upsertion,
+) -> CredentialChange:
+    """Raises `Invalid` for a credential that is too weak, too strong or malformed."""
+    mechanism = MECHANISM_NAMES[alteration.mechanism]
+    if isinstance(alteration, AlterUserScramCredentialsRequest.Deletion):
+        return CredentialChange(alteration.name, mechanism, None)
+    credential = from_salted_password(
+        mechanism, alteration.iterations, bytes(alteration.salt), bytes(alteration.salted_password)
+    )
+    return CredentialChange(alteration.name, mechanism, credential)

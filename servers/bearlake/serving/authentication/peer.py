@@ -1,0 +1,75 @@
+"""The client of a connection before it has logged in: where it is, and how its listener lets it log in."""
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bearlake.serving.authentication.settings import AuthenticationSettings
+from bearlake.serving.listener import ListenerSettings, is_loopback
+
+IPV6_PREFIX_BITS = 64
+"""A client usually has all addresses of such a network, so failed logins are counted for the network."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoginRules:
+    """How clients of one listener log in."""
+
+    mechanisms: Sequence[str] = ()
+    """SASL mechanisms. Empty: clients cannot log in by SASL."""
+    by_certificate: bool = False
+    """The client's certificate is its login."""
+
+    @property
+    def is_required(self) -> bool:
+        """Whether clients must log in."""
+        return self.by_certificate or bool(self.mechanisms)
+
+
+NO_LOGIN = LoginRules()
+
+
+def login_rules(listener: ListenerSettings, settings: AuthenticationSettings) -> LoginRules:
+    """Return how clients of `listener` log in.
+
+    Mechanisms that the listener names come first, then client certificates, then the mechanisms of all listeners.
+    """
+    if listener.anonymous:
+        return NO_LOGIN
+    if listener.mechanisms:
+        return LoginRules(tuple(listener.mechanisms))
+    if listener.tls_client_ca_file:
+        return LoginRules(by_certificate=True)
+    return LoginRules(tuple(settings.mechanisms))
+
+
+def is_open_to_others(listener: ListenerSettings, settings: AuthenticationSettings) -> bool:
+    """Return whether other machines reach `listener` without a login, and no setting says that this is intended."""
+    needs_certificate = bool(listener.tls_client_ca_file)
+    is_safe = is_loopback(listener.host) or needs_certificate or login_rules(listener, settings).is_required
+    return not is_safe and not listener.anonymous
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Where a login comes from."""
+
+    address: str
+    """The client's IP address."""
+    is_encrypted: bool
+    """Whether the connection uses TLS."""
+    mechanisms: Sequence[str]
+    """The mechanisms of the listener."""
+
+    @property
+    def network(self) -> str:
+        """The address for which failed logins are counted."""
+        try:
+            found = ipaddress.ip_address(self.address.partition("%")[0])
+        except ValueError:
+            return self.address
+        if isinstance(found, ipaddress.IPv4Address):
+            return str(found)
+        if found.ipv4_mapped is not None:
+            return str(found.ipv4_mapped)
+        return str(ipaddress.ip_network((found, IPV6_PREFIX_BITS), strict=False))

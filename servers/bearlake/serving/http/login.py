@@ -1,0 +1,121 @@
+"""Who sends an HTTP request: `principal_of` is the only place that handlers ask.
+
+A listener whose clients log in has an `HttpEntrance`. The guard asks it before every handler. It takes a password (Basic), a token
+(Bearer), the certificate of the connection, or a token with which another server names its client (`authentication/forwarding.py`).
+
+Source: RFC 9110 section 11 (authentication), RFC 7617 (Basic), RFC 6750 (Bearer), RFC 6585 (429).
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from time import time
+from typing import TYPE_CHECKING
+
+from aiohttp import hdrs, web
+
+from bearlake.errors import Denied, Overloaded
+from bearlake.serving.addresses import address_of
+from bearlake.serving.authentication import presented
+from bearlake.serving.authentication.failures import MustWait
+from bearlake.serving.authentication.peer import LoginRules, Peer
+from bearlake.serving.authentication.settings import OAUTHBEARER, PLAIN
+from bearlake.streams.principal import ANONYMOUS, Principal
+
+if TYPE_CHECKING:  # their libraries are loaded only by processes whose clients log in
+    from bearlake.serving.authentication.authenticator import Authenticator
+    from bearlake.serving.authentication.forwarding import ForwardedLogins
+
+_PRINCIPAL = web.RequestKey("principal", Principal)
+_REALM = "bearlake"
+_BETWEEN_SERVERS = "bearlake"  # `forwarding.SCHEME`, in lower case
+
+
+class LoginRefused(Exception):
+    """The request's client is not logged in; the answer has this status and these headers."""
+
+    def __init__(self, status: int, message: str, headers: Mapping[str, str]) -> None:
+        super().__init__(message)
+        self.status = status
+        self.headers = headers
+
+
+def principal_of(request: web.Request) -> Principal:
+    """Return who sends the request; `User:ANONYMOUS` on a listener whose clients need not log in."""
+    who: Principal = request.get(_PRINCIPAL, ANONYMOUS)
+    return who
+
+
+def note_principal(request: web.Request, who: Principal) -> None:
+    """Note who sends the request, for `principal_of`."""
+    request[_PRINCIPAL] = who
+
+
+@dataclass(frozen=True, slots=True)
+class HttpEntrance:
+    """How clients of one HTTP listener log in."""
+
+    authenticator: "Authenticator"
+    rules: LoginRules
+    forwarded: "ForwardedLogins | None" = None
+    """Tokens of the other servers; None: this listener accepts none."""
+    now_s: Callable[[], float] = time
+    """The time in seconds since 1970."""
+
+    async def admit(self, request: web.Request) -> Principal:
+        """Return who sends the request, and note it.
+
+        Raises:
+            LoginRefused: 401, the client must log in; 403, its certificate has no user name; 429, too many failed logins.
+            Unavailable: the metadata store, or the issuer of tokens, does not answer.
+        """
+        who = await self._principal(request)
+        note_principal(request, who)
+        return who
+
+    def left_s(self, who: Principal) -> float | None:
+        """Return the time (s) until the login ends; None: never. Answers that take longer end then."""
+        if self.rules.by_certificate:
+            return None
+        ends_s = self.authenticator.ends_s(who, self.now_s())
+        return None if ends_s == math.inf else max(0.0, ends_s - self.now_s())
+
+    async def pass_on(self, who: Principal, node_id: int, method: str, path: str) -> Mapping[str, str]:
+        """Return the headers that tell server `node_id` for whom this server forwards a request. Raises `Unavailable`."""
+        if self.forwarded is None:
+            return {}
+        return {hdrs.AUTHORIZATION: await self.forwarded.sign(who, node_id, method, path)}
+
+    async def _principal(self, request: web.Request) -> Principal:
+        if request.transport is None:
+            raise ConnectionResetError("the client has gone")
+        if self.rules.by_certificate:
+            certificate = request.transport.get_extra_info("peercert") or {}
+            try:
+                return self.authenticator.read_certificate(certificate.get("subject", ()))
+            except Denied as error:
+                raise LoginRefused(403, str(error), {}) from None
+        peer = Peer(address_of(request.transport.get_extra_info("peername")), request.secure, self.rules.mechanisms)
+        values = request.headers.getall(hdrs.AUTHORIZATION, [])
+        try:
+            if len(values) > 1:
+                raise Denied("the request has more than one Authorization header")
+            return await self._log_in(request, values[0] if values else "", peer)
+        except Denied as error:
+            raise LoginRefused(401, str(error), self._challenge(bool(values))) from None
+        except Overloaded as error:
+            wait_s = error.wait_s if isinstance(error, MustWait) else 1
+            raise LoginRefused(429, str(error), {hdrs.RETRY_AFTER: str(max(1, math.ceil(wait_s)))}) from None
+
+    async def _log_in(self, request: web.Request, value: str, peer: Peer) -> Principal:
+        scheme, _, token = value.partition(" ")
+        if scheme.lower() == _BETWEEN_SERVERS and self.forwarded is not None:
+            return await self.forwarded.verify(token, request.method, request.rel_url.raw_path_qs)
+        return await presented.log_in(self.authenticator, value, peer)
+
+    def _challenge(self, is_refused: bool) -> Mapping[str, str]:
+        challenges: Sequence[tuple[str, str]] = (
+            (OAUTHBEARER, f'Bearer realm="{_REALM}"' + (', error="invalid_token"' if is_refused else "")),
+            (PLAIN, f'Basic realm="{_REALM}", charset="UTF-8"'),
+        )
+        return {hdrs.WWW_AUTHENTICATE: ", ".join(text for name, text in challenges if name in self.rules.mechanisms)}

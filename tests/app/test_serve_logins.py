@@ -1,0 +1,59 @@
+"""A server never serves clients without a login because their protocol cannot log in: it refuses to start, and says what to set."""
+
+from base64 import b64encode
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+import yaml
+
+from fixtures.server_process import finished, started
+
+pytestmark = pytest.mark.integration
+
+
+def settings(folder: Path, mechanism: str = "SCRAM-SHA-512", **listeners: object) -> Path:
+    document = {
+        "metadata": {"url": f"sqlite://{folder}/metadata.db"},
+        "object_store": {"url": f"file://{folder}/objects"},
+        "admin": {"port": 0},
+        "authentication": {"mechanisms": [mechanism]},
+        "listeners": {name: {"port": 0} for name in ("pulsar", "pulsar_http", "registry", "rest", "grpc")} | listeners,
+    }
+    path = folder / "settings.yaml"
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("role", "listener"), [("pulsar", "pulsar"), ("rest", "registry"), ("grpc", "grpc")], ids=["pulsar", "rest", "grpc"]
+)
+def test_a_protocol_without_logins_does_not_start_where_clients_must_log_in(
+    tmp_path: Path, role: str, listener: str
+) -> None:
+    result = finished("serve", role, "--config", settings(tmp_path))
+    assert result.returncode == 2
+    assert f"listeners.{listener}.anonymous: true" in result.stderr.decode()
+
+
+def test_a_protocol_that_serves_everybody_by_setting_starts(tmp_path: Path) -> None:
+    config = settings(tmp_path, grpc={"port": 0, "anonymous": True})
+    with started("serve", "grpc", "--config", config, ready_file=tmp_path / "ready.json") as server:
+        assert server.ready["grpc"]
+
+
+def test_the_http_apis_serve_nobody_without_a_login(tmp_path: Path) -> None:
+    config = settings(tmp_path, "PLAIN")
+    assert (
+        finished("user", "create", "alice", "--config", config, "--password-file", "-", stdin=b"secret").returncode == 0
+    )
+    with started("serve", "rest", "--config", config, ready_file=tmp_path / "ready.json") as server:
+        for url in (server.ready["rest"] + "/topics", server.ready["registry"] + "/subjects"):
+            with pytest.raises(HTTPError) as refused:
+                urlopen(url, timeout=30)
+            with refused.value as answer:
+                assert answer.code == 401
+            login = {"Authorization": "Basic " + b64encode(b"alice:secret").decode()}
+            with urlopen(Request(url, headers=login), timeout=30) as answer:
+                assert answer.status == 200

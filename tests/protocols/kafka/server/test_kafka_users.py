@@ -1,0 +1,127 @@
+"""DescribeUserScramCredentials and AlterUserScramCredentials: codes as Kafka's, and what a change means for logins.
+
+Source: KIP-554.
+"""
+
+import hashlib
+
+import pytest
+
+from bearlake.metadata.users import CredentialChange
+from bearlake.protocols.kafka import messages as m
+from bearlake.protocols.kafka.errors import ErrorCode
+from bearlake.serving.authentication.credentials import create_credential
+from bearlake.serving.authentication.settings import AuthenticationSettings
+
+ALTER, DESCRIBE = m.AlterUserScramCredentialsRequest, m.DescribeUserScramCredentialsRequest
+SMALL, LARGE = 1, 2
+SALT = b"0123456789abcdef"
+
+
+@pytest.fixture
+async def node(kafka_cluster):
+    """A server with the administrator alice and the user bob, password "secret" each."""
+    settings = AuthenticationSettings(mechanisms=["PLAIN"], administrators=["alice"])
+    cluster = await kafka_cluster(1, authentication=settings)
+    credential = create_credential("SCRAM-SHA-512", "secret")
+    changes = [CredentialChange(name, credential.mechanism, credential) for name in ("alice", "bob")]
+    await cluster.metadata.users.change(changes, revision=0)
+    return cluster[0]
+
+
+async def logged_in(node, user, password="secret"):
+    client = await node.client()
+    await client.ask(m.SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    answer = await client.ask(m.SaslAuthenticateRequest(auth_bytes=f"\0{user}\0{password}".encode()), 2)
+    return client if answer.error_code == 0 else None
+
+
+def put(name="carol", mechanism=SMALL, password="new", iterations=4096, salt=SALT, salted=None):
+    kind = {SMALL: "sha256", LARGE: "sha512"}.get(mechanism, "sha256")
+    made = hashlib.pbkdf2_hmac(kind, password.encode(), salt, iterations) if salted is None else salted
+    return ALTER.Upsertion(name=name, mechanism=mechanism, iterations=iterations, salt=salt, salted_password=made)
+
+
+def drop(name="carol", mechanism=SMALL):
+    return ALTER.Deletion(name=name, mechanism=mechanism)
+
+
+async def alter(client, *alterations):
+    deletions = [one for one in alterations if isinstance(one, ALTER.Deletion)]
+    upsertions = [one for one in alterations if isinstance(one, ALTER.Upsertion)]
+    answer = await client.ask(ALTER(deletions=deletions, upsertions=upsertions), 0)
+    return [(one.user, one.error_code) for one in answer.results]
+
+
+async def describe(client, *names):
+    users = [DESCRIBE.User(name=name) for name in names] or None
+    answer = await client.ask(DESCRIBE(users=users), 0)
+    assert answer.error_code == 0
+    return [
+        (one.user, one.error_code, [(info.mechanism, info.iterations) for info in one.credential_infos])
+        for one in answer.results
+    ]
+
+
+async def test_a_user_that_an_administrator_makes_logs_in_until_it_is_deleted(node):
+    admin = await logged_in(node, "alice")
+    assert await alter(admin, put(), put(mechanism=LARGE, iterations=8192)) == [("carol", 0)]
+    assert await describe(admin, "carol") == [("carol", 0, [(SMALL, 4096), (LARGE, 8192)])]
+    assert await logged_in(node, "carol", "new")
+    assert await alter(admin, put(mechanism=LARGE, password="newer"), drop()) == [("carol", 0)]
+    assert await logged_in(node, "carol", "new") is None
+    assert await logged_in(node, "carol", "newer")
+    assert await alter(admin, drop(mechanism=LARGE)) == [("carol", 0)]
+    assert await logged_in(node, "carol", "newer") is None
+    assert [user for user, _, _ in await describe(admin)] == ["alice", "bob"]
+
+
+async def test_only_administrators_list_and_change_users(node):
+    bob = await logged_in(node, "bob")
+    assert await alter(bob, put("alice"), drop("bob", LARGE)) == [
+        ("bob", ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+        ("alice", ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+    ]
+    answer = await bob.ask(DESCRIBE(users=None), 0)
+    assert (answer.error_code, answer.results) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])
+    assert await logged_in(node, "bob")
+
+
+async def test_nobody_changes_users_where_nobody_logs_in(kafka):
+    client = await kafka.client()
+    assert await alter(client, put()) == [("carol", ErrorCode.CLUSTER_AUTHORIZATION_FAILED)]
+    assert (await client.ask(DESCRIBE(users=None), 0)).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+@pytest.mark.parametrize(
+    ("alterations", "code"),
+    [
+        ([put(name="")], ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        ([put(name="ANONYMOUS")], ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        ([put(mechanism=0)], ErrorCode.UNSUPPORTED_SASL_MECHANISM),
+        ([drop(mechanism=3)], ErrorCode.UNSUPPORTED_SASL_MECHANISM),
+        ([put(iterations=4095)], ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        ([put(iterations=16385)], ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        ([put(salt=b"short")], ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        ([put(salted=b"short")], ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        ([put(), put()], ErrorCode.DUPLICATE_RESOURCE),
+        ([put(), drop()], ErrorCode.DUPLICATE_RESOURCE),
+        ([drop()], ErrorCode.RESOURCE_NOT_FOUND),
+        ([put(mechanism=LARGE), drop()], ErrorCode.RESOURCE_NOT_FOUND),
+        ([put(), put(mechanism=LARGE, iterations=1)], ErrorCode.UNACCEPTABLE_CREDENTIAL),
+    ],
+)
+async def test_a_wrong_alteration_changes_nothing_of_its_user(node, alterations, code):
+    admin = await logged_in(node, "alice")
+    name = alterations[0].name
+    assert sorted(await alter(admin, *alterations, put("dave"))) == sorted([(name, code), ("dave", 0)])
+    assert [user for user, _, _ in await describe(admin)] == ["alice", "bob", "dave"]
+
+
+async def test_unknown_and_repeated_users_are_told_apart(node):
+    admin = await logged_in(node, "alice")
+    assert await describe(admin, "bob", "ghost", "alice", "bob") == [
+        ("bob", ErrorCode.DUPLICATE_RESOURCE, []),
+        ("ghost", ErrorCode.RESOURCE_NOT_FOUND, []),
+        ("alice", 0, [(LARGE, 4096)]),
+    ]

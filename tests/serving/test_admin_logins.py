@@ -1,0 +1,78 @@
+"""Logins to the admin API: its token, and administrators by password or token of their own."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import aiohttp
+import pytest
+
+from bearlake.serving.admin.auth import AdminSettings
+from bearlake.serving.admin.server import AdminServer
+from bearlake.serving.admin.token import AdminToken
+from bearlake.serving.authentication.settings import FailureSettings
+from bearlake.serving.listener import ListenerSettings, open_listener
+from bearlake.serving.membership import RegisteredServer, ServerSettings
+from fixtures.kafka_server import open_stores
+from fixtures.logins import Logins, add_user, basic, entrance_of
+
+TOKEN = "sixteen-characters"
+TIMEOUT = aiohttp.ClientTimeout(total=30)
+
+
+@pytest.fixture
+async def session(logins: Logins) -> AsyncIterator[aiohttp.ClientSession]:
+    """A client of an admin API with a token, where alice is an administrator and bob is not."""
+    async with AsyncExitStack() as closing:
+        metadata, _ = await open_stores(None, closing)
+        await add_user(metadata)
+        await add_user(metadata, "bob", "bear")
+        listener = open_listener(ListenerSettings(), "admin")
+        member = await RegisteredServer.join(metadata.servers, ServerSettings(name="one"), {})
+        limits = FailureSettings(per_address_max=3, window_ms=3_600_000)
+        server = AdminServer(
+            listener,
+            metadata.log,
+            member,
+            AdminSettings(),
+            token=AdminToken(TOKEN),
+            entrance=entrance_of(metadata, logins.settings(failures=limits), closing),
+            administrators=["alice"],
+        )
+        await server.start()
+        closing.push_async_callback(server.close)
+        url = f"http://{server.endpoints['admin']}"
+        yield await closing.enter_async_context(aiohttp.ClientSession(url, timeout=TIMEOUT))
+
+
+async def status(session: aiohttp.ClientSession, headers: dict[str, str], path: str = "/v1/servers") -> int:
+    async with session.get(path, headers=headers) as response:
+        assert response.status in (200, 429) or response.content_type == "application/problem+json"
+        assert (response.status == 401) == ("WWW-Authenticate" in response.headers)
+        assert (response.status == 429) == ("Retry-After" in response.headers)
+        return response.status
+
+
+async def test_the_token_and_administrators_are_let_in(session: aiohttp.ClientSession, logins: Logins) -> None:
+    for headers in ({"Authorization": f"Bearer {TOKEN}"}, basic(), logins.bearer()):
+        assert await status(session, headers) == 200
+
+
+async def test_other_users_are_known_and_may_not(session: aiohttp.ClientSession, logins: Logins) -> None:
+    assert await status(session, basic("bob", "bear")) == 403
+    assert await status(session, logins.bearer(sub="bob")) == 403
+
+
+async def test_a_client_without_a_login_learns_only_health(session: aiohttp.ClientSession) -> None:
+    assert await status(session, {}) == 401
+    assert await status(session, {"Authorization": "Bearlake a.b.c"}) == 401
+    assert await status(session, {}, "/metrics") == 401
+    assert await status(session, {}, "/livez") == 200
+
+
+async def test_guessing_ends_and_never_locks_servers_out(session: aiohttp.ClientSession) -> None:
+    """Servers try a new and an old token in turn while the token changes; an unknown token is answered with 401 each time."""
+    unknown = [await status(session, {"Authorization": "Bearer another-token-of-servers"}) for _ in range(10)]
+    guesses = [await status(session, basic("alice", f"guess {number}")) for number in range(5)]
+    assert unknown == [401] * 10
+    assert guesses == [401] * 3 + [429] * 2
+    assert await status(session, {"Authorization": f"Bearer {TOKEN}"}) == 200
