@@ -18,14 +18,14 @@ from bearlake.protocols.rest.server import RestServer
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.serving.listener import Listener, ListenerSettings, open_listener
 from bearlake.serving.membership import RegisteredServer, ServerSettings
-from bearlake.streams.principal import Operation, Principal, Resource
+from bearlake.streams.principal import Authorizer, Operation, Principal, Resource
 from bearlake.streams.schemas.service import Schemas
 from bearlake.streams.service import Streams
 
 TIMEOUT = aiohttp.ClientTimeout(total=30)
 
 
-class OnlyAlice:
+class OnlyAlice(Authorizer):
     """Alice may do everything except with resources called `secret`; all others may do nothing."""
 
     def allows(self, who: Principal, operation: Operation, kind: Resource, name: str) -> bool:
