@@ -26,7 +26,7 @@ from bearlake.protocols.kafka.messages import (
 )
 from bearlake.serving.authentication.peer import Peer
 from bearlake.serving.authentication.settings import OAUTHBEARER, PLAIN
-from bearlake.streams.principal import Principal
+from bearlake.streams.principal import Principal, at_host
 
 if TYPE_CHECKING:  # its libraries are loaded only by processes whose clients log in
     from bearlake.serving.authentication.authenticator import Authenticator, ScramLogin
@@ -123,7 +123,7 @@ class SaslSession:
         now_s = self._now_s()
         session_s = self._authenticator.settings.session_ms_max / 1000 or float("inf")
         ends_s = min(now_s + session_s, float("inf") if who.expires_s is None else who.expires_s)
-        self.principal, self.ends_s = who, ends_s
+        self.principal, self.ends_s = at_host(who, self._peer.address), ends_s
         self._first_mechanism, self._mechanism, self._scram = self._mechanism, "", None
         return 0 if ends_s == float("inf") else max(1, int((ends_s - now_s) * 1000))
 

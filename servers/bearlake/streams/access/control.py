@@ -8,7 +8,7 @@ Until the rules are loaded, everything is denied. If the metadata store does not
 and reads them again when the store answers (`streams/follower.py`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -28,7 +28,7 @@ from bearlake.metadata.access_rules import (
     check_rule,
     row_of,
 )
-from bearlake.streams.access.snapshot import Snapshot
+from bearlake.streams.access.snapshot import ALL_OPERATIONS, Snapshot
 from bearlake.streams.principal import Authorizer, Principal
 
 T = TypeVar("T")
@@ -90,7 +90,7 @@ class AccessControl(Authorizer):
 
     @override
     def operations(self, who: Principal, kind: Resource, name: str) -> int:
-        return self._snapshot.mask(who, kind, name)
+        return ALL_OPERATIONS if self._snapshot.is_open else self._snapshot.mask(who, kind, name)
 
     @override
     def allows_any(self, who: Principal, operation: Operation, kind: Resource) -> bool:
@@ -125,13 +125,19 @@ class AccessControl(Authorizer):
 
         await self._change(decide)
 
-    async def delete(self, filters: Sequence[RuleFilter]) -> Sequence[Sequence[AccessRule]]:
-        """Delete the rules that any of the filters selects; returns the deleted rules for each filter. Raises as `create`."""
+    async def delete(
+        self, filters: Sequence[RuleFilter], *, kinds: Collection[Resource] = frozenset(Resource)
+    ) -> Sequence[Sequence[AccessRule]]:
+        """Delete the rules for resources of these kinds that any of the filters selects; returns the deleted rules for each filter.
+
+        Raises as `create`.
+        """
 
         def decide(
             present: RuleSet,
         ) -> tuple[Sequence[AccessRule], Sequence[AccessRule], Sequence[Sequence[AccessRule]]]:
-            found = [sorted(filter(one.matches, present.rules), key=row_of) for one in filters]
+            concerned = [rule for rule in present.rules if rule.resource in kinds]
+            found = [sorted(filter(one.matches, concerned), key=row_of) for one in filters]
             return (), list(dict.fromkeys(rule for rules in found for rule in rules)), found
 
         return await self._change(decide)

@@ -213,6 +213,23 @@ class World:
         deletions = [r.Deletion(name="alice", mechanism=1)]
         return r(deletions=deletions), {ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
 
+    def describe_acls(self, version):
+        request = m.DescribeAclsRequest(resource_type_filter=1, pattern_type_filter=1, operation=1, permission_type=1)
+        return request, {ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
+
+    def create_acls(self, version):
+        r = m.CreateAclsRequest
+        rule = r.Creation(
+            resource_type=2, resource_name="t", resource_pattern_type=3, principal="User:alice", host="*", operation=3,
+            permission_type=3,
+        )  # fmt: skip
+        return r(creations=[rule]), {ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
+
+    def delete_acls(self, version):
+        r = m.DeleteAclsRequest
+        chosen = r.Filter(resource_type_filter=1, pattern_type_filter=1, operation=1, permission_type=1)
+        return r(filters=[chosen]), {ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
+
     def describe_cluster(self, version):
         return m.DescribeClusterRequest(include_cluster_authorized_operations=True), {0}
 
