@@ -1,5 +1,13 @@
-"""What callers may do, in Kafka's terms: checks that several handlers share, and masks of authorized operations (KIP-430)."""
+"""What callers may do, in Kafka's terms: the rights that each API needs, checks that several handlers share, and masks of authorized
+operations (KIP-430).
 
+`NEEDED` is a table for readers: `docs/security.md` is generated from it, and a test compares it with what the handlers do.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from bearlake.protocols.kafka.codec import ApiKey
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.streams.principal import CLUSTER_NAME, Operation, Resource
 
@@ -23,6 +31,61 @@ CLUSTER_OPERATIONS = _bits(
     Operation.IDEMPOTENT_WRITE,
     *_CONFIGS,
 )
+
+
+class Right(NamedTuple):
+    """An operation on resources of a kind: those that the request names."""
+
+    operation: Operation
+    resource: Resource
+
+
+def _on(resource: Resource, *operations: Operation) -> tuple[Right, ...]:
+    return tuple(Right(operation, resource) for operation in operations)
+
+
+_TOPIC, _GROUP, _CLUSTER = Resource.STREAM, Resource.GROUP, Resource.CLUSTER
+
+NEEDED: Mapping[ApiKey, tuple[Right, ...]] = {
+    ApiKey.PRODUCE: _on(_TOPIC, Operation.WRITE),
+    ApiKey.FETCH: _on(_TOPIC, Operation.READ),
+    ApiKey.LIST_OFFSETS: _on(_TOPIC, Operation.DESCRIBE),
+    ApiKey.METADATA: _on(_TOPIC, Operation.DESCRIBE),
+    ApiKey.OFFSET_COMMIT: _on(_GROUP, Operation.READ) + _on(_TOPIC, Operation.READ),
+    ApiKey.OFFSET_FETCH: _on(_GROUP, Operation.DESCRIBE) + _on(_TOPIC, Operation.DESCRIBE),
+    ApiKey.FIND_COORDINATOR: _on(_GROUP, Operation.DESCRIBE),
+    ApiKey.JOIN_GROUP: _on(_GROUP, Operation.READ),
+    ApiKey.HEARTBEAT: _on(_GROUP, Operation.READ),
+    ApiKey.LEAVE_GROUP: _on(_GROUP, Operation.READ),
+    ApiKey.SYNC_GROUP: _on(_GROUP, Operation.READ),
+    ApiKey.DESCRIBE_GROUPS: _on(_GROUP, Operation.DESCRIBE),
+    ApiKey.LIST_GROUPS: _on(_GROUP, Operation.DESCRIBE),
+    ApiKey.SASL_HANDSHAKE: (),
+    ApiKey.API_VERSIONS: (),
+    ApiKey.CREATE_TOPICS: _on(_TOPIC, Operation.CREATE),
+    ApiKey.DELETE_TOPICS: _on(_TOPIC, Operation.DELETE),
+    ApiKey.DELETE_RECORDS: _on(_TOPIC, Operation.DELETE),
+    ApiKey.INIT_PRODUCER_ID: _on(_TOPIC, Operation.WRITE),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: _on(_TOPIC, Operation.DESCRIBE),
+    ApiKey.DESCRIBE_ACLS: _on(_CLUSTER, Operation.DESCRIBE),
+    ApiKey.CREATE_ACLS: _on(_CLUSTER, Operation.ALTER),
+    ApiKey.DELETE_ACLS: _on(_CLUSTER, Operation.ALTER),
+    ApiKey.DESCRIBE_CONFIGS: _on(_TOPIC, Operation.DESCRIBE_CONFIGS) + _on(_CLUSTER, Operation.DESCRIBE_CONFIGS),
+    ApiKey.ALTER_CONFIGS: _on(_TOPIC, Operation.ALTER_CONFIGS),
+    ApiKey.DESCRIBE_LOG_DIRS: _on(_CLUSTER, Operation.DESCRIBE),  # lists topics with DESCRIBE
+    ApiKey.SASL_AUTHENTICATE: (),
+    ApiKey.CREATE_PARTITIONS: _on(_TOPIC, Operation.ALTER),
+    ApiKey.DELETE_GROUPS: _on(_GROUP, Operation.DELETE),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: _on(_TOPIC, Operation.ALTER_CONFIGS),
+    ApiKey.OFFSET_DELETE: _on(_GROUP, Operation.DELETE) + _on(_TOPIC, Operation.READ),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _on(_CLUSTER, Operation.DESCRIBE),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _on(_CLUSTER, Operation.ALTER),
+    ApiKey.DESCRIBE_CLUSTER: (),
+    ApiKey.DESCRIBE_PRODUCERS: _on(_TOPIC, Operation.READ),
+    ApiKey.LIST_CONFIG_RESOURCES: _on(_CLUSTER, Operation.DESCRIBE_CONFIGS),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: _on(_TOPIC, Operation.DESCRIBE),
+}
+"""The rights that a request needs: all of them, for the resources that it names (DescribeConfigs: topics, or brokers of the cluster)."""
 
 
 def topic_operations(context: KafkaContext, caller: Caller, name: str) -> int:
