@@ -5,10 +5,10 @@ operations (KIP-430).
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from bearlake.protocols.kafka.codec import ApiKey
 from bearlake.protocols.kafka.context import Caller, KafkaContext
+from bearlake.streams.access.rights import Right, on
 from bearlake.streams.principal import CLUSTER_NAME, Operation, Resource
 
 NO_OPERATIONS = -(2**31)
@@ -33,57 +33,46 @@ CLUSTER_OPERATIONS = _bits(
 )
 
 
-class Right(NamedTuple):
-    """An operation on resources of a kind: those that the request names."""
-
-    operation: Operation
-    resource: Resource
-
-
-def _on(resource: Resource, *operations: Operation) -> tuple[Right, ...]:
-    return tuple(Right(operation, resource) for operation in operations)
-
-
 _TOPIC, _GROUP, _CLUSTER = Resource.STREAM, Resource.GROUP, Resource.CLUSTER
 
 NEEDED: Mapping[ApiKey, tuple[Right, ...]] = {
-    ApiKey.PRODUCE: _on(_TOPIC, Operation.WRITE),
-    ApiKey.FETCH: _on(_TOPIC, Operation.READ),
-    ApiKey.LIST_OFFSETS: _on(_TOPIC, Operation.DESCRIBE),
-    ApiKey.METADATA: _on(_TOPIC, Operation.DESCRIBE),
-    ApiKey.OFFSET_COMMIT: _on(_GROUP, Operation.READ) + _on(_TOPIC, Operation.READ),
-    ApiKey.OFFSET_FETCH: _on(_GROUP, Operation.DESCRIBE) + _on(_TOPIC, Operation.DESCRIBE),
-    ApiKey.FIND_COORDINATOR: _on(_GROUP, Operation.DESCRIBE),
-    ApiKey.JOIN_GROUP: _on(_GROUP, Operation.READ),
-    ApiKey.HEARTBEAT: _on(_GROUP, Operation.READ),
-    ApiKey.LEAVE_GROUP: _on(_GROUP, Operation.READ),
-    ApiKey.SYNC_GROUP: _on(_GROUP, Operation.READ),
-    ApiKey.DESCRIBE_GROUPS: _on(_GROUP, Operation.DESCRIBE),
-    ApiKey.LIST_GROUPS: _on(_GROUP, Operation.DESCRIBE),
+    ApiKey.PRODUCE: on(_TOPIC, Operation.WRITE),
+    ApiKey.FETCH: on(_TOPIC, Operation.READ),
+    ApiKey.LIST_OFFSETS: on(_TOPIC, Operation.DESCRIBE),
+    ApiKey.METADATA: on(_TOPIC, Operation.DESCRIBE),
+    ApiKey.OFFSET_COMMIT: on(_GROUP, Operation.READ) + on(_TOPIC, Operation.READ),
+    ApiKey.OFFSET_FETCH: on(_GROUP, Operation.DESCRIBE) + on(_TOPIC, Operation.DESCRIBE),
+    ApiKey.FIND_COORDINATOR: on(_GROUP, Operation.DESCRIBE),
+    ApiKey.JOIN_GROUP: on(_GROUP, Operation.READ),
+    ApiKey.HEARTBEAT: on(_GROUP, Operation.READ),
+    ApiKey.LEAVE_GROUP: on(_GROUP, Operation.READ),
+    ApiKey.SYNC_GROUP: on(_GROUP, Operation.READ),
+    ApiKey.DESCRIBE_GROUPS: on(_GROUP, Operation.DESCRIBE),
+    ApiKey.LIST_GROUPS: on(_GROUP, Operation.DESCRIBE),
     ApiKey.SASL_HANDSHAKE: (),
     ApiKey.API_VERSIONS: (),
-    ApiKey.CREATE_TOPICS: _on(_TOPIC, Operation.CREATE),
-    ApiKey.DELETE_TOPICS: _on(_TOPIC, Operation.DELETE),
-    ApiKey.DELETE_RECORDS: _on(_TOPIC, Operation.DELETE),
-    ApiKey.INIT_PRODUCER_ID: _on(_TOPIC, Operation.WRITE),
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: _on(_TOPIC, Operation.DESCRIBE),
-    ApiKey.DESCRIBE_ACLS: _on(_CLUSTER, Operation.DESCRIBE),
-    ApiKey.CREATE_ACLS: _on(_CLUSTER, Operation.ALTER),
-    ApiKey.DELETE_ACLS: _on(_CLUSTER, Operation.ALTER),
-    ApiKey.DESCRIBE_CONFIGS: _on(_TOPIC, Operation.DESCRIBE_CONFIGS) + _on(_CLUSTER, Operation.DESCRIBE_CONFIGS),
-    ApiKey.ALTER_CONFIGS: _on(_TOPIC, Operation.ALTER_CONFIGS),
-    ApiKey.DESCRIBE_LOG_DIRS: _on(_CLUSTER, Operation.DESCRIBE),  # lists topics with DESCRIBE
+    ApiKey.CREATE_TOPICS: on(_TOPIC, Operation.CREATE),
+    ApiKey.DELETE_TOPICS: on(_TOPIC, Operation.DELETE),
+    ApiKey.DELETE_RECORDS: on(_TOPIC, Operation.DELETE),
+    ApiKey.INIT_PRODUCER_ID: on(_TOPIC, Operation.WRITE),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: on(_TOPIC, Operation.DESCRIBE),
+    ApiKey.DESCRIBE_ACLS: on(_CLUSTER, Operation.DESCRIBE),
+    ApiKey.CREATE_ACLS: on(_CLUSTER, Operation.ALTER),
+    ApiKey.DELETE_ACLS: on(_CLUSTER, Operation.ALTER),
+    ApiKey.DESCRIBE_CONFIGS: on(_TOPIC, Operation.DESCRIBE_CONFIGS) + on(_CLUSTER, Operation.DESCRIBE_CONFIGS),
+    ApiKey.ALTER_CONFIGS: on(_TOPIC, Operation.ALTER_CONFIGS),
+    ApiKey.DESCRIBE_LOG_DIRS: on(_CLUSTER, Operation.DESCRIBE),  # lists topics with DESCRIBE
     ApiKey.SASL_AUTHENTICATE: (),
-    ApiKey.CREATE_PARTITIONS: _on(_TOPIC, Operation.ALTER),
-    ApiKey.DELETE_GROUPS: _on(_GROUP, Operation.DELETE),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: _on(_TOPIC, Operation.ALTER_CONFIGS),
-    ApiKey.OFFSET_DELETE: _on(_GROUP, Operation.DELETE) + _on(_TOPIC, Operation.READ),
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _on(_CLUSTER, Operation.DESCRIBE),
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _on(_CLUSTER, Operation.ALTER),
+    ApiKey.CREATE_PARTITIONS: on(_TOPIC, Operation.ALTER),
+    ApiKey.DELETE_GROUPS: on(_GROUP, Operation.DELETE),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: on(_TOPIC, Operation.ALTER_CONFIGS),
+    ApiKey.OFFSET_DELETE: on(_GROUP, Operation.DELETE) + on(_TOPIC, Operation.READ),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: on(_CLUSTER, Operation.DESCRIBE),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: on(_CLUSTER, Operation.ALTER),
     ApiKey.DESCRIBE_CLUSTER: (),
-    ApiKey.DESCRIBE_PRODUCERS: _on(_TOPIC, Operation.READ),
-    ApiKey.LIST_CONFIG_RESOURCES: _on(_CLUSTER, Operation.DESCRIBE_CONFIGS),
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: _on(_TOPIC, Operation.DESCRIBE),
+    ApiKey.DESCRIBE_PRODUCERS: on(_TOPIC, Operation.READ),
+    ApiKey.LIST_CONFIG_RESOURCES: on(_CLUSTER, Operation.DESCRIBE_CONFIGS),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: on(_TOPIC, Operation.DESCRIBE),
 }
 """The rights that a request needs: all of them, for the resources that it names (DescribeConfigs: topics, or brokers of the cluster)."""
 
