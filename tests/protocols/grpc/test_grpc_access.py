@@ -1,7 +1,7 @@
 """Access in every gRPC method: nothing without a right, and everything with exactly the rights that the table names."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc
@@ -12,23 +12,13 @@ from bearlake.protocols.grpc.methods import Method
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
 from bearlake.protocols.grpc.rights import NEEDED
 from bearlake.streams.access.rights import Right
-from bearlake.streams.principal import Authorizer, Operation, Principal, Resource
+from bearlake.streams.principal import Operation, Resource
 from fixtures.grpc_server import GrpcNode
+from fixtures.rights import Only, all_but
 
 STREAM, ABSENT = "t", "absent"
 RECORDS = pb.Payload(records=pb.Records(records=[pb.Record(value=b"v")]))
 METHODS = [found for found in vars(methods).values() if isinstance(found, Method)]
-EVERY = [Right(operation, resource) for operation in Operation for resource in Resource]
-
-
-class Only(Authorizer):
-    """Allows these rights on all resources."""
-
-    def __init__(self, rights: Collection[Right]) -> None:
-        self.rights = set(rights)
-
-    def allows(self, who: Principal, operation: Operation, kind: Resource, name: str) -> bool:
-        return Right(operation, kind) in self.rights
 
 
 def requests(stream: str) -> dict[Method[Any, Any], Any]:
@@ -93,8 +83,7 @@ async def test_a_refusal_does_not_tell_whether_a_stream_exists(node: GrpcNode, m
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 async def test_every_method_needs_exactly_the_rights_of_the_table(node: GrpcNode, method: Method[Any, Any]) -> None:
     for right in NEEDED[method]:
-        cluster = Right(right.operation, Resource.CLUSTER)  # as in Kafka, it allows creations
-        node.streams.authorizer = Only([one for one in EVERY if one not in (right, cluster)])
+        node.streams.authorizer = all_but(right)
         assert await outcome(node, method) in ("refused", "hidden"), right
     node.streams.authorizer = Only(NEEDED[method])
     assert await outcome(node, method) == "allowed"
