@@ -105,7 +105,7 @@ class Authorizer(Protocol):
 
     def operations(self, who: Principal, kind: Resource, name: str) -> int:
         """Return the bits of all operations that `who` may do to the resource."""
-        return sum(one.bit for one in Operation if self.allows(who, one, kind, name))
+        return sum(operation.bit for operation in Operation if self.allows(who, operation, kind, name))
 
     def allows_any(self, who: Principal, operation: Operation, kind: Resource) -> bool:
         """Whether `who` may do `operation` to some resource of the kind, which need not exist."""

@@ -112,7 +112,7 @@ class Streams:
 
         `server`: the registration that fences this process's writes. `on_fenced` runs once when the server loses its registration.
         `on_unknown` (default: `on_fenced`) runs instead when the outcome of a write stays unknown: the process must stop and re-register.
-        `authorizer` decides instead of the access rules; `access` are the settings that complete the rules.
+        `access`: settings that complete the deployment's access rules; an `authorizer` decides instead of the rules.
         `peers`: the servers that coordinate groups; None: this server coordinates all groups.
         `tenure`: tracks this server's own lapses; the caller closes it. None: this server sends no heartbeats, and only lapses that other
         servers declare count.
@@ -121,19 +121,16 @@ class Streams:
         self.metadata = metadata
         self.server = server
         self.clock = clock or SystemClock()
-        self.access = AccessControl(metadata.access, access)
-        """The deployment's access rules."""
-        self.authorizer: Authorizer = authorizer or self.access
-        self.catalog = _catalog(metadata, settings)
+        rules = self.access = AccessControl(metadata.access, access)
+        self.authorizer: Authorizer = authorizer or rules
+        catalog = self.catalog = _catalog(metadata, settings)
         self.checks = Checks(settings.checks)
         self._tail = TailIndex(settings.tail_slice_count_max, self._on_gap)
         self._cache = ObjectCache(store, settings.cache, _count_lookup)
         index = SegmentIndex(settings.history.piece_count_max)
         self.seen = Seen(metadata.log)
         """The newest log position that this server knows. Protocol servers record it when a request arrives, for `AppendCall.seen`."""
-        self._follower = Follower(
-            metadata.log, self._tail, index, self.catalog, self.access, settings.follower, self.seen.advance
-        )
+        self._follower = Follower(metadata.log, self._tail, index, catalog, rules, settings.follower, self.seen.advance)
         self._writer = Writer(
             store,
             metadata.log,

@@ -52,10 +52,11 @@ class SqliteAccessRules(AccessRules):
             if present != revision:
                 raise Conflict(f"the access rules have revision {present}, not {revision}")
             connection.executemany(
-                f"DELETE FROM access_rules WHERE ({COLUMNS}) = (?, ?, ?, ?, ?, ?, ?)", [row_of(one) for one in deleted]
+                f"DELETE FROM access_rules WHERE ({COLUMNS}) = (?, ?, ?, ?, ?, ?, ?)",
+                [row_of(rule) for rule in deleted],
             )
             connection.executemany(
-                "INSERT OR IGNORE INTO access_rules VALUES (?, ?, ?, ?, ?, ?, ?)", [row_of(one) for one in created]
+                "INSERT OR IGNORE INTO access_rules VALUES (?, ?, ?, ?, ?, ?, ?)", [row_of(rule) for rule in created]
             )
             (count,) = connection.execute("SELECT count(*) FROM access_rules").fetchone()
             check_count(count)

@@ -52,10 +52,10 @@ class AccessSettings:
     always needs a rule or a super user."""
 
     def __post_init__(self) -> None:
-        for one in self.super_users:
-            kind, _, name = one.partition(":")
-            if kind not in PRINCIPAL_KINDS or not name or one == EVERYONE:
-                raise Invalid(f"access.super_users: {one!r}, expected User:name or Group:name")
+        for principal in self.super_users:
+            kind, _, name = principal.partition(":")
+            if kind not in PRINCIPAL_KINDS or not name or principal == EVERYONE:
+                raise Invalid(f"access.super_users: {principal!r}, expected User:name or Group:name")
 
 
 class AccessControl(Authorizer):
@@ -137,7 +137,7 @@ class AccessControl(Authorizer):
             present: RuleSet,
         ) -> tuple[Sequence[AccessRule], Sequence[AccessRule], Sequence[Sequence[AccessRule]]]:
             concerned = [rule for rule in present.rules if rule.resource in kinds]
-            found = [sorted(filter(one.matches, concerned), key=row_of) for one in filters]
+            found = [sorted(filter(selected.matches, concerned), key=row_of) for selected in filters]
             return (), list(dict.fromkeys(rule for rules in found for rule in rules)), found
 
         return await self._change(decide)

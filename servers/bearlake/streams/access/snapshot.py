@@ -148,7 +148,7 @@ class Snapshot:
         if self._is_super(who):
             return True
         identities = _identities(who)
-        found = [patterns for one in identities if (patterns := self._patterns.get((kind, one))) is not None]
+        found = [patterns for identity in identities if (patterns := self._patterns.get((kind, identity))) is not None]
         for patterns in found:
             if (everything := patterns.literal.get(WILDCARD)) is not None and everything.at(who.host)[
                 1
@@ -171,7 +171,7 @@ class Snapshot:
         return allowed & ~denied
 
     def _is_super(self, who: Principal) -> bool:
-        return who.kind == SERVER or (bool(self._supers) and any(one in self._supers for one in _own_identities(who)))
+        return who.kind == SERVER or (bool(self._supers) and not self._supers.isdisjoint(_own_identities(who)))
 
 
 def _own_identities(who: Principal) -> list[str]:
