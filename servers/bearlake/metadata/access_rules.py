@@ -239,3 +239,10 @@ def rule_of(row: Row) -> AccessRule:
 
 
 _OPERATIONS = {operation.value: operation for operation in Operation}
+
+
+def operation_of(text: str) -> Operation:
+    """Return the operation of that name. Raises `Invalid`."""
+    if text not in _OPERATIONS:
+        raise Invalid(f"operation {text!r}, expected {', '.join(_OPERATIONS)}")
+    return _OPERATIONS[text]
