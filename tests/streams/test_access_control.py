@@ -7,7 +7,7 @@ import pytest
 from typing_extensions import override
 
 from bearlake.clock import ManualClock
-from bearlake.errors import Conflict, Overloaded, Unavailable
+from bearlake.errors import Conflict, Invalid, Overloaded, Unavailable
 from bearlake.index.segments import SegmentIndex
 from bearlake.index.tail import TailIndex
 from bearlake.metadata import Metadata
@@ -139,6 +139,30 @@ async def test_rules_that_exist_are_not_changed_again() -> None:
     await access.create([rule()])
 
     assert store.present == RuleSet(1, [rule()])
+
+
+async def test_many_rules_are_compiled_without_holding_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A newer revision that arrives while an older one is compiled in a thread stays."""
+    monkeypatch.setattr(control, "AT_ONCE_RULES_MAX", 2)
+    store = Rules()
+    access = AccessControl(store, CLOSED)
+    store.present = RuleSet(1, [rule(), *(rule(f"s{n}") for n in range(3))])
+    older = asyncio.create_task(access.refresh())
+    await asyncio.sleep(0)
+    store.present = RuleSet(2, [])
+    await access.refresh()
+    await older
+
+    assert access.revision == 2
+    assert not reads(access)
+    await access.create([rule(f"s{n}") for n in range(5)])
+    assert len(await access.list(RuleFilter())) == 5
+    assert len((await access.delete([RuleFilter()]))[0]) == 5
+
+
+async def test_there_is_a_limit_of_filters() -> None:
+    with pytest.raises(Invalid):
+        await AccessControl(Rules()).delete([RuleFilter()] * (control.FILTER_COUNT_MAX + 1))
 
 
 async def test_the_masks_of_one_caller_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,10 +26,10 @@ WILDCARD = "*"
 EVERYONE = "User:*"
 """The principal of rules for every caller."""
 
-RULE_COUNT_MAX = 20_000
+RULE_COUNT_MAX = 10_000
 """Most rules of a deployment. Every server holds all of them in memory."""
 
-CHANGED_COUNT_MAX = 20_000
+CHANGED_COUNT_MAX = 10_000
 """Most rules that one change creates and deletes."""
 
 RULE_NAME_BYTES_MAX = 512

@@ -67,7 +67,8 @@ async def ask(node: RestNode, route: tuple[str, str], name: str = "") -> Answer:
     if method == "PUT" and pattern == STREAM and not name:
         names["name"] = "new"
     path = pattern.format(**names, cluster_id=node.member.cluster_id, broker=node.member.node_id)
-    body, options = BODIES.get(route), {}
+    body = BODIES.get(route)
+    options: dict[str, Any] = {}
     if pattern.startswith(STREAM):
         options = {"headers": {"Content-Type": "application/octet-stream"}} if body is not None else {}
     elif pattern.startswith("/v3"):

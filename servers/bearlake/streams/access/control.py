@@ -8,8 +8,10 @@ Until the rules are loaded, everything is denied. If the metadata store does not
 and reads them again when the store answers (`streams/follower.py`).
 """
 
+import asyncio
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from typing_extensions import override
@@ -35,6 +37,12 @@ T = TypeVar("T")
 
 ATTEMPTS_MAX = 10
 """Attempts of a change while other processes change rules."""
+
+AT_ONCE_RULES_MAX = 1_000
+"""Rules that are looked at on the event loop: about 10 ms."""
+
+FILTER_COUNT_MAX = 1_000
+"""Most filters of one deletion."""
 
 MASKS_MAX = 10_000
 """Streams of which one caller's masks are kept."""
@@ -103,13 +111,13 @@ class AccessControl(Authorizer):
 
     async def refresh(self) -> None:
         """Read the rules from the store and apply them. Raises `Unavailable`."""
-        self._apply(await self._store.read())
+        await self._apply(await self._store.read())
 
     async def list(self, selected: RuleFilter) -> Sequence[AccessRule]:
         """Return the rules that the filter selects, as stored now, in a fixed order. Raises `Unavailable`."""
         found = await self._store.read()
-        self._apply(found)
-        return sorted(filter(selected.matches, found.rules), key=row_of)
+        await self._apply(found)
+        return await _worked(len(found.rules), partial(_matching, selected, found.rules))
 
     async def create(self, rules: Sequence[AccessRule]) -> None:
         """Create rules, all or none; rules that exist stay.
@@ -123,31 +131,36 @@ class AccessControl(Authorizer):
             existing = set(present.rules)
             return [rule for rule in dict.fromkeys(rules) if rule not in existing], (), None
 
-        await self._change(decide)
+        await self._change(decide, 1)
 
     async def delete(
         self, filters: Sequence[RuleFilter], *, kinds: Collection[Resource] = frozenset(Resource)
     ) -> Sequence[Sequence[AccessRule]]:
         """Delete the rules for resources of these kinds that any of the filters selects; returns the deleted rules for each filter.
 
-        Raises as `create`.
+        Raises as `create`, and `Invalid` for more than `FILTER_COUNT_MAX` filters.
         """
+        if len(filters) > FILTER_COUNT_MAX:
+            raise Invalid(f"{len(filters)} filters at once; the limit is {FILTER_COUNT_MAX}")
 
         def decide(
             present: RuleSet,
         ) -> tuple[Sequence[AccessRule], Sequence[AccessRule], Sequence[Sequence[AccessRule]]]:
             concerned = [rule for rule in present.rules if rule.resource in kinds]
-            found = [sorted(filter(selected.matches, concerned), key=row_of) for selected in filters]
+            found = [_matching(selected, concerned) for selected in filters]
             return (), list(dict.fromkeys(rule for rules in found for rule in rules)), found
 
-        return await self._change(decide)
+        return await self._change(decide, len(filters))
 
-    async def _change(self, decide: Callable[[RuleSet], tuple[Sequence[AccessRule], Sequence[AccessRule], T]]) -> T:
+    async def _change(
+        self, decide: Callable[[RuleSet], tuple[Sequence[AccessRule], Sequence[AccessRule], T]], weight: int
+    ) -> T:
+        """`weight`: how often `decide` looks at each rule."""
         for _ in range(ATTEMPTS_MAX):
             present = await self._store.read()
-            created, deleted, answer = decide(present)
+            created, deleted, answer = await _worked(weight * len(present.rules), partial(decide, present))
             if not created and not deleted:
-                self._apply(present)
+                await self._apply(present)
                 return answer
             try:
                 await self._store.change(created=created, deleted=deleted, revision=present.revision)
@@ -157,13 +170,26 @@ class AccessControl(Authorizer):
             return answer
         raise Overloaded("other processes change access rules at the same time, retry")
 
-    def _apply(self, found: RuleSet) -> None:
+    async def _apply(self, found: RuleSet) -> None:
         if found.revision <= self._snapshot.revision:
-            return  # read before a newer change, which is applied already
+            return
         settings = self._settings
-        self._snapshot = Snapshot(
+        compiled = partial(
+            Snapshot,
             found.rules,
             found.revision,
             super_users=settings.super_users,
             allows_unruled=settings.allow_if_no_rule,
         )
+        snapshot = await _worked(len(found.rules), compiled)
+        if snapshot.revision > self._snapshot.revision:  # otherwise a newer change is applied already
+            self._snapshot = snapshot
+
+
+def _matching(selected: RuleFilter, rules: Sequence[AccessRule]) -> Sequence[AccessRule]:
+    return sorted(filter(selected.matches, rules), key=row_of)
+
+
+async def _worked(rule_count: int, work: Callable[[], T]) -> T:
+    """Do work that looks at so many rules; in a thread if it takes long, so that the event loop goes on."""
+    return work() if rule_count <= AT_ONCE_RULES_MAX else await asyncio.to_thread(work)
