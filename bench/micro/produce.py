@@ -1,9 +1,9 @@
 """CPU time of a Produce request in its connection: from the received bytes to the bytes of the answer, without a write path.
 
-    python bench/micro/produce.py [--count 20000] [--rounds 9] [--bytes 1024] [--codec lz4] [--records 1]
+    python bench/micro/produce.py [--count 20000] [--rounds 9] [--bytes 1024] [--codec lz4] [--records 1] [--rules 0]
 
 A Kafka connection gets requests of one idempotent batch each, one per read or sixteen per read. A function replaces the write path and
-answers at once. CPU time of one thread per request, the best round.
+answers at once. CPU time of one thread per request, the best round. `--rules`: as many access rules, one of which allows the requests.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import uvloop
 
 from bearlake.clock import SystemClock
 from bearlake.metadata import registering
+from bearlake.metadata.access_rules import AccessRule, Operation, PatternKind, Permission, Resource
 from bearlake.metadata.open import open_metadata
 from bearlake.objects.memory import MemoryObjectStore
 from bearlake.protocols.kafka import codec, dispatch
@@ -88,7 +89,14 @@ def _frame(size: int, compression: Compression, record_count: int) -> bytes:
     return b"".join(codec.request(ApiKey.PRODUCE, _VERSION).frame(1, "bench", request))
 
 
-async def measure(count: int, rounds: int, frame: bytes) -> None:
+def _rule(at: int) -> AccessRule:
+    name = f"bench-{at}" if at else "bench"
+    return AccessRule(
+        Resource.STREAM, name, PatternKind.LITERAL, "User:ANONYMOUS", "*", Operation.WRITE, Permission.ALLOW
+    )
+
+
+async def measure(count: int, rounds: int, frame: bytes, rule_count: int) -> None:
     """Print one line per number of requests in a read."""
     metadata = await open_metadata("memory:///")
     registration = await registering.register(
@@ -97,6 +105,7 @@ async def measure(count: int, rounds: int, frame: bytes) -> None:
     streams = Streams(metadata, MemoryObjectStore(SystemClock()), registration.server, random_source=random.Random(1))
     await streams.start()
     await streams.create(ANONYMOUS, "bench", 1, {})
+    await streams.access.create([_rule(at) for at in range(rule_count)])
     streams.submit = _answer  # type: ignore[method-assign]
     server = KafkaServer(streams, registration, KafkaSettings(), [])  # type: ignore[arg-type]
     await server.start()
@@ -132,10 +141,11 @@ def main() -> None:
     parser.add_argument("--bytes", type=int, default=1024)
     parser.add_argument("--codec", choices=[codec.name.lower() for codec in Compression], default="none")
     parser.add_argument("--records", type=int, default=1)
+    parser.add_argument("--rules", type=int, default=0)
     options = parser.parse_args()
     frame = _frame(options.bytes, Compression[options.codec.upper()], options.records)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(measure(options.count, options.rounds, frame))
+        runner.run(measure(options.count, options.rounds, frame, options.rules))
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ COMMANDS = [
     ["produce"],
     ["consume"],
     *(["user", name] for name in ("create", "list", "delete")),
+    *(["access", name] for name in ("allow", "deny", "list", "delete")),
     ["server", "list"],
     ["config", "show"],
     ["tour"],

@@ -197,6 +197,7 @@ class Turns:
         "cursors",
         "defaults",
         "users",
+        "access",
     )
 
     def __init__(self, handles: list[Any], turn: list[int] | None = None) -> None:

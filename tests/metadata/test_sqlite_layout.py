@@ -29,6 +29,7 @@ DIGESTS = {
     16: "a665654f0745f02b3e1ce8befe8adcc024a40062006e05fc84b534fc22089891",
     17: "ca30acd0cb8bfd368791eb50e0a728f189da28f8ec91a0c9cde59a124e3011fa",
     18: "13dec37fa3f7dd38d1b5c8546a7c11e92fad2fcf48d9efd72e8c2b8da798c8b5",
+    19: "bc457b0272071e30d4decb55e9dfadba2d5ca56b2f3a8fc9fb2a27037d4c738a",
 }
 """Digest of the files of each layout. A line of a released layout never changes."""
 

@@ -282,6 +282,7 @@ class RemoteMetadata(Metadata):
         self.cursors: Any = noun("cursors")
         self.defaults: Any = noun("defaults")
         self.users: Any = noun("users")
+        self.access: Any = noun("access")
         self._inner = inner
 
     @override

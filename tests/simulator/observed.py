@@ -171,5 +171,7 @@ class ObservedMetadata:
         self.schemas: Any = inner.schemas
         self.cursors: Any = inner.cursors
         self.defaults: Any = inner.defaults
+        self.users: Any = inner.users
+        self.access: Any = inner.access
         self.cluster_id = inner.cluster_id
         self.close = inner.close

@@ -7,7 +7,7 @@ import pytest
 from bearlake.errors import Denied
 from bearlake.metadata.open import open_metadata
 from bearlake.metadata.schemas import Deletion
-from bearlake.streams.principal import ANONYMOUS, Operation, Principal, Resource
+from bearlake.streams.principal import ANONYMOUS, Authorizer, Operation, Principal, Resource
 from bearlake.streams.schemas import names
 from bearlake.streams.schemas.model import Draft, Mode
 from bearlake.streams.schemas.payloads import Choice, Payloads
@@ -18,7 +18,7 @@ GUEST = Principal("User", "guest")
 DRAFT = Draft(text='"int"')
 
 
-class Grants:
+class Grants(Authorizer):
     """The owner may do everything; the other principal only what was granted."""
 
     def __init__(self) -> None:

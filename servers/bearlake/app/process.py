@@ -107,6 +107,7 @@ class Parts:
                 self.store,
                 self.registered.server,
                 self.settings.streams,
+                access=self.settings.access,
                 peers=peers,
                 on_fenced=self.on_fenced,
                 on_unknown=self.on_unknown,

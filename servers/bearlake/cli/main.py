@@ -10,6 +10,7 @@ import sys
 import click
 
 from bearlake import __version__
+from bearlake.cli.access import access
 from bearlake.cli.compaction import compaction
 from bearlake.cli.config import config
 from bearlake.cli.consume import consume
@@ -35,7 +36,22 @@ def root() -> None:
     """
 
 
-for command in (up, serve, stream, produce, consume, sql, table, compaction, server, user, config, tour, executor):
+for command in (
+    up,
+    serve,
+    stream,
+    produce,
+    consume,
+    sql,
+    table,
+    compaction,
+    server,
+    user,
+    access,
+    config,
+    tour,
+    executor,
+):
     root.add_command(command)
 
 

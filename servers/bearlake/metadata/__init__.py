@@ -14,14 +14,15 @@ Rules that hold for every method:
 - Every change of what readers see (commits, trims, deletions, later swaps to segments) is an entry of the *commit log*: one total
   order of `position`s. A follower never misses an entry (PostgreSQL sequences alone do not guarantee that).
 
-The values are in `metadata/model.py`. Compaction, the schema registry, subscriptions, defaults and users have their values and Protocols in
-`metadata/compaction.py`, `metadata/schemas.py`, `metadata/subscriptions.py`, `metadata/defaults.py` and `metadata/users.py`. The Protocol
-for producers is in `metadata/producer_ids.py`.
+The values are in `metadata/model.py`. Compaction, the schema registry, subscriptions, defaults, users and access rules have values and
+Protocols in `metadata/compaction.py`, `metadata/schemas.py`, `metadata/subscriptions.py`, `metadata/defaults.py`, `metadata/users.py` and
+`metadata/access_rules.py`. The Protocol for producers is in `metadata/producer_ids.py`.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
+from bearlake.metadata.access_rules import AccessRules
 from bearlake.metadata.compaction import ObjectRegister, OffsetRange, Swap, TaskQueue
 from bearlake.metadata.defaults import DefaultsStore
 from bearlake.metadata.model import (
@@ -350,6 +351,7 @@ class Metadata(Protocol):
     cursors: CursorStore
     defaults: DefaultsStore
     users: UserStore
+    access: AccessRules
 
     async def cluster_id(self) -> str:
         """Return the deployment's id: 22 characters of URL-safe base64 (a UUID), created when the store is first opened."""

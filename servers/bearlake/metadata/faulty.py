@@ -29,6 +29,7 @@ from bearlake.metadata import (
     Metadata,
     StreamCatalog,
 )
+from bearlake.metadata.access_rules import AccessRules
 from bearlake.metadata.compaction import ObjectRegister, TaskQueue
 from bearlake.metadata.defaults import DefaultsStore
 from bearlake.metadata.producer_ids import ProducerIds
@@ -70,7 +71,7 @@ READS = frozenset(
         "subject",
         "schemas",
     }
-    | {"by_fingerprint", "subjects", "versions", "usages", "referrers", "contexts", "last_id", "revision"}
+    | {"by_fingerprint", "subjects", "versions", "usages", "referrers", "contexts", "last_id", "revision", "read"}
 )
 """Methods without an effect, of all interfaces."""
 
@@ -93,6 +94,7 @@ class FaultyMetadata(Metadata):
         self.cursors: CursorStore = cast("CursorStore", FaultyNoun(inner.cursors, self._line))
         self.defaults: DefaultsStore = cast("DefaultsStore", FaultyNoun(inner.defaults, self._line))
         self.users: UserStore = cast("UserStore", FaultyNoun(inner.users, self._line))
+        self.access: AccessRules = cast("AccessRules", FaultyNoun(inner.access, self._line))
 
     def misbehave(self, faults: MetadataFaults) -> None:
         """Use these faults from now on."""

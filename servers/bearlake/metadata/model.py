@@ -199,6 +199,10 @@ class ObjectRef(NamedTuple):
     kind: ObjectKind = ObjectKind.WAL
 
 
+NO_STREAM = 0
+"""The number of no stream."""
+
+
 class EntryKind(IntEnum):
     """The change that a log entry records."""
 
@@ -210,6 +214,8 @@ class EntryKind(IntEnum):
     """The stream `stream_number` was created, altered, grown or deleted, or producers of one or more streams expired: read it again."""
     SWAP = 4
     """Compaction moved offsets to new objects: cached locations of `ranges` are out of date. No offset or bound changes."""
+    ACCESS = 5
+    """The access rules changed: read them again. Stored as a STREAM entry of stream 0, which does not exist (decision 117)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,7 @@ from bearlake.serving.listener import ListenerSettings
 from bearlake.serving.membership import ServerSettings
 from bearlake.serving.memory import MemorySettings
 from bearlake.settings.load import Loaded, load
+from bearlake.streams.access.control import AccessSettings
 from bearlake.streams.schemas.settings import SchemasSettings
 from bearlake.streams.service import StreamsSettings
 from bearlake.table.settings import TableSettings
@@ -101,6 +102,7 @@ class Settings:
     schemas: SchemasSettings = field(default_factory=SchemasSettings)
     grpc: GrpcSettings = field(default_factory=GrpcSettings)
     authentication: AuthenticationSettings = field(default_factory=AuthenticationSettings)
+    access: AccessSettings = field(default_factory=AccessSettings)
     admin: AdminSettings = field(default_factory=AdminSettings)
     logs: LogSettings = field(default_factory=LogSettings)
     memory: MemorySettings = field(default_factory=MemorySettings)

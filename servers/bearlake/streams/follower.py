@@ -1,4 +1,4 @@
-"""Follows the commit log: every server applies every entry, in order, to its slice indexes and its catalog.
+"""Follows the commit log: every server applies every entry, in order, to its slice indexes, its catalog and its access rules.
 
 The server applies its own commit directly if the commit is the next log entry, so that it wakes local readers without reading the store.
 It reads all other entries from the log. If the store has truncated entries that this server has not read, the server starts over at the
@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from bearlake.errors import OutOfRange, Overloaded, Unavailable
 from bearlake.index.segments import SegmentIndex
@@ -34,8 +35,15 @@ class FollowerSettings:
     """Pause (ms) before the log is read again after the store did not answer."""
 
 
+class Rules(Protocol):
+    """The access rules that this server knows."""
+
+    async def refresh(self) -> None:
+        """Read them again. Raises `Unavailable`."""
+
+
 class Follower:
-    """Keeps a `TailIndex`, a `SegmentIndex` and a `Catalog` up to date. The service's task group owns `run`."""
+    """Keeps a `TailIndex`, a `SegmentIndex`, a `Catalog` and the access rules up to date. The service's task group owns `run`."""
 
     def __init__(
         self,
@@ -43,6 +51,7 @@ class Follower:
         tail: TailIndex,
         segments: SegmentIndex,
         catalog: Catalog,
+        access: Rules,
         settings: FollowerSettings,
         heard: Callable[[int], None],
     ) -> None:
@@ -51,20 +60,25 @@ class Follower:
         self._tail = tail
         self._segments = segments
         self._catalog = catalog
+        self._access = access
         self._settings = settings
         self._is_lost = False
         self._changed: dict[int, None] = {}
         """Streams that changed according to the log, and that this server has not read again yet."""
+        self._is_access_changed = False
+        """Whether the access rules changed according to the log, and this server has not read them again yet."""
         self._head = 0
         self._heard = heard
 
     async def start(self) -> None:
-        """Start at the log's head, then load the catalog; this order ensures that later changes are followed."""
+        """Start at the log's head, then load the access rules and the catalog; this order ensures that later changes are followed."""
         head = await self._log.head()
         self._hear(head)
         self._tail.reset(head)
         self._segments.reset(head)
         self._changed.clear()
+        await self._access.refresh()
+        self._is_access_changed = False
         await self._catalog.load(head)
 
     async def run(self) -> None:
@@ -89,8 +103,8 @@ class Follower:
                 await asyncio.sleep(self._settings.retry_pause_ms / 1000)
 
     async def _step(self) -> None:
-        if self._changed:
-            await self._refresh()  # the last refresh failed, and these streams' log entries are already applied
+        if self._changed or self._is_access_changed:
+            await self._refresh()  # the last refresh failed, and these changes' log entries are already applied
         position = self._tail.position
         await self._log.wait(position, wait_ms=self._settings.wait_ms)
         if self._tail.position != position and self._head <= self._tail.position:
@@ -104,6 +118,8 @@ class Follower:
             self._segments.apply(entry)
             if entry.kind is EntryKind.STREAM:
                 self._changed[entry.stream_number] = None
+            elif entry.kind is EntryKind.ACCESS:
+                self._is_access_changed = True
         await self._refresh()
         metrics.LOG_FOLLOWED_POSITION.set(self._tail.position)
         metrics.LOG_FOLLOW_LAG.set(self._head - self._tail.position)
@@ -114,7 +130,10 @@ class Follower:
             self._heard(position)
 
     async def _refresh(self) -> None:
-        """Read the changed streams again; they stay marked until the store answers."""
+        """Read the changed access rules and streams again; they stay marked until the store answers."""
+        if self._is_access_changed:
+            await self._access.refresh()
+            self._is_access_changed = False
         position = self._tail.position
         changed = list(self._changed)
         if changed:

@@ -1,16 +1,40 @@
 """Principals and authorization.
 
 Protocol servers authenticate the caller and pass a `Principal` (or `ANONYMOUS`). The stream service asks its `Authorizer` once per call and
-resource. `AllowAll` is the only authorizer so far; access control lists do not exist yet.
+resource: `access/control.py`, which decides by the deployment's access rules.
+
+Kinds of principals: users are `User`, whatever proved who they are. `Server` stands for the server itself and for its admin API. Nothing
+that a client sends can make a principal of that kind, and no access rule restricts it.
 
 Source: the operation names are those of Kafka's ACLs (KIP-11).
 """
 
-from dataclasses import dataclass, field
-from enum import Enum
+from abc import abstractmethod
+from dataclasses import dataclass, field, replace
+from ipaddress import IPv6Address, ip_address
 from typing import Protocol
 
+from typing_extensions import override
+
 from bearlake.errors import Denied, Invalid
+from bearlake.metadata.access_rules import CLUSTER_NAME as CLUSTER_NAME
+from bearlake.metadata.access_rules import EVERYONE, WILDCARD
+from bearlake.metadata.access_rules import Operation as Operation
+from bearlake.metadata.access_rules import Resource as Resource
+
+SERVER = "Server"
+"""The kind of principals that stand for the server itself."""
+
+
+class Grants:
+    """What one caller may do to streams, as masks of operations by name: a cache that its authorizer fills and renews."""
+
+    __slots__ = ("masks", "snapshot")
+
+    def __init__(self) -> None:
+        self.snapshot: object = None
+        """The rules from which `masks` were computed."""
+        self.masks: dict[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +47,10 @@ class Principal:
     """The user's groups, by the issuer of its token."""
     expires_s: float | None = field(default=None, compare=False)
     """When the proof of identity ends, in seconds since 1970; None: never."""
+    host: str = field(default="", compare=False)
+    """The client's IP address; empty if it is unknown. Then rules that deny a host apply, and rules that allow one do not."""
+    grants: Grants = field(default_factory=Grants, init=False, compare=False, repr=False)
+    """The authorizer's cache."""
 
     def __str__(self) -> str:
         """`kind:name`, the form that Kafka prints."""
@@ -32,8 +60,23 @@ class Principal:
 ANONYMOUS = Principal("User", "ANONYMOUS")
 """The caller on a listener without authentication."""
 
-INTERNAL = Principal("Server", "bearlake")
+INTERNAL = Principal(SERVER, "bearlake")
 """The server itself, for internal operations."""
+
+
+def at_host(who: Principal, address: str) -> Principal:
+    """Return the caller as a client at this address (an IP address, perhaps in brackets or with a zone)."""
+    return replace(who, host=host_of(address))
+
+
+def host_of(address: str) -> str:
+    """Return the usual form of an IP address; any other text unchanged. An IPv4 address in IPv6 form is an IPv4 address."""
+    try:
+        parsed = ip_address(address.strip("[]").partition("%")[0])
+    except ValueError:
+        return address
+    mapped = parsed.ipv4_mapped if isinstance(parsed, IPv6Address) else None
+    return str(mapped or parsed)
 
 
 def user_principal(name: str, groups: frozenset[str] = frozenset(), expires_s: float | None = None) -> Principal:
@@ -49,39 +92,34 @@ def check_login_name(name: str) -> None:
     """Raise `Invalid` if no user may log in by this name."""
     if name == ANONYMOUS.name:
         raise Invalid(f"the name {name} stands for callers who are not logged in")
-
-
-class Operation(Enum):
-    """Operations that a caller may request on a resource."""
-
-    READ = "Read"
-    WRITE = "Write"
-    CREATE = "Create"
-    DELETE = "Delete"
-    ALTER = "Alter"
-    DESCRIBE = "Describe"
-
-
-class Resource(Enum):
-    """Kinds of resources."""
-
-    STREAM = "Topic"
-    GROUP = "Group"
-    CLUSTER = "Cluster"
-    SUBJECT = "Subject"
-    """A subject of the schema registry."""
+    if name == WILDCARD:
+        raise Invalid(f"{EVERYONE} stands for every caller")
 
 
 class Authorizer(Protocol):
     """Decides by principal, operation and resource; must be pure and fast (it runs on the hot path)."""
 
+    @abstractmethod
     def allows(self, who: Principal, operation: Operation, kind: Resource, name: str) -> bool:
         """Whether `who` may do `operation` to the resource `name`."""
 
+    def operations(self, who: Principal, kind: Resource, name: str) -> int:
+        """Return the bits of all operations that `who` may do to the resource."""
+        return sum(operation.bit for operation in Operation if self.allows(who, operation, kind, name))
 
-class AllowAll:
+    def allows_any(self, who: Principal, operation: Operation, kind: Resource) -> bool:
+        """Whether `who` may do `operation` to some resource of the kind, which need not exist."""
+        return self.allows(who, operation, kind, WILDCARD)
+
+    def may_administer(self, who: Principal, operation: Operation) -> bool:
+        """Whether `who` may do `operation` to the cluster without regard to what is allowed by default."""
+        return self.allows(who, operation, Resource.CLUSTER, CLUSTER_NAME)
+
+
+class AllowAll(Authorizer):
     """Allows every operation."""
 
+    @override
     def allows(self, who: Principal, operation: Operation, kind: Resource, name: str) -> bool:
         """Always True."""
         return True

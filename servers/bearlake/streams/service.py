@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from bearlake.cache.objects import CacheSettings, ObjectCache
 from bearlake.clock import Clock, SystemClock
+from bearlake.errors import Denied
 from bearlake.index.segments import SegmentIndex
 from bearlake.index.tail import TailIndex
 from bearlake.metadata import Metadata
@@ -28,6 +29,7 @@ from bearlake.metadata.model import (
     stream_number,
 )
 from bearlake.objects import ObjectStore
+from bearlake.streams.access.control import AccessControl, AccessSettings
 from bearlake.streams.append import Append, AppendCall, Result
 from bearlake.streams.catalog import Catalog, ConfigDecision, StreamView
 from bearlake.streams.checking import Checks, CheckSettings
@@ -41,7 +43,7 @@ from bearlake.streams.groups.shared import Groups
 from bearlake.streams.history import History, HistorySettings
 from bearlake.streams.offsets import OffsetAnswer, OffsetQuestion, Offsets
 from bearlake.streams.outcomes import Seen
-from bearlake.streams.principal import AllowAll, Authorizer, Operation, Principal, Resource, require
+from bearlake.streams.principal import Authorizer, Operation, Principal, Resource, require
 from bearlake.streams.subscriptions import Subscriptions
 from bearlake.streams.subscriptions.service import SubscriptionService
 from bearlake.streams.subscriptions.settings import SubscriptionSettings
@@ -100,6 +102,7 @@ class Streams:
         clock: Clock | None = None,
         random_source: random.Random | None = None,
         authorizer: Authorizer | None = None,
+        access: AccessSettings | None = None,
         peers: Peers | None = None,
         on_fenced: Callable[[], None] = lambda: None,
         on_unknown: Callable[[], None] | None = None,
@@ -109,6 +112,7 @@ class Streams:
 
         `server`: the registration that fences this process's writes. `on_fenced` runs once when the server loses its registration.
         `on_unknown` (default: `on_fenced`) runs instead when the outcome of a write stays unknown: the process must stop and re-register.
+        `access`: settings that complete the deployment's access rules; an `authorizer` decides instead of the rules.
         `peers`: the servers that coordinate groups; None: this server coordinates all groups.
         `tenure`: tracks this server's own lapses; the caller closes it. None: this server sends no heartbeats, and only lapses that other
         servers declare count.
@@ -117,15 +121,16 @@ class Streams:
         self.metadata = metadata
         self.server = server
         self.clock = clock or SystemClock()
-        self.authorizer = authorizer or AllowAll()
-        self.catalog = _catalog(metadata, settings)
+        rules = self.access = AccessControl(metadata.access, access)
+        self.authorizer: Authorizer = authorizer or rules
+        catalog = self.catalog = _catalog(metadata, settings)
         self.checks = Checks(settings.checks)
         self._tail = TailIndex(settings.tail_slice_count_max, self._on_gap)
         self._cache = ObjectCache(store, settings.cache, _count_lookup)
         index = SegmentIndex(settings.history.piece_count_max)
         self.seen = Seen(metadata.log)
         """The newest log position that this server knows. Protocol servers record it when a request arrives, for `AppendCall.seen`."""
-        self._follower = Follower(metadata.log, self._tail, index, self.catalog, settings.follower, self.seen.advance)
+        self._follower = Follower(metadata.log, self._tail, index, catalog, rules, settings.follower, self.seen.advance)
         self._writer = Writer(
             store,
             metadata.log,
@@ -209,6 +214,10 @@ class Streams:
         """Whether `who` may do `operation` on the stream `name`; for requests that answer each stream separately."""
         return self.authorizer.allows(who, operation, Resource.STREAM, name)
 
+    def may_create(self, who: Principal, name: str) -> bool:
+        """Whether `who` may create a stream of this name: by a right on the name, or by a rule for the cluster, as in Kafka."""
+        return self.may(who, Operation.CREATE, name) or self.authorizer.may_administer(who, Operation.CREATE)
+
     def submit(self, call: AppendCall) -> None:
         """Append the call's batches (at least one), in order; the callback runs when all outcomes are known, or after the deadline.
 
@@ -258,7 +267,8 @@ class Streams:
 
     async def create(self, who: Principal, name: str, partition_count: int, configs: Mapping[str, str]) -> StreamView:
         """Create a stream. Raises `Denied`, `Invalid`, `AlreadyExists`, `Unavailable`."""
-        self._require(who, Operation.CREATE, name)
+        if not self.may_create(who, name):
+            raise Denied(f"{who} may not Create Topic {name!r}")
         return await self.catalog.create(name, partition_count, configs)
 
     async def resolve(self, who: Principal, operation: Operation, name: str) -> StreamView:
@@ -273,7 +283,7 @@ class Streams:
 
         Raises `Denied`, `Invalid`, `NotFound`, `Conflict`, `Unavailable`.
         """
-        self._require(who, Operation.ALTER, stream.name)
+        self._require_change(who, stream.name)
         return await self.catalog.alter(stream, set_configs, unset_configs)
 
     async def change(self, who: Principal, stream: Stream, decide: ConfigDecision) -> StreamView:
@@ -281,7 +291,7 @@ class Streams:
 
         Raises `Denied`, `Invalid`, `NotFound`, `Overloaded`, `Unavailable`, and what `decide` raises.
         """
-        self._require(who, Operation.ALTER, stream.name)
+        self._require_change(who, stream.name)
         return await self.catalog.change(stream, decide)
 
     async def add_partitions(self, who: Principal, stream: Stream, partition_count: int) -> StreamView:
@@ -315,6 +325,11 @@ class Streams:
         self._require(who, Operation.DELETE, name)
         view = await self.catalog.find(name)
         return await self.metadata.log.trim(view.partition(index), start)
+
+    def _require_change(self, who: Principal, name: str) -> None:
+        """Kafka's requests need ALTER_CONFIGS, which their handler checks; other protocols have one right for all changes."""
+        if not self.may(who, Operation.ALTER_CONFIGS, name):
+            self._require(who, Operation.ALTER, name)
 
     def _require(self, who: Principal, operation: Operation, name: str) -> None:
         require(self.authorizer, who, operation, Resource.STREAM, name)

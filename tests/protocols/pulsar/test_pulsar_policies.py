@@ -5,6 +5,7 @@ import json
 import pytest
 
 from bearlake.protocols.pulsar.proto import commands_pb2 as pb
+from bearlake.streams.principal import Authorizer
 from fixtures.pulsar_http import Call, filled
 from fixtures.pulsar_server import PulsarNode
 
@@ -213,7 +214,7 @@ async def test_all_versions_of_a_schema_are_listed(call: Call) -> None:
     assert (status, answer) == (200, {"compatibility": False, "schemaCompatibilityStrategy": "BACKWARD"})
 
 
-class DenyAll:
+class DenyAll(Authorizer):
     def allows(self, *_: object) -> bool:
         return False
 

@@ -19,7 +19,7 @@ from bearlake.protocols.rest.settings import RestSettings
 from bearlake.serving.authentication.settings import AuthenticationSettings
 from bearlake.serving.listener import Listener, ListenerSettings, open_listener
 from bearlake.serving.membership import RegisteredServer, ServerSettings
-from bearlake.streams.principal import Operation, Principal, Resource
+from bearlake.streams.principal import Authorizer, Operation, Principal, Resource
 from bearlake.streams.schemas.service import Schemas
 from bearlake.streams.service import Streams
 from fixtures.logins import entrance_of
@@ -27,7 +27,7 @@ from fixtures.logins import entrance_of
 TIMEOUT = aiohttp.ClientTimeout(total=30)
 
 
-class OnlyAlice:
+class OnlyAlice(Authorizer):
     """Alice may do everything except with resources called `secret`; all others may do nothing."""
 
     def allows(self, who: Principal, operation: Operation, kind: Resource, name: str) -> bool:

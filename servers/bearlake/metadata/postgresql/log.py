@@ -9,6 +9,7 @@ from bearlake.errors import Conflict, NotFound, OutOfRange
 from bearlake.metadata import CommitLog
 from bearlake.metadata.compaction import OffsetRange, Swap
 from bearlake.metadata.model import (
+    NO_STREAM,
     Entries,
     Entry,
     EntryKind,
@@ -261,6 +262,8 @@ def _entry(row: asyncpg.Record) -> Entry:
         moved = zip(row["partitions"], row["base_offsets"], row["record_counts"], strict=True)
         ranges = [(partition, start, start + count) for partition, start, count in moved]
         return Entry(position=row["position"], kind=EntryKind.SWAP, ranges=ranges)
+    if row["kind"] == EntryKind.STREAM and row["stream_number"] == NO_STREAM:
+        return Entry(position=row["position"], kind=EntryKind.ACCESS)
     return Entry(
         position=row["position"],
         kind=EntryKind(row["kind"]),

@@ -16,8 +16,10 @@ from bearlake.metadata import (
     Metadata,
     StreamCatalog,
 )
+from bearlake.metadata.access_rules import AccessRules
 from bearlake.metadata.compaction import ObjectRegister, TaskQueue
 from bearlake.metadata.defaults import DefaultsStore
+from bearlake.metadata.postgresql.access_rules import PostgresqlAccessRules
 from bearlake.metadata.postgresql.calls import call
 from bearlake.metadata.postgresql.cursors import PostgresqlCursors
 from bearlake.metadata.postgresql.database import Database, split_url
@@ -64,6 +66,7 @@ class PostgresqlMetadata(Metadata):
         self.cursors: CursorStore = PostgresqlCursors(self._database)
         self.defaults: DefaultsStore = PostgresqlDefaults(self._database)
         self.users: UserStore = PostgresqlUsers(self._database)
+        self.access: AccessRules = PostgresqlAccessRules(self._database, self._watch)
 
     async def open(self, layout: Layout) -> None:
         """Connect, bring the layout up to date, and create the cluster id if there is none. Raises as `open_postgresql`."""

@@ -1,7 +1,7 @@
 """Reading the commit log's entries from SQLite: no ledger is needed, so reads run on the reader's thread, in parallel with commits."""
 
 from bearlake.errors import OutOfRange
-from bearlake.metadata.model import Entries, Entry, EntryKind, PartitionKey
+from bearlake.metadata.model import NO_STREAM, Entries, Entry, EntryKind, PartitionKey
 from bearlake.metadata.packing import RANGE_WIDTH, unpack_rows, unpack_slices
 from bearlake.metadata.sqlite.catchup import COMMIT, SWAP, TRIM, read_heads
 from bearlake.metadata.sqlite.database import Database
@@ -41,4 +41,6 @@ def _entry(
     if kind == SWAP:
         ranges = [(PartitionKey(key), start, end) for key, start, end in unpack_rows(slices, RANGE_WIDTH)]
         return Entry(position=position, kind=EntryKind.SWAP, ranges=ranges)
+    if number == NO_STREAM:
+        return Entry(position=position, kind=EntryKind.ACCESS)
     return Entry(position=position, kind=EntryKind.STREAM, stream_number=number)

@@ -79,10 +79,8 @@ class RollUp:
         return count
 
     def _is_deleted(self, number: int) -> bool:
-        (is_deleted,) = self._connection.execute(
-            "SELECT is_deleted FROM streams WHERE number = ?", (number,)
-        ).fetchone()
-        return bool(is_deleted)
+        row = self._connection.execute("SELECT is_deleted FROM streams WHERE number = ?", (number,)).fetchone()
+        return row is not None and bool(row[0])  # there is no stream with the number of an ACCESS entry
 
     def _sweep_later(self, first: int, last: int, end_offset: int | None) -> None:
         self._connection.execute(

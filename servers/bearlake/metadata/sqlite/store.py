@@ -18,10 +18,12 @@ from bearlake.metadata import (
     Metadata,
     StreamCatalog,
 )
+from bearlake.metadata.access_rules import AccessRules
 from bearlake.metadata.compaction import ObjectRegister, TaskQueue
 from bearlake.metadata.defaults import DefaultsStore
 from bearlake.metadata.producer_ids import ProducerIds
 from bearlake.metadata.schemas import SchemaStore
+from bearlake.metadata.sqlite.access_rules import SqliteAccessRules
 from bearlake.metadata.sqlite.cursors import SqliteCursors
 from bearlake.metadata.sqlite.database import Database
 from bearlake.metadata.sqlite.defaults import SqliteDefaults
@@ -64,6 +66,7 @@ class SqliteMetadata(Metadata):
         self.cursors: CursorStore = SqliteCursors(self._database, self._log, clock)
         self.defaults: DefaultsStore = SqliteDefaults(self._database)
         self.users: UserStore = SqliteUsers(self._database)
+        self.access: AccessRules = SqliteAccessRules(self._database, self._log)
 
     async def open(self) -> None:
         """Connect, bring the layout up to date, and create the cluster id if there is none.

@@ -40,9 +40,9 @@ async def consume(node: Node, who: Principal, requests: AsyncIterator[pb.Consume
         raise BadField("join", "required in the first message, with a group and its streams")
     require(node.streams.authorizer, who, Operation.READ, Resource.GROUP, first.join.group)
     for name in first.join.streams:
-        view = await node.streams.catalog.find(name)
-        if not node.streams.may(who, Operation.READ, view.name):
+        if not node.streams.may(who, Operation.READ, name):
             raise Denied(f"{who} may not read stream {name!r}")
+        await node.streams.catalog.find(name)
     member = _Member(node, who, context, first.join)
     member.feed.add_credit(max(first.credit.bytes, 0), max(first.credit.messages, 0))
     tasks = {
@@ -68,9 +68,8 @@ class _GroupFeed(Feed):
     """Sends records to a group member; when the committed offset is no longer available, continues at the member's default."""
 
     def __init__(self, node: Node, who: Principal, context: Context, join: pb.Join) -> None:
-        super().__init__(node, context)
+        super().__init__(node, who, context)
         self.form = join.form or pb.FORM_RECORDS
-        self._who = who
         self._group_node = node
         self._group_context = context
         self._from_latest = join.from_latest

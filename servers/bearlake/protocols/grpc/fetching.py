@@ -43,7 +43,7 @@ class Changed(Exception):
 
 async def fetch(node: Node, who: Principal, requests: AsyncIterator[pb.FetchRequest], context: Context) -> None:
     """Serve the client's requests until the client closes its side. Raises error kinds, `Failure`."""
-    feed = Feed(node, context)
+    feed = Feed(node, who, context)
     client = asyncio.create_task(_listen(feed, node, who, requests))
     notice = asyncio.create_task(node.drain_notice())
     sender = asyncio.create_task(feed.run())
@@ -95,9 +95,9 @@ async def put(feed: "Feed", node: Node, who: Principal, position: pb.Position) -
 async def locate(node: Node, who: Principal, position: pb.Position) -> Assigned | Failure:
     """Resolve a position, or return why it cannot be read. Raises `Unavailable`."""
     try:
+        if not node.streams.may(who, Operation.READ, position.stream):
+            raise Denied(f"{who} may not read stream {position.stream!r}")
         view = node.streams.catalog.peek(position.stream) or await node.streams.catalog.find(position.stream)
-        if not node.streams.may(who, Operation.READ, view.name):
-            raise Denied(f"{who} may not read stream {view.name!r}")
         key = view.partition(position.partition)
         offset = await _offset(node, key, position)
     except (NotFound, Denied, BadField) as error:
@@ -132,8 +132,9 @@ async def _offset(node: Node, key: PartitionKey, position: pb.Position) -> int:
 class Feed:
     """Reads the assigned partitions in turn and sends payloads, within the client's credit."""
 
-    def __init__(self, node: Node, context: Context) -> None:
+    def __init__(self, node: Node, who: Principal, context: Context) -> None:
         self._node = node
+        self._who = who
         self._context = context
         self.form: pb.Form = pb.FORM_RECORDS
         self._assigned: dict[tuple[str, int], Assigned] = {}
@@ -239,6 +240,11 @@ class Feed:
 
     async def _deliver(self, assigned: Assigned, fetched: Fetched) -> None:
         place = (assigned.stream, assigned.partition)
+        if not self._node.streams.may(self._who, Operation.READ, assigned.stream):  # the access rules changed
+            denied = Denied(f"{self._who} may not read stream {assigned.stream!r}")
+            position = pb.Position(stream=assigned.stream, partition=assigned.partition, tag=assigned.tag)
+            await self.refuse(position, failure_of(denied))
+            return
         if fetched.error is not None:
             await self.deliver_error(assigned, fetched.error)
         if not fetched.views:

@@ -19,13 +19,15 @@ from bearlake.streams.admission import admit
 from bearlake.streams.append import Append, AppendCall, Result, Verdict
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.checking import Checked
-from bearlake.streams.principal import Operation, Principal
+from bearlake.streams.principal import Operation, Principal, Resource
 
 _STORED = (Verdict.ACCEPTED, Verdict.DUPLICATE)
 
 
 async def init_producer(node: Node, who: Principal, request: pb.InitProducerRequest) -> pb.InitProducerResponse:
-    """Return a new producer id. Raises `Unavailable`."""
+    """Return a new producer id, if the caller may write to some stream. Raises `Denied`, `Unavailable`."""
+    if not node.streams.authorizer.allows_any(who, Operation.WRITE, Resource.STREAM):
+        raise Denied(f"{who} may not write to any stream")
     return pb.InitProducerResponse(producer_id=await node.producer_ids.take(), producer_epoch=0)
 
 
@@ -62,10 +64,9 @@ async def writable(node: Node, who: Principal, name: str) -> StreamView:
     """Return the stream if the caller may write to it. Raises `Denied`, `NotFound`, `Unavailable`, `BadField`."""
     if not name:
         raise BadField("stream", "expected a name")
-    view = node.streams.catalog.peek(name) or await node.streams.catalog.find(name)
     if not node.streams.may(who, Operation.WRITE, name):
         raise Denied(f"{who} may not write to stream {name!r}")
-    return view
+    return node.streams.catalog.peek(name) or await node.streams.catalog.find(name)
 
 
 def _expected(request: pb.ProduceRequest | pb.ProduceStreamRequest) -> int:
@@ -132,8 +133,11 @@ class _Call:
                 try:
                     if request.stream:
                         name, partition = request.stream, request.partition
-                    if view is None or view.name != name or self._node.streams.catalog.peek(name) is not view:
+                    streams = self._node.streams
+                    if view is None or view.name != name or streams.catalog.peek(name) is not view:
                         view = await writable(self._node, self._who, name)
+                    elif not streams.may(self._who, Operation.WRITE, name):  # the access rules changed
+                        raise Denied(f"{self._who} may not write to stream {name!r}")
                     batch = await self._batch(request, raw)
                     self._submit(await _append(self._node, view, partition, batch, _expected(request)))
                 except (BearlakeError, Failure) as error:

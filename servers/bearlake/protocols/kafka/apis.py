@@ -2,8 +2,8 @@
 
 The ranges match current brokers (Apache Kafka 4.x). Produce is advertised from version 0 although the server rejects 0-2: otherwise
 librdkafka silently drops compression (KAFKA-18659). SaslHandshake is advertised from version 0 although the server
-rejects 0, whose tokens have no frames: otherwise librdkafka 2.0 and older refuse to log in. Transactions, KIP-848, share
-groups and ACLs are not implemented yet.
+rejects 0, whose tokens have no frames: otherwise librdkafka 2.0 and older refuse to log in. Transactions, KIP-848 and share
+groups are not implemented yet.
 """
 
 from typing import NamedTuple
@@ -40,6 +40,9 @@ APIS: tuple[Api, ...] = (
     Api(ApiKey.DELETE_RECORDS, 0, 2),
     Api(ApiKey.INIT_PRODUCER_ID, 0, 5),
     Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4),
+    Api(ApiKey.DESCRIBE_ACLS, 1, 3),
+    Api(ApiKey.CREATE_ACLS, 1, 3),
+    Api(ApiKey.DELETE_ACLS, 1, 3),
     Api(ApiKey.DESCRIBE_CONFIGS, 1, 4),
     Api(ApiKey.ALTER_CONFIGS, 0, 2),
     Api(ApiKey.DESCRIBE_LOG_DIRS, 1, 4),

@@ -38,7 +38,7 @@ from bearlake.protocols.kafka.slot import Slot
 from bearlake.serving.hangups import has_hung_up
 from bearlake.serving.pacing import PacedConnection, Register
 from bearlake.serving.slabs import Slab
-from bearlake.streams.principal import ANONYMOUS
+from bearlake.streams.principal import ANONYMOUS, at_host
 from bearlake.telemetry.containment import fault
 from bearlake.telemetry.watchdog import begin
 
@@ -99,15 +99,18 @@ class Connection(PacedConnection):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the event loop."""
         super().connection_made(transport)
+        address = self.peer.rpartition(":")[0]
+        self.who = at_host(ANONYMOUS, address)
         entrance = self._entrance
         if entrance is None or not self.is_open:
             return
-        self.session = entrance.session(self.peer.rpartition(":")[0], self._is_encrypted)
+        self.session = entrance.session(address, self._is_encrypted)
         if self.session is not None:
             self._login_timer = self._loop.call_later(entrance.login_s, self._close_unless_logged_in)
             return
         try:
-            self.who = entrance.principal((transport.get_extra_info("peercert") or {}).get("subject")) or self.who
+            named = entrance.principal((transport.get_extra_info("peercert") or {}).get("subject"))
+            self.who = self.who if named is None else at_host(named, address)
         except Denied as error:
             self.close(str(error), "refused_login")
 

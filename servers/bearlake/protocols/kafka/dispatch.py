@@ -7,6 +7,7 @@ from bearlake.protocols.kafka import apis
 from bearlake.protocols.kafka.codec import ApiKey
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.handlers import (
+    acls,
     api_versions,
     configs,
     fetch,
@@ -48,6 +49,9 @@ HANDLERS: Mapping[ApiKey, Handler] = {
     ApiKey.DELETE_RECORDS: topics.delete_records,
     ApiKey.INIT_PRODUCER_ID: producers.init,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: list_offsets.for_leader_epoch,
+    ApiKey.DESCRIBE_ACLS: acls.describe,
+    ApiKey.CREATE_ACLS: acls.create,
+    ApiKey.DELETE_ACLS: acls.delete,
     ApiKey.DESCRIBE_CONFIGS: configs.describe,
     ApiKey.ALTER_CONFIGS: configs.alter,
     ApiKey.DESCRIBE_LOG_DIRS: topics.describe_log_dirs,

@@ -19,6 +19,8 @@ ADMINISTRATIVE = frozenset(
         ApiKey.DELETE_GROUPS,
         ApiKey.OFFSET_DELETE,
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        ApiKey.CREATE_ACLS,
+        ApiKey.DELETE_ACLS,
     }
 )
 """Requests that name what they change, and whose clients wait for the answer. They are not executed once the client has gone."""

@@ -26,7 +26,7 @@ from bearlake.protocols.kafka.messages import (
 )
 from bearlake.serving.authentication.peer import Peer
 from bearlake.serving.authentication.settings import OAUTHBEARER, PLAIN
-from bearlake.streams.principal import Principal
+from bearlake.streams.principal import Principal, at_host
 
 if TYPE_CHECKING:  # its libraries are loaded only by processes whose clients log in
     from bearlake.serving.authentication.authenticator import Authenticator, ScramLogin
@@ -122,7 +122,7 @@ class SaslSession:
             raise Denied(f"this connection belongs to {self.principal}; log in again as the same user")
         now_s = self._now_s()
         ends_s = self._authenticator.ends_s(who, now_s)
-        self.principal, self.ends_s = who, ends_s
+        self.principal, self.ends_s = at_host(who, self._peer.address), ends_s
         self._first_mechanism, self._mechanism, self._scram = self._mechanism, "", None
         return 0 if ends_s == float("inf") else max(1, int((ends_s - now_s) * 1000))
 

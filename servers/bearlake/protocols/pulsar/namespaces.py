@@ -39,7 +39,7 @@ class Namespaces:
 
         Raises `Denied`: `who` may not alter the namespace or one of its topics; `Overloaded`: too many concurrent changes of the namespace.
         """
-        require(self._streams.authorizer, who, Operation.ALTER, Resource.CLUSTER, namespace)
+        require(self._streams.authorizer, who, Operation.ALTER, Resource.NAMESPACE, namespace)
         for _ in range(_TRY_COUNT):
             before = await self._store.get(_GROUP + namespace)
             kept = {key: value for key, value in before.configs.items() if key not in unset_configs}

@@ -15,13 +15,13 @@ from bearlake.serving.admin import models, problems
 from bearlake.serving.admin.models import NewStream, StreamChange, StreamToDelete
 from bearlake.serving.http.models import UNSET, Raw, Reader
 from bearlake.streams.catalog import StreamView
-from bearlake.streams.principal import Operation, Principal
+from bearlake.streams.principal import SERVER, Operation, Principal
 from bearlake.streams.service import Streams
 
 T = TypeVar("T")
 
-ADMIN = Principal("User", "admin")
-"""The principal of all requests to the admin API."""
+ADMIN = Principal(SERVER, "admin-api")
+"""The principal of all requests to the admin API, which has access rules of its own (`guard.py`). No user can have it."""
 
 BATCH_COUNT_MAX = 1000
 USAGE_PARTITION_COUNT_MAX = 10_000

@@ -9,6 +9,7 @@ from bearlake.protocols.kafka import messages as m
 from bearlake.protocols.kafka.codec import ApiKey
 from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.protocols.kafka.settings import KafkaSettings
+from bearlake.streams.principal import Authorizer
 from bearlake.streams.service import StreamsSettings
 from bearlake.telemetry import metrics
 from fixtures.kafka_server import batch_of
@@ -134,7 +135,7 @@ async def test_one_request_creates_a_bounded_number_of_streams(kafka_cluster):
     assert codes.count(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) == 68
 
 
-class DenyAll:
+class DenyAll(Authorizer):
     def allows(self, who, operation, kind, name):
         return False
 

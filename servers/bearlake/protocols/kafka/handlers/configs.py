@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from functools import partial
 
-from bearlake.errors import BearlakeError, Invalid, NotFound
+from bearlake.errors import BearlakeError, Denied, Invalid
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode, code_of
 from bearlake.protocols.kafka.messages import (
@@ -23,13 +23,11 @@ from bearlake.protocols.kafka.messages import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+from bearlake.protocols.kafka.rights import on_cluster
 from bearlake.streams import configs as stream_configs
 from bearlake.streams.catalog import ConfigChanges, ConfigDecision
 from bearlake.streams.configs import ConfigType
 from bearlake.streams.principal import Operation, Resource, require
-
-KAFKA_CLUSTER = "kafka-cluster"
-"""The name of the cluster as a resource, as in Kafka's ACLs."""
 
 
 class ResourceType(IntEnum):
@@ -63,6 +61,10 @@ class BadConfig(Invalid):
     """The name or value of a config is invalid."""
 
 
+class ClusterDenied(Denied):
+    """The caller lacks a right on the cluster."""
+
+
 async def describe(context: KafkaContext, caller: Caller, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """All or the requested configs of each resource, with defaults."""
     return DescribeConfigsResponse(
@@ -80,14 +82,15 @@ async def _describe(
         if resource.resource_type == ResourceType.TOPIC:
             configs = await _topic_configs(context, caller, resource.resource_name, request)
         elif resource.resource_type == ResourceType.BROKER:
-            require(context.streams.authorizer, caller.who, Operation.DESCRIBE, Resource.CLUSTER, KAFKA_CLUSTER)
+            if not on_cluster(context, caller, Operation.DESCRIBE_CONFIGS):
+                raise ClusterDenied(f"{caller.who} may not describe the configs of brokers")
             configs = _broker_configs(context, resource.resource_name)
         elif resource.resource_type in (ResourceType.CLIENT_METRICS, ResourceType.GROUP):
             configs = []
         else:
             raise Invalid(f"resource type {resource.resource_type}: expected 2 (topic) or 4 (broker)")
     except BearlakeError as error:
-        answer.error_code, answer.error_message = code_of(error), str(error)
+        answer.error_code, answer.error_message = _code(error), str(error)
         return answer
     names = resource.configuration_keys
     answer.configs = [config for config in configs if names is None or config.name in names]
@@ -97,8 +100,7 @@ async def _describe(
 async def _topic_configs(
     context: KafkaContext, caller: Caller, name: str, request: DescribeConfigsRequest
 ) -> list[DescribeConfigsResponse.Config]:
-    if not context.streams.may(caller.who, Operation.DESCRIBE, name):
-        raise NotFound(f"no topic {name!r}")
+    require(context.streams.authorizer, caller.who, Operation.DESCRIBE_CONFIGS, Resource.STREAM, name)
     own = (await context.streams.catalog.find(name)).stream.configs
     described = []
     for config in stream_configs.ALL:
@@ -266,7 +268,7 @@ async def _change(
     """
     if resource.resource_type != ResourceType.TOPIC:
         raise Invalid("only topic configs can be altered: a server's settings come from its configuration file")
-    stream = (await context.streams.resolve(caller.who, Operation.ALTER, resource.resource_name)).stream
+    stream = (await context.streams.resolve(caller.who, Operation.ALTER_CONFIGS, resource.resource_name)).stream
     changed, unset = _checked(decide, stream.configs)
     if not validate_only and (changed or unset):
         await context.streams.change(caller.who, stream, partial(_checked, decide))
@@ -285,6 +287,8 @@ def _checked(decide: ConfigDecision, present: Mapping[str, str]) -> ConfigChange
 
 
 def _code(error: BearlakeError) -> ErrorCode:
+    if isinstance(error, ClusterDenied):
+        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     return ErrorCode.INVALID_CONFIG if isinstance(error, BadConfig) else code_of(error)
 
 
@@ -292,6 +296,8 @@ async def list_resources(
     context: KafkaContext, caller: Caller, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
     """The names of resources with configs. Version 0 asks only for client metrics, which do not exist here."""
+    if not on_cluster(context, caller, Operation.DESCRIBE_CONFIGS):
+        return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, config_resources=[])
     kinds = set(request.resource_types) if caller.version >= 1 else {int(ResourceType.CLIENT_METRICS)}
     if not kinds:
         kinds = {int(kind) for kind in ResourceType}

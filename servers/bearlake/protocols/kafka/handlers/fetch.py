@@ -27,6 +27,7 @@ async def handle(context: KafkaContext, caller: Caller, request: FetchRequest) -
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     topics: list[FetchResponse.Topic] = []
     ranges: list[FetchRange] = []
+    names: list[str] = []
     answers: list[FetchResponse.Partition] = []
     has_errors = False
     for topic in request.topics:
@@ -46,6 +47,7 @@ async def handle(context: KafkaContext, caller: Caller, request: FetchRequest) -
             else:
                 assert isinstance(found, StreamView)
                 answers.append(answer)
+                names.append(found.name)
                 ranges.append(
                     FetchRange(
                         found.partition(partition.partition), partition.fetch_offset, partition.partition_max_bytes
@@ -58,8 +60,12 @@ async def handle(context: KafkaContext, caller: Caller, request: FetchRequest) -
             bytes_max=min(request.max_bytes, _room(context)),
             wait_ms=max(request.max_wait_ms, 0),
         )
-        for answer, result in zip(answers, results, strict=True):
-            _fill(answer, result, caller)
+        for answer, name, result in zip(answers, names, results, strict=True):
+            if context.streams.may(caller.who, Operation.READ, name):
+                _fill(answer, result, caller)
+            else:  # the access rules changed while the request waited
+                answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                metrics.KAFKA_ERRORS.labels("FETCH", ErrorCode.TOPIC_AUTHORIZATION_FAILED.name).inc()
     return FetchResponse(responses=topics)
 
 

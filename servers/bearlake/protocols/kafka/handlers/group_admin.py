@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.protocols.kafka.handlers.group_codes import code_of
-from bearlake.protocols.kafka.handlers.group_membership import may_describe, may_read, takes
+from bearlake.protocols.kafka.handlers.group_membership import may_describe, takes
 from bearlake.protocols.kafka.messages import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
@@ -19,11 +19,11 @@ from bearlake.protocols.kafka.messages import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
+from bearlake.protocols.kafka.rights import NO_OPERATIONS, group_operations, on_group
 from bearlake.streams.groups.model import Group, GroupState
 from bearlake.streams.groups.problems import GroupRefusal, Problem
+from bearlake.streams.principal import Operation
 
-NO_OPERATIONS = -(2**31)
-ALL_GROUP_OPERATIONS = 0b1_0100_1000  # read, delete, describe
 CLASSIC = "classic"
 _NOT_FOUND_FROM = 6
 _AT_ONCE = 16
@@ -48,7 +48,7 @@ async def _describe(
         protocol_data="",
         members=[],
         error_message=None,
-        authorized_operations=ALL_GROUP_OPERATIONS if with_operations else NO_OPERATIONS,
+        authorized_operations=group_operations(context, caller, name) if with_operations else NO_OPERATIONS,
     )
     if not may_describe(context, caller, name):
         answer.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -91,6 +91,7 @@ async def list_groups(context: KafkaContext, caller: Caller, request: ListGroups
     answer = ListGroupsResponse(groups=[])
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
+    sees_all = context.streams.authorizer.may_administer(caller.who, Operation.DESCRIBE)
     owned = context.groups.owned()
     found: dict[str, tuple[str, str]] = {
         name: (group.protocol_type, group.state.value)
@@ -112,7 +113,7 @@ async def list_groups(context: KafkaContext, caller: Caller, request: ListGroups
         return answer
     for name, (protocol_type, state) in sorted(found.items()):
         is_listed = (not states or state.lower() in states) and (not types or CLASSIC in types)
-        if is_listed and may_describe(context, caller, name):
+        if is_listed and (sees_all or may_describe(context, caller, name)):
             answer.groups.append(
                 ListGroupsResponse.Group(
                     group_id=name, protocol_type=protocol_type, group_state=state, group_type=CLASSIC
@@ -145,7 +146,7 @@ async def delete(context: KafkaContext, caller: Caller, request: DeleteGroupsReq
     for name in request.groups_names:
         answer = DeleteGroupsResponse.Group(group_id=name)
         results.append(answer)
-        if not may_read(context, caller, name):
+        if not on_group(context, caller, Operation.DELETE, name):
             answer.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
             continue
         try:

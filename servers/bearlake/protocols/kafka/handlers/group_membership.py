@@ -21,10 +21,11 @@ from bearlake.protocols.kafka.messages import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
+from bearlake.protocols.kafka.rights import on_group
 from bearlake.serving import routing
 from bearlake.streams.groups.model import JoinRequest, MemberRef
 from bearlake.streams.groups.problems import GroupRefusal
-from bearlake.streams.principal import Operation, Resource
+from bearlake.streams.principal import Operation
 
 KEY_TYPE_GROUP = 0
 _MANY_KEYS_FROM = 4
@@ -99,12 +100,12 @@ def takes(context: KafkaContext, caller: Caller, group: str) -> Server:
 
 def may_describe(context: KafkaContext, caller: Caller, group: str) -> bool:
     """Whether the caller may see the group."""
-    return context.streams.authorizer.allows(caller.who, Operation.DESCRIBE, Resource.GROUP, group)
+    return on_group(context, caller, Operation.DESCRIBE, group)
 
 
 def may_read(context: KafkaContext, caller: Caller, group: str) -> bool:
     """Whether the caller may be a member of the group."""
-    return context.streams.authorizer.allows(caller.who, Operation.READ, Resource.GROUP, group)
+    return on_group(context, caller, Operation.READ, group)
 
 
 async def join(context: KafkaContext, caller: Caller, request: JoinGroupRequest) -> JoinGroupResponse:

@@ -22,11 +22,13 @@ from bearlake.protocols.kafka.messages import (
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
+from bearlake.protocols.kafka.rights import on_group
 from bearlake.records.batch import NO_LEADER_EPOCH
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.groups import subscription
 from bearlake.streams.groups.model import GroupState, MemberRef
 from bearlake.streams.groups.problems import GroupRefusal
+from bearlake.streams.principal import Operation
 
 _TOPIC_IDS_FROM = 10
 _MANY_GROUPS_FROM = 8
@@ -34,11 +36,15 @@ _GROUP_ERROR_FROM = 2
 NOT_COMMITTED = CommittedOffset(offset=-1)
 
 
-async def _resolve(context: KafkaContext, caller: Caller, name: str, topic_id: bytes) -> StreamView | ErrorCode:
+async def _resolve(
+    context: KafkaContext, caller: Caller, operation: Operation, name: str, topic_id: bytes
+) -> StreamView | ErrorCode:
     if caller.version < _TOPIC_IDS_FROM:
-        return await find(context, caller, name)
+        return await find(context, caller, name, operation)
     view = context.streams.catalog.peek_id(topic_id)
-    return view if view is not None else ErrorCode.UNKNOWN_TOPIC_ID
+    if view is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    return view if context.streams.may(caller.who, operation, view.name) else ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 async def commit(context: KafkaContext, caller: Caller, request: OffsetCommitRequest) -> OffsetCommitResponse:
@@ -49,7 +55,7 @@ async def commit(context: KafkaContext, caller: Caller, request: OffsetCommitReq
     topics: list[OffsetCommitResponse.Topic] = []
     limit = context.groups.settings.offset_metadata_bytes_max
     for topic in request.topics:
-        found = await _resolve(context, caller, topic.name, topic.topic_id)
+        found = await _resolve(context, caller, Operation.READ, topic.name, topic.topic_id)
         partitions: list[OffsetCommitResponse.Partition] = []
         topics.append(OffsetCommitResponse.Topic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
         for partition in topic.partitions:
@@ -135,9 +141,11 @@ async def _fetch_group(
     try:
         if asked.topics is None:
             found = await context.groups.offsets(asked.group_id)
-            answer.topics = _all_topics(context, found)
+            answer.topics = _all_topics(context, caller, found)
             return answer
-        views = [await _resolve(context, caller, topic.name, topic.topic_id) for topic in asked.topics]
+        views = [
+            await _resolve(context, caller, Operation.DESCRIBE, topic.name, topic.topic_id) for topic in asked.topics
+        ]
         keys = [
             view.partition(index)
             for view, topic in zip(views, asked.topics, strict=True)
@@ -174,13 +182,15 @@ def _unread(topic: OffsetFetchRequest.GroupTopic) -> OffsetFetchResponse.GroupTo
 
 
 def _all_topics(
-    context: KafkaContext, found: dict[PartitionKey, CommittedOffset]
+    context: KafkaContext, caller: Caller, found: dict[PartitionKey, CommittedOffset]
 ) -> list[OffsetFetchResponse.GroupTopic]:
     topics: dict[int, OffsetFetchResponse.GroupTopic] = {}
     for key, offset in sorted(found.items()):
         view = context.streams.catalog.peek_number(stream_number(key))
         if view is None:
             continue  # the stream was deleted; its offsets are deleted with it
+        if not context.streams.may(caller.who, Operation.DESCRIBE, view.name):
+            continue
         topic = topics.setdefault(
             view.stream.number,
             OffsetFetchResponse.GroupTopic(name=view.name, topic_id=view.id_bytes, partitions=[]),
@@ -201,7 +211,7 @@ def _partition(index: int, offset: CommittedOffset) -> OffsetFetchResponse.Group
 
 async def delete(context: KafkaContext, caller: Caller, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     """Delete committed offsets of topics that no member is subscribed to."""
-    if not may_read(context, caller, request.group_id):
+    if not on_group(context, caller, Operation.DELETE, request.group_id):
         return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     try:
         group = await context.groups.describe(request.group_id)
@@ -212,7 +222,7 @@ async def delete(context: KafkaContext, caller: Caller, request: OffsetDeleteReq
         topics = []
         forget: list[PartitionKey] = []
         for topic in request.topics:
-            found = await find(context, caller, topic.name)
+            found = await find(context, caller, topic.name, Operation.READ)
             partitions = []
             for partition in topic.partitions:
                 answer = OffsetDeleteResponse.Partition(partition_index=partition.partition_index)

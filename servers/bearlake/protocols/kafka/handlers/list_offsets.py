@@ -50,9 +50,11 @@ async def handle(context: KafkaContext, caller: Caller, request: ListOffsetsRequ
     return ListOffsetsResponse(topics=topics)
 
 
-async def find(context: KafkaContext, caller: Caller, name: str) -> StreamView | ErrorCode:
-    """The stream of that name if the caller may describe it, else the error code."""
-    if not context.streams.may(caller.who, Operation.DESCRIBE, name):
+async def find(
+    context: KafkaContext, caller: Caller, name: str, operation: Operation = Operation.DESCRIBE
+) -> StreamView | ErrorCode:
+    """The stream of that name if the caller may do `operation` to it, else the error code."""
+    if not context.streams.may(caller.who, operation, name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     try:
         return await context.streams.catalog.find(name)

@@ -26,15 +26,12 @@ from bearlake.protocols.kafka.messages import (
     MetadataResponse,
 )
 from bearlake.protocols.kafka.rendered import Rendered
+from bearlake.protocols.kafka.rights import NO_OPERATIONS, cluster_operations, topic_operations
 from bearlake.records.batch import NO_LEADER_EPOCH
 from bearlake.serving import routing
 from bearlake.streams.catalog import StreamView, check_name
 from bearlake.streams.principal import Operation
 
-NO_OPERATIONS = -(2**31)
-"""`authorized_operations` if the request did not ask for them."""
-ALL_TOPIC_OPERATIONS = 0b1101_1111_1000  # bits 3-8, 10, 11: the operations of topic ACLs (not idempotent_write)
-ALL_CLUSTER_OPERATIONS = 0b1_1111_1010_0000
 ENDPOINT_TYPE_BROKERS = 1
 _AT_ONCE = 16
 _AT_ONCE_PARTITIONS = 2_000
@@ -45,10 +42,10 @@ async def handle(context: KafkaContext, caller: Caller, request: MetadataRequest
     """The servers, and the partitions of the requested streams (of all streams if the request names none)."""
     topics = request.topics
     if topics is None or (caller.version == 0 and not topics):
-        state = (context.streams.catalog.version, context.servers.version)
+        state = (context.streams.catalog.version, context.servers.version, context.streams.access.revision)
         zone = zone_of(caller.client_id, context.settings.zone_client_id_keys)
         asked = (request.include_topic_authorized_operations, request.include_cluster_authorized_operations)
-        key = (caller.version, caller.listener, caller.who, zone, asked)
+        key = (caller.version, caller.listener, caller.who, caller.who.host, zone, asked)
         return await context.renderings.get(state, key, lambda: _render_all(context, caller, request))
     # As in Kafka: a name that is repeated must not repeat its partitions.
     unique = {_key_of(topic): topic for topic in topics}
@@ -78,7 +75,7 @@ async def _render(
     brokers = _response(context, caller, request, [])
 
     def render() -> Rendered:
-        brokers.topics = [_describe(found, topic, servers, request) for found, topic in described]
+        brokers.topics = [_describe(context, caller, found, topic, servers, request) for found, topic in described]
         return Rendered(codec.response(codec.ApiKey.METADATA, caller.version).encode(brokers))
 
     size = sum(1 + (found.partition_count if isinstance(found, StreamView) else 0) for found, _ in described)
@@ -96,7 +93,7 @@ def _response(
         cluster_id=context.servers.cluster_id,
         controller_id=controller(context, everybody),
         topics=topics,
-        cluster_authorized_operations=ALL_CLUSTER_OPERATIONS
+        cluster_authorized_operations=cluster_operations(context, caller)
         if request.include_cluster_authorized_operations
         else NO_OPERATIONS,
     )
@@ -129,6 +126,8 @@ async def _find_all(
 
 
 def _describe(
+    context: KafkaContext,
+    caller: Caller,
     view: StreamView | ErrorCode,
     topic: MetadataRequest.Topic | None,
     servers: Sequence[Server],
@@ -138,7 +137,10 @@ def _describe(
         assert topic is not None
         topic_id = topic.topic_id if topic.name is None else UUID_ZERO
         return MetadataResponse.Topic(error_code=view, name=topic.name, topic_id=topic_id)
-    return _topic(view, servers, request)
+    operations = (
+        topic_operations(context, caller, view.name) if request.include_topic_authorized_operations else NO_OPERATIONS
+    )
+    return _topic(view, servers, operations)
 
 
 async def find_or_create(context: KafkaContext, caller: Caller, name: str, may_create: bool) -> StreamView | ErrorCode:
@@ -157,7 +159,7 @@ async def find_or_create(context: KafkaContext, caller: Caller, name: str, may_c
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     except Unavailable:
         return ErrorCode.LEADER_NOT_AVAILABLE
-    if not streams.may(caller.who, Operation.CREATE, name):
+    if not streams.may_create(caller.who, name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     try:
         return await streams.create(caller.who, name, context.settings.default_partition_count, {})
@@ -176,7 +178,7 @@ async def _created_elsewhere(context: KafkaContext, name: str) -> StreamView | E
         return ErrorCode.LEADER_NOT_AVAILABLE
 
 
-def _topic(view: StreamView, servers: Sequence[Server], request: MetadataRequest) -> MetadataResponse.Topic:
+def _topic(view: StreamView, servers: Sequence[Server], operations: int) -> MetadataResponse.Topic:
     partitions = []
     for index in range(view.partition_count):
         leader = routing.choose(view.first_key | index, servers).ref.node_id
@@ -195,9 +197,7 @@ def _topic(view: StreamView, servers: Sequence[Server], request: MetadataRequest
         topic_id=view.id_bytes,
         is_internal=False,
         partitions=partitions,
-        topic_authorized_operations=ALL_TOPIC_OPERATIONS
-        if request.include_topic_authorized_operations
-        else NO_OPERATIONS,
+        topic_authorized_operations=operations,
     )
 
 
@@ -262,7 +262,7 @@ async def describe_cluster(
         cluster_id=context.servers.cluster_id,
         controller_id=controller(context, everybody),
         brokers=brokers,
-        cluster_authorized_operations=ALL_CLUSTER_OPERATIONS
+        cluster_authorized_operations=cluster_operations(context, caller)
         if request.include_cluster_authorized_operations
         else NO_OPERATIONS,
     )
@@ -273,7 +273,7 @@ async def describe_topic_partitions(
 ) -> DescribeTopicPartitionsResponse:
     """Partitions of the requested streams, by name; at most `response_partition_limit`, with a cursor for the rest."""
     servers = candidates(context, caller)
-    names = sorted({topic.name for topic in request.topics} or set(context.streams.catalog.names()))
+    names = sorted({topic.name for topic in request.topics} or _described_names(context, caller))
     first_index = 0
     if request.cursor is not None:
         first_index = request.cursor.partition_index
@@ -293,7 +293,8 @@ async def describe_topic_partitions(
             )
             continue
         end = min(found.partition_count, first_index + room)
-        topics.append(_page(found, servers, first_index, end))
+        operations = topic_operations(context, caller, name)
+        topics.append(_page(found, servers, first_index, end, operations))
         room -= end - first_index
         if end < found.partition_count:
             cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=end)
@@ -302,7 +303,14 @@ async def describe_topic_partitions(
     return DescribeTopicPartitionsResponse(topics=topics)
 
 
-def _page(view: StreamView, servers: Sequence[Server], start: int, end: int) -> DescribeTopicPartitionsResponse.Topic:
+def _described_names(context: KafkaContext, caller: Caller) -> set[str]:
+    streams = context.streams
+    return {name for name in streams.catalog.names() if streams.may(caller.who, Operation.DESCRIBE, name)}
+
+
+def _page(
+    view: StreamView, servers: Sequence[Server], start: int, end: int, operations: int
+) -> DescribeTopicPartitionsResponse.Topic:
     partitions = []
     for index in range(start, end):
         leader = routing.choose(view.first_key | index, servers).ref.node_id
@@ -322,5 +330,5 @@ def _page(view: StreamView, servers: Sequence[Server], start: int, end: int) -> 
         name=view.name,
         topic_id=view.id_bytes,
         partitions=partitions,
-        topic_authorized_operations=ALL_TOPIC_OPERATIONS,
+        topic_authorized_operations=operations,
     )

@@ -13,12 +13,17 @@ from bearlake.protocols.kafka.messages import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
+from bearlake.protocols.kafka.rights import may_take_producer_id
+from bearlake.streams.principal import Operation
 
 
 async def init(context: KafkaContext, caller: Caller, request: InitProducerIdRequest) -> InitProducerIdResponse:
     """Return a new producer id. Rejects transactional ids: transactions are not supported yet."""
     if request.transactional_id is not None:
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_id=-1, producer_epoch=-1)
+    if not may_take_producer_id(context, caller):
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
     try:
         producer_id = await context.producer_ids.take()
     except BearlakeError:
@@ -32,7 +37,7 @@ async def describe(
     """The active idempotent producers of each requested partition."""
     topics: list[DescribeProducersResponse.Topic] = []
     for topic in request.topics:
-        found = await find(context, caller, topic.name)
+        found = await find(context, caller, topic.name, Operation.READ)
         partitions: list[DescribeProducersResponse.Partition] = []
         topics.append(DescribeProducersResponse.Topic(name=topic.name, partitions=partitions))
         for index in topic.partition_indexes:

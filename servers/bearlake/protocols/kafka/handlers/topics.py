@@ -23,9 +23,10 @@ from bearlake.protocols.kafka.messages import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
+from bearlake.protocols.kafka.rights import on_cluster
 from bearlake.streams import configs as stream_configs
 from bearlake.streams.catalog import StreamView, check_name
-from bearlake.streams.principal import Operation
+from bearlake.streams.principal import Operation, Resource, require
 
 USE_DEFAULT = -1
 HIGH_WATERMARK = -1
@@ -82,7 +83,7 @@ async def _create(
     topic_id = UUID_ZERO
     try:
         if validate_only:
-            if not context.streams.may(caller.who, Operation.CREATE, topic.name):
+            if not context.streams.may_create(caller.who, topic.name):
                 raise Denied(f"{caller.who} may not create stream {topic.name!r}")
             context.streams.catalog.check_new(topic.name, count, configs)
             await _check_absent(context, topic.name)
@@ -244,6 +245,7 @@ async def _delete_records(
     index, offset = partition.partition_index, partition.offset
     answer = DeleteRecordsResponse.Partition(partition_index=index, low_watermark=-1)
     try:
+        require(context.streams.authorizer, caller.who, Operation.DELETE, Resource.STREAM, name)
         if offset == HIGH_WATERMARK:
             key = (await context.streams.catalog.find(name)).partition(index)
             offset = (await context.streams.bounds([key]))[key].end
@@ -261,6 +263,8 @@ async def describe_log_dirs(
     context: KafkaContext, caller: Caller, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
     """Return one "directory", the object store, with the size in bytes of each partition."""
+    if not on_cluster(context, caller, Operation.DESCRIBE):
+        return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, results=[])
     catalog = context.streams.catalog
     requested: list[tuple[StreamView, list[int]]] = []
     if request.topics is None:
@@ -272,7 +276,7 @@ async def describe_log_dirs(
             view = catalog.peek(topic.topic)
             if view is not None:
                 requested.append((view, [index for index in topic.partitions if 0 <= index < view.partition_count]))
-    requested = [
+    requested = [  # a right on the cluster shows no topic that the caller may not describe
         (view, indexes) for view, indexes in requested if context.streams.may(caller.who, Operation.DESCRIBE, view.name)
     ]
     answer = DescribeLogDirsResponse.LogDir(log_dir="object-store", topics=[], total_bytes=-1, usable_bytes=-1)

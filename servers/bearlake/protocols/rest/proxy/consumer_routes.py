@@ -12,6 +12,8 @@
 | `POST …/positions`, `…/positions/beginning`, `…/positions/end` | seek |
 """
 
+from collections.abc import Iterable
+
 from aiohttp import web
 from typing_extensions import override
 
@@ -161,6 +163,7 @@ class ConsumerRoutes:
         async with consumer.exclusive():
             found = await consumer.records(wait_ms, bytes_max)
             try:
+                self._require_topics(request, consumer.assigned)  # the access rules may have changed
                 answered = await render(self._embedded, principal_of(request), form, found)
             except BaseException:
                 consumer.move(first_offsets(found))  # the client did not get these records
@@ -175,6 +178,7 @@ class ConsumerRoutes:
         """Get committed offsets of partitions; -1 where there is none."""
         consumer, body = self._consumer(request), await self._octets(request)
         partitions = consumer_requests.partitions(body)
+        self._require_topics(request, partitions, Operation.DESCRIBE)
         found = await consumer.committed(partitions)
         nothing = CommittedOffset(offset=-1)
         shown = [
@@ -192,6 +196,7 @@ class ConsumerRoutes:
         """Commit offsets: those of the last records read, as named in the body; without a body, all returned records."""
         consumer, body = self._consumer(request), await self._octets(request)
         offsets = consumer_requests.commits(body, self._streams.groups.settings.offset_metadata_bytes_max)
+        self._require_topics(request, consumer.assigned if offsets is None else offsets)
         async with consumer.exclusive():
             await consumer.commit(offsets)
         return answer({})
@@ -227,6 +232,14 @@ class ConsumerRoutes:
         """Raise `Denied` unless the caller may read with the path's group."""
         group = request.match_info["group"]
         require(self._streams.authorizer, principal_of(request), Operation.READ, Resource.GROUP, group)
+
+    def _require_topics(
+        self, request: web.Request, partitions: Iterable[tuple[str, int]], operation: Operation = Operation.READ
+    ) -> None:
+        """Raise `Denied` unless the caller may do `operation` to the topics of all these partitions."""
+        who = principal_of(request)
+        for topic in {topic for topic, _ in partitions}:
+            require(self._streams.authorizer, who, operation, Resource.STREAM, topic)
 
     def _consumer(self, request: web.Request) -> Consumer:
         self._require_group(request)

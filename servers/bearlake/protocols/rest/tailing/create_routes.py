@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from aiohttp import web
 
-from bearlake.errors import AlreadyExists, NotFound
+from bearlake.errors import AlreadyExists, Denied, NotFound
 from bearlake.protocols.rest import bodies
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.produce import Writing
@@ -21,7 +21,7 @@ from bearlake.protocols.rest.tailing.forking import Forking, Place
 from bearlake.protocols.rest.tailing.lifetimes import Lifetimes
 from bearlake.serving.http.login import principal_of
 from bearlake.streams.catalog import StreamView
-from bearlake.streams.principal import INTERNAL, Principal
+from bearlake.streams.principal import INTERNAL, Operation, Principal
 from bearlake.streams.service import Streams
 
 _LENGTH_MAX = 1_000
@@ -61,12 +61,14 @@ class CreateRoutes:
         asked = _parsed(request)
         await self._writing.room()
         body = await bodies.read(request, self._settings.request_bytes_max)
-        name = request.match_info["name"]
+        name, who = request.match_info["name"], principal_of(request)
+        if not self._streams.may_create(who, name):
+            raise Denied(f"{who} may not Create Topic {name!r}")
         known = await self._known(name)
         status = 200
         if known is None:
             try:
-                making = self._made(principal_of(request), name, asked, body)
+                making = self._made(who, name, asked, body)
                 known, status = await self._appending.shielded(making), 201
             except AlreadyExists:
                 known = await self._known(name)
@@ -82,10 +84,12 @@ class CreateRoutes:
 
     async def delete(self, request: web.Request) -> web.Response:
         """Delete a stream with all partitions; while the stream has forks, its records remain readable through them."""
-        name = request.match_info["name"]
+        name, who = request.match_info["name"], principal_of(request)
+        if not self._streams.may(who, Operation.DELETE, name):
+            raise Problem(404, 404, f"no stream {name[:249]}")
         try:
             await self._lives.find(name)
-            await self._lives.remove(principal_of(request), name)
+            await self._lives.remove(who, name)
         except NotFound as error:
             raise Problem(404, 404, f"no stream {name[:249]}") from error
         return web.Response(status=204)

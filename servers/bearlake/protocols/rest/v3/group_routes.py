@@ -88,7 +88,7 @@ class GroupRoutes:
         """List a group's lag by partition."""
         site = Site(request, self._servers)
         group = await self._existing(request)
-        shown = [_lag(site, group, lag) for lag in await self._lags(group)]
+        shown = [_lag(site, group, lag) for lag in await self._lags(request, group)]
         return answer(site.listing("KafkaConsumerLagList", f"/consumer-groups/{group.name}/lags", shown))
 
     async def lag(self, request: web.Request) -> web.Response:
@@ -96,7 +96,7 @@ class GroupRoutes:
         site = Site(request, self._servers)
         group = await self._existing(request)
         partition = request.match_info["topic"], request.match_info["partition"]
-        for lag in await self._lags(group):
+        for lag in await self._lags(request, group):
             if (lag.partition[0], str(lag.partition[1])) == partition:
                 return answer(_lag(site, group, lag))
         raise Problem(404, 404, "Consumer lag cannot be found: the group has no offset there.")
@@ -105,7 +105,7 @@ class GroupRoutes:
         """Get a group's largest and total lag."""
         site = Site(request, self._servers)
         group = await self._existing(request)
-        lags = await self._lags(group)
+        lags = await self._lags(request, group)
         if not lags:
             raise Problem(404, 404, "Consumer group lag summary cannot be found: the group has no offsets.")
         worst = max(lags, key=lambda lag: lag.behind)
@@ -146,7 +146,8 @@ class GroupRoutes:
         saved = await self._streams.metadata.groups.load(name)
         return Group(name=name) if saved is None else Group.decode(name, saved.protocol_type, saved.state)
 
-    async def _lags(self, group: Group) -> list[Lag]:
+    async def _lags(self, request: web.Request, group: Group) -> list[Lag]:
+        who = principal_of(request)
         committed = await self._streams.groups.offsets(group.name)
         bounds = await self._streams.bounds(list(committed))
         owners = {
@@ -158,7 +159,7 @@ class GroupRoutes:
         lags = []
         for key, offset in committed.items():
             view = self._streams.catalog.peek_number(key >> PARTITION_BITS)
-            if view is not None and key in bounds:
+            if view is not None and key in bounds and self._streams.may(who, Operation.DESCRIBE, view.name):
                 partition = view.name, key - view.first_key
                 lags.append(Lag(partition, offset.offset, bounds[key].end, owners.get(partition)))
         return sorted(lags, key=lambda lag: lag.partition)

@@ -2,7 +2,7 @@
 
 from aiohttp import web
 
-from bearlake.errors import AlreadyExists, Invalid
+from bearlake.errors import AlreadyExists, Denied, Invalid
 from bearlake.metadata.model import PartitionKey, Server
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.settings import RestSettings
@@ -85,6 +85,8 @@ class TopicRoutes:
         configs = {config.name: str(config.value) for config in asked.configs or () if config.value is not None}
         try:
             if asked.validate_only:
+                if not self._streams.may_create(principal_of(request), name):
+                    raise Denied(f"{principal_of(request)} may not Create Topic {name!r}")
                 self._streams.catalog.check_new(name, partition_count, configs)
                 if self._streams.catalog.peek(name) is not None:
                     raise AlreadyExists(name)

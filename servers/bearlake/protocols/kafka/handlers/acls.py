@@ -1,0 +1,197 @@
+"""DescribeAcls, CreateAcls and DeleteAcls: the access rules in Kafka's terms.
+
+They need ALTER or DESCRIBE on the cluster by a rule, or a super user: what is allowed because no rule says anything does not count. Rules
+for resources that Kafka does not know (subjects, namespaces) cannot be named here: this API neither lists nor deletes them.
+
+All creations of a request that are valid happen in one step; so do all deletions.
+
+Source: KIP-11, KIP-140, KIP-290; Kafka's `AclApis` and `AclControlManager` (codes, order of checks).
+"""
+
+from collections.abc import Mapping, Sequence
+
+from bearlake.errors import BearlakeError, Invalid
+from bearlake.metadata.access_rules import (
+    AccessRule,
+    NameMatch,
+    Operation,
+    PatternKind,
+    Permission,
+    Resource,
+    RuleFilter,
+    check_rule,
+)
+from bearlake.protocols.kafka.context import Caller, KafkaContext
+from bearlake.protocols.kafka.errors import ErrorCode, code_of
+from bearlake.protocols.kafka.messages import (
+    CreateAclsRequest,
+    CreateAclsResponse,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+    DescribeAclsRequest,
+    DescribeAclsResponse,
+)
+
+ANY = 1
+MATCH = 2
+
+RESOURCES: Mapping[int, Resource] = {
+    2: Resource.STREAM,
+    3: Resource.GROUP,
+    4: Resource.CLUSTER,
+    5: Resource.TRANSACTIONAL_ID,
+}
+RESOURCE_NUMBERS = {kind: number for number, kind in RESOURCES.items()}
+PATTERNS: Mapping[int, PatternKind] = {3: PatternKind.LITERAL, 4: PatternKind.PREFIXED}
+PATTERN_NUMBERS = {kind: number for number, kind in PATTERNS.items()}
+PERMISSIONS: Mapping[int, Permission] = {2: Permission.DENY, 3: Permission.ALLOW}
+PERMISSION_NUMBERS = {kind: number for number, kind in PERMISSIONS.items()}
+OPERATIONS: Mapping[int, Operation] = {operation.number: operation for operation in Operation}
+
+NOT_ALLOWED = "access rules are for super users, and for callers with a rule for the cluster"
+
+
+async def describe(context: KafkaContext, caller: Caller, request: DescribeAclsRequest) -> DescribeAclsResponse:
+    """The rules that the filter selects, by resource."""
+    answer = DescribeAclsResponse(error_message=None, resources=[])
+    if not context.streams.authorizer.may_administer(caller.who, Operation.DESCRIBE):
+        answer.error_code, answer.error_message = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, NOT_ALLOWED
+        return answer
+    try:
+        found = await context.streams.access.list(_filter(request))
+    except BearlakeError as error:
+        answer.error_code, answer.error_message = code_of(error), str(error)
+        return answer
+    resources: dict[tuple[Resource, str, PatternKind], DescribeAclsResponse.Resource] = {}
+    for rule in found:
+        if rule.resource not in RESOURCE_NUMBERS:
+            continue
+        resource = resources.setdefault(
+            rule[:3],
+            DescribeAclsResponse.Resource(
+                resource_type=RESOURCE_NUMBERS[rule.resource],
+                resource_name=rule.name,
+                pattern_type=PATTERN_NUMBERS[rule.pattern],
+                acls=[],
+            ),
+        )
+        resource.acls.append(
+            DescribeAclsResponse.Acl(
+                principal=rule.principal,
+                host=rule.host,
+                operation=rule.operation.number,
+                permission_type=PERMISSION_NUMBERS[rule.permission],
+            )
+        )
+    answer.resources = list(resources.values())
+    return answer
+
+
+async def create(context: KafkaContext, caller: Caller, request: CreateAclsRequest) -> CreateAclsResponse:
+    """Create rules; those that exist stay."""
+    answers = [CreateAclsResponse.Result(error_message=None) for _ in request.creations]
+    rules: list[AccessRule] = []
+    valid: list[CreateAclsResponse.Result] = []
+    is_allowed = context.streams.authorizer.may_administer(caller.who, Operation.ALTER)
+    for answer, creation in zip(answers, request.creations, strict=True):
+        if not is_allowed:
+            answer.error_code, answer.error_message = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, NOT_ALLOWED
+            continue
+        try:
+            rules.append(_rule(creation))
+            valid.append(answer)
+        except Invalid as error:
+            answer.error_code, answer.error_message = ErrorCode.INVALID_REQUEST, str(error)
+    if rules:
+        try:
+            await context.streams.access.create(rules)
+        except BearlakeError as error:
+            for answer in valid:
+                answer.error_code, answer.error_message = code_of(error), str(error)
+    return CreateAclsResponse(results=answers)
+
+
+async def delete(context: KafkaContext, caller: Caller, request: DeleteAclsRequest) -> DeleteAclsResponse:
+    """Delete the rules that any filter selects."""
+    answers = [DeleteAclsResponse.FilterResult(error_message=None, matching_acls=[]) for _ in request.filters]
+    filters: list[RuleFilter] = []
+    valid: list[DeleteAclsResponse.FilterResult] = []
+    is_allowed = context.streams.authorizer.may_administer(caller.who, Operation.ALTER)
+    for answer, given in zip(answers, request.filters, strict=True):
+        if not is_allowed:
+            answer.error_code, answer.error_message = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, NOT_ALLOWED
+            continue
+        try:
+            filters.append(_filter(given))
+            valid.append(answer)
+        except Invalid as error:
+            answer.error_code, answer.error_message = ErrorCode.INVALID_REQUEST, str(error)
+    if filters:
+        try:
+            deleted = await context.streams.access.delete(filters, kinds=frozenset(RESOURCE_NUMBERS))
+            for answer, rules in zip(valid, deleted, strict=True):
+                answer.matching_acls = [_matching(rule) for rule in rules]
+        except BearlakeError as error:
+            for answer in valid:
+                answer.error_code, answer.error_message = code_of(error), str(error)
+    return DeleteAclsResponse(filter_results=answers)
+
+
+def _matching(rule: AccessRule) -> DeleteAclsResponse.MatchingAcl:
+    return DeleteAclsResponse.MatchingAcl(
+        error_message=None,
+        resource_type=RESOURCE_NUMBERS[rule.resource],
+        resource_name=rule.name,
+        pattern_type=PATTERN_NUMBERS[rule.pattern],
+        principal=rule.principal,
+        host=rule.host,
+        operation=rule.operation.number,
+        permission_type=PERMISSION_NUMBERS[rule.permission],
+    )
+
+
+def _rule(creation: CreateAclsRequest.Creation) -> AccessRule:
+    """Raises `Invalid`."""
+    resource = RESOURCES.get(creation.resource_type)
+    pattern = PATTERNS.get(creation.resource_pattern_type)
+    operation = OPERATIONS.get(creation.operation)
+    permission = PERMISSIONS.get(creation.permission_type)
+    if resource is None:
+        raise Invalid(f"resource type {creation.resource_type}: expected {_numbers(RESOURCES)}")
+    if pattern is None:
+        raise Invalid(f"pattern type {creation.resource_pattern_type}: expected {_numbers(PATTERNS)}")
+    if operation is None:
+        raise Invalid(f"operation {creation.operation}: expected {_numbers(OPERATIONS)}")
+    if permission is None:
+        raise Invalid(f"permission type {creation.permission_type}: expected {_numbers(PERMISSIONS)}")
+    rule = AccessRule(
+        resource, creation.resource_name, pattern, creation.principal, creation.host, operation, permission
+    )
+    check_rule(rule)
+    return rule
+
+
+def _filter(given: DescribeAclsRequest | DeleteAclsRequest.Filter) -> RuleFilter:
+    """Raises `Invalid`."""
+    for what, number, known in (
+        ("resource type", given.resource_type_filter, (ANY, *RESOURCES)),
+        ("pattern type", given.pattern_type_filter, (ANY, MATCH, *PATTERNS)),
+        ("operation", given.operation, (ANY, *OPERATIONS)),
+        ("permission type", given.permission_type, (ANY, *PERMISSIONS)),
+    ):
+        if number not in known:
+            raise Invalid(f"{what} {number} of a filter: expected {_numbers(known)}")
+    return RuleFilter(
+        resource=RESOURCES.get(given.resource_type_filter),
+        name=given.resource_name_filter,
+        pattern=PATTERNS.get(given.pattern_type_filter),
+        match=NameMatch.COVERED if given.pattern_type_filter == MATCH else NameMatch.SAME,
+        principal=given.principal_filter,
+        host=given.host_filter,
+        operation=OPERATIONS.get(given.operation),
+        permission=PERMISSIONS.get(given.permission_type),
+    )
+
+
+def _numbers(known: Mapping[int, object] | Sequence[int]) -> str:
+    return ", ".join(str(number) for number in sorted(known))

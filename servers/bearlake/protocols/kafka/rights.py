@@ -1,0 +1,110 @@
+"""What callers may do, in Kafka's terms: the rights that each API needs, checks that several handlers share, and masks of authorized
+operations (KIP-430).
+
+`NEEDED` is a table for readers: `docs/security.md` is generated from it, and a test compares it with what the handlers do.
+"""
+
+from collections.abc import Mapping
+
+from bearlake.protocols.kafka.codec import ApiKey
+from bearlake.protocols.kafka.context import Caller, KafkaContext
+from bearlake.streams.access.rights import Right, on
+from bearlake.streams.principal import CLUSTER_NAME, Operation, Resource
+
+NO_OPERATIONS = -(2**31)
+"""`authorized_operations` if the request did not ask for them."""
+
+
+def _bits(*operations: Operation) -> int:
+    return sum(operation.bit for operation in operations)
+
+
+_CHANGES = (Operation.CREATE, Operation.DELETE, Operation.ALTER)
+_CONFIGS = (Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS)
+TOPIC_OPERATIONS = _bits(Operation.READ, Operation.WRITE, Operation.DESCRIBE, *_CHANGES, *_CONFIGS)
+GROUP_OPERATIONS = _bits(Operation.READ, Operation.DELETE, Operation.DESCRIBE)
+CLUSTER_OPERATIONS = _bits(
+    Operation.CREATE,
+    Operation.ALTER,
+    Operation.DESCRIBE,
+    Operation.CLUSTER_ACTION,
+    Operation.IDEMPOTENT_WRITE,
+    *_CONFIGS,
+)
+
+
+_TOPIC, _GROUP, _CLUSTER = Resource.STREAM, Resource.GROUP, Resource.CLUSTER
+
+NEEDED: Mapping[ApiKey, tuple[Right, ...]] = {
+    ApiKey.PRODUCE: on(_TOPIC, Operation.WRITE),
+    ApiKey.FETCH: on(_TOPIC, Operation.READ),
+    ApiKey.LIST_OFFSETS: on(_TOPIC, Operation.DESCRIBE),
+    ApiKey.METADATA: on(_TOPIC, Operation.DESCRIBE),
+    ApiKey.OFFSET_COMMIT: on(_GROUP, Operation.READ) + on(_TOPIC, Operation.READ),
+    ApiKey.OFFSET_FETCH: on(_GROUP, Operation.DESCRIBE) + on(_TOPIC, Operation.DESCRIBE),
+    ApiKey.FIND_COORDINATOR: on(_GROUP, Operation.DESCRIBE),
+    ApiKey.JOIN_GROUP: on(_GROUP, Operation.READ),
+    ApiKey.HEARTBEAT: on(_GROUP, Operation.READ),
+    ApiKey.LEAVE_GROUP: on(_GROUP, Operation.READ),
+    ApiKey.SYNC_GROUP: on(_GROUP, Operation.READ),
+    ApiKey.DESCRIBE_GROUPS: on(_GROUP, Operation.DESCRIBE),
+    ApiKey.LIST_GROUPS: on(_GROUP, Operation.DESCRIBE),
+    ApiKey.SASL_HANDSHAKE: (),
+    ApiKey.API_VERSIONS: (),
+    ApiKey.CREATE_TOPICS: on(_TOPIC, Operation.CREATE),
+    ApiKey.DELETE_TOPICS: on(_TOPIC, Operation.DELETE),
+    ApiKey.DELETE_RECORDS: on(_TOPIC, Operation.DELETE),
+    ApiKey.INIT_PRODUCER_ID: on(_TOPIC, Operation.WRITE),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: on(_TOPIC, Operation.DESCRIBE),
+    ApiKey.DESCRIBE_ACLS: on(_CLUSTER, Operation.DESCRIBE),
+    ApiKey.CREATE_ACLS: on(_CLUSTER, Operation.ALTER),
+    ApiKey.DELETE_ACLS: on(_CLUSTER, Operation.ALTER),
+    ApiKey.DESCRIBE_CONFIGS: on(_TOPIC, Operation.DESCRIBE_CONFIGS) + on(_CLUSTER, Operation.DESCRIBE_CONFIGS),
+    ApiKey.ALTER_CONFIGS: on(_TOPIC, Operation.ALTER_CONFIGS),
+    ApiKey.DESCRIBE_LOG_DIRS: on(_CLUSTER, Operation.DESCRIBE),  # lists topics with DESCRIBE
+    ApiKey.SASL_AUTHENTICATE: (),
+    ApiKey.CREATE_PARTITIONS: on(_TOPIC, Operation.ALTER),
+    ApiKey.DELETE_GROUPS: on(_GROUP, Operation.DELETE),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: on(_TOPIC, Operation.ALTER_CONFIGS),
+    ApiKey.OFFSET_DELETE: on(_GROUP, Operation.DELETE) + on(_TOPIC, Operation.READ),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: on(_CLUSTER, Operation.DESCRIBE),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: on(_CLUSTER, Operation.ALTER),
+    ApiKey.DESCRIBE_CLUSTER: (),
+    ApiKey.DESCRIBE_PRODUCERS: on(_TOPIC, Operation.READ),
+    ApiKey.LIST_CONFIG_RESOURCES: on(_CLUSTER, Operation.DESCRIBE_CONFIGS),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: on(_TOPIC, Operation.DESCRIBE),
+}
+"""The rights that a request needs: all of them, for the resources that it names (DescribeConfigs: topics, or brokers of the cluster)."""
+
+
+def topic_operations(context: KafkaContext, caller: Caller, name: str) -> int:
+    """Return the bits of what the caller may do to a topic."""
+    return context.streams.authorizer.operations(caller.who, Resource.STREAM, name) & TOPIC_OPERATIONS
+
+
+def group_operations(context: KafkaContext, caller: Caller, name: str) -> int:
+    """Return the bits of what the caller may do to a group."""
+    return context.streams.authorizer.operations(caller.who, Resource.GROUP, name) & GROUP_OPERATIONS
+
+
+def cluster_operations(context: KafkaContext, caller: Caller) -> int:
+    """Return the bits of what the caller may do to the cluster."""
+    return context.streams.authorizer.operations(caller.who, Resource.CLUSTER, CLUSTER_NAME) & CLUSTER_OPERATIONS
+
+
+def on_cluster(context: KafkaContext, caller: Caller, operation: Operation) -> bool:
+    """Whether the caller may do `operation` to the cluster."""
+    return context.streams.authorizer.allows(caller.who, operation, Resource.CLUSTER, CLUSTER_NAME)
+
+
+def on_group(context: KafkaContext, caller: Caller, operation: Operation, group: str) -> bool:
+    """Whether the caller may do `operation` to the group."""
+    return context.streams.authorizer.allows(caller.who, operation, Resource.GROUP, group)
+
+
+def may_take_producer_id(context: KafkaContext, caller: Caller) -> bool:
+    """Whether the caller may be an idempotent producer: it may write to some topic, or a rule for the cluster says so (KIP-679)."""
+    authorizer = context.streams.authorizer
+    return authorizer.may_administer(caller.who, Operation.IDEMPOTENT_WRITE) or authorizer.allows_any(
+        caller.who, Operation.WRITE, Resource.STREAM
+    )

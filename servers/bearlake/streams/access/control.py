@@ -1,0 +1,195 @@
+"""Who may do what, as of the newest access rules that this server knows. The authorizer of the stream service.
+
+The hot path asks for streams: the caller's `Principal` keeps a mask of operations per stream, which is valid as long as the snapshot is the
+same object. A connection has its own `Principal`, so this is one look-up by name per request and stream. Without any rule, and with the
+default that allows everything, nothing is looked up at all.
+
+Until the rules are loaded, everything is denied. If the metadata store does not answer, the server goes on with the rules that it knows,
+and reads them again when the store answers (`streams/follower.py`).
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+from typing_extensions import override
+
+from bearlake.errors import Conflict, Invalid, Overloaded
+from bearlake.metadata.access_rules import (
+    CLUSTER_NAME,
+    EVERYONE,
+    PRINCIPAL_KINDS,
+    AccessRule,
+    AccessRules,
+    Operation,
+    Resource,
+    RuleFilter,
+    RuleSet,
+    check_rule,
+    row_of,
+)
+from bearlake.streams.access.snapshot import ALL_OPERATIONS, Snapshot
+from bearlake.streams.principal import Authorizer, Principal
+
+T = TypeVar("T")
+
+ATTEMPTS_MAX = 10
+"""Attempts of a change while other processes change rules."""
+
+AT_ONCE_RULES_MAX = 1_000
+"""Rules that are looked at on the event loop: about 10 ms."""
+
+FILTER_COUNT_MAX = 1_000
+"""Most filters of one deletion."""
+
+MASKS_MAX = 10_000
+"""Streams of which one caller's masks are kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessSettings:
+    """What callers may do where the access rules say nothing."""
+
+    super_users: list[str] = field(default_factory=list)
+    """Principals that may do everything, also change access rules: `User:name` or `Group:name` (a group of the caller's token). The callers
+    of a listener without login are `User:ANONYMOUS`."""
+    allow_if_no_rule: bool = True
+    """Allow every operation on a resource that no access rule matches (Kafka's `allow.everyone.if.no.acl.found`). Changing access rules
+    always needs a rule or a super user."""
+
+    def __post_init__(self) -> None:
+        for principal in self.super_users:
+            kind, _, name = principal.partition(":")
+            if kind not in PRINCIPAL_KINDS or not name or principal == EVERYONE:
+                raise Invalid(f"access.super_users: {principal!r}, expected User:name or Group:name")
+
+
+class AccessControl(Authorizer):
+    """Decides by the deployment's access rules. Use it from the event loop's thread only."""
+
+    def __init__(self, store: AccessRules, settings: AccessSettings | None = None) -> None:
+        self._store = store
+        self._settings = settings or AccessSettings()
+        self._snapshot = Snapshot((), -1, super_users=self._settings.super_users, allows_unruled=False)
+
+    @property
+    def revision(self) -> int:
+        """The revision of the rules that this server applies; -1 before they are loaded."""
+        return self._snapshot.revision
+
+    @override
+    def allows(self, who: Principal, operation: Operation, kind: Resource, name: str) -> bool:
+        snapshot = self._snapshot
+        if snapshot.is_open:
+            return True
+        if kind is not Resource.STREAM:
+            return snapshot.mask(who, kind, name) & operation.bit != 0
+        grants = who.grants
+        if grants.snapshot is not snapshot:
+            grants.snapshot, grants.masks = snapshot, {}
+        mask = grants.masks.get(name)
+        if mask is None:
+            mask = snapshot.mask(who, kind, name)
+            if len(grants.masks) < MASKS_MAX:
+                grants.masks[name] = mask
+        return mask & operation.bit != 0
+
+    @override
+    def operations(self, who: Principal, kind: Resource, name: str) -> int:
+        return ALL_OPERATIONS if self._snapshot.is_open else self._snapshot.mask(who, kind, name)
+
+    @override
+    def allows_any(self, who: Principal, operation: Operation, kind: Resource) -> bool:
+        return self._snapshot.allows_any(who, operation, kind)
+
+    @override
+    def may_administer(self, who: Principal, operation: Operation) -> bool:
+        """Only a rule, or being a super user, counts."""
+        return self._snapshot.granted(who, Resource.CLUSTER, CLUSTER_NAME) & operation.bit != 0
+
+    async def refresh(self) -> None:
+        """Read the rules from the store and apply them. Raises `Unavailable`."""
+        await self._apply(await self._store.read())
+
+    async def list(self, selected: RuleFilter) -> Sequence[AccessRule]:
+        """Return the rules that the filter selects, as stored now, in a fixed order. Raises `Unavailable`."""
+        found = await self._store.read()
+        await self._apply(found)
+        return await _worked(len(found.rules), partial(_matching, selected, found.rules))
+
+    async def create(self, rules: Sequence[AccessRule]) -> None:
+        """Create rules, all or none; rules that exist stay.
+
+        Raises `Invalid`, `Overloaded`, `Unavailable` (the rules may or may not have been created; repeat the call).
+        """
+        for rule in rules:
+            check_rule(rule)
+
+        def decide(present: RuleSet) -> tuple[Sequence[AccessRule], Sequence[AccessRule], None]:
+            existing = set(present.rules)
+            return [rule for rule in dict.fromkeys(rules) if rule not in existing], (), None
+
+        await self._change(decide, 1)
+
+    async def delete(
+        self, filters: Sequence[RuleFilter], *, kinds: Collection[Resource] = frozenset(Resource)
+    ) -> Sequence[Sequence[AccessRule]]:
+        """Delete the rules for resources of these kinds that any of the filters selects; returns the deleted rules for each filter.
+
+        Raises as `create`, and `Invalid` for more than `FILTER_COUNT_MAX` filters.
+        """
+        if len(filters) > FILTER_COUNT_MAX:
+            raise Invalid(f"{len(filters)} filters at once; the limit is {FILTER_COUNT_MAX}")
+
+        def decide(
+            present: RuleSet,
+        ) -> tuple[Sequence[AccessRule], Sequence[AccessRule], Sequence[Sequence[AccessRule]]]:
+            concerned = [rule for rule in present.rules if rule.resource in kinds]
+            found = [_matching(selected, concerned) for selected in filters]
+            return (), list(dict.fromkeys(rule for rules in found for rule in rules)), found
+
+        return await self._change(decide, len(filters))
+
+    async def _change(
+        self, decide: Callable[[RuleSet], tuple[Sequence[AccessRule], Sequence[AccessRule], T]], weight: int
+    ) -> T:
+        """`weight`: how often `decide` looks at each rule."""
+        for _ in range(ATTEMPTS_MAX):
+            present = await self._store.read()
+            created, deleted, answer = await _worked(weight * len(present.rules), partial(decide, present))
+            if not created and not deleted:
+                await self._apply(present)
+                return answer
+            try:
+                await self._store.change(created=created, deleted=deleted, revision=present.revision)
+            except Conflict:
+                continue
+            await self.refresh()
+            return answer
+        raise Overloaded("other processes change access rules at the same time, retry")
+
+    async def _apply(self, found: RuleSet) -> None:
+        if found.revision <= self._snapshot.revision:
+            return
+        settings = self._settings
+        compiled = partial(
+            Snapshot,
+            found.rules,
+            found.revision,
+            super_users=settings.super_users,
+            allows_unruled=settings.allow_if_no_rule,
+        )
+        snapshot = await _worked(len(found.rules), compiled)
+        if snapshot.revision > self._snapshot.revision:  # otherwise a newer change is applied already
+            self._snapshot = snapshot
+
+
+def _matching(selected: RuleFilter, rules: Sequence[AccessRule]) -> Sequence[AccessRule]:
+    return sorted(filter(selected.matches, rules), key=row_of)
+
+
+async def _worked(rule_count: int, work: Callable[[], T]) -> T:
+    """Do work that looks at so many rules; in a thread if it takes long, so that the event loop goes on."""
+    return work() if rule_count <= AT_ONCE_RULES_MAX else await asyncio.to_thread(work)

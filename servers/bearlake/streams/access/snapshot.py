@@ -1,0 +1,183 @@
+"""The access rules of one revision, compiled: which operations a caller may do to a resource, as a mask of bits.
+
+Order of the decision, as in Kafka's `StandardAuthorizer`:
+1. The server itself and super users may do everything.
+2. A rule that denies the operation (or ALL) decides, whatever else allows it.
+3. A rule that allows the operation (or ALL) decides. READ, WRITE, DELETE and ALTER also allow DESCRIBE, and ALTER_CONFIGS also allows
+   DESCRIBE_CONFIGS. A rule that denies READ does not deny DESCRIBE.
+4. Otherwise the operation is denied, unless no rule of any principal matches the resource: then the default decides.
+
+A snapshot is immutable. Its memory is bounded by the number of rules.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from bearlake.metadata.access_rules import (
+    EVERYONE,
+    WILDCARD,
+    AccessRule,
+    Operation,
+    PatternKind,
+    Permission,
+    Resource,
+)
+from bearlake.streams.principal import SERVER, Principal, host_of
+
+ALL_OPERATIONS = sum(operation.bit for operation in Operation)
+
+ALLOWED: Mapping[Operation, int] = {
+    operation: operation.bit
+    | (
+        Operation.DESCRIBE.bit
+        if operation in (Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER)
+        else 0
+    )
+    | (Operation.DESCRIBE_CONFIGS.bit if operation is Operation.ALTER_CONFIGS else 0)
+    | (ALL_OPERATIONS if operation is Operation.ALL else 0)
+    for operation in Operation
+}
+"""The operations that a rule allows, by its operation."""
+
+DENIED: Mapping[Operation, int] = {
+    operation: ALL_OPERATIONS if operation is Operation.ALL else operation.bit for operation in Operation
+}
+"""The operations that a rule denies, by its operation."""
+
+
+@dataclass(slots=True)
+class _Verdicts:
+    """What the rules of one principal with one pattern say, by host: masks of allowed and of denied operations."""
+
+    allowed: dict[str, int] = field(default_factory=dict)
+    denied: dict[str, int] = field(default_factory=dict)
+
+    def add(self, rule: AccessRule) -> None:
+        host = rule.host if rule.host == WILDCARD else host_of(rule.host)
+        masks, mask = (
+            (self.allowed, ALLOWED[rule.operation])
+            if rule.permission is Permission.ALLOW
+            else (self.denied, DENIED[rule.operation])
+        )
+        masks[host] = masks.get(host, 0) | mask
+
+    def at(self, host: str) -> tuple[int, int]:
+        """Return the masks of allowed and denied operations for a client at `host`; empty: its address is unknown."""
+        allowed, denied = self.allowed.get(WILDCARD, 0), self.denied.get(WILDCARD, 0)
+        if host:
+            return allowed | self.allowed.get(host, 0), denied | self.denied.get(host, 0)
+        for mask in self.denied.values():
+            denied |= mask
+        return allowed, denied
+
+
+@dataclass(slots=True)
+class _Patterns:
+    """Verdicts by pattern, found by the length of a prefix."""
+
+    literal: dict[str, _Verdicts] = field(default_factory=dict)
+    prefixed: dict[str, _Verdicts] = field(default_factory=dict)
+    lengths: list[int] = field(default_factory=list)
+    """Lengths of the prefixes, each once."""
+
+    def add(self, rule: AccessRule) -> None:
+        if rule.pattern is PatternKind.LITERAL:
+            self.literal.setdefault(rule.name, _Verdicts()).add(rule)
+            return
+        self.prefixed.setdefault(rule.name, _Verdicts()).add(rule)
+        if len(rule.name) not in self.lengths:
+            self.lengths.append(len(rule.name))
+
+    def matching(self, name: str) -> Iterator[_Verdicts]:
+        """Yield the verdicts of all patterns that match a resource's name."""
+        for literal in {name, WILDCARD}:
+            if literal in self.literal:
+                yield self.literal[literal]
+        for length in self.lengths:
+            if length <= len(name) and (found := self.prefixed.get(name[:length])) is not None:
+                yield found
+
+    def all(self) -> Iterable[_Verdicts]:
+        return (*self.literal.values(), *self.prefixed.values())
+
+
+class Snapshot:
+    """The rules of one revision, with the settings that complete them."""
+
+    __slots__ = ("_default", "_patterns", "_ruled", "_supers", "is_open", "revision")
+
+    def __init__(
+        self,
+        rules: Collection[AccessRule],
+        revision: int,
+        *,
+        super_users: Collection[str] = (),
+        allows_unruled: bool = True,
+    ) -> None:
+        """`super_users`: principals (`User:name`, `Group:name`). `allows_unruled`: what no rule matches is allowed to everybody."""
+        self.revision = revision
+        self.is_open = not rules and allows_unruled
+        """Whether everything is allowed."""
+        self._supers = frozenset(super_users)
+        self._default = ALL_OPERATIONS if allows_unruled else 0
+        self._patterns: dict[tuple[Resource, str], _Patterns] = {}
+        self._ruled: dict[Resource, _Patterns] = {}
+        """The patterns of all principals."""
+        for rule in rules:
+            self._patterns.setdefault((rule.resource, rule.principal), _Patterns()).add(rule)
+            self._ruled.setdefault(rule.resource, _Patterns()).add(rule)
+
+    def mask(self, who: Principal, kind: Resource, name: str) -> int:
+        """Return the bits of the operations that `who` may do to the resource `name`."""
+        if self._is_super(who):
+            return ALL_OPERATIONS
+        found = self._ruled.get(kind)
+        if found is None or next(found.matching(name), None) is None:
+            return self._default
+        return self._granted(who, kind, name)
+
+    def granted(self, who: Principal, kind: Resource, name: str) -> int:
+        """As `mask`, but without the default: only what a rule, or being a super user, allows."""
+        return ALL_OPERATIONS if self._is_super(who) else self._granted(who, kind, name)
+
+    def allows_any(self, who: Principal, operation: Operation, kind: Resource) -> bool:
+        """Whether `who` may do `operation` to at least one resource of the kind that could exist.
+
+        A rule that denies the operation on every resource of the kind decides; other rules that deny do not narrow the answer.
+        """
+        if self._is_super(who):
+            return True
+        identities = _identities(who)
+        found = [patterns for identity in identities if (patterns := self._patterns.get((kind, identity))) is not None]
+        for patterns in found:
+            if (everything := patterns.literal.get(WILDCARD)) is not None and everything.at(who.host)[
+                1
+            ] & operation.bit:
+                return False
+        if self._default:
+            return True
+        return any(verdicts.at(who.host)[0] & operation.bit for patterns in found for verdicts in patterns.all())
+
+    def _granted(self, who: Principal, kind: Resource, name: str) -> int:
+        allowed = denied = 0
+        for identity in _identities(who):
+            patterns = self._patterns.get((kind, identity))
+            if patterns is None:
+                continue
+            for verdicts in patterns.matching(name):
+                more_allowed, more_denied = verdicts.at(who.host)
+                allowed |= more_allowed
+                denied |= more_denied
+        return allowed & ~denied
+
+    def _is_super(self, who: Principal) -> bool:
+        return who.kind == SERVER or (bool(self._supers) and not self._supers.isdisjoint(_own_identities(who)))
+
+
+def _own_identities(who: Principal) -> list[str]:
+    return [str(who), *(f"Group:{group}" for group in who.groups)]
+
+
+def _identities(who: Principal) -> list[str]:
+    """The principals of rules that apply to `who`, each once."""
+    return [EVERYONE, *_own_identities(who)]
