@@ -85,9 +85,9 @@ def place(tmp_path_factory: pytest.TempPathFactory, certificates: Mapping[str, P
                 }
             ]
         },
+        "access": {"super_users": [f"User:{USER}"]},
         "authentication": {
             "mechanisms": [*SCRAM, PLAIN, BEARER],
-            "administrators": [USER],
             "failures": {"per_address_max": 1_000_000, "per_user_max": 1_000_000},
             "token": {"issuer": ISSUER, "audience": AUDIENCE, "keys_file": str(folder / "keys.json")},
         },

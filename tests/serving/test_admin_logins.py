@@ -1,4 +1,4 @@
-"""Logins to the admin API: its token, and administrators by password or token of their own."""
+"""Logins to the admin API: its token, and super users by password or token of their own."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -12,6 +12,7 @@ from bearlake.serving.admin.token import AdminToken
 from bearlake.serving.authentication.settings import FailureSettings
 from bearlake.serving.listener import ListenerSettings, open_listener
 from bearlake.serving.membership import RegisteredServer, ServerSettings
+from bearlake.streams.access.control import AccessSettings
 from fixtures.kafka_server import open_stores
 from fixtures.logins import Logins, add_user, basic, entrance_of
 
@@ -21,7 +22,7 @@ TIMEOUT = aiohttp.ClientTimeout(total=30)
 
 @pytest.fixture
 async def session(logins: Logins) -> AsyncIterator[aiohttp.ClientSession]:
-    """A client of an admin API with a token, where alice is an administrator and bob is not."""
+    """A client of an admin API with a token, where alice is a super user and bob is not."""
     async with AsyncExitStack() as closing:
         metadata, _ = await open_stores(None, closing)
         await add_user(metadata)
@@ -36,7 +37,7 @@ async def session(logins: Logins) -> AsyncIterator[aiohttp.ClientSession]:
             AdminSettings(),
             token=AdminToken(TOKEN),
             entrance=entrance_of(metadata, logins.settings(failures=limits), closing),
-            administrators=["alice"],
+            is_administrator=AccessSettings(super_users=["User:alice"]).is_super_user,
         )
         await server.start()
         closing.push_async_callback(server.close)
@@ -52,7 +53,7 @@ async def status(session: aiohttp.ClientSession, headers: dict[str, str], path: 
         return response.status
 
 
-async def test_the_token_and_administrators_are_let_in(session: aiohttp.ClientSession, logins: Logins) -> None:
+async def test_the_token_and_super_users_are_let_in(session: aiohttp.ClientSession, logins: Logins) -> None:
     for headers in ({"Authorization": f"Bearer {TOKEN}"}, basic(), logins.bearer()):
         assert await status(session, headers) == 200
 

@@ -39,7 +39,6 @@ class KafkaRole(Role):
                 for endpoint, rules in self._rules(parts.settings).items()
                 if rules.is_required
             },
-            administrators=parts.settings.authentication.administrators,
         )
         parts.closing.push_async_callback(self._server.close)
 

@@ -224,7 +224,7 @@ async def run_process(
             token=token,
             config=lambda: as_rows(plan.loaded),
             entrance=_admin_entrance(parts),
-            administrators=settings.authentication.administrators,
+            is_administrator=settings.access.is_super_user,
         )
         closing.push_async_callback(admin.close)
         await _run(parts, admin, roles, stop, serve)
@@ -286,7 +286,7 @@ def _admin_entrance(parts: Parts) -> HttpEntrance | None:
     """Return how administrators log in to the admin API, besides its token; None: they cannot."""
     settings = parts.settings.authentication
     mechanisms = [name for name in settings.mechanisms if name in MECHANISMS]
-    return parts.entrance_by(LoginRules(mechanisms)) if mechanisms and settings.administrators else None
+    return parts.entrance_by(LoginRules(mechanisms)) if mechanisms and parts.settings.access.super_users else None
 
 
 def _admin_listener(admin: AdminSettings) -> ListenerSettings:

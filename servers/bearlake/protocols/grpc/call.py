@@ -15,11 +15,11 @@ from google.protobuf.message import Message
 
 from bearlake.errors import BearlakeError, Overloaded
 from bearlake.metadata.model import Server
-from bearlake.protocols.grpc.entrance import Call, GrpcEntrance, unauthenticated
+from bearlake.protocols.grpc.entrance import Call, GrpcEntrance, address_of, unauthenticated
 from bearlake.protocols.grpc.errors import DETAILS_KEY, Failure, failure_of
 from bearlake.protocols.grpc.methods import Method
 from bearlake.protocols.grpc.settings import GrpcSettings
-from bearlake.streams.principal import ANONYMOUS, Principal
+from bearlake.streams.principal import ANONYMOUS, Principal, at_host
 from bearlake.streams.producer_ids import ProducerIds
 from bearlake.streams.service import Streams
 from bearlake.telemetry import metrics
@@ -83,7 +83,11 @@ class Node:
 
     async def admit(self, context: Context) -> tuple[Principal, float | None]:
         """Return who calls, and the time (s) until the login ends; None: never. Raises as `GrpcEntrance.admit`."""
-        return (ANONYMOUS, None) if self._entrance is None else await self._entrance.admit(context)
+        address = address_of(context.peer())
+        if self._entrance is None:
+            return at_host(ANONYMOUS, address), None
+        who, left_s = await self._entrance.admit(context)
+        return at_host(who, address), left_s
 
     async def drain_notice(self) -> int:
         """Wait until a streaming call that starts now should tell its client to leave; return the time (ms) that the call then has."""

@@ -4,7 +4,6 @@ A handler is `async def handle(context, caller, request) -> response`. Requests 
 neither sockets nor frames. `Caller` tells who sent the request, and through which listener.
 """
 
-from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -23,14 +22,7 @@ EPOCH_MAX = 0
 class KafkaContext:
     """State that the handlers of one Kafka server share."""
 
-    def __init__(
-        self,
-        streams: Streams,
-        servers: LiveServers,
-        settings: KafkaSettings,
-        administrators: Collection[str] = (),
-    ) -> None:
-        """`administrators`: names of users who may change users."""
+    def __init__(self, streams: Streams, servers: LiveServers, settings: KafkaSettings) -> None:
         self.streams = streams
         self.servers = servers
         self.groups = streams.coordinator
@@ -41,7 +33,6 @@ class KafkaContext:
         self.renderings = Renderings()
         self.workers = ThreadPoolExecutor(1, thread_name_prefix="kafka-codec")
         """Decodes large requests and encodes large responses, so that the event loop goes on."""
-        self.administrators = frozenset(administrators)
         self.unsent_bytes = 0
         """Bytes of responses that clients have not read, as of each connection's last check."""
 

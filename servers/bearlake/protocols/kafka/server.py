@@ -10,7 +10,7 @@ Kafka's protocol has no message that redirects a client. Draining therefore has 
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from bearlake.protocols.kafka import dispatch
 from bearlake.protocols.kafka.connection import Connection
@@ -42,14 +42,10 @@ class KafkaServer:
         settings: KafkaSettings,
         listeners: Sequence[Listener],
         entrances: Mapping[str, Entrance] | None = None,
-        administrators: Collection[str] = (),
     ) -> None:
-        """`listeners` are already bound; the server owns and closes them. `entrances`: how clients log in, by endpoint.
-
-        `administrators`: names of users who may change users.
-        """
+        """`listeners` are already bound; the server owns and closes them. `entrances`: how clients log in, by endpoint."""
         self.settings = settings
-        self.context = KafkaContext(streams, servers, settings, administrators)
+        self.context = KafkaContext(streams, servers, settings)
         self._entrances = entrances or {}
         self.connections: Connections[Connection] = Connections(
             self.name,

@@ -28,7 +28,7 @@ from bearlake.protocols.pulsar.proto.commands_pb2 import BaseCommand, CommandPin
 from bearlake.protocols.pulsar.session import FRAME_BYTES_MAX, PulsarEntrance, Session
 from bearlake.protocols.pulsar.watchers import Watcher
 from bearlake.serving.pacing import PacedConnection, Register
-from bearlake.streams.principal import ANONYMOUS
+from bearlake.streams.principal import ANONYMOUS, at_host
 
 _SEND = commands.NUMBERS["send"]
 _CONNECT = commands.NUMBERS["connect"]
@@ -99,6 +99,7 @@ class Connection(PacedConnection):
         assert isinstance(transport, asyncio.WriteTransport) or hasattr(transport, "set_write_buffer_limits")
         transport.set_write_buffer_limits(high=self.context.settings.unsent_bytes_max)
         super().connection_made(transport)
+        self.who = at_host(ANONYMOUS, self.address)
         if self._entrance is not None:
             certificate = transport.get_extra_info("peercert") or {}
             subject = certificate.get("subject", ())

@@ -33,7 +33,7 @@ from bearlake.protocols.pulsar.proto.commands_pb2 import (
 )
 from bearlake.serving.authentication.peer import LoginRules, Peer
 from bearlake.serving.authentication.presented import split_basic
-from bearlake.streams.principal import Principal
+from bearlake.streams.principal import Principal, at_host
 
 if TYPE_CHECKING:  # its libraries are loaded only by processes whose clients log in
     from bearlake.serving.authentication.authenticator import Authenticator
@@ -172,7 +172,7 @@ class Session:
 
     def _accept(self, who: Principal, ends_s: float) -> None:
         self.close()
-        self._client.who = who
+        self._client.who = at_host(who, self._place[0])
         if ends_s == math.inf:
             return
         left_s = max(0.0, ends_s - self._entrance.now_s())

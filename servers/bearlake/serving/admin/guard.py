@@ -1,7 +1,7 @@
 """The admin API's own rules for requests: access (`access.py`), and errors as problem documents."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable
 
 from aiohttp import hdrs, web
 from typing_extensions import override
@@ -13,7 +13,7 @@ from bearlake.serving.admin.token import AdminToken
 from bearlake.serving.http.guard import HttpGuard, HttpMeters, InternalError, TimedOut, TooManyRequests
 from bearlake.serving.http.login import HttpEntrance, LoginRefused, note_principal, principal_of
 from bearlake.serving.http.origins import ForeignRequest, Origins
-from bearlake.streams.principal import INTERNAL
+from bearlake.streams.principal import INTERNAL, Principal
 from bearlake.telemetry import metrics
 
 _LOGIN = re.compile(r"basic .|bearer [\w-]+\.[\w-]+\.[\w-]+\s*$", re.IGNORECASE)
@@ -28,11 +28,11 @@ class AdminGuard(HttpGuard):
         settings: AdminSettings,
         token: AdminToken | None,
         entrance: HttpEntrance | None = None,
-        administrators: Collection[str] = (),
+        is_administrator: Callable[[Principal], bool] = lambda _: False,
     ) -> None:
         """`token` None: only this machine can reach the API, without a token.
 
-        `entrance`: how `administrators` log in; None: they cannot.
+        `entrance`: how users log in; None: they cannot. `is_administrator` says which of them may use the API.
         """
         super().__init__(
             settings,
@@ -44,7 +44,7 @@ class AdminGuard(HttpGuard):
             entrance=entrance,
         )
         self._token = token
-        self._administrators = administrators
+        self._is_administrator = is_administrator
 
     @property
     def is_draining(self) -> bool:
@@ -72,8 +72,8 @@ class AdminGuard(HttpGuard):
             raise LoginRefused(401, "send Authorization: Bearer <admin token>", {})
         left_s = await super().admit(request)
         who = principal_of(request)
-        if who.name not in self._administrators:
-            raise Denied(f"{who} is not one of authentication.administrators")
+        if not self._is_administrator(who):
+            raise Denied(f"{who} is not one of access.super_users")
         return left_s
 
     @override

@@ -5,7 +5,7 @@ It starts before the other services, so that clients can query a process that is
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from aiohttp import web
@@ -22,6 +22,7 @@ from bearlake.serving.http.openapi.routes import DocumentRoutes
 from bearlake.serving.http.site import HttpSite
 from bearlake.serving.listener import Listener
 from bearlake.serving.live_servers import LiveServers
+from bearlake.streams.principal import Principal
 from bearlake.telemetry import metrics
 
 
@@ -48,9 +49,9 @@ class AdminServer:
         token: AdminToken | None = None,
         config: Callable[[], object] = dict,
         entrance: HttpEntrance | None = None,
-        administrators: Collection[str] = (),
+        is_administrator: Callable[[Principal], bool] = lambda _: False,
     ) -> None:
-        """`entrance`: how the users in `administrators` log in, besides the token; None: they cannot.
+        """`entrance`: how users log in, besides the token; None: they cannot. `is_administrator` says which of them may use the API.
 
         `routes` are the routes of this kind of process, besides health and metrics; `token` None: no token is required; `config`
         returns the content of `/v1/config`, without secrets.
@@ -60,7 +61,7 @@ class AdminServer:
         self._routes = routes
         self._settings = settings
         self._config = config
-        self._guard = AdminGuard(settings, token, entrance, administrators)
+        self._guard = AdminGuard(settings, token, entrance, is_administrator)
         self._site = HttpSite(self.name, [listener], self._guard, idle_ms=settings.request_timeout_ms)
         self.is_ready = False
         """The result of `/readyz`; the process sets it when all services accept, and clears it when the drain begins."""

@@ -47,6 +47,7 @@ class ForwardedLogins:
             "sub": who.name,
             "kind": who.kind,
             "groups": sorted(who.groups),
+            "host": who.host,
             "until": who.expires_s,
             "request": f"{method} {path}",
         }
@@ -74,7 +75,7 @@ class ForwardedLogins:
         now_s = self._now_s()
         if claims["request"] != f"{method} {path}" or claims["exp"] <= now_s or (until is not None and until <= now_s):
             raise Denied("the token of a forwarded request is for another request, or has ended")
-        return Principal(claims["kind"], claims["sub"], frozenset(claims["groups"]), until)
+        return Principal(claims["kind"], claims["sub"], frozenset(claims["groups"]), until, claims["host"])
 
     async def _key(self) -> bytes:
         if not self._derived:

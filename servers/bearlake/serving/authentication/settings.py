@@ -66,9 +66,6 @@ class AuthenticationSettings:
     in, unless it asks for client certificates."""
     plain_without_tls: bool = False
     """Also accept passwords and tokens on connections without TLS from other machines. Everybody on the way can read them."""
-    administrators: list[str] = field(default_factory=list)
-    """Names of users who may list and change users by Kafka's API, and log in to the admin API. The command line (`bearlake user`) needs no
-    name."""
     certificate_rules: list[str] = field(default_factory=lambda: ["DEFAULT"])
     """Rules that make a user name of a client certificate's subject (Kafka's `ssl.principal.mapping.rules`)."""
     login_ms: int = 10_000

@@ -17,7 +17,7 @@ from aiohttp import hdrs, web
 from bearlake.serving.hangups import has_hung_up
 from bearlake.serving.http.handlers import ConnectionGate, GatedHandler
 from bearlake.serving.http.limits import has_own_limits, has_own_time
-from bearlake.serving.http.login import HttpEntrance, LoginRefused
+from bearlake.serving.http.login import HttpEntrance, LoginRefused, note_anonymous
 from bearlake.serving.http.origins import ForeignRequest, Origins
 from bearlake.telemetry.meters import Counter, Family, Gauge, Histogram
 from bearlake.telemetry.watchdog import begin
@@ -135,6 +135,7 @@ class HttpGuard(ABC):
         Raises what `answer` handles: `LoginRefused`, `ForeignRequest`, or an error kind.
         """
         if self.entrance is None:
+            note_anonymous(request)
             return None
         who = await self.entrance.admit(request)
         self.origins.check_ambient(request)

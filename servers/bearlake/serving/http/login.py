@@ -20,11 +20,14 @@ from bearlake.serving.authentication import presented
 from bearlake.serving.authentication.failures import MustWait
 from bearlake.serving.authentication.peer import LoginRules, Peer
 from bearlake.serving.authentication.settings import OAUTHBEARER, PLAIN
-from bearlake.streams.principal import ANONYMOUS, Principal
+from bearlake.streams.principal import ANONYMOUS, Principal, at_host
 
 if TYPE_CHECKING:  # their libraries are loaded only by processes whose clients log in
     from bearlake.serving.authentication.authenticator import Authenticator
     from bearlake.serving.authentication.forwarding import ForwardedLogins
+
+FORWARDED = "Bearlake-Forwarded"
+"""Header of requests between servers: the node id of the forwarding server. Such a request is not forwarded again."""
 
 _PRINCIPAL = web.RequestKey("principal", Principal)
 _REALM = "bearlake"
@@ -44,6 +47,11 @@ def principal_of(request: web.Request) -> Principal:
     """Return who sends the request; `User:ANONYMOUS` on a listener whose clients need not log in."""
     who: Principal = request.get(_PRINCIPAL, ANONYMOUS)
     return who
+
+
+def note_anonymous(request: web.Request) -> None:
+    """Note that the request's client need not log in, for `principal_of`. The client's address is unknown if a server forwards for it."""
+    note_principal(request, ANONYMOUS if FORWARDED in request.headers else at_host(ANONYMOUS, _address_of(request)))
 
 
 def note_principal(request: web.Request, who: Principal) -> None:
@@ -70,6 +78,7 @@ class HttpEntrance:
             Unavailable: the metadata store, or the issuer of tokens, does not answer.
         """
         who = await self._principal(request)
+        who = who if who.host else at_host(who, _address_of(request))
         note_principal(request, who)
         return who
 
@@ -95,7 +104,7 @@ class HttpEntrance:
                 return self.authenticator.read_certificate(certificate.get("subject", ()))
             except Denied as error:
                 raise LoginRefused(403, str(error), {}) from None
-        peer = Peer(address_of(request.transport.get_extra_info("peername")), request.secure, self.rules.mechanisms)
+        peer = Peer(_address_of(request), request.secure, self.rules.mechanisms)
         values = request.headers.getall(hdrs.AUTHORIZATION, [])
         try:
             if len(values) > 1:
@@ -119,3 +128,7 @@ class HttpEntrance:
             (PLAIN, f'Basic realm="{_REALM}", charset="UTF-8"'),
         )
         return {hdrs.WWW_AUTHENTICATE: ", ".join(text for name, text in challenges if name in self.rules.mechanisms)}
+
+
+def _address_of(request: web.Request) -> str:
+    return "" if request.transport is None else address_of(request.transport.get_extra_info("peername"))

@@ -53,8 +53,8 @@ class AccessSettings:
     """What callers may do where the access rules say nothing."""
 
     super_users: list[str] = field(default_factory=list)
-    """Principals that may do everything, also change access rules: `User:name` or `Group:name` (a group of the caller's token). The callers
-    of a listener without login are `User:ANONYMOUS`."""
+    """Principals that may do everything, also change users and access rules, and log in to the admin API: `User:name` or `Group:name` (a
+    group of the caller's token). The callers of a listener without login are `User:ANONYMOUS`."""
     allow_if_no_rule: bool = True
     """Allow every operation on a resource that no access rule matches (Kafka's `allow.everyone.if.no.acl.found`). Changing access rules
     always needs a rule or a super user."""
@@ -64,6 +64,10 @@ class AccessSettings:
             kind, _, name = principal.partition(":")
             if kind not in PRINCIPAL_KINDS or not name or principal == EVERYONE:
                 raise Invalid(f"access.super_users: {principal!r}, expected User:name or Group:name")
+
+    def is_super_user(self, who: Principal) -> bool:
+        """Whether `super_users` names the caller or one of its groups."""
+        return not {str(who), *(f"Group:{group}" for group in who.groups)}.isdisjoint(self.super_users)
 
 
 class AccessControl(Authorizer):

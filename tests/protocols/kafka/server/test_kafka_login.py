@@ -45,7 +45,7 @@ def keys_file(tmp_path):
 @pytest.fixture
 def settings(keys_file):
     token = TokenSettings(issuer=ISSUER, audience=AUDIENCE, keys_file=str(keys_file))
-    return AuthenticationSettings(mechanisms=list(MECHANISMS), token=token, administrators=["alice"], login_ms=600_000)
+    return AuthenticationSettings(mechanisms=list(MECHANISMS), token=token, login_ms=600_000)
 
 
 @pytest.fixture

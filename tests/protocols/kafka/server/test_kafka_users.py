@@ -12,6 +12,7 @@ from bearlake.protocols.kafka import messages as m
 from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.serving.authentication.credentials import create_credential
 from bearlake.serving.authentication.settings import AuthenticationSettings
+from bearlake.streams.access.control import AccessSettings
 
 ALTER, DESCRIBE = m.AlterUserScramCredentialsRequest, m.DescribeUserScramCredentialsRequest
 SMALL, LARGE = 1, 2
@@ -20,9 +21,9 @@ SALT = b"0123456789abcdef"
 
 @pytest.fixture
 async def node(kafka_cluster):
-    """A server with the administrator alice and the user bob, password "secret" each."""
-    settings = AuthenticationSettings(mechanisms=["PLAIN"], administrators=["alice"])
-    cluster = await kafka_cluster(1, authentication=settings)
+    """A server with the super user alice and the user bob, password "secret" each."""
+    settings, access = AuthenticationSettings(mechanisms=["PLAIN"]), AccessSettings(super_users=["User:alice"])
+    cluster = await kafka_cluster(1, authentication=settings, access=access)
     credential = create_credential("SCRAM-SHA-512", "secret")
     changes = [CredentialChange(name, credential.mechanism, credential) for name in ("alice", "bob")]
     await cluster.metadata.users.change(changes, revision=0)
@@ -63,7 +64,7 @@ async def describe(client, *names):
     ]
 
 
-async def test_a_user_that_an_administrator_makes_logs_in_until_it_is_deleted(node):
+async def test_a_user_that_a_super_user_makes_logs_in_until_it_is_deleted(node):
     admin = await logged_in(node, "alice")
     assert await alter(admin, put(), put(mechanism=LARGE, iterations=8192)) == [("carol", 0)]
     assert await describe(admin, "carol") == [("carol", 0, [(SMALL, 4096), (LARGE, 8192)])]
@@ -76,7 +77,7 @@ async def test_a_user_that_an_administrator_makes_logs_in_until_it_is_deleted(no
     assert [user for user, _, _ in await describe(admin)] == ["alice", "bob"]
 
 
-async def test_only_administrators_list_and_change_users(node):
+async def test_only_super_users_list_and_change_users(node):
     bob = await logged_in(node, "bob")
     assert await alter(bob, put("alice"), drop("bob", LARGE)) == [
         ("bob", ErrorCode.CLUSTER_AUTHORIZATION_FAILED),

@@ -1,6 +1,6 @@
 """DescribeUserScramCredentials and AlterUserScramCredentials.
 
-Only `authentication.administrators`, super users and callers with an access rule for the cluster may use them. A user's alterations happen
+Only super users and callers with an access rule for the cluster may use them. A user's alterations happen
 all or not at all; those of different users are independent.
 
 Source: KIP-554; Kafka's `ScramImage` and `ScramControlManager` (codes, order of checks).
@@ -19,7 +19,6 @@ from bearlake.protocols.kafka.messages import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
 )
-from bearlake.protocols.kafka.rights import on_cluster
 from bearlake.serving.authentication.credentials import from_salted_password
 from bearlake.streams.principal import Operation, check_login_name
 
@@ -29,7 +28,7 @@ MECHANISM_NUMBERS = {name: number for number, name in MECHANISM_NAMES.items()}
 ATTEMPTS_MAX = 10
 """Attempts of a change while other processes change users."""
 
-NOT_ALLOWED = "only authentication.administrators and super users may list and change users"
+NOT_ALLOWED = "only super users and callers with an access rule for the cluster may list and change users"
 
 Problem = tuple[ErrorCode, str]
 Alterations = list[AlterUserScramCredentialsRequest.Deletion | AlterUserScramCredentialsRequest.Upsertion]
@@ -81,10 +80,7 @@ async def alter(
 
 
 def _may(context: KafkaContext, caller: Caller, operation: Operation) -> bool:
-    is_administrator = caller.who.kind == "User" and caller.who.name in context.administrators
-    return (is_administrator and on_cluster(context, caller, operation)) or context.streams.authorizer.may_administer(
-        caller.who, operation
-    )
+    return context.streams.authorizer.may_administer(caller.who, operation)
 
 
 async def _described(store: UserStore, name: str, count: int) -> DescribeUserScramCredentialsResponse.Result:

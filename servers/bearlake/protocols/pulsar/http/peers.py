@@ -5,7 +5,6 @@ machine must trust the certificates of the other servers. Servers that ask for c
 """
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 import aiohttp
@@ -14,7 +13,7 @@ from yarl import URL
 from bearlake.errors import Unavailable
 from bearlake.protocols.pulsar.context import PulsarContext
 from bearlake.protocols.pulsar.http.problems import Problem
-from bearlake.serving.http.login import HttpEntrance
+from bearlake.serving.http.login import FORWARDED, HttpEntrance
 from bearlake.streams.principal import Principal
 from bearlake.streams.subscriptions.model import NotHolder
 
@@ -68,9 +67,9 @@ class Peers:
         if address is None or error.holder is None or self._session is None:
             raise error
         url = URL(f"{self._scheme}://{address}{path}", encoded=True)
-        headers: Mapping[str, str] = {}
+        headers = {FORWARDED: str(self._context.servers.node_id)}
         if self._entrance is not None:
-            headers = await self._entrance.pass_on(who, error.holder.node_id, method, url.raw_path_qs)
+            headers |= await self._entrance.pass_on(who, error.holder.node_id, method, url.raw_path_qs)
         try:
             async with self._session.request(
                 method, url, data=body, headers=headers, allow_redirects=False

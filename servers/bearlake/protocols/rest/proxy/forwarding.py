@@ -18,11 +18,11 @@ from bearlake.protocols.rest import bodies, problems
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.proxy import addresses, placement
 from bearlake.protocols.rest.proxy.consumers import Consumers, name_taken
-from bearlake.protocols.rest.proxy.peers import FORWARDED, Peers, Unreachable, Untrusted
+from bearlake.protocols.rest.proxy.peers import Peers, Unreachable, Untrusted
 from bearlake.protocols.rest.proxy.placement import Key
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.serving.http.guard import Handler
-from bearlake.serving.http.login import HttpEntrance, principal_of
+from bearlake.serving.http.login import FORWARDED, HttpEntrance, principal_of
 from bearlake.serving.listener import Listener
 from bearlake.serving.live_servers import LiveServers
 from bearlake.streams.principal import Principal

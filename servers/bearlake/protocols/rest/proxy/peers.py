@@ -18,7 +18,7 @@ from bearlake.metadata.model import Server
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.proxy.placement import Key
 from bearlake.protocols.rest.settings import RestSettings
-from bearlake.serving.http.login import HttpEntrance
+from bearlake.serving.http.login import FORWARDED, HttpEntrance
 from bearlake.serving.listener import Listener
 from bearlake.serving.live_servers import LiveServers
 from bearlake.streams.principal import Principal
@@ -26,8 +26,6 @@ from bearlake.telemetry import metrics
 
 log = logging.getLogger(__name__)
 
-FORWARDED = "Bearlake-Forwarded"
-"""Header of requests between servers: the node id of the forwarding server. Such a request is not forwarded again."""
 
 _CONNECT_S = 2.0
 _QUESTION_S = 5.0
