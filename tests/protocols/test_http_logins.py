@@ -6,10 +6,12 @@ Source: RFC 9110 (401 has WWW-Authenticate), RFC 7617 (Basic), RFC 6750 (Bearer)
 import asyncio
 import json
 import shutil
+import ssl
 import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiohttp
@@ -33,6 +35,7 @@ from bearlake.streams.schemas.service import Schemas
 from bearlake.streams.service import Streams
 from fixtures.kafka_server import open_stores
 from fixtures.logins import Logins, add_user, basic, entrance_of
+from fixtures.rest_server import MakeServers
 
 TIMEOUT = aiohttp.ClientTimeout(total=30)
 PROTOCOLS = {"rest": "/topics", "registry": "/subjects", "pulsar_http": "/admin/v2/persistent/public/default"}
@@ -234,6 +237,32 @@ async def test_an_answer_that_follows_a_stream_ends_with_the_login(start: Start,
         assert response.status == 200
         with pytest.raises(aiohttp.ClientPayloadError):
             await response.read()
+
+
+async def test_a_certificate_names_the_client_until_its_session_ends(
+    rest_servers: MakeServers, logins: Logins, certificates: dict[str, Path]
+) -> None:
+    listening = ListenerSettings(
+        tls_certificate_file=str(certificates["server"]),
+        tls_key_file=str(certificates["server_key"]),
+        tls_client_ca_file=str(certificates["authority"]),
+    )
+    context = ssl.create_default_context(cafile=str(certificates["authority"]))
+    context.load_cert_chain(certificates["client"], certificates["client_key"])
+    for session_ms, is_kept in ((3_600_000, True), (1, False)):
+        settings = logins.settings(session_ms_max=session_ms)
+        (node,) = await rest_servers(1, listening=listening, authentication=settings)
+        seen = node.streams.authorizer = Seen()
+        await node.create(f"t{session_ms}")
+        url = node.url.replace("127.0.0.1", "localhost") + f"/topics/t{session_ms}"
+        connector = aiohttp.TCPConnector(ssl=context)
+        async with (
+            aiohttp.ClientSession(connector=connector, timeout=TIMEOUT) as session,
+            session.get(url, headers=basic("bob", "b")) as answer,
+        ):
+            assert answer.status == 200
+            assert (answer.headers.get("Connection") != "close") == is_kept
+        assert seen.names == {"User:CN=alice"}
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

@@ -11,7 +11,7 @@ import pytest
 
 from bearlake.protocols.grpc.listening import bind
 from bearlake.serving.certificates import LOOK_PAUSE_MS, Certificates
-from bearlake.serving.listener import ListenerSettings, tls_context
+from bearlake.serving.listener import ListenerSettings, RenewableContext, tls_context
 from fixtures.waiting import WAIT_S
 from simulator.loop import virtual_time
 
@@ -68,8 +68,9 @@ def shown(server: ssl.SSLContext) -> bytes | None:
 
 
 def kept(files: Files) -> tuple[Certificates, ssl.SSLContext]:
-    context = tls_context(files.settings, "kafka")
-    assert context is not None
+    made = tls_context(files.settings, "kafka")
+    assert made is not None
+    context = RenewableContext(made)
     certificates = Certificates()
     certificates.keep(files.settings, "kafka", context)
     return certificates, context

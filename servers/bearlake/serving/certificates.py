@@ -1,16 +1,16 @@
-"""Reloads TLS certificates that are renewed while the process runs (cert-manager renews them every 60 days).
+"""Reloads the TLS files of listeners while the process runs: renewed certificates (cert-manager renews them every 60 days), other client
+authorities, newer revocation lists.
 
-Changed files are loaded into the listener's current context, so they apply to every later handshake; open connections are not affected.
-Files that do not match each other are not loaded. A client authority that is removed from its file stays trusted until a restart.
+A changed file replaces the listener's context, so it applies to every later handshake. Open connections are not affected; those whose
+clients log in by certificate end after `authentication.session_ms_max`. Files that do not match each other are not loaded.
 """
 
 import asyncio
 import logging
-import ssl
 
 from bearlake.errors import Invalid
 from bearlake.serving.files import FollowedFiles
-from bearlake.serving.listener import ListenerSettings, tls_context, tls_files
+from bearlake.serving.listener import ListenerSettings, RenewableContext, tls_context, tls_files
 
 log = logging.getLogger(__name__)
 
@@ -18,12 +18,12 @@ LOOK_PAUSE_MS = 10_000
 
 
 class Certificates:
-    """The contexts of all listeners of a process."""
+    """The TLS contexts of all listeners of a process."""
 
     def __init__(self) -> None:
         self._kept: list[_Kept] = []
 
-    def keep(self, settings: ListenerSettings, what: str, context: ssl.SSLContext) -> None:
+    def keep(self, settings: ListenerSettings, what: str, context: RenewableContext) -> None:
         """Watch the files of a listener; `what` names it in messages."""
         self._kept.append(_Kept(settings, what, context))
 
@@ -40,7 +40,7 @@ class Certificates:
 
 
 class _Kept:
-    def __init__(self, settings: ListenerSettings, what: str, context: ssl.SSLContext) -> None:
+    def __init__(self, settings: ListenerSettings, what: str, context: RenewableContext) -> None:
         self._settings = settings
         self._what = what
         self._context = context
@@ -49,21 +49,14 @@ class _Kept:
     def renew(self) -> None:
         if not self._followed.have_changed():
             return
-        settings = self._settings
         try:
-            tls_context(
-                settings, self._what
-            )  # tried on an unused context first: a wrong key would spoil the current context
-            self._context.load_cert_chain(settings.tls_certificate_file, settings.tls_key_file)
-            if settings.tls_client_ca_file:
-                self._context.load_verify_locations(settings.tls_client_ca_file)
-        except (
-            Invalid,
-            OSError,
-        ) as error:  # also ssl.SSLError; if a file was replaced in between, the next check loads it
+            context = tls_context(self._settings, self._what)
+        except Invalid as error:  # perhaps not all files are replaced yet; the next change is loaded
             log.warning(
-                "cannot use the renewed certificate; keeping the current one",
+                "cannot use the changed TLS files; keeping the former ones",
                 extra={"listener": self._what, "error": str(error)},
             )
             return
-        log.info("using the renewed certificate", extra={"listener": self._what})
+        assert context is not None
+        self._context.newest = context
+        log.info("using the changed TLS files", extra={"listener": self._what})

@@ -10,6 +10,9 @@ import socket
 import ssl
 from dataclasses import dataclass, field
 from ipaddress import ip_address
+from typing import Any, Self
+
+from typing_extensions import override
 
 from bearlake.errors import Invalid, Unavailable
 
@@ -37,6 +40,9 @@ class ListenerSettings:
     """PEM file with the private key of the certificate."""
     tls_client_ca_file: str = ""
     """PEM file with the authorities of client certificates. If set, every client must present a certificate; empty: clients need none."""
+    tls_client_crl_file: str = ""
+    """PEM file with one revocation list (RFC 5280) of each authority in `tls_client_ca_file`. Clients whose certificate is on a list are
+    refused, and all clients of an authority whose list is missing or has expired. Empty: certificates are not checked for revocation."""
     mechanisms: list[str] = field(default_factory=list)
     """How clients log in, as `authentication.mechanisms`. Empty: by their certificate if `tls_client_ca_file` is set, or else by the
     mechanisms of `authentication.mechanisms`."""
@@ -48,6 +54,8 @@ class ListenerSettings:
             raise ValueError("tls_certificate_file and tls_key_file require each other")
         if self.tls_client_ca_file and not self.tls_certificate_file:
             raise ValueError("tls_client_ca_file needs tls_certificate_file and tls_key_file")
+        if self.tls_client_crl_file and not self.tls_client_ca_file:
+            raise ValueError("tls_client_crl_file needs tls_client_ca_file")
         if self.anonymous and self.mechanisms:
             raise ValueError("anonymous: true contradicts mechanisms")
 
@@ -60,7 +68,7 @@ class Listener:
     socket: socket.socket
     advertised_host: str
     advertised_port: int
-    tls: ssl.SSLContext | None = None
+    tls: "RenewableContext | None" = None
 
     @property
     def address(self) -> str:
@@ -79,7 +87,8 @@ def open_listener(settings: ListenerSettings, what: str) -> Listener:
         Invalid: the host cannot be resolved, or the TLS files cannot be used.
         Unavailable: the port is taken, or the address is not one of this machine's.
     """
-    tls = tls_context(settings, what)
+    context = tls_context(settings, what)
+    tls = None if context is None else RenewableContext(context)
     bound = bind(settings.host, settings.port, what)
     port = bound.getsockname()[1]
     host = settings.advertised_host or (socket.gethostname() if is_wildcard(settings.host) else settings.host)
@@ -116,6 +125,27 @@ def bind(host: str, port: int, what: str) -> socket.socket:
     return bound
 
 
+class RenewableContext(ssl.SSLContext):
+    """A server's TLS context that can be replaced while servers use it: each handshake takes the newest one.
+
+    Event loops want an `ssl.SSLContext` and only call `wrap_bio` on it. A context that is changed instead keeps the authorities that it has
+    trusted once.
+    """
+
+    newest: ssl.SSLContext
+    """The context of the next handshakes."""
+
+    def __new__(cls, context: ssl.SSLContext) -> Self:
+        """Begin with `context`."""
+        made = super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
+        made.newest = context
+        return made
+
+    @override
+    def wrap_bio(self, *arguments: Any, **options: Any) -> ssl.SSLObject:  # Any: passed on as they are
+        return self.newest.wrap_bio(*arguments, **options)
+
+
 def tls_context(settings: ListenerSettings, what: str) -> ssl.SSLContext | None:
     """Return the server side's TLS context, or None without TLS. Raises `Invalid` if the files cannot be used."""
     if not settings.tls_certificate_file:
@@ -127,6 +157,11 @@ def tls_context(settings: ListenerSettings, what: str) -> ssl.SSLContext | None:
         if settings.tls_client_ca_file:
             context.load_verify_locations(settings.tls_client_ca_file)
             context.verify_mode = ssl.CERT_REQUIRED
+            context.options |= ssl.OP_NO_TICKET  # a resumed session would skip the checks of the certificate
+            context.num_tickets = 0
+        if settings.tls_client_crl_file:
+            context.load_verify_locations(settings.tls_client_crl_file)
+            context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF
     except (OSError, ssl.SSLError) as error:
         raise Invalid(f"{what}: cannot use {' and '.join(tls_files(settings))} for TLS: {error}") from error
     return context
@@ -134,9 +169,13 @@ def tls_context(settings: ListenerSettings, what: str) -> ssl.SSLContext | None:
 
 def tls_files(settings: ListenerSettings) -> list[str]:
     """Return the files of a listener's TLS; none without TLS."""
-    return [
-        file for file in (settings.tls_certificate_file, settings.tls_key_file, settings.tls_client_ca_file) if file
-    ]
+    files = (
+        settings.tls_certificate_file,
+        settings.tls_key_file,
+        settings.tls_client_ca_file,
+        settings.tls_client_crl_file,
+    )
+    return [file for file in files if file]
 
 
 def join_address(host: str, port: int) -> str:

@@ -7,11 +7,18 @@ import asyncio
 import ssl
 import subprocess
 import time
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 
@@ -133,22 +140,69 @@ async def test_guessing_ends_with_the_time_to_wait(grpc_cluster: MakeGrpc, login
     assert 1 < told.retry_delay.ToSeconds() <= 1200
 
 
-async def test_a_certificate_names_the_caller(
-    grpc_cluster: MakeGrpc, logins: Logins, certificates: dict[str, Path]
-) -> None:
-    listener = ListenerSettings(
+@pytest.fixture
+def listener(certificates: dict[str, Path]) -> ListenerSettings:
+    """A listener that wants client certificates."""
+    return ListenerSettings(
         tls_certificate_file=str(certificates["server"]),
         tls_key_file=str(certificates["server_key"]),
         tls_client_ca_file=str(certificates["authority"]),
     )
-    node = (await grpc_cluster(1, listener=listener, authentication=logins.settings()))[0]
-    seen = node.streams.authorizer = Seen()
-    await node.create("t")
+
+
+async def by_certificate(node: GrpcNode, certificates: dict[str, Path]) -> None:
+    """A call with the client's certificate. Raises `AioRpcError`."""
     files = await asyncio.to_thread(lambda: {name: path.read_bytes() for name, path in certificates.items()})
     credentials = grpc.ssl_channel_credentials(files["authority"], files["client_key"], files["client"])
     async with grpc.aio.secure_channel(f"localhost:{node.server.endpoint.port}", credentials) as channel:
         await call(channel, methods.LIST_STREAMS, pb.ListStreamsRequest(), metadata=metadata_of(basic("bob", "b")))
+
+
+async def test_a_certificate_names_the_caller(
+    grpc_cluster: MakeGrpc, logins: Logins, certificates: dict[str, Path], listener: ListenerSettings
+) -> None:
+    node = (await grpc_cluster(1, listener=listener, authentication=logins.settings()))[0]
+    seen = node.streams.authorizer = Seen()
+    await node.create("t")
+    await by_certificate(node, certificates)
     assert seen.names == {"User:CN=alice"}
+
+
+@pytest.mark.parametrize("logs_in", [True, False])
+async def test_a_revoked_certificate_is_refused(
+    grpc_cluster: MakeGrpc,
+    logins: Logins,
+    certificates: dict[str, Path],
+    listener: ListenerSettings,
+    tmp_path: Path,
+    logs_in: bool,
+) -> None:
+    """Also on a listener that wants a certificate, and no login."""
+    lists = tmp_path / "crl.pem"
+    lists.write_bytes(revocation_list(certificates, []))
+    listener = replace(listener, tls_client_crl_file=str(lists), anonymous=not logs_in)
+    authentication = {"authentication": logins.settings()} if logs_in else {}
+    node = (await grpc_cluster(1, listener=listener, **authentication))[0]
+    await by_certificate(node, certificates)
+    lists.write_bytes(revocation_list(certificates, ["client"]))
+    other = (await grpc_cluster(1, listener=listener, **authentication))[0]
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await by_certificate(other, certificates)
+    assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert "revoked" in (caught.value.details() or "")
+
+
+def revocation_list(certificates: dict[str, Path], revoked: Sequence[str]) -> bytes:
+    """Return a list of the authority that revokes these certificates."""
+    authority = x509.load_pem_x509_certificate(certificates["authority"].read_bytes())
+    key = load_pem_private_key(certificates["authority_key"].read_bytes(), None)
+    assert isinstance(key, EllipticCurvePrivateKey)
+    start = datetime.now(UTC) - timedelta(hours=1)
+    made = x509.CertificateRevocationListBuilder(authority.subject, start, start + timedelta(days=2))
+    for name in revoked:
+        number = x509.load_pem_x509_certificate(certificates[name].read_bytes()).serial_number
+        made = made.add_revoked_certificate(x509.RevokedCertificateBuilder(number, start).build())
+    return made.sign(key, SHA256()).public_bytes(Encoding.PEM)
 
 
 def test_a_subject_is_read_as_from_a_connection(tmp_path: Path, certificates: dict[str, Path]) -> None:

@@ -183,15 +183,17 @@ async def test_a_proxy_acts_only_for_clients_whose_login_it_passes_on(pulsar_clu
     assert seen.names == {"User:alice"}
 
 
-async def test_a_certificate_names_the_client(
-    pulsar_cluster: Make, logins: Logins, certificates: dict[str, Path]
+@pytest.mark.parametrize("session_ms", [3_600_000, 100])
+async def test_a_certificate_names_the_client_until_its_session_ends(
+    pulsar_cluster: Make, logins: Logins, certificates: dict[str, Path], session_ms: int
 ) -> None:
     listener = ListenerSettings(
         tls_certificate_file=str(certificates["server"]),
         tls_key_file=str(certificates["server_key"]),
         tls_client_ca_file=str(certificates["authority"]),
     )
-    cluster = await pulsar_cluster(1, authentication=logins.settings(), listener=listener)
+    settings = logins.settings(session_ms_max=session_ms)
+    cluster = await pulsar_cluster(1, authentication=settings, listener=listener)
     node = cluster[0]
     await node.create("t")
     seen = node.streams.authorizer = Seen()
@@ -201,8 +203,13 @@ async def test_a_certificate_names_the_client(
     reader, writer = await asyncio.wait_for(asyncio.open_connection("localhost", port, ssl=context), WAIT_S)
     client = PulsarClient(reader, writer)
     node.clients.append(client)
-    connect = pb.CommandConnect(client_version="test", protocol_version=20, auth_method_name="tls")
+    connect = pb.CommandConnect(
+        client_version="test", protocol_version=20, auth_method_name="tls", feature_flags=RENEWS
+    )
     assert isinstance(await client.ask("connect", connect), pb.CommandConnected)
+    if session_ms == 100:
+        assert await client.is_closed()  # without a challenge: nothing would be verified
+        return
     assert isinstance(await client.produce("t"), pb.CommandProducerSuccess)
     assert seen.names == {"User:CN=alice"}
 

@@ -8,14 +8,14 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import grpc
 from google.protobuf.message import Message
 
-from bearlake.errors import BearlakeError, Overloaded
+from bearlake.errors import BearlakeError, Denied, Overloaded
 from bearlake.metadata.model import Server
-from bearlake.protocols.grpc.entrance import Call, GrpcEntrance, address_of, unauthenticated
+from bearlake.protocols.grpc.entrance import Call, GrpcEntrance, address_of, certificate_of, unauthenticated
 from bearlake.protocols.grpc.errors import DETAILS_KEY, Failure, failure_of
 from bearlake.protocols.grpc.methods import Method
 from bearlake.protocols.grpc.settings import GrpcSettings
@@ -24,6 +24,9 @@ from bearlake.streams.producer_ids import ProducerIds
 from bearlake.streams.service import Streams
 from bearlake.telemetry import metrics
 from bearlake.telemetry.watchdog import begin
+
+if TYPE_CHECKING:  # its library takes time to load
+    from bearlake.serving.authentication.revocations import RevocationLists
 
 Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
@@ -50,8 +53,9 @@ class Node:
         settings: GrpcSettings,
         random_source: random.Random,
         entrance: GrpcEntrance | None = None,
+        revocations: "RevocationLists | None" = None,
     ) -> None:
-        """`entrance`: how clients log in; None: they need not."""
+        """`entrance`: how clients log in; None: they need not. `revocations`: of client certificates; None: they are not checked."""
         self.streams = streams
         self.servers = servers
         """The live servers known to this server."""
@@ -66,6 +70,7 @@ class Node:
         self.idle.set()
         self._random = random_source
         self._entrance = entrance
+        self._revocations = revocations
         self._calls: Counter[str] = Counter()
 
     @contextmanager
@@ -83,6 +88,11 @@ class Node:
 
     async def admit(self, context: Context) -> tuple[Principal, float | None]:
         """Return who calls, and the time (s) until the login ends; None: never. Raises as `GrpcEntrance.admit`."""
+        if self._revocations is not None:
+            try:
+                self._revocations.check(certificate_of(context))
+            except Denied as error:
+                raise unauthenticated(str(error)) from None
         address = address_of(context.peer())
         if self._entrance is None:
             return at_host(ANONYMOUS, address), None

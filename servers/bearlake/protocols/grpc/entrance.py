@@ -64,21 +64,25 @@ class GrpcEntrance:
             raise Failure(grpc.StatusCode.UNAVAILABLE, "LOGIN", "the login took too long", is_retriable=True) from None
         now_s = self.now_s()
         ends_s = self.authenticator.ends_s(who, now_s)
-        return who, None if self.rules.by_certificate or ends_s == math.inf else max(0.0, ends_s - now_s)
+        return who, None if ends_s == math.inf else max(0.0, ends_s - now_s)
 
     async def _principal(self, call: Call) -> Principal:
-        connection = call.auth_context()
         if self.rules.by_certificate:
             from bearlake.serving.authentication.pem import subject_of  # its library takes time to load
 
-            (certificate,) = connection.get("x509_pem_cert") or [b""]
-            return self.authenticator.read_certificate(subject_of(certificate))
+            return self.authenticator.read_certificate(subject_of(certificate_of(call)))
         found = [value for key, value in call.invocation_metadata() or () if key == _METADATA_KEY]
         if len(found) > 1:
             raise Denied("the call has more than one authorization")
         value = found[0] if found else ""
-        peer = Peer(address_of(call.peer()), "transport_security_type" in connection, self.rules.mechanisms)
+        peer = Peer(address_of(call.peer()), "transport_security_type" in call.auth_context(), self.rules.mechanisms)
         return await presented.log_in(self.authenticator, value if isinstance(value, str) else "", peer)
+
+
+def certificate_of(call: Call) -> bytes:
+    """Return the verified certificate (PEM) of the caller; empty without one."""
+    (certificate,) = call.auth_context().get("x509_pem_cert") or [b""]
+    return certificate
 
 
 def unauthenticated(message: str) -> Failure:

@@ -88,7 +88,7 @@ def _credentials(settings: ListenerSettings) -> grpc.ServerCredentials:
             return _certificates(settings)
         except Invalid as error:
             log.warning(
-                "cannot use the renewed certificate; keeping the current one",
+                "cannot use the changed TLS files; keeping the former ones",
                 extra={"listener": "grpc", "error": str(error)},
             )
             return None

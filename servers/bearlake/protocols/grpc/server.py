@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import grpc.aio
@@ -26,6 +26,9 @@ from bearlake.protocols.grpc.settings import GrpcSettings
 from bearlake.serving.listener import ListenerSettings
 from bearlake.streams.service import Streams
 
+if TYPE_CHECKING:
+    from bearlake.serving.authentication.revocations import RevocationLists
+
 NAME = "grpc"
 _CLOSE_SHARE = 0.8  # share of the drain time for clients; the rest is for their last messages
 _DRAIN_POLL_MS = 100
@@ -40,6 +43,7 @@ class GrpcServer:
         self._settings = settings
         self._server = grpc.aio.server(options=_options(settings), maximum_concurrent_rpcs=settings.calls_max)
         self.endpoint = listening.bind(self._server, listener)
+        self._revocations = _revocations(listener)
         self._listener = f"{NAME}:{listener.name}" if listener.name else NAME
         self._health = health.aio.HealthServicer()
         self._node: Node
@@ -64,7 +68,9 @@ class GrpcServer:
         """`entrance`: how clients log in; None: they need not. Health and reflection need no login.
 
         Start; calls are accepted when this returns. `servers` lists the live servers."""
-        self._node = Node(streams, servers, self._settings, random_source or random.SystemRandom(), entrance)
+        self._node = Node(
+            streams, servers, self._settings, random_source or random.SystemRandom(), entrance, self._revocations
+        )
         self._server.add_generic_rpc_handlers(_handlers(self._node))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection(
@@ -92,6 +98,15 @@ class GrpcServer:
     async def close(self) -> None:
         """Abort all calls and close the port."""
         await self._server.stop(None)
+
+
+def _revocations(listener: ListenerSettings) -> "RevocationLists | None":
+    """Return the lists of the listener's revoked client certificates, None without. Raises `Invalid`."""
+    if not listener.tls_client_crl_file:
+        return None
+    from bearlake.serving.authentication.revocations import RevocationLists  # its library takes time to load
+
+    return RevocationLists(listener.tls_client_crl_file, listener.tls_client_ca_file)
 
 
 def _handlers(node: Node) -> tuple[grpc.GenericRpcHandler, ...]:

@@ -110,9 +110,17 @@ class Connection(PacedConnection):
             return
         try:
             named = entrance.principal((transport.get_extra_info("peercert") or {}).get("subject"))
-            self.who = self.who if named is None else at_host(named, address)
         except Denied as error:
             self.close(str(error), "refused_login")
+            return
+        if named is not None:
+            self.who = at_host(named, address)
+            self._login_timer = entrance.at_end(named, self._end_login)
+
+    def _end_login(self) -> None:
+        """The login by certificate has ended: answer the requests that run, and close."""
+        self._meters.closed.labels("ended_login").inc()
+        self._end()
 
     def _close_unless_logged_in(self) -> None:
         if self.session is not None and self.session.principal is None:

@@ -1,6 +1,10 @@
 """How the clients of one listener log in to a Kafka connection: by SASL, by their certificate, or not at all."""
 
+import asyncio
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from time import time
 from typing import TYPE_CHECKING
 
 from bearlake.protocols.kafka.sasl import SaslSession
@@ -34,6 +38,12 @@ class Entrance:
         if not self.rules.mechanisms:
             return None
         return SaslSession(self.authenticator, Peer(address, is_encrypted, self.rules.mechanisms))
+
+    def at_end(self, who: Principal, work: Callable[[], None]) -> asyncio.TimerHandle | None:
+        """Call `work` when a login that begins now ends; None: it never ends."""
+        now_s = time()
+        ends_s = self.authenticator.ends_s(who, now_s)
+        return None if ends_s == math.inf else asyncio.get_running_loop().call_later(ends_s - now_s, work)
 
     def principal(self, subject: "Subject | None") -> Principal | None:
         """Return whom a client's certificate names; None if clients do not log in by certificate. Raises `Denied`."""

@@ -132,7 +132,8 @@ class Session:
         try:
             who = await self._log_in(self._method, request.auth_data)
             ends_s = self._ends_s(who)
-            self._can_renew = request.feature_flags.supports_auth_refresh
+            by_certificate = self._entrance.rules.by_certificate  # it is verified only when a connection begins
+            self._can_renew = request.feature_flags.supports_auth_refresh and not by_certificate
             if request.original_auth_data:
                 who = await self._log_in(request.original_auth_method, request.original_auth_data.encode())
                 ends_s = min(ends_s, self._ends_s(who))
@@ -166,8 +167,6 @@ class Session:
             raise Unavailable("the login took too long, retry") from None
 
     def _ends_s(self, who: Principal) -> float:
-        if self._entrance.rules.by_certificate:
-            return math.inf
         return self._entrance.authenticator.ends_s(who, self._entrance.now_s())
 
     def _accept(self, who: Principal, ends_s: float) -> None:

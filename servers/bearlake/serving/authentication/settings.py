@@ -75,8 +75,8 @@ class AuthenticationSettings:
     `connection.failed.authentication.delay.ms`)."""
     session_ms_max: int = 3_600_000
     """Longest time (ms) between two logins of a Kafka or Pulsar connection, and longest time of one HTTP answer or gRPC call; a token that
-    ends earlier shortens it. After that time, Kafka's server closes the connection at its next request (KIP-368), others end at once, and
-    clients log in again. 0: only tokens end."""
+    ends earlier shortens it. A connection by certificate ends likewise. After that time, Kafka's server closes the connection at its next
+    request (KIP-368), others end at once, and clients log in again. 0: only tokens end."""
     checks_waiting_max: int = 1_000
     """Passwords that wait for their check, each of which takes milliseconds of CPU time; further logins are refused for now."""
     checks_waiting_per_address_max: int = 100

@@ -185,9 +185,18 @@ class HttpGuard(ABC):
     async def prepare(self, request: web.Request, response: web.StreamResponse) -> None:
         """Complete the head of a response (`on_response_prepare`)."""
         request[_HAS_BEGUN] = True
-        if self.is_draining:
+        if self.is_draining or self._is_outdated(request):
             response.headers[hdrs.CONNECTION] = "close"
             response.force_close()
+
+    def _is_outdated(self, request: web.Request) -> bool:
+        """Whether the connection's login has ended, so that its next answer closes it."""
+        connection = request.protocol
+        return (
+            self.entrance is not None
+            and isinstance(connection, GatedHandler)
+            and self.entrance.must_reconnect(connection.age_s)
+        )
 
     def _is_full(self) -> bool:
         most = self._connection_count_max

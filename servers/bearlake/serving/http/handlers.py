@@ -51,14 +51,20 @@ class ConnectionGate:
 class GatedHandler(RequestHandler):
     """aiohttp's handler of one connection, behind a gate."""
 
-    __slots__ = ("_address", "_deadline", "_gate")
+    __slots__ = ("_address", "_connected_s", "_deadline", "_gate")
 
     def __init__(self, gate: ConnectionGate, manager: web.Server, **options: Any) -> None:  # Any: aiohttp's options
         """`options`: as of `RequestHandler`."""
         super().__init__(manager, **options)
         self._gate = gate
         self._address: str | None = None
+        self._connected_s = self._loop.time()
         self._deadline: asyncio.TimerHandle | None = None
+
+    @property
+    def age_s(self) -> float:
+        """Time (s) since the connection began."""
+        return self._loop.time() - self._connected_s
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the event loop."""

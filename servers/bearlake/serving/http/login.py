@@ -84,10 +84,13 @@ class HttpEntrance:
 
     def left_s(self, who: Principal) -> float | None:
         """Return the time (s) until the login ends; None: never. Answers that take longer end then."""
-        if self.rules.by_certificate:
-            return None
         ends_s = self.authenticator.ends_s(who, self.now_s())
         return None if ends_s == math.inf else max(0.0, ends_s - self.now_s())
+
+    def must_reconnect(self, age_s: float) -> bool:
+        """Whether a connection of this age (s) must end. A certificate is verified only when a connection begins."""
+        session_s = self.authenticator.settings.session_ms_max / 1000
+        return self.rules.by_certificate and 0 < session_s <= age_s
 
     async def pass_on(self, who: Principal, node_id: int, method: str, path: str) -> Mapping[str, str]:
         """Return the headers that tell server `node_id` for whom this server forwards a request. Raises `Unavailable`."""

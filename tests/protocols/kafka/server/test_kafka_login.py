@@ -327,29 +327,38 @@ async def test_a_listener_without_logins_answers_as_kafka_does(start):
     assert [str(who) for who in whom(node)] == ["User:ANONYMOUS"]
 
 
-async def test_a_client_certificate_is_a_login(start, certificates):
+@pytest.fixture
+def by_certificate(certificates):
+    """A listener that wants client certificates, and the context of a client that has one."""
     listener = ListenerSettings(
         tls_certificate_file=str(certificates["server"]),
         tls_key_file=str(certificates["server_key"]),
         tls_client_ca_file=str(certificates["authority"]),
     )
-    node = await start(listener=listener, certificate_rules=["RULE:^CN=(.*)$/$1/"])
     context = ssl.create_default_context(cafile=str(certificates["authority"]))
     context.load_cert_chain(certificates["client"], certificates["client_key"])
+    return listener, context
+
+
+async def test_a_client_certificate_is_a_login(start, by_certificate):
+    listener, context = by_certificate
+    node = await start(listener=listener, certificate_rules=["RULE:^CN=(.*)$/$1/"])
     client = await node.client(tls=context)
     assert (await client.produce("t", batch_of(b"a"))).error_code == 0
     assert whom(node) == [ALICE]
 
 
-async def test_a_certificate_without_a_user_name_is_refused(start, certificates):
-    listener = ListenerSettings(
-        tls_certificate_file=str(certificates["server"]),
-        tls_key_file=str(certificates["server_key"]),
-        tls_client_ca_file=str(certificates["authority"]),
-    )
+async def test_a_certificate_without_a_user_name_is_refused(start, by_certificate):
+    listener, context = by_certificate
     node = await start(listener=listener, certificate_rules=["RULE:^UID=(.*)$/$1/"])
-    context = ssl.create_default_context(cafile=str(certificates["authority"]))
-    context.load_cert_chain(certificates["client"], certificates["client_key"])
     client = await node.client(tls=context)
     client.send(m.MetadataRequest(topics=None), 12)
+    assert await client.is_closed()
+
+
+async def test_a_connection_by_certificate_ends_too(start, by_certificate):
+    """Its certificate is verified again when the client connects."""
+    listener, context = by_certificate
+    node = await start(listener=listener, session_ms_max=100)
+    client = await node.client(tls=context)
     assert await client.is_closed()

@@ -1,0 +1,120 @@
+"""Revoked client certificates, for libraries that verify certificates but take no revocation lists (gRPC).
+
+The rules are OpenSSL's (`VERIFY_CRL_CHECK_LEAF`), which other listeners use: a client is refused if a list names its certificate, and also
+if no list of the certificate's issuer is valid now.
+
+Source: RFC 5280 section 5.
+"""
+
+import logging
+import re
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+
+from bearlake.errors import Denied, Invalid
+from bearlake.serving.files import FollowedFiles
+
+log = logging.getLogger(__name__)
+
+_LIST = re.compile(rb"-----BEGIN X509 CRL-----.*?-----END X509 CRL-----", re.DOTALL)
+_PARSED_COUNT_MAX = 1_000
+"""Most certificates that are kept parsed."""
+
+_Lists = Sequence[tuple[x509.CertificateRevocationList, x509.Certificate]]
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class RevocationLists:
+    """The lists of one listener. They are read again after their file, or that of the authorities, has changed."""
+
+    def __init__(self, lists_file: str, authorities_file: str, now: Callable[[], datetime] = _now) -> None:
+        """Both files are PEM. Raises `Invalid` if they cannot be used."""
+        self._files = lists_file, authorities_file
+        self._now = now
+        self._followed = FollowedFiles(self._files)
+        self._lists = _read(*self._files)
+        self._parsed: dict[bytes, x509.Certificate] = {}
+
+    def check(self, certificate: bytes) -> None:
+        """Raise `Denied` unless the certificate (PEM), which an authority has issued, may be used."""
+        if self._followed.have_changed():
+            self._renew()
+        parsed = self._parse(certificate)
+        now = self._now()
+        valid = [
+            found
+            for found, authority in self._lists
+            if found.issuer == parsed.issuer and _issued(authority, parsed) and _is_valid(found, now)
+        ]
+        if not valid:
+            raise Denied("there is no valid revocation list of the authority of the client's certificate")
+        if any(found.get_revoked_certificate_by_serial_number(parsed.serial_number) is not None for found in valid):
+            raise Denied("the client's certificate is revoked")
+
+    def _renew(self) -> None:
+        try:
+            self._lists = _read(*self._files)
+        except Invalid as error:
+            log.warning("cannot use the changed revocation lists; keeping the former ones", extra={"error": str(error)})
+
+    def _parse(self, certificate: bytes) -> x509.Certificate:
+        found = self._parsed.get(certificate)
+        if found is None:
+            try:
+                found = x509.load_pem_x509_certificate(certificate)
+            except ValueError as error:
+                raise Denied(f"the client's certificate cannot be parsed: {error}") from error
+            if len(self._parsed) >= _PARSED_COUNT_MAX:
+                self._parsed.clear()
+            self._parsed[certificate] = found
+        return found
+
+
+def _read(lists_file: str, authorities_file: str) -> _Lists:
+    """Return each list with the authority that signed it. Raises `Invalid` if a file cannot be used or a list has no authority."""
+    try:
+        authorities = x509.load_pem_x509_certificates(Path(authorities_file).read_bytes())
+        lists = [x509.load_pem_x509_crl(found) for found in _LIST.findall(Path(lists_file).read_bytes())]
+    except (OSError, ValueError) as error:
+        raise Invalid(f"cannot use {lists_file} and {authorities_file}: {error}") from error
+    if not lists:
+        raise Invalid(f"{lists_file} has no revocation list in PEM (-----BEGIN X509 CRL-----)")
+    return [(found, _signer(found, authorities, lists_file)) for found in lists]
+
+
+def _signer(
+    found: x509.CertificateRevocationList, authorities: Sequence[x509.Certificate], lists_file: str
+) -> x509.Certificate:
+    for authority in authorities:
+        if authority.subject == found.issuer and _signed(found, authority):
+            return authority
+    raise Invalid(
+        f"{lists_file} has a list of {found.issuer.rfc4514_string()}, which is not among the client authorities"
+    )
+
+
+def _signed(found: x509.CertificateRevocationList, authority: x509.Certificate) -> bool:
+    try:
+        return found.is_signature_valid(authority.public_key())  # type: ignore[arg-type]  # keys of other kinds raise TypeError
+    except (TypeError, ValueError, InvalidSignature):
+        return False
+
+
+def _issued(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (TypeError, ValueError, InvalidSignature):
+        return False
+    return True
+
+
+def _is_valid(found: x509.CertificateRevocationList, now: datetime) -> bool:
+    ends = found.next_update_utc
+    return found.last_update_utc <= now and (ends is None or now < ends)
