@@ -117,11 +117,6 @@ class Connection(PacedConnection):
             self.who = at_host(named, address)
             self._login_timer = entrance.at_end(named, self._end_login)
 
-    def _end_login(self) -> None:
-        """The login by certificate has ended: answer the requests that run, and close."""
-        self._meters.closed.labels("ended_login").inc()
-        self._end()
-
     def _close_unless_logged_in(self) -> None:
         if self.session is not None and self.session.principal is None:
             self.close("the client did not log in in time", "slow_login")
@@ -247,12 +242,12 @@ class Connection(PacedConnection):
             return True
         if session.principal is None:
             raise Corrupt("a request before the login")
-        self._meters.closed.labels("ended_login").inc()
-        self._end()
+        self._end_login()
         return False
 
-    def _end(self) -> None:
-        """Read no more requests, and close after the last answer."""
+    def _end_login(self) -> None:
+        """The login has ended: read no more requests, and close after the last answer."""
+        self._meters.closed.labels("ended_login").inc()
         self._is_ending = self._is_finishing = True
         if not self._slots and self._transport is not None:
             self._transport.close()
