@@ -26,6 +26,8 @@ from bearlake.protocols.pulsar.proto.commands_pb2 import (
 )
 from bearlake.protocols.pulsar.settings import PulsarSettings
 from bearlake.protocols.pulsar.topics import Topic
+from bearlake.streams.principal import Operation, Principal
+from bearlake.streams.service import Streams
 from bearlake.streams.subscriptions import Attachment
 from bearlake.streams.subscriptions.model import Closed, Delivery, EntryAck, SubscriptionType
 from bearlake.telemetry import metrics
@@ -42,6 +44,7 @@ class Client(Protocol):
     """The client of a consumer: its connection."""
 
     consumers: "dict[int, Consumer]"
+    who: Principal
 
     @property
     def peer(self) -> str:
@@ -69,7 +72,9 @@ class Client(Protocol):
 class Consumer:
     """A consumer of one connection; implements `streams.subscriptions.Consumer`."""
 
-    def __init__(self, connection: Client, request: CommandSubscribe, settings: PulsarSettings) -> None:
+    def __init__(
+        self, connection: Client, request: CommandSubscribe, streams: Streams, settings: PulsarSettings
+    ) -> None:
         self.connection = connection
         self.request = request
         self.id = request.consumer_id
@@ -85,6 +90,7 @@ class Consumer:
         self.task: asyncio.Task[None] | None = None
         """The task that attaches the consumer."""
         self._epoch = request.consumer_epoch if request.HasField("consumer_epoch") else None
+        self._streams = streams
         self._settings = settings
         self._is_over = False
 
@@ -126,8 +132,12 @@ class Consumer:
         return entry.message_count - (delivery.record_count - delivery.open_count)
 
     def is_ready(self) -> bool:
-        """Whether the connection is open and accepts more bytes."""
-        return self.connection.is_open and not self.connection.is_write_paused
+        """Whether the connection is open and accepts more bytes. A client that may not read any more loses its consumer."""
+        connection = self.connection
+        if not self._streams.may(connection.who, Operation.READ, self.topic.view.name):
+            asyncio.get_running_loop().call_soon(self._deny)
+            return False
+        return connection.is_open and not connection.is_write_paused
 
     def activity(self, is_active: bool) -> None:
         """Tell a consumer of a Failover subscription whether it is the active one."""
@@ -212,6 +222,12 @@ class Consumer:
         if self.attachment is not None and not self._is_over:
             self.attachment.detach()
             self.closed(Closed.MOVED)
+
+    def _deny(self) -> None:
+        """Close the consumer: its client subscribes again, and learns that it may not."""
+        if self.attachment is not None and not self._is_over:
+            self.attachment.detach()
+            self.closed(Closed.DENIED)
 
     def stats(self, request_id: int) -> CommandConsumerStatsResponse:
         """The response to CONSUMER_STATS. Rates are 0; metrics provide counts and rates over time."""

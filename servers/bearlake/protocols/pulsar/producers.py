@@ -17,7 +17,6 @@ from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
 from enum import Enum
 from struct import Struct
-from typing import Any, Protocol
 
 from bearlake.errors import BearlakeError
 from bearlake.kernel import SendEntry, SendIds
@@ -26,15 +25,15 @@ from bearlake.protocols.pulsar import commands, entries, framing
 from bearlake.protocols.pulsar.entries import Buffer, StoredEntry
 from bearlake.protocols.pulsar.errors import Refused
 from bearlake.protocols.pulsar.framing import BadChecksum
+from bearlake.protocols.pulsar.producer_client import Client
 from bearlake.protocols.pulsar.proto.commands_pb2 import CommandProducer, CommandSend, ServerError
 from bearlake.protocols.pulsar.sends import Sends
-from bearlake.protocols.pulsar.settings import PulsarSettings
 from bearlake.protocols.pulsar.topics import Topic
 from bearlake.streams.admission import Header, admit
 from bearlake.streams.append import Append, AppendCall, Hold, Verdict
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.checking import Checked
-from bearlake.streams.service import Streams
+from bearlake.streams.principal import Operation
 from bearlake.telemetry import metrics
 
 log = logging.getLogger(__name__)
@@ -64,70 +63,6 @@ class State(Enum):
     LEAVING = 2
     """Accepts no more SENDs, but still answers the pending SENDs."""
     CLOSED = 3
-
-
-class Tasks(Protocol):
-    """Runs tasks that continue after the client has disconnected."""
-
-    def run(self, work: Coroutine[None, None, None]) -> Any:  # Any: the result is not used
-        """Run a task; it is cancelled when the server closes."""
-
-
-class Context(Protocol):
-    """The part of `context.PulsarContext` that producers use."""
-
-    @property
-    def streams(self) -> Streams:
-        """The streams."""
-
-    @property
-    def settings(self) -> PulsarSettings:
-        """Limits of messages."""
-
-    def new_producer_name(self) -> str:
-        """A producer name that is unique in the deployment."""
-
-    def register(self, producer: "Producer") -> None:
-        """Reserve the producer's name in its partition. Raises `Refused` (ProducerBusy)."""
-
-    def unregister(self, producer: "Producer") -> None:
-        """Release the producer's name; idempotent."""
-
-
-class Client(Protocol):
-    """The client of a producer: its connection."""
-
-    send_count: int
-    arrived: int  # the log position that this server had seen before the commands in progress arrived
-    producers: "dict[int, Producer]"
-
-    @property
-    def context(self) -> Context:
-        """State that the server's connections share."""
-
-    @property
-    def server(self) -> Tasks:
-        """The server's tasks."""
-
-    @property
-    def peer(self) -> str:
-        """`host:port` of the client."""
-
-    @property
-    def client_version(self) -> str:
-        """`client_version` of the client's CONNECT."""
-
-    def send(self, frame: bytes) -> None:
-        """Send a frame."""
-
-    def sent(self, count: int) -> None:
-        """Note that `count` messages or batches have been answered."""
-
-    def start(self, work: Coroutine[None, None, None]) -> Any:  # Any: the result is not used
-        """Run a request's coroutine; it is cancelled when the client disconnects."""
-
-    def failed(self, error: Exception) -> None:
-        """Close the connection because of a bug."""
 
 
 class Producer:
@@ -260,8 +195,11 @@ class Producer:
         return sends
 
     def _view(self) -> StreamView | None:
-        """The stream; None if it was deleted."""
-        return self.connection.context.streams.catalog.peek_number(self.topic.view.stream.number)
+        """The stream; None if it was deleted, or if the client may not write to it any more: opening the producer again tells it so."""
+        streams = self.connection.context.streams
+        view = streams.catalog.peek_number(self.topic.view.stream.number)
+        is_allowed = view is not None and streams.may(self.connection.who, Operation.WRITE, view.name)
+        return view if is_allowed else None
 
     def _submit(self) -> None:
         """Submit held SENDs in order. The chunk with its message's sequence id waits until all earlier chunks are stored. Otherwise an
@@ -275,7 +213,7 @@ class Producer:
             self.connection.context.streams.submit(call)
 
     def _append(self, command: CommandSend, message: memoryview, prepared: entries.Prepared | None) -> Append | None:
-        """The entry as an `Append`; None if the stream was deleted. Raises the error for the answer."""
+        """The entry as an `Append`; None as `_view`. Raises the error for the answer."""
         context = self.connection.context
         view = self._view()
         if view is None:

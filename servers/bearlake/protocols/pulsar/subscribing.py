@@ -49,7 +49,9 @@ def begin(connection: Connection, request: CommandSubscribe) -> bool:
     if connection.context.is_draining:
         raise Refused("ServiceNotReady", "this server is draining: look the topic up again")
     connection.check_room()
-    connection.consumers[request.consumer_id] = Consumer(connection, request, connection.context.settings)
+    connection.consumers[request.consumer_id] = Consumer(
+        connection, request, connection.context.streams, connection.context.settings
+    )
     return True
 
 

@@ -50,6 +50,8 @@ class Closed(Enum):
     """The subscription was deleted."""
     DELETED = "deleted"
     """The stream was deleted."""
+    DENIED = "denied"
+    """The client may not read the stream any more."""
     FAILED = "failed"
     """The partition cannot be read; attach again later."""
 
