@@ -43,6 +43,13 @@ class Context(Call, Protocol):
     async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: tuple[tuple[str, bytes], ...] = ()) -> None: ...  # noqa: D102 # fmt: skip
 
 
+class Writer(Protocol):
+    """Sends messages to the caller of a streaming method."""
+
+    async def write(self, message: Message) -> None:
+        """Send a message."""
+
+
 class Node:
     """State shared by the handlers of one gRPC server."""
 
@@ -140,7 +147,7 @@ def unary(
 def streaming(
     node: Node,
     method: Method[Request, Response],
-    handle: Callable[[Node, Principal, AsyncIterator[Request], Context], Awaitable[None]],
+    handle: Callable[[Node, Principal, AsyncIterator[Request], Writer], Awaitable[None]],
 ) -> Callable[[AsyncIterator[Request], Context], Awaitable[None]]:
     """Wrap a bidirectional streaming method as a grpc.aio handler."""
     meters = _Meters(method.name)
@@ -149,11 +156,15 @@ def streaming(
         with meters:
             node.call_count += 1
             node.idle.clear()
+            writing = WholeWrites(context)
             try:
-                with node.counted(context.peer()):
-                    who, left_s = await node.admit(context)
-                    async with _until_the_login_ends(left_s):
-                        await handle(node, who, requests, context)
+                try:
+                    with node.counted(context.peer()):
+                        who, left_s = await node.admit(context)
+                        async with _until_the_login_ends(left_s):
+                            await handle(node, who, requests, writing)
+                finally:
+                    await writing.finish()
             except (BearlakeError, Failure) as error:
                 await _end(method.name, context, error)
             finally:
@@ -164,6 +175,33 @@ def streaming(
     return run
 
 
+class WholeWrites:
+    """The caller of a streaming method. A write that has begun is finished even if its task is cancelled.
+
+    gRPC takes no status while a write is under way, so a call that ended then would leave its client waiting (grpc.aio raises
+    `GRPC_CALL_ERROR_TOO_MANY_OPERATIONS`).
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._write: asyncio.Future[None] | None = None
+        """The last write; one runs at a time."""
+
+    async def write(self, message: Message) -> None:
+        """Send a message after the previous one. Raises what gRPC raises once the client has gone."""
+        await self.finish()
+        self._write = asyncio.ensure_future(self._context.write(message))
+        await asyncio.shield(self._write)
+
+    async def finish(self) -> None:
+        """Wait for a write whose task was cancelled. Its error, if it fails, needs nobody: the client has gone."""
+        write, self._write = self._write, None
+        if write is not None:
+            await asyncio.wait({write})
+            if not write.cancelled():
+                write.exception()
+
+
 @asynccontextmanager
 async def _until_the_login_ends(left_s: float | None) -> AsyncIterator[None]:
     """Run the block for `left_s` at most. Raises `Failure`: the login has ended."""
@@ -172,7 +210,9 @@ async def _until_the_login_ends(left_s: float | None) -> AsyncIterator[None]:
             yield
     except TimeoutError:
         if login.expired():
-            raise unauthenticated("the login has ended: call again") from None
+            raise Failure(
+                grpc.StatusCode.UNAUTHENTICATED, "LOGIN_ENDED", "the login has ended: call again", is_retriable=True
+            ) from None
         raise
 
 

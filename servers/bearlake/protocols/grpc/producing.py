@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 
 from bearlake.errors import BearlakeError, Denied, NotFound
 from bearlake.protocols.grpc.batches import Batch, PayloadReader, check_batch
-from bearlake.protocols.grpc.call import Context, Node
+from bearlake.protocols.grpc.call import Node, Writer
 from bearlake.protocols.grpc.errors import BadField, Failure, draining, failure_of, failure_of_result
 from bearlake.protocols.grpc.framing import Incoming
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
@@ -45,9 +45,9 @@ async def produce(node: Node, who: Principal, request: pb.ProduceRequest) -> pb.
     return pb.ProduceResponse(base_offset=result[1], record_count=append.record_count)
 
 
-async def produce_stream(node: Node, who: Principal, requests: AsyncIterator[Incoming], context: Context) -> None:
+async def produce_stream(node: Node, who: Principal, requests: AsyncIterator[Incoming], writer: Writer) -> None:
     """Append batches until the client closes its side. Raises error kinds, `Failure`."""
-    call = _Call(node, who, context)
+    call = _Call(node, who, writer)
     reader = asyncio.create_task(call.read(requests))
     notice = asyncio.create_task(node.drain_notice())
     for task in (reader, notice):
@@ -107,10 +107,10 @@ class _Call:
     client starts a new call.
     """
 
-    def __init__(self, node: Node, who: Principal, context: Context) -> None:
+    def __init__(self, node: Node, who: Principal, writer: Writer) -> None:
         self._node = node
         self._who = who
-        self._context = context
+        self._writer = writer
         self._seen = node.streams.seen.position
         self._payloads = PayloadReader()
         self._entries: deque[_Entry] = deque()
@@ -185,7 +185,7 @@ class _Call:
                 answer.drain.deadline_ms = notice.result()
                 asyncio.get_running_loop().call_later(notice.result() / 1000, self._end_reading, reader)
             if answer.base_offsets or answer.HasField("drain"):
-                await self._context.write(answer)
+                await self._writer.write(answer)
             if failure is not None:
                 raise failure
         if reader.cancelled():
