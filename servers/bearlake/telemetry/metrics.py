@@ -289,6 +289,10 @@ SUBSCRIPTION_ACKS_DROPPED = counter(
     "bearlake_subscription_acks_dropped_total",
     "Acknowledgements of unknown entries that exceeded the limit of look-ups; these entries are redelivered.",
 )
+SUBSCRIPTION_DAMAGED_READS = counter(
+    "bearlake_subscription_damaged_reads_total",
+    "Reads for consumers of subscriptions that found damaged entries, including each attempt to attach until they are repaired.",
+)
 CURSOR_SAVES = counters(
     "bearlake_subscription_cursor_saves_total",
     "Saves of many cursors, by outcome.",

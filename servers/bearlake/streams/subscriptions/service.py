@@ -143,6 +143,7 @@ class SubscriptionService(Subscriptions):
             raise Overloaded(f"this server has reached its limit of {self._attached_count} consumers")
         if not spec.is_durable:
             found = await self._open_local(partition, subscription, spec)
+            await self._check_readable(found, lambda: self._local.get((partition, subscription)))
             try:
                 return self._attach(found, spec, consumer, reader)
             finally:
@@ -155,7 +156,15 @@ class SubscriptionService(Subscriptions):
         except Fenced as error:
             # Not again from here: the subscription may have been deleted since it was created.
             raise Unavailable(f"this server has released partition {partition} meanwhile") from error
+        await self._check_readable(found, lambda: None if held.is_left else held.subscriptions.get(subscription))
         return self._attach(found, spec, consumer, reader)
+
+    @staticmethod
+    async def _check_readable(found: Subscription, current: Callable[[], Subscription | None]) -> None:
+        """See `Subscription.check_readable`; `current` returns the subscription that has the name now."""
+        await found.check_readable()
+        if current() is not found:
+            raise Unavailable("the subscription was closed while its entries were read; attach again")
 
     def _attach(
         self, subscription: Subscription, spec: ConsumerSpec, consumer: "Consumer", reader: "EntryReader"
