@@ -92,7 +92,7 @@ SERVER_LAPSES = counters(
 SERVER_DRAINING = gauge("bearlake_server_draining_boolean", "1 while the server drains, else 0.")
 CONTAINED_FAULTS = counters(
     "bearlake_server_contained_faults_total",
-    "Bugs in a step of one connection, subscription or group, which ended that subject alone, by step.",
+    "Bugs in a step of one connection, subscription, group, stream, task or job, which ended that step alone, by step.",
     "step",
 )
 LOOP_DELAY_SECONDS = latency("bearlake_server_loop_delay_seconds", "Delay with which the event loop ran a timer.")
