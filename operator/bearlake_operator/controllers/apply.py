@@ -15,6 +15,7 @@ from typing import Any
 
 from bearlake_operator import api, metrics
 from bearlake_operator.controllers.cache import ResourceCache
+from bearlake_operator.controllers.concurrency import bug_in
 from bearlake_operator.errors import Conflict, OperatorError
 from bearlake_operator.kube import FIELD_MANAGER, KubeClient, Resource
 from bearlake_operator.manifests import Manifest, labels
@@ -76,6 +77,9 @@ class Applier:
                 self._errors.pop(key, None)
             except OperatorError as error:
                 self._errors[key] = str(error)
+                self._failed_groups.add(_group(manifest))
+            except Exception as error:  # noqa: BLE001 - the boundary of one object
+                self._errors[key] = str(bug_in("apply an object", error))
                 self._failed_groups.add(_group(manifest))
         return list(self._errors.values())
 

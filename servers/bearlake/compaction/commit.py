@@ -183,9 +183,9 @@ class Committer:
 
     # -- after the run -------------------------------------------------------------------------------------------
 
-    async def commit(self, stream: Stream, works: Sequence[Work]) -> dict[int, BearlakeError]:
+    async def commit(self, stream: Stream, works: Sequence[Work]) -> dict[int, Exception]:
         """Run all steps for tasks of one stream; return errors by task id. Tasks without an error are done."""
-        errors: dict[int, BearlakeError] = {}
+        errors: dict[int, Exception] = {}
         fresh = [work for work in works if work.winner < 0]
         await self._each(fresh, self._prepare, errors)
         fresh = [work for work in fresh if work.task.id not in errors]
@@ -195,13 +195,13 @@ class Committer:
         return errors
 
     async def _each(
-        self, works: Iterable[Work], step: Callable[[Work], Awaitable[None]], errors: dict[int, BearlakeError]
+        self, works: Iterable[Work], step: Callable[[Work], Awaitable[None]], errors: dict[int, Exception]
     ) -> None:
         async def run_step(work: Work) -> None:
             try:
                 async with self._calls:
                     await step(work)
-            except BearlakeError as error:
+            except Exception as error:  # noqa: BLE001 - boundary: one task
                 errors[work.task.id] = error
 
         async with asyncio.TaskGroup() as group:
@@ -215,7 +215,7 @@ class Committer:
         work.is_prepared = True
         await self._ask(lambda: self._metadata.tasks.prepare(work.claim, result, keys))  # I10: now the task owns them
 
-    async def _list(self, stream: Stream, works: Sequence[Work], errors: dict[int, BearlakeError]) -> None:
+    async def _list(self, stream: Stream, works: Sequence[Work], errors: dict[int, Exception]) -> None:
         """Commit the files to the table, together if possible."""
         try:
             if not await self._has_table(stream, works):
@@ -232,11 +232,11 @@ class Committer:
                 self._states.pop(stream.number, None)
                 for work in works:
                     await self._list_alone(stream, work, errors)
-        except BearlakeError as error:
+        except Exception as error:  # noqa: BLE001 - boundary: one stream
             for work in works:
                 errors.setdefault(work.task.id, error)
 
-    async def _list_alone(self, stream: Stream, work: Work, errors: dict[int, BearlakeError]) -> None:
+    async def _list_alone(self, stream: Stream, work: Work, errors: dict[int, Exception]) -> None:
         """Commit one task alone, so that it fails alone. Creates a dropped table again if its stream should still have a table."""
         try:
             await self._ask(lambda: self._metadata.tasks.check([work.claim]))  # a fenced worker creates no tables

@@ -11,6 +11,7 @@ import logging
 from bearlake.errors import Invalid
 from bearlake.serving.files import FollowedFiles
 from bearlake.serving.listener import ListenerSettings, RenewableContext, tls_context, tls_files
+from bearlake.telemetry.containment import contained
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +37,7 @@ class Certificates:
     def renew(self) -> None:
         """Load files that have changed since the last check."""
         for kept in self._kept:
-            kept.renew()
+            contained(log, "renew a certificate", kept.renew)
 
 
 class _Kept:

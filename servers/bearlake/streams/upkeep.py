@@ -106,5 +106,8 @@ async def _attempt(job: Callable[[], Awaitable[None]], outage: Outage) -> bool:
     except BearlakeError as error:
         outage.failed(error)
         return False
+    except Exception as error:  # noqa: BLE001 - boundary: one job
+        outage.fault("upkeep of the metadata store", error)
+        return False
     outage.over()
     return True

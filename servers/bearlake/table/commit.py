@@ -255,16 +255,22 @@ class Attempt(Transaction):
         return table
 
     def _clean(self, table: Table) -> None:
-        """Delete the manifests of a lost attempt, unless a copy of its request, which a proxy made, has succeeded or may still succeed."""
-        if not self._made:
-            return
+        """Delete the manifests of a lost attempt, unless a copy of its request, which a proxy made, has succeeded or may still succeed.
+
+        A copy can fail for ever only by its sequence numbers: they follow the last one of the version that it replaces, and a catalog
+        refuses a snapshot with a parent whose number the table has reached. The current snapshot tells less: a rollback by another engine
+        changes it without a new number, and another rollback changes it back.
+        """
+        before = self._table.metadata
+        if not self._made or before.current_snapshot_id is None:
+            return  # a snapshot without a parent: upkeep deletes the files after a fence
         try:
             with translated(table_name(table)):
                 current = table.catalog.load_table(table.name())
         except BearlakeError:
             return
-        if current.metadata.current_snapshot_id == self._table.metadata.current_snapshot_id:
-            return  # the condition of the attempt still holds: upkeep deletes the files after a fence
+        if current.metadata.last_sequence_number <= before.last_sequence_number:
+            return  # a copy may still succeed: upkeep deletes the files after a fence
         if not any(current.metadata.snapshot_by_id(producer.snapshot_id) for producer in self._made):
             for producer in self._made:
                 _forget(table, {*producer._written_manifests, *producer._written_manifest_lists})

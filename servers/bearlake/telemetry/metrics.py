@@ -92,7 +92,7 @@ SERVER_LAPSES = counters(
 SERVER_DRAINING = gauge("bearlake_server_draining_boolean", "1 while the server drains, else 0.")
 CONTAINED_FAULTS = counters(
     "bearlake_server_contained_faults_total",
-    "Bugs in a step of one connection, subscription or group, which ended that subject alone, by step.",
+    "Bugs in a step of one connection, subscription, group, stream, task or job, which ended that step alone, by step.",
     "step",
 )
 LOOP_DELAY_SECONDS = latency("bearlake_server_loop_delay_seconds", "Delay with which the event loop ran a timer.")
@@ -291,6 +291,10 @@ SUBSCRIPTION_MESSAGES = counters(
 SUBSCRIPTION_ACKS_DROPPED = counter(
     "bearlake_subscription_acks_dropped_total",
     "Acknowledgements of unknown entries that exceeded the limit of look-ups; these entries are redelivered.",
+)
+SUBSCRIPTION_DAMAGED_READS = counter(
+    "bearlake_subscription_damaged_reads_total",
+    "Reads for consumers of subscriptions that found damaged entries, including each attempt to attach until they are repaired.",
 )
 CURSOR_SAVES = counters(
     "bearlake_subscription_cursor_saves_total",

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from bearlake.clock import ManualClock
+from bearlake.errors import Conflict
 from bearlake.metadata.sqlite.settings import SqliteSettings
 from bearlake.metadata.sqlite.store import open_sqlite
 from bearlake.objects.open import open_store
@@ -170,6 +171,32 @@ async def test_the_sweep_deletes_expired_streams_and_sources_without_forks(scene
             await asyncio.sleep(0)
         scene.advance(200_000)
         while one.streams.catalog.names() != ["plain"]:  # noqa: ASYNC110 - until the sweep did it
+            await asyncio.sleep(0)
+    finally:
+        sweep.cancel()
+        await asyncio.gather(sweep, return_exceptions=True)
+
+
+@pytest.mark.parametrize("error", [Conflict("many changes"), KeyError("a bug")], ids=["Conflict", "bug"])
+async def test_a_failed_deletion_of_one_expired_stream_does_not_stop_the_sweep(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    one, _ = scene.servers
+    for name in ("a", "b"):
+        await one.make(name, http_ttl_seconds="1")
+    remove = one.lives.remove
+
+    async def fail_for_the_first(who: object, name: str, **options: bool) -> None:
+        if name == "a":
+            raise error
+        await remove(INTERNAL, name, **options)
+
+    monkeypatch.setattr(one.lives, "remove", fail_for_the_first)
+    sweep = asyncio.create_task(one.lives.run())
+    try:
+        scene.advance(2_000)
+        while one.streams.catalog.names() != ["a"]:
+            assert not sweep.done()
             await asyncio.sleep(0)
     finally:
         sweep.cancel()

@@ -60,14 +60,21 @@ class Feeder:
         surroundings: Surroundings,
         on_moved: Callable[[], None],
         on_failed: Callable[[Closed], None],
+        on_damaged: Callable[[Corrupt, Sequence[FetchRange]], None],
     ) -> None:
-        """`on_moved` is called when the cursor may have moved; `on_failed` is called last, when the partition cannot be read any more."""
+        """`on_moved` is called when the cursor may have moved.
+
+        Called last: `on_failed` when the partition cannot be read any more; `on_damaged`, with the ranges read, when entries are damaged.
+        """
         self._partition = partition
         self._machine = machine
         self._around = surroundings
         self._settings = surroundings.settings
         self._on_moved = on_moved
         self._on_failed = on_failed
+        self._on_damaged = on_damaged
+        self._ranges: Sequence[FetchRange] = ()
+        """The ranges of the last read."""
         self._unresolved: deque[_Unresolved] = deque()
         self._taken_count = 0
         """Total number of acknowledgements that had to wait for a read; the last of them are still waiting."""
@@ -143,9 +150,8 @@ class Feeder:
             except NotFound:
                 self._on_failed(Closed.DELETED)
                 return
-            except Corrupt:
-                log.exception("a subscription read damaged entries", extra={"partition": self._partition})
-                self._on_failed(Closed.FAILED)
+            except Corrupt as error:
+                self._on_damaged(error, self._ranges)
                 return
             except BearlakeError as error:
                 self._outage.failed(error)
@@ -273,6 +279,7 @@ class Feeder:
         return None
 
     async def _fetch(self, ranges: list[FetchRange], *, wait_ms: int = 0) -> list[Fetched]:
+        self._ranges = ranges
         bytes_max = max(self._settings.read_bytes_max, 1)
         return await self._around.records.fetch(
             ranges, bytes_min=1 if wait_ms else 0, bytes_max=bytes_max, wait_ms=wait_ms

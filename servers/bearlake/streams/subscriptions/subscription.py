@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from bearlake.errors import BearlakeError, Overloaded, Unavailable
+from bearlake.errors import BearlakeError, Corrupt, OutOfRange, Overloaded, Unavailable
 from bearlake.metadata.model import PartitionBounds, PartitionKey
 from bearlake.metadata.subscriptions import Cursor
+from bearlake.streams.fetch import FetchRange
 from bearlake.streams.subscriptions.cursor import AckCursor
 from bearlake.streams.subscriptions.dispatcher import Dispatcher
 from bearlake.streams.subscriptions.feeding import Feeder, Surroundings
@@ -22,13 +23,16 @@ from bearlake.streams.subscriptions.model import (
     Closed,
     ConsumerSpec,
     ConsumerStats,
+    Damaged,
     EntryAck,
     SubscriptionStats,
     SubscriptionType,
 )
+from bearlake.streams.subscriptions.reading import entries_of
 from bearlake.streams.subscriptions.saving import SavedCursor
 from bearlake.streams.subscriptions.shared import Shared
 from bearlake.streams.subscriptions.single import SingleActive
+from bearlake.telemetry import metrics
 from bearlake.telemetry.containment import contained
 
 if TYPE_CHECKING:
@@ -37,7 +41,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 KEPT_S = 60.0
-"""Time in which consumers attach again after a reset; clients attach at once or after 100 ms."""
+"""Time in which consumers attach again after a reset or a damaged read; clients attach at once, after 100 ms, or with a growing pause."""
 
 
 class Subscription:
@@ -67,6 +71,8 @@ class Subscription:
         """Loop time until which a non-durable subscription is kept for its consumers to attach again."""
         self._around = surroundings
         self._on_moved = on_moved
+        self._damaged_ranges: Sequence[FetchRange] = ()
+        """What the last feeder read when it found damaged entries; empty if there is no damage."""
         self._feeder: Feeder | None = None
         self._closers: dict[Member, Callable[[Closed], None]] = {}
         self._handover: asyncio.TimerHandle | None = None
@@ -95,9 +101,38 @@ class Subscription:
         self.kept_until_s = 0.0
         if self._feeder is None:
             self.machine = machine
-            self._feeder = Feeder(self.partition, machine, self._around, self.moved, self.close)
+            self._feeder = Feeder(self.partition, machine, self._around, self.moved, self.close, self._damaged)
         self._changed(machine)
         return member
+
+    async def check_readable(self) -> None:
+        """After a damaged read: read the same again. Call before `add`. Raises `Damaged` until the entries are repaired, `Unavailable`."""
+        ranges, records = self._damaged_ranges, self._around.records
+        if not ranges:
+            return
+        bytes_max = max(self._around.settings.read_bytes_max, 1)
+        try:
+            for fetched in await records.fetch(ranges, bytes_min=0, bytes_max=bytes_max, wait_ms=0):
+                if fetched.error is not None and not isinstance(fetched.error, OutOfRange):
+                    raise fetched.error
+                entries_of(fetched)
+        except Corrupt as error:
+            self._damaged(error, ranges)
+            raise Damaged(f"entries from offset {ranges[0].offset} on are damaged in the store: {error}") from error
+        self._damaged_ranges = ()
+        log.info("the entries of a subscription are readable again", extra={"partition": self.partition})
+
+    def _damaged(self, error: Corrupt, ranges: Sequence[FetchRange]) -> None:
+        """Close all consumers. They attach again once `check_readable` succeeds; only the first damage is logged."""
+        metrics.SUBSCRIPTION_DAMAGED_READS.inc()
+        if not self._damaged_ranges:
+            details = {"partition": self.partition, "offset": ranges[0].offset, "error": repr(error)}
+            log.error(
+                "entries of a subscription are damaged; its consumers cannot attach until a repair", extra=details
+            )
+        self._damaged_ranges = ranges
+        self.kept_until_s = asyncio.get_running_loop().time() + KEPT_S
+        self.close(Closed.DAMAGED)
 
     def _new_machine(self, type_: SubscriptionType, reader: "EntryReader") -> Dispatcher:
         settings = self._around.settings
@@ -217,11 +252,13 @@ class Subscription:
         self.kept_until_s = asyncio.get_running_loop().time() + KEPT_S
         self.close(Closed.RESET)
         self.cursor.reset(offset)
+        self._damaged_ranges = ()  # delivery continues elsewhere
         self.moved()
 
     def skip_before(self, offset: int) -> None:
         """Also acknowledge all offsets below `offset`."""
         if self.cursor.acknowledge_before(offset):
+            self._damaged_ranges = ()  # delivery may continue behind the damage
             if self.machine is not None:
                 self.machine.moved()
             self.moved()
