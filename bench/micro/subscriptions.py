@@ -13,10 +13,10 @@ from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
+from bearlake.streams.subscriptions.consumers import AttachedConsumer, StoredEntry
 from bearlake.streams.subscriptions.cursor import AckCursor
 from bearlake.streams.subscriptions.dispatcher import Dispatcher, Read, ReadAgain
 from bearlake.streams.subscriptions.key_shared import KeyShared
-from bearlake.streams.subscriptions.members import Member, StoredEntry
 from bearlake.streams.subscriptions.model import Closed, ConsumerSpec, Delivery, EntryAck, EntryTraits, SubscriptionType
 from bearlake.streams.subscriptions.settings import SubscriptionSettings
 from bearlake.streams.subscriptions.shared import Shared
@@ -97,10 +97,10 @@ def measure(type_: SubscriptionType, options: argparse.Namespace) -> None:
     draw = random.Random(1)
     count = options.consumers if type_ is not SubscriptionType.EXCLUSIVE else 1
     consumers = [Consumer(options.window, draw) for _ in range(count)]
-    members = [Member(ConsumerSpec(type=type_, name=f"c{at}"), sink) for at, sink in enumerate(consumers)]
-    for member in members:
-        machine.add(member)
-        machine.flow(member, PERMITS)
+    attached = [AttachedConsumer(ConsumerSpec(type=type_, name=f"c{at}"), sink) for at, sink in enumerate(consumers)]
+    for attached_consumer in attached:
+        machine.add(attached_consumer)
+        machine.flow(attached_consumer, PERMITS)
     size = options.records_per_entry
     rows: list[str] = []
     range_count = packed_bytes = acknowledged = 0
@@ -119,14 +119,14 @@ def measure(type_: SubscriptionType, options: argparse.Namespace) -> None:
             machine.dispatch(0)
         elif isinstance(want, ReadAgain):
             machine.offer_again([StoredEntry(base, base + size, BATCH) for base in want.bases])
-        for member, consumer in zip(members, consumers, strict=True):
+        for attached_consumer, consumer in zip(attached, consumers, strict=True):
             if consumer.kept is None and consumer is consumers[0] and consumer.has:
                 consumer.kept = consumer.has[0]
             for base in consumer.take():
-                machine.acknowledge(member, EntryAck(base))
+                machine.acknowledge(attached_consumer, EntryAck(base))
                 acknowledged += size
             if consumer.owed >= PERMITS // 2:
-                machine.flow(member, consumer.owed)
+                machine.flow(attached_consumer, consumer.owed)
                 consumer.owed = 0
         range_count = max(range_count, machine.cursor.range_count)
         if acknowledged >= step * (len(rows) + 1):

@@ -44,13 +44,13 @@ def test_a_smaller_priority_number_is_served_first() -> None:
     log = log_of(*[b""] * 6)
     machine = machine_of(SHARED, log)
     _, spare = join(machine, "spare", permits=100, priority=1)
-    member, first = join(machine, "first", permits=2)
+    consumer, first = join(machine, "first", permits=2)
     feed(machine, log)
     assert (first.bases, spare.bases) == ([0, 1], [2, 3, 4, 5])
 
     for _ in range(2):
         log.append()
-    machine.flow(member, 10)
+    machine.flow(consumer, 10)
     feed(machine, log)
 
     assert first.bases == [0, 1, 6, 7]
@@ -59,15 +59,15 @@ def test_a_smaller_priority_number_is_served_first() -> None:
 def test_redeliveries_precede_new_entries_and_count() -> None:
     log = log_of(b"", b"")
     machine = machine_of(SHARED, log)
-    member, sink = join(machine, permits=2)
+    consumer, sink = join(machine, permits=2)
     feed(machine, log)
     log.append()
 
-    machine.redeliver(member, [0, 7])
-    machine.flow(member, 2)
+    machine.redeliver(consumer, [0, 7])
+    machine.flow(consumer, 2)
     feed(machine, log)
-    machine.redeliver_all(member)
-    machine.flow(member, 10)
+    machine.redeliver_all(consumer)
+    machine.flow(consumer, 10)
     feed(machine, log)
 
     told = [(delivery.base_offset, delivery.redelivery_count) for delivery in sink.deliveries]
@@ -92,14 +92,14 @@ def test_another_consumer_may_acknowledge_but_not_redeliver_what_somebody_has() 
 def test_a_consumer_with_too_many_unacknowledged_messages_waits_for_half() -> None:
     log = log_of(*[b""] * 10)
     machine = machine_of(SHARED, log, settings=replace(SETTINGS, unacknowledged_per_consumer_max=4))
-    member, sink = join(machine, permits=100)
+    consumer, sink = join(machine, permits=100)
     feed(machine, log)
     assert sink.bases == [0, 1, 2, 3]
-    machine.acknowledge(member, EntryAck(0))
+    machine.acknowledge(consumer, EntryAck(0))
     feed(machine, log)
     assert len(sink.bases) == 4
 
-    machine.acknowledge(member, EntryAck(1))
+    machine.acknowledge(consumer, EntryAck(1))
     feed(machine, log)
 
     assert sink.bases == [0, 1, 2, 3, 4, 5]
@@ -141,11 +141,11 @@ def test_chunks_wait_for_their_consumer_and_others_do_not() -> None:
 def test_cumulative_acknowledgement_is_invalid_where_entries_are_shared() -> None:
     log = log_of(b"")
     machine = machine_of(SHARED, log)
-    member, _ = join(machine, permits=1)
+    consumer, _ = join(machine, permits=1)
     feed(machine, log)
 
     with pytest.raises(Invalid):
-        machine.acknowledge(member, EntryAck(0), is_through=True)
+        machine.acknowledge(consumer, EntryAck(0), is_through=True)
 
 
 def test_an_entry_that_is_not_ready_is_not_delivered_to_a_consumer_that_takes_no_more() -> None:
@@ -206,11 +206,11 @@ def test_a_key_that_moves_waits_until_its_former_consumer_has_acknowledged() -> 
 def test_entries_that_wait_for_their_keys_consumer_precede_entries_that_were_read_later() -> None:
     log = log_of(b"k", b"k", b"k")
     machine = machine_of(KEY_SHARED, log, settings=replace(SETTINGS, held_entry_count_max=1))
-    member, sink = join(machine, permits=1)
+    consumer, sink = join(machine, permits=1)
     feed(machine, log)
-    machine.redeliver(member, [0])
+    machine.redeliver(consumer, [0])
 
-    machine.flow(member, 10)
+    machine.flow(consumer, 10)
     feed(machine, log)
 
     assert sink.bases == [0, 0, 1, 2]

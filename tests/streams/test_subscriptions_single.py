@@ -32,7 +32,7 @@ def test_a_second_exclusive_consumer_is_refused_and_nothing_changes() -> None:
     feed(machine, log)
 
     assert one.bases == [0, 1]
-    assert len(machine.members) == 1
+    assert len(machine.consumers) == 1
 
 
 @pytest.mark.parametrize(
@@ -154,11 +154,11 @@ def test_a_former_one_that_goes_during_the_hand_over_ends_it() -> None:
 
 def test_no_consumer_is_notified_of_activity_before_its_permits() -> None:
     machine = failover(log_of(0))
-    member, sink = join(machine, "a")
+    consumer, sink = join(machine, "a")
     feed(machine, FakeLog())
     assert sink.activities == []
 
-    machine.flow(member, 1)
+    machine.flow(consumer, 1)
     feed(machine, FakeLog())
     feed(machine, FakeLog())
 
@@ -168,11 +168,11 @@ def test_no_consumer_is_notified_of_activity_before_its_permits() -> None:
 def test_redelivery_starts_at_the_cursor_with_counts_unchanged() -> None:
     log = log_of(3)
     machine = machine_of(SubscriptionType.EXCLUSIVE, log)
-    member, sink = join(machine, permits=10)
+    consumer, sink = join(machine, permits=10)
     feed(machine, log)
-    machine.acknowledge(member, EntryAck(1))
+    machine.acknowledge(consumer, EntryAck(1))
 
-    machine.redeliver_all(member)
+    machine.redeliver_all(consumer)
     feed(machine, log)
 
     assert sink.bases == [0, 1, 2, 0, 2]
@@ -182,18 +182,18 @@ def test_redelivery_starts_at_the_cursor_with_counts_unchanged() -> None:
 def test_with_too_many_holes_nothing_new_is_read_but_the_holes_are_read_again() -> None:
     log = log_of(20)
     machine = machine_of(SubscriptionType.EXCLUSIVE, log, settings=replace(SETTINGS, range_count_max=3))
-    member, sink = join(machine, permits=8)
+    consumer, sink = join(machine, permits=8)
     feed(machine, log, read_count=1)
     for base in (1, 3, 5):
-        machine.acknowledge(member, EntryAck(base))
-    machine.flow(member, 100)
+        machine.acknowledge(consumer, EntryAck(base))
+    machine.flow(consumer, 100)
     feed(machine, log, read_count=1)
     assert sink.bases == list(range(8))
 
-    machine.redeliver_all(member)
+    machine.redeliver_all(consumer)
     feed(machine, log, read_count=1)
     assert sink.bases[8:] == [0, 2, 4]
-    machine.acknowledge(member, EntryAck(0))
+    machine.acknowledge(consumer, EntryAck(0))
     feed(machine, log, read_count=1)
 
     assert sink.bases[11:] == list(range(6, 20))
@@ -202,12 +202,12 @@ def test_with_too_many_holes_nothing_new_is_read_but_the_holes_are_read_again() 
 def test_lengths_of_more_entries_than_allowed_are_forgotten_oldest_first() -> None:
     log = log_of(10)
     machine = machine_of(SubscriptionType.EXCLUSIVE, log, settings=replace(SETTINGS, known_entry_count_max=4))
-    member, _ = join(machine, permits=100)
+    consumer, _ = join(machine, permits=100)
     feed(machine, log, read_count=1)
 
-    assert not machine.acknowledge(member, EntryAck(0))
-    machine.acknowledge_read(member, EntryAck(0), 0, 1)
-    assert machine.acknowledge(member, EntryAck(9))
+    assert not machine.acknowledge(consumer, EntryAck(0))
+    machine.acknowledge_read(consumer, EntryAck(0), 0, 1)
+    assert machine.acknowledge(consumer, EntryAck(9))
 
     assert machine.cursor.mark_delete == 1
     assert machine.cursor.ranges == [(9, 10)]
