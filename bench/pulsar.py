@@ -104,10 +104,10 @@ def main() -> None:
     except BenchError as error:
         print(f"bench: {error}", file=sys.stderr)
         sys.exit(2)
-    is_judged = not options.quick
-    text = report.text(machine, str(effort), results, is_judged=is_judged, peer=PEER)
+    has_verdict = not options.quick
+    text = report.text(machine, str(effort), results, has_verdict=has_verdict, peer=PEER)
     if moved:
-        text += "\n" + pulsar_moves.text(moved, is_judged=is_judged)
+        text += "\n" + pulsar_moves.text(moved, has_verdict=has_verdict)
     print("\n" + text)
     if options.markdown:
         options.markdown.write_text(text)

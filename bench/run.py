@@ -94,7 +94,7 @@ def main() -> None:
     except BenchError as error:
         print(f"bench: {error}", file=sys.stderr)
         sys.exit(2)
-    text = report.text(machine, str(effort), results, is_judged=not options.quick)
+    text = report.text(machine, str(effort), results, has_verdict=not options.quick)
     print("\n" + text)
     if options.markdown:
         options.markdown.write_text(text)

@@ -84,8 +84,8 @@ async def same(store: ObjectStore, left: Sequence[ItemResult], right: Sequence[I
         )
         assert one.kept_counts == other.kept_counts
         for swaps in zip(
-            ([file.swap for file in one.files], one.kept),
-            ([file.swap for file in other.files], other.kept),
+            ([file.swap for file in one.files], one.kept_objects),
+            ([file.swap for file in other.files], other.kept_objects),
             strict=True,
         ):
             assert await contents(store, swaps[0]) == await contents(store, swaps[1])

@@ -1,4 +1,4 @@
-"""The observations of a fault test's clients as a history in the format of `simulator.history`, judged by the same checker.
+"""The observations of a fault test's clients as a history in the format of `simulator.history`, checked by the same checker.
 
 Clients keep what they sent and got, with times of this process's monotonic clock; the file is written from that in the end. What is not
 recorded so that it excludes the least: a record without a receipt was sent at the beginning, and its outcome is unknown.
@@ -23,7 +23,7 @@ STREAM = "faults"
 READ_COUNT_MAX = 500
 
 
-def judged(
+def violations(
     acknowledged: "Sequence[Acknowledged]",
     unknown: "Iterable[Name]",
     log: "Log",

@@ -110,7 +110,7 @@ def test_a_writer_and_a_recorder_produce_the_same_history(tmp_path: Path) -> Non
         first = history.invoke("p", COMMIT)
         second = history.invoke("q", Read(log=Log("orders", 0), start=0))
         history.complete(second, Outcome.OK, Answer(records=(Seen(0, "a"),)))
-        history.complete(first, Outcome.UNKNOWN, Answer(is_settled=True))
+        history.complete(first, Outcome.UNKNOWN, Answer(is_answered=True))
     writer.close()
 
     read = list(read_files([tmp_path / "file.jsonl"]))
@@ -119,7 +119,7 @@ def test_a_writer_and_a_recorder_produce_the_same_history(tmp_path: Path) -> Non
     ]
 
 
-def test_files_are_judged_as_one_history_and_as_in_memory(tmp_path: Path) -> None:
+def test_files_are_checked_as_one_history_and_as_in_memory(tmp_path: Path) -> None:
     log = Log("orders", 0, "x")
     clock = itertools.count().__next__
     producer, reader = Writer(tmp_path / "producer", clock), Writer(tmp_path / "reader", clock)
@@ -145,7 +145,7 @@ def test_calls_and_answers_are_read_as_they_were_written(
     text: str, number: int, flag: bool, offset: int | None
 ) -> None:
     call = Commit(group=text, log=Log(text, number, text), offset=offset)
-    answer = Answer(offset=offset, why=text, is_settled=flag, incarnation=text, records=(Seen(number, text, text),))
+    answer = Answer(offset=offset, why=text, is_answered=flag, incarnation=text, records=(Seen(number, text, text),))
     lines = [HEADER, history_format.invoke(0, 1, text, call), history_format.completion(0, 2, Outcome.OK, answer)]
 
     (events,) = pair(lines, "file")

@@ -20,7 +20,7 @@ from simulator.history.model import (
     Operation,
     Outcome,
 )
-from simulator.history.registers import judge_topics, topic_steps
+from simulator.history.registers import check_topics, topic_steps
 
 NAME = "orders"
 
@@ -64,13 +64,13 @@ class RandomTopic:
             told = self._present if draw.random() < 0.8 or self._present is None else ""
             return Outcome.OK, call, self._telling(told)
         if draw.random() < 0.5:
-            is_settled = draw.random() < 0.2
-            if draw.random() < 0.4 or is_settled or self._is_strict:
+            is_answered = draw.random() < 0.2
+            if draw.random() < 0.4 or is_answered or self._is_strict:
                 if draw.random() < 0.7:
                     self._take_effect(call)
             else:
                 self._late.append((process, call))
-            return Outcome.UNKNOWN, call, Answer(is_settled=is_settled)
+            return Outcome.UNKNOWN, call, Answer(is_answered=is_answered)
         is_done = self._take_effect(call)
         if isinstance(call, Create):
             told = self._present if draw.random() < 0.8 else None
@@ -147,7 +147,7 @@ class Plain:
         self._expired_by = {
             at: self._superseding(one)
             for at, one in enumerate(self._operations)
-            if one.outcome is Outcome.UNKNOWN and (is_strict or one.answer.is_settled)
+            if one.outcome is Outcome.UNKNOWN and (is_strict or one.answer.is_answered)
         }
         self._failed: set[tuple[frozenset[int], str | None, frozenset[str]]] = set()
 
@@ -216,13 +216,13 @@ def _is_write(operation: Operation) -> bool:
 def test_the_search_agrees_with_trying_everything(is_strict: bool, seed: int) -> None:
     operations = history(seed, is_strict=is_strict)
 
-    is_kept = not list(judge_topics(operations, is_strict=is_strict))
+    is_kept = not list(check_topics(operations, is_strict=is_strict))
 
     assert is_kept == Plain(operations, is_strict=is_strict).is_linearizable()
 
 
 def test_random_histories_keep_the_promise_unless_they_are_corrupted() -> None:
-    kept = [not list(judge_topics(history(seed, is_strict=False), is_strict=False)) for seed in range(600)]
+    kept = [not list(check_topics(history(seed, is_strict=False), is_strict=False)) for seed in range(600)]
 
     assert all(kept[::2])
     assert 100 < kept[1::2].count(False) < 290

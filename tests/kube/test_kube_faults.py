@@ -46,7 +46,7 @@ def release(stores: Cluster) -> Release:
         found.serve(name, partitions=PARTITION_COUNT, protocols=list(PROTOCOLS))
     found.compact()
     for tier in TIERS:
-        found.settle(tier)
+        found.wait_until_rolled_out(tier)
     return found
 
 
@@ -62,7 +62,7 @@ def test_a_node_is_drained_and_no_request_fails(release: Release, tmp_path: Path
             cluster.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=300s")
             drained_s = round(time.monotonic() - started_s, 1)
             for tier in TIERS:
-                release.settle(tier)
+                release.wait_until_rolled_out(tier)
             loads.advance()
             counts = loads.finish()
     finally:
@@ -91,7 +91,7 @@ def test_killed_pods_of_every_tier_lose_nothing(release: Release, tmp_path: Path
             killed[tier] += 1
             pause(choose.uniform(*PAUSE_S))
         for tier in TIERS:
-            release.settle(tier)
+            release.wait_until_rolled_out(tier)
         resumed_s = round(loads.advance(), 1)
         counts = loads.finish()
 

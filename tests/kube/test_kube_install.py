@@ -207,7 +207,7 @@ def test_a_compactor_fills_the_table(orders: Release, note: Note) -> None:
 
 def test_the_operator_writes_nothing_when_nothing_changes(orders: Release, note: Note) -> None:
     for tier in PROTOCOLS:
-        orders.settle(tier)
+        orders.wait_until_rolled_out(tier)
     until("orders is ready", lambda: ready(orders, "orders")[0] == "True", 60)
     time.sleep(DEBOUNCE_S)
     before = operator_writes(orders)

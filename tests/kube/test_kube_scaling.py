@@ -274,7 +274,7 @@ def test_an_upgrade_keeps_the_certificate_and_the_autoscalers_metrics(release: R
 
     before = secret()
     release.upgrade("metricsApi.windowSeconds=8")
-    release.settle("metrics-api")
+    release.wait_until_rolled_out("metrics-api")
 
     assert secret() == before
     until("metrics are known", lambda: raw(release, f"{CUSTOM}/bearlake_bytes_per_second"), 60)

@@ -328,7 +328,7 @@ class Scene:
     async def commit(self, *batches: BatchCommit, token: str = "", by: Metadata | None = None) -> ObjectCommitted:
         return await (by or self.metadata).log.commit(self.object(*batches, token=token))
 
-    async def settle(self, entry_count_min: int = 1_000_000) -> None:
+    async def maintain(self, entry_count_min: int = 1_000_000) -> None:
         """Maintain until nothing is left to do."""
         while await self.metadata.log.maintain(entry_count_min=entry_count_min):
             pass

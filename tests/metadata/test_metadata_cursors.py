@@ -295,7 +295,7 @@ async def test_cursors_are_deleted_with_their_stream(scene: Any, key: Any) -> No
         assert await scene.metadata.cursors.list(stream.number) == []
         saved = await scene.metadata.cursors.save([CursorSave(key, [CursorUpdate("sub", 1, b"", 1)], lease)])
         assert saved.overtaken == set()
-        await scene.settle(0)
+        await scene.maintain(0)
     again = await scene.partition()
     assert await scene.metadata.cursors.load(again) == []
 

@@ -35,7 +35,7 @@ async def test_another_expected_offset_is_refused_with_the_end(scene: Any, key: 
     assert (await scene.metadata.log.bounds([key]))[key].end == 3
 
 
-async def test_each_batch_of_an_object_is_judged_at_its_turn(scene: Any, key: Any) -> None:
+async def test_the_batches_of_an_object_are_decided_in_order(scene: Any, key: Any) -> None:
     committed = await scene.commit(
         scene.batch(key, 2, expected=0),
         scene.batch(key, 2, expected=0),
@@ -128,5 +128,5 @@ async def test_a_repeated_token_gets_the_first_result(scene: Any, key: Any) -> N
     first = await scene.commit(*batches, token="wal/one")
 
     assert await scene.commit(*batches, token="wal/one") == first
-    await scene.settle(0)
+    await scene.maintain(0)
     assert await scene.commit(*batches, token="wal/one") == first

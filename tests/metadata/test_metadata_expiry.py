@@ -21,7 +21,7 @@ def kinds(committed: Any) -> list[OutcomeKind]:
 
 async def expire(scene: Any, limit: int = 100) -> None:
     """The store forgets all producers."""
-    await scene.settle()
+    await scene.maintain()
     await forget_all(scene.metadata, limit)
 
 
@@ -213,7 +213,7 @@ async def test_names_that_were_registered_before_another_was_forgotten_continue(
     """A lagging server stores their first messages."""
     gone = await scene.metadata.producers.named(key, "gone")
     await scene.commit(scene.batch(key, producer=gone.producer_id, flags=flags))
-    await scene.settle()
+    await scene.maintain()
     await pass_minutes(scene.metadata, 1)
     kept = await peer.producers.named(key, "kept")
     assert await scene.metadata.producers.expire(idle_ms=0, limit=100) == 1

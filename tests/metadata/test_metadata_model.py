@@ -52,15 +52,15 @@ class ModelPartition:
     def end(self) -> int:
         return sum(count for _, count, _, _ in self.slices)
 
-    def judge(self, batch: BatchCommit) -> tuple[OutcomeKind, int]:
-        kind, base = self.judge_named(batch) if batch.flags & BATCH_NAMED else self.judge_idempotent(batch)
+    def decide(self, batch: BatchCommit) -> tuple[OutcomeKind, int]:
+        kind, base = self.decide_named(batch) if batch.flags & BATCH_NAMED else self.decide_idempotent(batch)
         if self.is_terminated and kind is not DUPLICATE:
             return TERMINATED, -1
         if kind is ACCEPTED and batch.expected_offset not in (-1, self.end):
             return UNEXPECTED_OFFSET, self.end
         return kind, base
 
-    def judge_named(self, batch: BatchCommit) -> tuple[OutcomeKind, int]:
+    def decide_named(self, batch: BatchCommit) -> tuple[OutcomeKind, int]:
         name = self.names[batch.producer_id]
         history = self.named[name]
         newest = max((epoch for epoch, _, _ in history), default=0)
@@ -78,7 +78,7 @@ class ModelPartition:
             return OUT_OF_ORDER, -1
         return ACCEPTED, self.end
 
-    def judge_idempotent(self, batch: BatchCommit) -> tuple[OutcomeKind, int]:
+    def decide_idempotent(self, batch: BatchCommit) -> tuple[OutcomeKind, int]:
         if batch.producer_id < 0:
             return ACCEPTED, self.end
         epoch, batches = self.producers.get(batch.producer_id, (-1, []))
@@ -94,7 +94,7 @@ class ModelPartition:
         return (ACCEPTED, self.end) if is_next else (OUT_OF_ORDER, -1)
 
     def add(self, batch: BatchCommit, token: str) -> Outcome:
-        kind, base = self.judge(batch)
+        kind, base = self.decide(batch)
         if kind is ACCEPTED:
             if batch.flags & BATCH_NAMED:
                 name = self.names[batch.producer_id]

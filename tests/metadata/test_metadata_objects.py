@@ -42,7 +42,7 @@ async def test_wal_objects_are_unused_when_all_their_slices_are_swapped(two: Com
 
 @pytest.mark.parametrize(("start", "expected"), [(5, []), (10, ["wal/0"]), (25, ["wal/0", "wal/1"]), (40, None)])
 async def test_trims_release_rows_inside_pages(two: Compaction, start: int, expected: list[str] | None) -> None:
-    await two.scene.settle()
+    await two.scene.maintain()
     await two.metadata.log.trim(two.scene.key, start)
     await two.metadata.log.trim(two.scene.other, start)
 
@@ -93,7 +93,7 @@ async def test_deleted_objects_are_not_listed_again_and_those_in_use_stay(two: C
 async def test_a_commit_is_answered_after_its_bytes_are_gone(two: Compaction, peer: Metadata) -> None:
     await two.compacted((two.scene.key, 0, 10), (two.scene.other, 0, 10))
     await two.metadata.objects.deleted(["wal/0"])
-    await two.scene.settle(entry_count_min=0)
+    await two.scene.maintain(entry_count_min=0)
     await two.scene.backend.advance(9 * 60_000)
     await two.metadata.log.maintain(entry_count_min=0)
     batches = [two.scene.batch(two.scene.key, 10), two.scene.batch(two.scene.other, 10)]
@@ -106,7 +106,7 @@ async def test_a_commit_is_answered_after_its_bytes_are_gone(two: Compaction, pe
 
 async def test_a_commit_asked_again_soon_after_it_was_forgotten_is_no_new_one(two: Compaction, peer: Metadata) -> None:
     await two.compacted((two.scene.key, 0, 10), (two.scene.other, 0, 10))
-    await two.scene.settle(entry_count_min=0)
+    await two.scene.maintain(entry_count_min=0)
     await two.scene.backend.advance(11 * 60_000)
     await two.metadata.objects.deleted(["wal/0"])
     for _ in range(5):

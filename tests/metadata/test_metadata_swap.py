@@ -29,9 +29,9 @@ async def ten(compaction: Compaction, request: pytest.FixtureRequest) -> Compact
             token=f"wal/{number}",
         )
         if request.param == "half rolled up" and number == 4:
-            await scene.settle()
+            await scene.maintain()
     if request.param == "rolled up":
-        await scene.settle()
+        await scene.maintain()
     return compaction
 
 
@@ -62,7 +62,7 @@ async def test_usage_is_what_it_was(ten: Compaction) -> None:
     await ten.compacted((ten.scene.key, 0, 70), (ten.scene.other, 0, 100))
 
     assert await ten.metadata.log.usage(keys) == before
-    await ten.scene.settle(entry_count_min=0)
+    await ten.scene.maintain(entry_count_min=0)
     assert await ten.metadata.log.usage(keys) == before
 
 
@@ -93,7 +93,7 @@ async def test_commits_continue_after_a_swap(ten: Compaction, peer: Metadata) ->
 
     assert committed.outcomes[0].base_offset == 100
     assert await located(ten.metadata, key) == [(0, 100, "data/000001"), (100, 105, "wal/next")]
-    await ten.scene.settle(entry_count_min=0)
+    await ten.scene.maintain(entry_count_min=0)
     assert await located(peer, key) == [(0, 100, "data/000001"), (100, 105, "wal/next")]
 
 
@@ -103,7 +103,7 @@ async def test_the_same_swap_again_is_answered_the_same(ten: Compaction, peer: M
     swap = await ten.prepared(claim, ten.file(await ten.segments((key, 0, 70))))
     position = await ten.metadata.log.swap(swap)
     await ten.scene.backend.advance(9 * 60_000)
-    await ten.scene.settle(entry_count_min=0)
+    await ten.scene.maintain(entry_count_min=0)
 
     assert await peer.log.swap(swap) == position
     assert await peer.log.head() == position
@@ -168,7 +168,7 @@ async def test_slices_that_were_trimmed_before_the_swap_are_not_missed(
     segments = await ten.segments((key, 0, 70), per_segment=2)
     await ten.metadata.log.trim(key, start)
     if is_swept:
-        await ten.scene.settle()
+        await ten.scene.maintain()
     before = await peer.log.usage([key])
     await ten.swapped(claim, ten.file(segments))
 
@@ -181,7 +181,7 @@ async def test_slices_that_were_trimmed_before_the_swap_are_not_missed(
     assert await peer.tasks.compacted([key]) == {key: 70}
     assert await peer.log.trim(key, 100) == (100, 100, 100)
     assert (await peer.log.usage([key]))[key].size_bytes == 0
-    await ten.scene.settle()
+    await ten.scene.maintain()
     assert await located(peer, key) == []
     assert await ten.unused(PARQUET) == ["data/000001"]
 
@@ -199,7 +199,7 @@ async def test_after_a_trim_no_row_is_lost_to_a_page_that_is_itself_replaced(
     for _ in range(10):
         await ten.scene.commit(ten.scene.batch(key, 10))
     await ten.metadata.log.trim(key, swept)
-    await ten.scene.settle()
+    await ten.scene.maintain()
     claim = await ten.claimed((key, swept, 80))
     file = ten.file(await ten.segments((key, swept, 80), per_segment=per_segment))
     await ten.metadata.log.trim(key, start)
@@ -214,7 +214,7 @@ async def test_after_a_trim_no_row_is_lost_to_a_page_that_is_itself_replaced(
         assert await located(ten.metadata, key, offset) == [one for one in found if one[1] > offset]
     assert await ten.metadata.log.usage([key]) == before
     await ten.metadata.log.trim(key, 100)
-    await ten.scene.settle()
+    await ten.scene.maintain()
     assert file.object.key in await ten.unused(PARQUET)
 
 
@@ -262,7 +262,7 @@ async def test_a_task_in_quarantine_moves_its_bytes_only(ten: Compaction, peer: 
 async def test_small_files_become_a_large_one(ten: Compaction, peer: Metadata) -> None:
     key, other = ten.scene.key, ten.scene.other
     files = [await ten.compacted((key, at, at + 20), (other, at, at + 20)) for at in (0, 20, 40)]
-    await ten.scene.settle()
+    await ten.scene.maintain()
     (task,) = await ten.offer(ten.merge(ten.scene.first.number, *(file.object.key for file in files)))
     claim = await ten.claim()
     before = await peer.log.usage([key, other])

@@ -236,10 +236,10 @@ class History:
         if start == end:
             assert size == 0
 
-    async def settle(self) -> None:
+    async def check_unused(self) -> None:
         """In the end: exactly what no offset needs is unused."""
         for _ in range(2):
-            await self.scene.settle(entry_count_min=0)
+            await self.scene.maintain(entry_count_min=0)
         for _ in range(50):  # deleted streams are swept in rounds of their own
             await self.log.maintain(entry_count_min=0)
         named = {
@@ -285,7 +285,7 @@ async def test_random_histories_leave_no_gap_and_no_wrong_count(
     for step in steps:
         await getattr(history, step)()
         await history.compare()
-    await history.settle()
+    await history.check_unused()
     await history.compare()
 
 

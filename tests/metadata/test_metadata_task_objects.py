@@ -63,7 +63,7 @@ async def test_an_object_that_was_forbidden_is_never_prepared_by_the_claim_that_
     assert await peer.objects.forbid([file.object.key]) == {file.object.key}
     for _ in range(3):
         await three.scene.backend.advance(WEEKS_MS)
-        await three.scene.settle(entry_count_min=0)
+        await three.scene.maintain(entry_count_min=0)
         await peer.objects.forbid(["data/another"])
 
     with pytest.raises(Conflict):

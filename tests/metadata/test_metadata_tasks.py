@@ -305,7 +305,7 @@ async def test_a_task_in_quarantine_goes_with_its_stream(four: Compaction, peer:
     await four.metadata.tasks.fail(claim, "undecodable", retry_after_ms=0, is_quarantined=True)
     await by_name.delete(peer, "orders")
     assert await four.metadata.tasks.claim(four.worker, limit=1, bytes_max=1) == []
-    await four.scene.settle()
+    await four.scene.maintain()
 
     assert list(await peer.tasks.list()) == []
 
@@ -344,7 +344,7 @@ async def test_uncompacted_partitions_are_listed_with_sizes_and_ages(
     await four.compacted((keys[0], 0, 20), (keys[1], 0, 20), (keys[2], 0, 10))
     await four.metadata.log.trim(keys[3], 15)
     if is_rolled_up:
-        await four.scene.settle()
+        await four.scene.maintain()
     await four.scene.backend.advance(50)
 
     assert [tuple(one) for one in await peer.tasks.uncompacted(after=START, limit=10)] == [
@@ -368,7 +368,7 @@ async def test_the_backlog_is_reported_by_stream(four: Compaction, peer: Metadat
     await four.compacted((keys[0], 0, 20), (keys[1], 0, 20), (keys[2], 0, 10))
     await by_name.delete(peer, "gone")
     if is_rolled_up:
-        await four.scene.settle()
+        await four.scene.maintain()
     await four.scene.backend.advance(4)
 
     assert [

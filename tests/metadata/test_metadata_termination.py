@@ -119,7 +119,7 @@ async def test_it_is_an_entry_of_the_log_once(scene: Any, stream: Stream, peer: 
 
 async def test_it_survives_maintenance_and_a_new_handle(scene: Any, stream: Stream, backend: Any) -> None:
     await by_name.terminate(scene.metadata, "orders")
-    await scene.settle(entry_count_min=0)
+    await scene.maintain(entry_count_min=0)
     reopened = await backend.open()
 
     refused = await scene.commit(scene.batch(stream.partition(0)), by=reopened)

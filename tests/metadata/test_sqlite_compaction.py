@@ -39,7 +39,7 @@ async def small(tmp_path: Path, new_scene: Any) -> AsyncIterator[Compaction]:
     scene.keys = [scene.first.partition(0), scene.first.partition(1)]
     for number in range(8):
         await scene.commit(*(scene.batch(key, 10) for key in scene.keys), token=f"wal/0{number}")
-    await scene.settle()
+    await scene.maintain()
     yield compaction
     for handle in store.handles:
         await handle.close()
@@ -115,7 +115,7 @@ async def test_idle_partitions_are_not_in_the_index_of_those_that_wait(small: Co
     await small.compacted((small.scene.keys[0], 0, 80))
     assert rows(path, waiting) == [(1,)]
     await small.metadata.log.trim(small.scene.keys[1], 80)
-    await small.scene.settle()
+    await small.scene.maintain()
     assert rows(path, waiting) == [(0,)]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from simulator.model.__main__ import main
-from simulator.model.explorer import NEVER_SETTLES, explore
+from simulator.model.explorer import NEVER_FINISHES, explore
 from simulator.model.families import FAMILIES, REDUNDANT
 from simulator.model.fingerprints import Fingerprints
 from simulator.model.guards import rules, without
@@ -22,15 +22,15 @@ class Counting:
 
     name = "counting"
 
-    def __init__(self, *, forbidden: int = 99, may_break: bool = False, must_settle: bool = False) -> None:
+    def __init__(self, *, forbidden: int = 99, may_break: bool = False, must_finish: bool = False) -> None:
         self._forbidden = forbidden
         self._may_break = may_break
-        self.must_settle = must_settle
+        self.must_finish = must_finish
 
     def initial(self) -> tuple[int]:
         return (0,)
 
-    def is_settled(self, state: tuple[int]) -> bool:
+    def is_quiescent(self, state: tuple[int]) -> bool:
         return state[0] == 20
 
     def violation(self, state: tuple[int]) -> str:
@@ -68,12 +68,12 @@ def test_a_reached_bound_on_states_is_reported() -> None:
     assert report.violation is None
 
 
-def test_a_state_that_cannot_reach_a_settled_state_is_found() -> None:
-    assert explore(Counting(must_settle=True)).violation is None
-    stuck = explore(Counting(must_settle=True, may_break=True)).violation
+def test_a_state_that_cannot_reach_a_quiescent_state_is_found() -> None:
+    assert explore(Counting(must_finish=True)).violation is None
+    stuck = explore(Counting(must_finish=True, may_break=True)).violation
 
     assert stuck is not None
-    assert stuck.promise == NEVER_SETTLES
+    assert stuck.promise == NEVER_FINISHES
     assert stuck.trace[-1].endswith("break")
 
 

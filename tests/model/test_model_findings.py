@@ -26,7 +26,7 @@ def test_the_orphan_sweep_takes_the_kept_object_of_a_prepared_task_if_keys_do_no
 
 
 def test_a_refused_swap_is_retried_forever_if_it_counts_as_no_failure() -> None:
-    _, promise = way("compaction", "refused_prepare_is_blamed")
+    _, promise = way("compaction", "refused_prepare_counts_failure")
 
     assert promise == "the live processes can no longer finish an open task"
 

@@ -13,8 +13,8 @@ import psutil
 
 from bearlake import __version__
 from nemesis import tools
+from nemesis.checking import Facts, Verdict, windows
 from nemesis.gates import Gate
-from nemesis.judging import Facts, Verdict, windows
 from nemesis.schedule import InjectedFault
 from nemesis.watch import Objects
 
@@ -46,7 +46,7 @@ class Run:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every gate was judged."""
+        """Whether every gate was checked."""
         return all(gate.is_passed is not None for gate in self.gates)
 
     @property
@@ -65,7 +65,7 @@ def _head(run: Run) -> str:
     verdict = "every gate was passed" if run.is_passed else "**a gate was not passed**"
     if not run.is_complete:
         verdict += (
-            "; the run is not complete: " + ", ".join(g.name for g in run.gates if g.is_passed is None) + " not judged"
+            "; the run is not complete: " + ", ".join(g.name for g in run.gates if g.is_passed is None) + " not checked"
         )
     return f"""# Nemesis: {verdict}
 
@@ -87,7 +87,7 @@ Seed {run.seed}, {run.load_s:.0f} s of load and faults, {run.total_s:.0f} s in a
 
 
 def _gates(run: Run) -> str:
-    shown = {True: "passed", False: "**not passed**", None: "not judged"}
+    shown = {True: "passed", False: "**not passed**", None: "not checked"}
     rows = [f"| {gate.name} | {shown[gate.is_passed]} | {gate.figures} |" for gate in run.gates]
     return "\n".join(["## Gates", "", "| gate | | figures |", "|---|---|---|", *rows, ""])
 

@@ -88,7 +88,7 @@ def test_a_short_pause_of_the_observer_changes_nothing() -> None:
     assert [observer.reads(at_s, {A: 7}) for at_s in (2.8, 5.6, 8.4)] == [[], [], [A]]
 
 
-def test_an_observer_with_a_long_interval_still_judges_servers_with_a_short_timeout() -> None:
+def test_an_observer_with_a_long_interval_still_checks_servers_with_a_short_timeout() -> None:
     watcher = Watcher(OWN, interval_ms=1_000)
     quick = server(A, 7, timeout_ms=1_200)
 

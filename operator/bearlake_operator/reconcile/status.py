@@ -103,8 +103,8 @@ def stream(settings: Settings, namespace: str, resource: Resource, view: StreamV
     if not claim.is_owner:
         return shown
     if observed is None:
-        kept = ("streamId", "partitions", "recordCount", "sizeBytes", "appliedConfigs", "table", "endpoints")
-        return {**{key: before[key] for key in kept if key in before}, **shown}
+        preserved = ("streamId", "partitions", "recordCount", "sizeBytes", "appliedConfigs", "table", "endpoints")
+        return {**{key: before[key] for key in preserved if key in before}, **shown}
     shown |= {
         "streamId": observed.id,
         "partitions": observed.partitions,

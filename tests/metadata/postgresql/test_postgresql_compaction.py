@@ -45,7 +45,7 @@ async def register(metadata: Metadata, name: str) -> ServerRef:
     return registration.server
 
 
-async def settle(metadata: Metadata) -> None:
+async def maintain(metadata: Metadata) -> None:
     """Run maintenance until everything is rolled up and swept."""
     for _ in range(50):
         await metadata.log.maintain(entry_count_min=0)
@@ -281,7 +281,7 @@ async def test_concurrent_swaps_commits_trims_and_upkeep_end_in_a_consistent_sta
     partitions = [stream.partition(i) for i in range(70)]
     crowd = Crowd(handles, partitions, [doomed.partition(i) for i in range(40)])
     await crowd.run()
-    await settle(handles[0])
+    await maintain(handles[0])
 
     assert crowd.done["COMPACT True"] > 10
     assert crowd.done["MERGE True"] > 0

@@ -1,6 +1,6 @@
-"""Judge one partition of a topic, in all its incarnations: the records that were sent, acknowledged and read.
+"""Check one partition of a topic, in all its incarnations: the records that were sent, acknowledged and read.
 
-Two things are not promised and so not judged: how soon a server sees the commits of another server (a read may be empty, and its end
+Two things are not promised and so not checked: how soon a server sees the commits of another server (a read may be empty, and its end
 offset may lag), and where retention moves the start offset.
 """
 
@@ -24,11 +24,11 @@ from simulator.history.model import (
     Trim,
 )
 from simulator.history.promises import Promise, Violation, broken
-from simulator.history.rows import judge_rows
+from simulator.history.rows import check_rows
 
 
-def judge_partition(operations: Sequence[Operation], counts: Counter[str]) -> Iterator[Violation]:
-    """Judge the operations on one partition, and add their number by kind to `counts`."""
+def check_partition(operations: Sequence[Operation], counts: Counter[str]) -> Iterator[Violation]:
+    """Check the operations on one partition, and add their number by kind to `counts`."""
     operations = sorted(operations, key=lambda operation: operation.start)
     produces = [operation for operation in operations if isinstance(operation.call, Produce)]
     sent = sent_records(produces)
@@ -40,8 +40,8 @@ def judge_partition(operations: Sequence[Operation], counts: Counter[str]) -> It
         evidence = Evidence(log, sent)
         yield from evidence.collect(mine)
         yield from evidence.check_order(produces)
-        yield from _Order(evidence, mine).judge()
-        yield from judge_rows(evidence, mine)
+        yield from _Order(evidence, mine).check()
+        yield from check_rows(evidence, mine)
         counts.update(evidence.counts)
         counts["offsets read back"] += len(evidence.read)
         counts["unknown records stored"] += sum(
@@ -98,7 +98,7 @@ class _Order:
             if answer.records:
                 yield answer.records[-1].offset + 1
 
-    def judge(self) -> Iterator[Violation]:
+    def check(self) -> Iterator[Violation]:
         """Apply all rules of this class."""
         newest = self._newest_senders()
         for operation in self._operations:

@@ -1,7 +1,7 @@
-"""Judge committed offsets and the existence of topics as linearizable objects (`linear.py`).
+"""Check committed offsets and the existence of topics as linearizable objects (`linear.py`).
 
 An operation with an unknown outcome may take effect at any later time, or never. With `is_strict`, the next acknowledged write of the
-same process supersedes it: it cannot take effect after that write. A settled operation (a server has answered) is always superseded so.
+same process supersedes it: it cannot take effect after that write. An answered operation (a server has answered) is always superseded so.
 """
 
 from collections import Counter, defaultdict
@@ -30,13 +30,13 @@ SHRINK_COUNT_MAX = 200
 Effect = Callable[[S], Iterable[S]]
 
 
-def judge_offsets(operations: Sequence[Operation], *, is_strict: bool) -> Iterator[Violation]:
-    """Judge commits and reads of one group's offset of one partition."""
+def check_offsets(operations: Sequence[Operation], *, is_strict: bool) -> Iterator[Violation]:
+    """Check commits and reads of one group's offset of one partition."""
     read = {
         operation.answer.offset for operation in operations if operation.is_ok and isinstance(operation.call, Committed)
     }
     kept = [operation for operation in _effective(operations) if _is_visible(operation, read)]
-    yield from _judge(Promise.OFFSETS, kept, _offset_effect, None, is_strict=is_strict)
+    yield from _check(Promise.OFFSETS, kept, _offset_effect, None, is_strict=is_strict)
 
 
 def _is_visible(operation: Operation, read: set[int | None]) -> bool:
@@ -84,14 +84,14 @@ class _Topic(NamedTuple):
 ANONYMOUS = "made by an unknown creation"
 
 
-def judge_topics(operations: Sequence[Operation], *, is_strict: bool) -> Iterator[Violation]:
-    """Judge creations, deletions and look-ups of one name."""
+def check_topics(operations: Sequence[Operation], *, is_strict: bool) -> Iterator[Violation]:
+    """Check creations, deletions and look-ups of one name."""
     kept = _topic_operations(operations)
-    yield from _judge(Promise.TOPICS, kept, _topic_effects(kept), _Topic(), is_strict=is_strict)
+    yield from _check(Promise.TOPICS, kept, _topic_effects(kept), _Topic(), is_strict=is_strict)
 
 
 def topic_steps(operations: Sequence[Operation], *, is_strict: bool) -> tuple[list[Step[_Topic]], _Topic]:
-    """Return the steps and the initial state of the search of `judge_topics`."""
+    """Return the steps and the initial state of the search of `check_topics`."""
     kept = _topic_operations(operations)
     return _steps(kept, _topic_effects(kept), is_strict=is_strict), _Topic()
 
@@ -197,7 +197,7 @@ def _effective(operations: Sequence[Operation]) -> list[Operation]:
     return sorted(kept, key=lambda operation: operation.start)
 
 
-def _judge(
+def _check(
     promise: Promise,
     operations: Sequence[Operation],
     effect: Callable[[Operation], Effect[S]],
@@ -261,7 +261,7 @@ def _superseded(operations: Sequence[Operation], is_strict: bool) -> dict[int, f
             over = [item for item in waiting if item[0] <= operation.start]
             given_up[operation.process] = [item for item in waiting if item not in over]
             found[index] = frozenset(other for _, other in over)
-        elif operation.end is not None and (is_strict or operation.answer.is_settled):
+        elif operation.end is not None and (is_strict or operation.answer.is_answered):
             waiting.append((operation.end, index))
     return found
 

@@ -91,7 +91,7 @@ class CatalogPart:
     """The part `catalog` of the model; see the module."""
 
     name = "catalog"
-    must_settle = False
+    must_finish = False
 
     def __init__(self, bounds: CatalogBounds, guards: CatalogGuards) -> None:
         self._bounds = bounds
@@ -101,8 +101,8 @@ class CatalogPart:
         """No stream or server of the name has ever existed."""
         return State(0, False, 0, 0, 0, (), 0)
 
-    def is_settled(self, state: State) -> bool:
-        """Never called: `must_settle` is false."""
+    def is_quiescent(self, state: State) -> bool:
+        """Never called: `must_finish` is false."""
         return True
 
     def violation(self, state: State) -> str:

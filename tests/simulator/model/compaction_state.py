@@ -51,7 +51,7 @@ class Claim(NamedTuple):
 
     stage: int = CLAIMED
     data: Object = Object()
-    kept: Object = Object()
+    kept_object: Object = Object()
     is_prepared: bool = False
     """Whether the store remembers its result."""
     results: int = 0
@@ -76,8 +76,8 @@ class State(NamedTuple):
     """The table's data files: a bit per epoch."""
     is_twice: bool
     """Whether one epoch's file is in the table twice."""
-    mark: int
-    """The epoch in the table's mark of the task; 0: no mark."""
+    applied: int
+    """The epoch of the task in the table's `bearlake.applied`; 0: the task is not there."""
     is_reached: bool
     """Whether the table's end is after the task's offsets."""
     home: int

@@ -123,7 +123,7 @@ class CursorPart:
     """The part `cursors` of the model; see the module."""
 
     name = "cursors"
-    must_settle = False
+    must_finish = False
 
     def __init__(self, bounds: CursorBounds, guards: CursorGuards) -> None:
         self._bounds = bounds
@@ -133,8 +133,8 @@ class CursorPart:
         """No subscription has ever existed."""
         return State()
 
-    def is_settled(self, state: State) -> bool:
-        """Never called: `must_settle` is false."""
+    def is_quiescent(self, state: State) -> bool:
+        """Never called: `must_finish` is false."""
         return True
 
     def violation(self, state: State) -> str:
@@ -210,10 +210,10 @@ class CursorPart:
         return told._replace(known=row.generation + 1, known_made=row.made, revision=last)
 
     def _look(self, state: State) -> Step[State]:
-        settled = state
+        deleted = state
         if state.is_open and self._guards.deletion_refused_before_look:
-            settled = state._replace(deletions=state.deletions + 1)
-        after = self._adopt(settled, state.ended)._replace(is_open=False)
+            deleted = state._replace(deletions=state.deletions + 1)
+        after = self._adopt(deleted, state.ended)._replace(is_open=False)
         return Step(LOOK, (f"generation {state.rows[0].generation}",), after)
 
     # -- the store ------------------------------------------------------------------------------------------------

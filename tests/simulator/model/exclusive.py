@@ -1,7 +1,7 @@
 """Exclusive and shared producers of one partition: openings on several servers, and appends that arrive late.
 
 A paused server may lose its lease and continue with outdated answers. The rules are `metadata/epoch_rules.py` and
-`metadata/producers.py` (`judge_named`), unchanged. The following are in SQL or in code that waits, so they are implemented here again:
+`metadata/producers.py` (`decide_named`), unchanged. The following are in SQL or in code that waits, so they are implemented here again:
 the rule for taking the lease (see the part `leases`), `ProducerIds.raise_epoch` and `share_epoch`, and `protocols/pulsar/access.py`.
 
 This part assumes of the part `leases` that a lease has one holder per epoch. It checks the promises of `docs/correctness.md` about
@@ -89,7 +89,7 @@ class ExclusivePart:
     """The part `exclusive` of the model; see the module."""
 
     name = "exclusive"
-    must_settle = False
+    must_finish = False
 
     def __init__(self, bounds: ExclusiveBounds, guards: ExclusiveGuards) -> None:
         self._bounds = bounds
@@ -99,8 +99,8 @@ class ExclusivePart:
         """No producer has been opened yet."""
         return State(openings=(Opening(),) * len(self._bounds.kinds))
 
-    def is_settled(self, state: State) -> bool:
-        """Never called: `must_settle` is false."""
+    def is_quiescent(self, state: State) -> bool:
+        """Never called: `must_finish` is false."""
         return True
 
     def violation(self, state: State) -> str:
@@ -165,7 +165,7 @@ class ExclusivePart:
         guards = self._guards
         epoch = opening.told - 1 if guards.append_names_returned_epoch else state.epoch
         present = state.epoch if guards.append_checks_epoch else 0
-        kind, _ = producers.judge_named(None, present, epoch, 0, is_in_step=False)
+        kind, _ = producers.decide_named(None, present, epoch, 0, is_in_step=False)
         if kind is not OutcomeKind.ACCEPTED:
             return
         later = [

@@ -115,11 +115,12 @@ FAMILIES: Final[dict[str, Family]] = {
 REDUNDANT: Final[dict[str, str]] = {
     "superseded_server_refused": "the token and the producers decide a commit; this check only ends a replaced process sooner",
     "claim_epoch_in_prepare": "a worker that prepares late checks its claim before its table commit, and the swap checks it again",
-    "claim_epoch_in_swap": "the table's mark names the winning epoch, and the first swap closes the task: every swap names the same files",
+    "claim_epoch_in_swap": "the table's `bearlake.applied` names the winning epoch, and the first swap closes the task: every swap names"
+    " the same files",
     "swap_only_own_registered_keys": "a worker swaps only prepared files that the table has, and the sweep forbids none of them",
-    "ends_checked_in_table_commit": "a worker checks its claim after the load, and the mark stays while its task is open",
+    "ends_checked_in_table_commit": "a worker checks its claim after the load, and the table keeps the applied task while the task is open",
     "live_server_takes": "a lease that a lapsed server takes is verified at the first request",
-    "count_noted_before_look": "a heartbeat precedes the look-up, and its lapse count is used",
+    "count_read_before_look": "a heartbeat precedes the look-up, and its lapse count is used",
 }
 """Rules that no promise needs within the bounds, and why: they are a second line of defence."""
 

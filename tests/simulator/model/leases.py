@@ -54,8 +54,8 @@ class LeaseGuards:
     lapse_counted: bool = guard("the read shows how often the server lapsed, not only whether it has lapsed now")
     lease_verified_after_lapse: bool = guard("after a lapse the lease is looked up")
     heartbeat_before_look: bool = guard("it is looked up only after a heartbeat has revived the server")
-    count_noted_before_take: bool = guard("a lease counts as verified at the lapse count before it was taken")
-    count_noted_before_look: bool = guard("a look-up verifies a lease at the lapse count before the look-up")
+    count_read_before_take: bool = guard("a lease counts as verified at the lapse count before it was taken")
+    count_read_before_look: bool = guard("a look-up verifies a lease at the lapse count before the look-up")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class Process(NamedTuple):
     lapse_count: int = 0
     """Tenure.lapse_count."""
     taking: int = 0
-    """An acquire is in flight: the noted count plus 1."""
+    """An acquire is in flight: the count count plus 1."""
     granted: int = 0
     """The lease epoch in the reply to the acquire, which is in flight."""
     lease: int = 0
@@ -93,7 +93,7 @@ class Process(NamedTuple):
     looked: int = 0
     """The result of a look-up: 1 its own lease, 2 another holder's."""
     look_count: int = 0
-    """The lapse count noted before the look-up."""
+    """The lapse count count before the look-up."""
 
 
 Stand = tuple[int, int, int, bool, bool]
@@ -125,7 +125,7 @@ class LeasePart:
     """The part `leases` of the model; see the module."""
 
     name = "leases"
-    must_settle = False
+    must_finish = False
 
     def __init__(self, bounds: LeaseBounds, guards: LeaseGuards) -> None:
         self._bounds = bounds
@@ -137,8 +137,8 @@ class LeasePart:
         processes = (Process(is_started=True), Process(is_started=True), Process())
         return State((fresh, fresh), (0, 0), 0, 0, processes, 0, 0, 0)
 
-    def is_settled(self, state: State) -> bool:
-        """Never called: `must_settle` is false."""
+    def is_quiescent(self, state: State) -> bool:
+        """Never called: `must_finish` is false."""
         return True
 
     def violation(self, state: State) -> str:
@@ -216,8 +216,8 @@ class LeasePart:
             if not process.lease and not process.granted:
                 yield from self._take(state, at, process)
         if process.granted:
-            noted = process.taking - 1 if self._guards.count_noted_before_take else process.lapse_count
-            has = process._replace(taking=0, granted=0, lease=process.granted, verified=noted)
+            count = process.taking - 1 if self._guards.count_read_before_take else process.lapse_count
+            has = process._replace(taking=0, granted=0, lease=process.granted, verified=count)
             yield Step(TAKEN, (PROCESSES[at], process.granted), state.with_process(at, has))
 
     def _take(self, state: State, at: int, process: Process) -> Iterator[Step[State]]:
@@ -290,8 +290,8 @@ class LeasePart:
         elif process.looked == 2:
             yield Step(LOSE, (PROCESSES[at],), state.with_process(at, _lost(process)))
         else:
-            noted = process.look_count if guards.count_noted_before_look else process.lapse_count
-            sure = process._replace(verified=noted, looked=0, look_count=0)
+            count = process.look_count if guards.count_read_before_look else process.lapse_count
+            sure = process._replace(verified=count, looked=0, look_count=0)
             yield Step(LOOK, (PROCESSES[at], "verified"), state.with_process(at, sure))
 
     def _has_lease(self, state: State, at: int, process: Process) -> bool:

@@ -75,7 +75,9 @@ class OffsetGuards:
         "a commit that comes to the coordinator itself makes a newer revision, too"
     )
     revision_holds_for_one_term: bool = guard("a revision of another term is refused")
-    settled_before_read: bool = guard("offsets are shown only after the session of a write that was given up was ended")
+    session_ended_before_read: bool = guard(
+        "offsets are shown only after the session of a write that was given up was ended"
+    )
 
 
 class Write(NamedTuple):
@@ -140,7 +142,7 @@ class OffsetPart:
     """The part `offsets` of the model; see the module."""
 
     name = "offsets"
-    must_settle = False
+    must_finish = False
 
     def __init__(self, bounds: OffsetBounds, guards: OffsetGuards) -> None:
         self._bounds = bounds
@@ -164,8 +166,8 @@ class OffsetPart:
             0,
         )
 
-    def is_settled(self, state: State) -> bool:
-        """Never called: `must_settle` is false."""
+    def is_quiescent(self, state: State) -> bool:
+        """Never called: `must_finish` is false."""
         return True
 
     def violation(self, state: State) -> str:
@@ -213,7 +215,7 @@ class OffsetPart:
     def _show(self, state: State, at: int) -> Iterator[Step[State]]:
         given_up = _given_up(state, at)
         if given_up:
-            if self._guards.settled_before_read:
+            if self._guards.session_ended_before_read:
                 after = state._replace(writes=state.writes - given_up)
             else:
                 after = state._replace(shown=state.shown | {write.commit for write in given_up})

@@ -86,7 +86,7 @@ class RegistryPart:
     """The part `registry` of the model; see the module."""
 
     name = "registry"
-    must_settle = False
+    must_finish = False
 
     def __init__(self, bounds: RegistryBounds, guards: RegistryGuards) -> None:
         self._bounds = bounds
@@ -96,8 +96,8 @@ class RegistryPart:
         """No rule has ever been set."""
         return State()
 
-    def is_settled(self, state: State) -> bool:
-        """Never called: `must_settle` is false."""
+    def is_quiescent(self, state: State) -> bool:
+        """Never called: `must_finish` is false."""
         return True
 
     def violation(self, state: State) -> str:

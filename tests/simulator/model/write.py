@@ -146,14 +146,14 @@ class WriteBounds:
 class WritePart:
     """The part `write` of the model. The order of fields in a step's arguments is that of its action's text."""
 
-    must_settle = False
+    must_finish = False
 
     def __init__(self, client: Client, bounds: WriteBounds, guards: WriteGuards) -> None:
         self.name = f"write-{client.name.lower()}"
         self._client = client
         self._bounds = bounds
         self._guards = guards
-        self._judge = rules.judge_by(guards)
+        self._decide = rules.decide_by(guards)
         self._is_idempotent = client in producers.IDEMPOTENT
         self._counts = int(self._is_idempotent and bounds.store_trouble)
         """Whether positions matter; they do only if producers can expire."""
@@ -171,8 +171,8 @@ class WritePart:
         """The promise that this state breaks, or "" (`write_promises.py`)."""
         return broken(self._client, state)
 
-    def is_settled(self, state: State) -> bool:
-        """Never called: `must_settle` is false."""
+    def is_quiescent(self, state: State) -> bool:
+        """Never called: `must_finish` is false."""
         return True
 
     def steps(self, state: State) -> Sequence[Step[State]]:
@@ -252,9 +252,9 @@ class WritePart:
         if one.is_awaited:
             failed = one._replace(stage=ANSWERED, answer=UNAVAILABLE)
             found.append(Step(PUT_FAILS, (server, at, ANSWERS[UNAVAILABLE]), state.with_attempt(at, failed)))
-            judged = self._judged(state, failed)
-            if judged != failed:
-                found.append(Step(PUT_FAILS, (server, at, ANSWERS[judged.answer]), state.with_attempt(at, judged)))
+            decided = self._decided(state, failed)
+            if decided != failed:
+                found.append(Step(PUT_FAILS, (server, at, ANSWERS[decided.answer]), state.with_attempt(at, decided)))
         if guards.commits_in_seal_order and any(other.stage == COMMITTING for other in earlier):
             return
         seen = one.seen if guards.seen_at_arrival else state.position
@@ -267,13 +267,13 @@ class WritePart:
                 sent = sent._replace(is_there=False)
                 found.append(Step(TAKE_EARLY, (server, at, SPANS[is_recent]), state.with_attempt(at, sent)))
 
-    def _judged(self, state: State, one: Attempt) -> Attempt:
+    def _decided(self, state: State, one: Attempt) -> Attempt:
         """Return the answer of a commit that accepts nothing (`streams/unstored_batches.py`): duplicate, unknown or fenced producer."""
         if not self._is_idempotent:
             return one
         known, end = state.producer, len(state.log)
         behind = state.may_have_expired, one.seen, state.position_floor
-        kind, base, _ = self._judge(known, end, one.epoch, one.sequence, rules.NEVER, *behind)
+        kind, base, _ = self._decide(known, end, one.epoch, one.sequence, rules.NEVER, *behind)
         answer = ANSWER_OF[kind]
         if answer not in (STORED, UNKNOWN_PRODUCER, PRODUCER_FENCED):
             return one
@@ -305,7 +305,7 @@ class WritePart:
         expected = one.batch + 1 if self._client is Client.CONDITIONAL else -1
         seen = one.seen if guards.seen_before_batches else state.position
         behind = state.may_have_expired, seen, state.position_floor
-        kind, base, made = self._judge(known, end, epoch, sequence, expected, *behind)
+        kind, base, made = self._decide(known, end, epoch, sequence, expected, *behind)
         answer = ANSWER_OF[kind]
         if kind == rules.ACCEPTED:
             row = one._replace(row=COMMITTED, result=answer, offset=end)

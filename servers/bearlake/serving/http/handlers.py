@@ -72,13 +72,13 @@ class GatedHandler(RequestHandler):
 
     def connection_lost(self, error: BaseException | None) -> None:
         """Called by the event loop."""
-        self.note_request()
+        self.record_request()
         if self._address is not None:
             self._gate.leave(self._address)
             self._address = None
         super().connection_lost(error)
 
-    def note_request(self) -> None:
+    def record_request(self) -> None:
         """Note that the head of a request has arrived."""
         if self._deadline is not None:
             self._deadline.cancel()
