@@ -22,8 +22,8 @@ KINDS: Final = ("create", "alter", "delete", "register")
 WAITING, DONE, FAILED, UNKNOWN = range(4)
 
 CALL = Action("call {}: {} after reading {}")
-EXECUTE = Action("the store executes call {} ({}): {}; the caller hears of it")
-LATE = Action("the store executes call {} ({}): {}; nobody hears of it", is_progress=False)
+EXECUTE = Action("the store executes call {} ({}): {}; the caller receives the answer")
+LATE = Action("the store executes call {} ({}): {}; the answer is lost", is_progress=False)
 GIVE_UP = Action("the caller of call {} ({}) gives up, or dies", is_progress=False)
 
 

@@ -11,7 +11,7 @@ from simulator.model.catalog import CatalogBounds, CatalogGuards, CatalogPart
 from simulator.model.compaction import CompactionPart
 from simulator.model.compaction_guards import CompactionBounds, CompactionGuards
 from simulator.model.cursors import CursorBounds, CursorGuards, CursorPart
-from simulator.model.exclusive import ALONE, BESIDE, ExclusiveBounds, ExclusiveGuards, ExclusivePart
+from simulator.model.exclusive import EXCLUSIVE, SHARED, ExclusiveBounds, ExclusiveGuards, ExclusivePart
 from simulator.model.explorer import Report, explore
 from simulator.model.leases import LeaseBounds, LeaseGuards, LeasePart
 from simulator.model.offsets import OffsetBounds, OffsetGuards, OffsetPart
@@ -92,7 +92,11 @@ def _cursors(size: str, off: Collection[str]) -> list[AnyPart]:
 
 def _exclusive(size: str, off: Collection[str]) -> list[AnyPart]:
     guards = guarding.without(ExclusiveGuards(), *off)
-    kinds = {"small": (ALONE, BESIDE, ALONE), "medium": (ALONE, BESIDE) * 2, "large": (ALONE, BESIDE) * 3}[size]
+    kinds = {
+        "small": (EXCLUSIVE, SHARED, EXCLUSIVE),
+        "medium": (EXCLUSIVE, SHARED) * 2,
+        "large": (EXCLUSIVE, SHARED) * 3,
+    }[size]
     return [ExclusivePart(ExclusiveBounds(kinds=kinds, epoch=len(kinds) + 1), guards)]
 
 

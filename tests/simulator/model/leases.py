@@ -26,17 +26,17 @@ PROCESSES: Final = ("A", "B", "A'")
 NAME_OF: Final = (0, 1, 0)
 EPOCH_OF: Final = (1, 1, 2)
 
-REPLACE = Action("A' registers under the name of A, which goes on", is_progress=False)
+REPLACE = Action("A' registers under the name of A, which keeps running", is_progress=False)
 WATCH = Action("an observer watches the heartbeats of {} stand still", is_progress=False)
-LAPSE = Action("the store is told that {} lapsed, and takes it: {}", is_progress=False)
-BEAT = Action("a heartbeat of {} is executed; it hears of {} lapses")
+LAPSE = Action("an observer declares that {} lapsed; the store accepts: {}", is_progress=False)
+BEAT = Action("a heartbeat of {} is executed; the server learns that it lapsed {} times")
 BEAT_LOST = Action("a heartbeat of {} is executed; its reply is lost", is_progress=False)
 TAKE = Action("the store gives the lease to {}, epoch {}")
-TAKEN = Action("{} hears that it has the lease, epoch {}")
+TAKEN = Action("{} learns that it has the lease, epoch {}")
 ASK = Action("a member asks {}")
-READ = Action("the store shows {} that it has lapsed {} times")
+READ = Action("the store reports to {} that it has lapsed {} times")
 CONFIRM = Action("{} confirms")
-LOOK = Action("{} looks the lease up: it is {}")
+LOOK = Action("{} looks up the lease: it is {}")
 LOSE = Action("{} answers that it is not the holder, and forgets the lease")
 
 
@@ -50,10 +50,10 @@ class LeaseGuards:
     server_epoch_checked: bool = guard("a lease belongs to one registration, not to a name")
     registration_checked_in_read: bool = guard("a process that was replaced learns it when it reads its lapse count")
     confirm_before_answer: bool = guard("the holder reads its lapse count before it answers")
-    read_began_after_question: bool = guard("that read began after the question came")
+    read_began_after_question: bool = guard("that read began after the question arrived")
     lapse_counted: bool = guard("the read shows how often the server lapsed, not only whether it has lapsed now")
-    lease_verified_after_lapse: bool = guard("after a lapse the lease is looked up")
-    heartbeat_before_look: bool = guard("it is looked up only after a heartbeat has revived the server")
+    lease_verified_after_lapse: bool = guard("after a lapse, the server looks up the lease")
+    heartbeat_before_look: bool = guard("the server looks up the lease only after a heartbeat has revived the server")
     count_read_before_take: bool = guard("a lease counts as verified at the lapse count before it was taken")
     count_read_before_look: bool = guard("a look-up verifies a lease at the lapse count before the look-up")
 
@@ -78,7 +78,7 @@ class Process(NamedTuple):
     lapse_count: int = 0
     """Tenure.lapse_count."""
     taking: int = 0
-    """An acquire is in flight: the count count plus 1."""
+    """An acquire is in flight: the lapse count before it, plus 1."""
     granted: int = 0
     """The lease epoch in the reply to the acquire, which is in flight."""
     lease: int = 0
@@ -93,7 +93,7 @@ class Process(NamedTuple):
     looked: int = 0
     """The result of a look-up: 1 its own lease, 2 another holder's."""
     look_count: int = 0
-    """The lapse count count before the look-up."""
+    """The lapse count before the look-up."""
 
 
 Stand = tuple[int, int, int, bool, bool]

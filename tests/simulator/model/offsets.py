@@ -46,11 +46,11 @@ WRITE = Action("{} accepts offset {} and sends the write")
 REFUSE = Action("{} refuses offset {}: {}")
 EXECUTE = Action("the store executes the write of offset {} by {}")
 FENCED = Action("the write of offset {} by {} is fenced; {} forgets the group")
-HEAR = Action("{} hears that offset {} is written; the member is told")
-RETRY = Action("{} gives the write of offset {} up and writes it again", is_progress=False)
+HEAR = Action("{} receives the result of the write of offset {} and acknowledges the commit")
+RETRY = Action("{} gives up the write of offset {} and writes it again", is_progress=False)
 OUTDATED = Action("{} refuses offset {}: its revision is outdated; the sender learns the newest one")
-READ = Action("{} shows the group's offsets", is_progress=False)
-FAIL = Action("{} gives the write of offset {} up; the member is told that it is unknown", is_progress=False)
+READ = Action("{} returns the group's offsets", is_progress=False)
+FAIL = Action("{} gives up the write of offset {}; the member learns that the outcome is unknown", is_progress=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,21 +62,19 @@ class OffsetGuards:
     generation_saved_before_used: bool = guard(
         "a round is completed only after the store has the generation, with the lease"
     )
-    session_revoked_before_retry: bool = guard(
-        "a write that was given up is sent again only after its session was ended"
-    )
+    session_revoked_before_retry: bool = guard("a write that was given up is repeated only after its session was ended")
     session_revoked_before_next_write: bool = guard(
-        "another write begins only after the session of one that was given up was ended"
+        "after a write was given up, the next write begins only after its session was ended"
     )
     forwarded_commit_names_revision: bool = guard(
         "a forwarded commit is taken only if its sender had seen every later request about its member and partition"
     )
     local_commit_takes_revision: bool = guard(
-        "a commit that comes to the coordinator itself makes a newer revision, too"
+        "a commit that arrives at the coordinator itself also makes a newer revision"
     )
     revision_holds_for_one_term: bool = guard("a revision of another term is refused")
     session_ended_before_read: bool = guard(
-        "offsets are shown only after the session of a write that was given up was ended"
+        "after a write was given up, offsets are returned only after its session was ended"
     )
 
 
@@ -277,7 +275,7 @@ class OffsetPart:
             yield self._write(WRITE, (name, offset), state, (at, place), True)
 
     def _write(
-        self, action: Action, told: tuple[object, ...], state: State, way: tuple[int, int], takes: bool
+        self, action: Action, arguments: tuple[object, ...], state: State, way: tuple[int, int], takes: bool
     ) -> Step[State]:
         """A coordinator sends the write of a commit (`way`: the commit and the coordinator), which `takes` a revision or not."""
         at, place = way
@@ -288,7 +286,7 @@ class OffsetPart:
         if self._guards.session_revoked_before_next_write:
             kept -= _given_up(state, place)
         after = state.with_commit(at, WRITING).with_coordinator(place, writing)
-        return Step(action, told, after._replace(writes=kept | {Write(at, place, one.lease)}))
+        return Step(action, arguments, after._replace(writes=kept | {Write(at, place, one.lease)}))
 
     def _execute(self, state: State, write: Write) -> Iterator[Step[State]]:
         one, name, offset = (

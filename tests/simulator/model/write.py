@@ -64,11 +64,11 @@ PUT_FAILS = Action(
     "server {} takes attempt {}; its object cannot be stored; it answers 'not stored'", is_progress=False
 )
 COMMIT = Action("the metadata store executes the commit of attempt {}: {}; the reply is lost", is_progress=False)
-ANSWER = Action("the metadata store executes the commit of attempt {}: {}; the server hears of it and answers")
-HEAR = Action("the client hears of attempt {}: {}")
-GIVE_UP = Action("the client waits no longer for attempt {}", is_progress=False)
+ANSWER = Action("the metadata store executes the commit of attempt {}: {}; the server receives the result and answers")
+HEAR = Action("the client receives the answer to attempt {}: {}")
+GIVE_UP = Action("the client stops waiting for attempt {}", is_progress=False)
 BUMP = Action("another partition makes the client take a new epoch", is_progress=False)
-SUPERSEDE = Action("a newer process registers under the name of server {}, which goes on", is_progress=False)
+SUPERSEDE = Action("a newer process registers under the name of server {}, which keeps running", is_progress=False)
 FORBID = Action("the sweep forbids the token of attempt {} and deletes its object", is_progress=False)
 UNUSED = Action("the sweep deletes the object of attempt {}, which nothing names", is_progress=False)
 FORGET = Action("the metadata store forgets the token of attempt {}", is_progress=False)
@@ -90,16 +90,16 @@ class WriteGuards:
 
     object_first: bool = guard("a server sends a commit only after the object is stored")
     commits_in_seal_order: bool = guard("a server sends a commit only after the commits before it are decided")
-    acknowledge_third: bool = guard("a server answers 'stored' only after the metadata store did")
+    acknowledge_third: bool = guard("a server answers 'stored' only after the metadata store has committed")
     token_decided_once: bool = guard("a token that has a row gets the row's answer")
     refused_leaves_trace: bool = guard("a commit that is refused entirely leaves a row too")
-    floor_checked_in_commit: bool = guard("a commit below the token floor decides nothing new")
-    below_floor_is_unsure: bool = guard("'below the floor' is not taken for 'not stored'")
+    floor_checked_in_commit: bool = guard("a commit below the token floor makes no new decision")
+    below_floor_is_unsure: bool = guard("an answer 'below the floor' does not count as 'not stored'")
     forget_only_below_floor: bool = guard("a row is forgotten only below the token floor")
     ban_before_delete: bool = guard("an orphan is deleted only after its token is forbidden")
     delete_only_unreferenced: bool = guard("a committed object is deleted only when no readable offset is in it")
     unknown_starts_at_zero: bool = guard("an unknown producer starts at sequence 0")
-    sequence_has_no_gap: bool = guard("a known producer goes on with the next sequence")
+    sequence_has_no_gap: bool = guard("a known producer continues with the next sequence")
     five_batches_remembered: bool = guard("a producer's last five batches are remembered")
     epoch_bump_starts_at_zero: bool = guard("a newer producer epoch starts at sequence 0")
     older_epoch_fenced: bool = guard("an older producer epoch is refused")
@@ -115,7 +115,9 @@ class WriteGuards:
         "a commit that had not seen the position floor decides no first batch of a producer that may have expired"
     )
     seen_before_batches: bool = guard("a commit names a position that its server had seen before it sent the commit")
-    seen_at_arrival: bool = guard("that position is noted when the request arrives, not when the server takes it up")
+    seen_at_arrival: bool = guard(
+        "the server reads that position when the request arrives, not when it processes the request"
+    )
     retries_end_before_expiry: bool = guard(
         "(assumed) no client sends a batch again after its producer's state has expired"
     )
@@ -236,9 +238,9 @@ class WritePart:
         found.append(Step(GIVE_UP, (at,), producers.timed_out(self._client, after, one.batch)))
         earlier = state.attempts[:at]
         if is_answered and not any(other.is_awaited and other.server == one.server for other in earlier):
-            told = one._replace(is_awaited=False, stage=HEARD)
+            answered = one._replace(is_awaited=False, stage=HEARD)
             waits = self._guards.bump_only_when_accounted
-            after = producers.heard(self._client, state.with_attempt(at, told), told, waits_for_account=waits)
+            after = producers.heard(self._client, state.with_attempt(at, answered), answered, waits_for_account=waits)
             found.append(Step(HEAR, (at, ANSWERS[one.answer]), after))
 
     # -- servers -------------------------------------------------------------------------------------------------

@@ -31,11 +31,11 @@ def broken(client: Client, state: State) -> str:
     batches = [attempts[number - 1].batch for number in log if number != OLD]
     for batch, status in enumerate(state.batches):
         if status == DELIVERED and batch not in batches:
-            return f"the client was told that batch {batch} is stored, but the log does not have it"
+            return f"the client got the answer that batch {batch} is stored, but the log does not have the batch"
     for at, one in enumerate(attempts):
         if one.stage == HEARD and one.answer in NOTHING_STORED and at + 1 in log:
             kind = "put failed" if one.answer == UNAVAILABLE else "refused"
-            return f"the client was told that attempt {at} is not stored ({kind}), but the log has it"
+            return f"the client got the answer that attempt {at} is not stored ({kind}), but the log has it"
         if one.stage >= ANSWERED and one.answer == STORED and one.result == STORED:
             number = log[one.offset]
             if number == OLD or attempts[number - 1].batch != one.batch:
