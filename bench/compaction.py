@@ -104,7 +104,7 @@ async def fill(store: ObjectStore, size: int, compression: Compression, total_by
 def cpu_s(process: psutil.Process) -> float:
     """CPU seconds of a process and all its children, including children that have ended."""
     found = [process, *process.children(recursive=True)]
-    return sum(sum(one.cpu_times()[:2]) for one in found) + sum(process.cpu_times()[2:4])
+    return sum(sum(process_.cpu_times()[:2]) for process_ in found) + sum(process.cpu_times()[2:4])
 
 
 async def best(rounds: int, clock: Callable[[], float], call: Callable[[], Awaitable[object]]) -> float:
@@ -233,7 +233,7 @@ async def bench_start(folder: Path, mib: int) -> None:
         print(
             f"archive {'yes' if has_archive else 'no ':<3} start {ready_s:.1f} s ({ready_cpu_s:.1f} s CPU), to the first result"
             f" {first_s:.1f} s | RSS JVM {jvm.memory_info().rss // MIB} MiB, Python"
-            f" {[one.rss // MIB for one in workers]} (PSS {[one.pss // MIB for one in workers]}) after 2 x {mib} MiB",
+            f" {[worker.rss // MIB for worker in workers]} (PSS {[worker.pss // MIB for worker in workers]}) after 2 x {mib} MiB",
             flush=True,
         )
         await runner.close()

@@ -229,9 +229,9 @@ def _warm(peer: PulsarPeer, effort: Effort, directory: Path) -> None:
     """Mixed load to warm the peer's just-in-time compiler; its figures are discarded."""
     print(f"warming {peer.name} for {effort.peer_warmup_s:g} s of produce load, and consumers", flush=True)
     produced = [name for name in WARMUP_NAMES if BY_NAME[name].kind == "produce"]
-    each = replace(effort, warmup_s=0, seconds=effort.peer_warmup_s / len(produced))
+    warmup = replace(effort, warmup_s=0, seconds=effort.peer_warmup_s / len(produced))
     for name in WARMUP_NAMES:
-        measure(peer, BY_NAME[name], each, directory / "templates")
+        measure(peer, BY_NAME[name], warmup, directory / "templates")
 
 
 if __name__ == "__main__":

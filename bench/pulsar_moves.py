@@ -89,7 +89,7 @@ class Pair:
 
     def __init__(self, directory: Path, *, command: Path) -> None:
         stores = directory / "data"
-        self.servers = [BearlakePulsar(directory / each, command=command, stores=stores) for each in ("one", "other")]
+        self.servers = [BearlakePulsar(directory / name, command=command, stores=stores) for name in ("one", "other")]
         self._stopped: BearlakePulsar | None = None
 
     def start(self) -> None:

@@ -67,12 +67,12 @@ async def fill(
     case: tuple[int, int, Compression],
 ) -> None:
     """Commit WAL objects of 8 MiB, partition by partition."""
-    some = [batch_of(*case) for _ in range(16)]
+    sample = [batch_of(*case) for _ in range(16)]
     for index in range(view.partition_count):
         left = total_bytes // view.partition_count
         number = 0
         while left > 0:
-            batches = [some[at % 16] for at in range(max(1, min(left, OBJECT_BYTES) // len(some[0])))]
+            batches = [sample[at % 16] for at in range(max(1, min(left, OBJECT_BYTES) // len(sample[0])))]
             body = b"".join(batches)
             commits = []
             position = 0
@@ -110,7 +110,7 @@ async def compact(store: ObjectStore, metadata: Metadata, server: ServerRef, vie
     result = await task.run(item, store, Workbench())
     claim = TaskClaim(task_id=claimed.id, epoch=claimed.epoch, worker=server)
     objects = [written.swap for written in result.files]
-    await metadata.tasks.prepare(claim, None, [one.object.key for one in objects])
+    await metadata.tasks.prepare(claim, None, [swap_object.object.key for swap_object in objects])
     await metadata.log.swap(Swap(claim=claim, objects=objects))
     return sum(written.file.size for written in result.files), time.process_time() - started_s
 

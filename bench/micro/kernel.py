@@ -59,8 +59,8 @@ def requests() -> None:
         show(
             f"parse_produce {partitions} x {size} bytes", best(lambda b=body: kernel.parse_produce(b, 0, 9)), len(body)
         )
-    one = batch(1 << 10)
-    show("inspect 1024 bytes", best(lambda: kernel.inspect(one, 0, len(one))))
+    small = batch(1 << 10)
+    show("inspect 1024 bytes", best(lambda: kernel.inspect(small, 0, len(small))))
     for count in (1, 100):
         results = [("topic", index, 0, 123456, -1, 0) for index in range(count)]
         show(f"encode_produce_response {count}", best(lambda r=results: kernel.encode_produce_response(9, 1, r, 0)))
@@ -71,8 +71,8 @@ def serving() -> None:
     buffer = bytearray(batch(1 << 10) * count)
     many = [(0, 10 * index, 1, index << 10, 1 << 10, 0) for index in range(count)]
     show("rebase 8192 slices of 1 batch, 1 KiB each", best(lambda: kernel.rebase(buffer, many, 0)))
-    one = [(0, 0, count, 0, len(buffer), 0)]
-    show("rebase 1 slice of 8192 batches, 1 KiB each", best(lambda: kernel.rebase(buffer, one, 0)))
+    slices = [(0, 0, count, 0, len(buffer), 0)]
+    show("rebase 1 slice of 8192 batches, 1 KiB each", best(lambda: kernel.rebase(buffer, slices, 0)))
     show("seek to the last of 8192 batches", best(lambda: kernel.seek(buffer, 0, len(buffer), count - 1)))
     show("take 1 MiB of 1 KiB batches", best(lambda: kernel.take(buffer, 0, len(buffer), 1 << 20)))
     show("batches, 1024 of 1 KiB", best(lambda: kernel.batches(buffer, 0, 1 << 20)))

@@ -48,12 +48,12 @@ async def measure(
         walls, cpus = [], []
         end = time.perf_counter() + seconds
         while time.perf_counter() < end:
-            one = next(source)
+            batch = next(source)
             wall, cpu = time.perf_counter(), time.process_time()
             if is_step:
-                commit_here(one)
+                commit_here(batch)
             else:
-                await metadata.log.commit(one)
+                await metadata.log.commit(batch)
             cpus.append(time.process_time() - cpu)
             walls.append(time.perf_counter() - wall)
             if len(walls) % 1_000 == 0:

@@ -123,7 +123,7 @@ async def swaps(bench: Bench, partition_count: int, slice_count: int) -> None:
     ranges = [OffsetRange(key, 0, end) for key in keys]
     await bench.measure(f"slices of {partition_count} x {slice_count}", lambda: bench.store.log.slices(ranges))
     swap = bench.swap(claim, keys, end)
-    await bench.store.tasks.prepare(claim, None, [one.object.key for one in swap.objects])
+    await bench.store.tasks.prepare(claim, None, [swap_object.object.key for swap_object in swap.objects])
     await bench.measure(f"swap of {partition_count} x {slice_count}", lambda: bench.store.log.swap(swap))
     await bench.measure("the same swap again", lambda: bench.store.log.swap(swap))
 

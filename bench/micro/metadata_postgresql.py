@@ -120,15 +120,15 @@ async def crowd(url: str, stream_count: int) -> None:
             times = []
             for turn in range(50):
                 key = partitions[turn * 7919 % len(partitions)]
-                some = [partitions[(turn * 7919 + i * 31) % len(partitions)] for i in range(100)]
+                sampled = [partitions[(turn * 7919 + i * 31) % len(partitions)] for i in range(100)]
                 calls = {
                     "list": lambda key=key: store.streams.list(after=f"crowd-{key % 1000:09}", limit=100),
-                    "bounds": lambda some=some: store.log.bounds(some),
+                    "bounds": lambda sampled=sampled: store.log.bounds(sampled),
                     "newest": lambda key=key: store.log.locate(key, 1 << 40, limit=10),
                     "oldest": lambda key=key: store.log.locate(key, 0, limit=10),
                     "timestamp": lambda key=key: store.log.locate_timestamp(key, 5),
-                    "commit": lambda some=some, turn=turn, count=count: store.log.commit(
-                        commit_of(f"one-{count}-{turn}", registration.server, some, 5, turn)
+                    "commit": lambda sampled=sampled, turn=turn, count=count: store.log.commit(
+                        commit_of(f"one-{count}-{turn}", registration.server, sampled, 5, turn)
                     ),
                 }
                 start = time.perf_counter()

@@ -66,7 +66,7 @@ class Bench:
         offer = TaskOffer(
             kind=TaskKind.COMPACT,
             stream_number=partitions[0] >> 20,
-            ranges=[OffsetRange(one.partition, one.compacted, one.end) for one in waiting],
+            ranges=[OffsetRange(backlog.partition, backlog.compacted, backlog.end) for backlog in waiting],
             size_bytes=1,
             record_count=1,
             age_ms=0,
@@ -81,8 +81,10 @@ class Bench:
         (task,) = await self.store.tasks.list()
         old = await self.store.log.slices(task.ranges)
         sizes: dict[int, int] = {}
-        for one in old:
-            sizes[one.slice.partition] = sizes.get(one.slice.partition, 0) + one.slice.length
+        for located_slice in old:
+            sizes[located_slice.slice.partition] = (
+                sizes.get(located_slice.slice.partition, 0) + located_slice.slice.length
+            )
         segments = [
             Slice(range_.partition, range_.start, range_.end - range_.start, i, sizes[range_.partition], 1)
             for i, range_ in enumerate(task.ranges)
@@ -149,12 +151,12 @@ async def beside(bench: Bench, partition_count: int, slice_count: int, turns: in
             is_over.set()
         await roll_up(bench.store)
         await bench.swap(partitions)
-    for what, some, seconds in (("without swaps", calm, calm_s), ("during swaps", swapping, swapping_s)):
-        some.sort()
+    for what, samples, seconds in (("without swaps", calm, calm_s), ("during swaps", swapping, swapping_s)):
+        samples.sort()
         print(
-            f"commits of 100 partitions, 4 committers, {what} ({seconds / turns * 1e3:.0f} ms each): {len(some) / seconds:.0f}/s,"
-            f" p50 {some[len(some) // 2] * 1e3:.1f} ms, p99 {some[int(len(some) * 0.99)] * 1e3:.1f} ms,"
-            f" max {some[-1] * 1e3:.1f} ms",
+            f"commits of 100 partitions, 4 committers, {what} ({seconds / turns * 1e3:.0f} ms each): {len(samples) / seconds:.0f}/s,"
+            f" p50 {samples[len(samples) // 2] * 1e3:.1f} ms, p99 {samples[int(len(samples) * 0.99)] * 1e3:.1f} ms,"
+            f" max {samples[-1] * 1e3:.1f} ms",
             flush=True,
         )
 

@@ -86,26 +86,26 @@ def both_ways(what: str, head: MessageMetadata, payload: bytes, count: int, size
         show(f"routing     {what}", best(lambda: entries.routing(stored)), count, size)
 
 
-def many(one: Entry) -> None:
+def many(entry_: Entry) -> None:
     """SENDs of about 64 KiB, and the record batches that result."""
-    frame = bytearray(pulsar_frames.send(one))
+    frame = bytearray(pulsar_frames.send(entry_))
     at = 2 * SIZE.size + SIZE.unpack_from(frame, SIZE.size)[0] + 2
     SIZE.pack_into(frame, at, kernel.crc32c(frame, at + SIZE.size))
     entry_count = max(1, (64 << 10) // len(frame))
     frames = bytes(frame) * entry_count
-    size = entry_count * one.payload_bytes
+    size = entry_count * entry_.payload_bytes
     sends = kernel.parse_sends(frames, 0, len(frames), entry_count, len(frames), len(frames))
     assert len(sends) == entry_count
     ids = [(sequence_id, highest_id) for _, sequence_id, highest_id, *_ in sends]
     results = [(0, place, 0) for place in range(entry_count)]
     given = [(0, count, memoryview(batch), 0, ()) for _, _, _, _, batch, count, _, _ in sends]
-    what = f"{one.message_count} x {one.message_bytes} B, per entry of {entry_count}"
+    what = f"{entry_.message_count} x {entry_.message_bytes} B, per entry of {entry_count}"
     for name, call in (
         ("SENDs", lambda: kernel.parse_sends(frames, 0, len(frames), entry_count, len(frames), len(frames))),
         ("receipts", lambda: kernel.encode_receipts(1, 2, -1, ids, results, 0)),
         ("MESSAGEs", lambda: kernel.encode_messages(given, 0, 1, 2, -1, None, len(frames), 2 * len(frames))),
     ):
-        show(f"{name:11} {what}", best(call) / entry_count, one.message_count, size // entry_count)
+        show(f"{name:11} {what}", best(call) / entry_count, entry_.message_count, size // entry_count)
 
 
 def main() -> None:

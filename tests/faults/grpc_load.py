@@ -88,7 +88,7 @@ class UnaryProducer(GrpcClient):
 
     @property
     def unknown(self) -> set[Name]:
-        return {Name(self.name, at) for at in range(self.sent_count)} - {each.name for each in self.acknowledged}
+        return {Name(self.name, at) for at in range(self.sent_count)} - {record.name for record in self.acknowledged}
 
     def request(self, number: int) -> dict[str, Any]:
         partition = number % self._partition_count

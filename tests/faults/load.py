@@ -143,7 +143,7 @@ class Producer(Client):
     @property
     def unknown(self) -> set[Name]:
         """Records that were sent and not acknowledged."""
-        return {Name(self.name, at) for at in range(self.sent_count)} - {each.name for each in self.acknowledged}
+        return {Name(self.name, at) for at in range(self.sent_count)} - {record.name for record in self.acknowledged}
 
     def run(self) -> None:
         producer = confluent_kafka.Producer(self._settings)
@@ -193,7 +193,7 @@ class Reader(Client):
     def run(self) -> None:
         consumer = confluent_kafka.Consumer(self._settings)
         consumer.assign(
-            [confluent_kafka.TopicPartition(self._stream, each, 0) for each in range(self._partition_count)]
+            [confluent_kafka.TopicPartition(self._stream, index, 0) for index in range(self._partition_count)]
         )
         while self.goes_on:
             self.read += taken(consumer)
@@ -270,7 +270,9 @@ def read_log(bootstrap: str, stream: str, partition_count: int) -> Log:
         def is_complete() -> bool:
             for read in taken(consumer):
                 found[read.partition].append(read)
-            return all(found[each] and found[each][-1].offset + 1 >= end for each, end in ends.items() if end)
+            return all(
+                found[partition] and found[partition][-1].offset + 1 >= end for partition, end in ends.items() if end
+            )
 
         until(is_complete, CLIENT_TIMEOUT_S, f"stream {stream} is read up to {ends}")
     finally:

@@ -56,7 +56,7 @@ class PulsarProducer(PulsarClient):
     @property
     def unknown(self) -> set[Name]:
         """Messages that were sent and not acknowledged."""
-        known = {each.name for each in self.acknowledged} | self.acknowledged_as_duplicates
+        known = {record.name for record in self.acknowledged} | self.acknowledged_as_duplicates
         return {Name(self.name, at) for at in range(self.sent_count)} - known
 
     def run(self) -> None:

@@ -93,7 +93,7 @@ class RestProducer(HttpClient):
 
     @property
     def unknown(self) -> set[Name]:
-        return {Name(self.name, at) for at in range(self.sent_count)} - {each.name for each in self.acknowledged}
+        return {Name(self.name, at) for at in range(self.sent_count)} - {record.name for record in self.acknowledged}
 
     def run(self) -> None:
         batch = 0
@@ -120,12 +120,12 @@ class RestProducer(HttpClient):
             self.broken.append(f"status {status}: {text}")
             return
         now_s = time.monotonic()
-        for number, one in zip(numbers, json.loads(text)["offsets"], strict=True):
-            if one["error_code"] is not None:  # of each record; the request as a whole was understood
-                self.broken.append(f"a record: {one['error']}")
+        for number, result in zip(numbers, json.loads(text)["offsets"], strict=True):
+            if result["error_code"] is not None:  # of each record; the request as a whole was understood
+                self.broken.append(f"a record: {result['error']}")
                 continue
             name = Name(self.name, number)
-            self.acknowledged.append(Acknowledged(one["partition"], one["offset"], name, sent_s, now_s))
+            self.acknowledged.append(Acknowledged(result["partition"], result["offset"], name, sent_s, now_s))
 
     def post(self, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, str] | None:
         """Return status and body; None if it was refused or failed."""
@@ -237,9 +237,9 @@ class RestMember(HttpClient):
             self._note(found)
             return True
         now_s = time.monotonic()
-        for one in found.json():
-            name = name_of(base64.b64decode(one["value"]))
-            self.read.append(Read(one["partition"], one["offset"], name, now_s))
+        for record in found.json():
+            name = name_of(base64.b64decode(record["value"]))
+            self.read.append(Read(record["partition"], record["offset"], name, now_s))
         if found.json():
             self._commit(base)
         return True

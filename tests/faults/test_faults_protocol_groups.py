@@ -37,7 +37,7 @@ def places(members: Sequence[AnyMember]) -> Counter[tuple[int, int]]:
 def has_all(producer: RestProducer, members: Sequence[AnyMember]) -> bool:
     """Whether the members together have all acknowledged records."""
     got = places(members)
-    return all((one.partition, one.offset) in got for one in list(producer.acknowledged))
+    return all((record.partition, record.offset) in got for record in list(producer.acknowledged))
 
 
 def since(members: Sequence[AnyMember], begun_s: float) -> list[set[int]]:

@@ -35,7 +35,7 @@ HEADER = '{"history":1}\n'
 def written_again(operations: list[Operation]) -> list[str]:
     """The lines of the operations, in order of time."""
     events = []
-    for number, operation in enumerate(sorted(operations, key=lambda one: one.start)):
+    for number, operation in enumerate(sorted(operations, key=lambda operation_: operation_.start)):
         events.append(
             (operation.start, history_format.invoke(number, operation.start, operation.process, operation.call))
         )
@@ -114,7 +114,7 @@ def test_a_writer_and_a_recorder_produce_the_same_history(tmp_path: Path) -> Non
     writer.close()
 
     read = list(read_files([tmp_path / "file.jsonl"]))
-    assert [(one.call, one.start, one.end, one.answer) for one in read] == [
+    assert [(operation_.call, operation_.start, operation_.end, operation_.answer) for operation_ in read] == [
         (operation.call, operation.start, operation.end, operation.answer) for operation in recorder.operations()
     ]
 
@@ -133,9 +133,9 @@ def test_files_are_checked_as_one_history_and_as_in_memory(tmp_path: Path) -> No
     verdict = check_files(paths)
 
     assert [str(violation) for violation in verdict.violations] == [
-        str(one) for one in check(read_files(paths)).violations
+        str(violation) for violation in check(read_files(paths)).violations
     ]
-    assert {one.promise.name for one in verdict.violations} == {"STORED"}
+    assert {violation.promise.name for violation in verdict.violations} == {"STORED"}
     producer.close()
     reader.close()
 

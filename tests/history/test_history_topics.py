@@ -89,10 +89,10 @@ class RandomTopic:
         return Delete(topic=NAME, incarnation=meant)
 
     def _take_late_effects(self) -> None:
-        for one in list(self._late):
+        for late in list(self._late):
             if self._draw.random() < 0.3:
-                self._late.remove(one)
-                self._take_effect(one[1])
+                self._late.remove(late)
+                self._take_effect(late[1])
 
     def _take_effect(self, call: OfTopic) -> bool:
         """Whether it had one."""
@@ -113,16 +113,16 @@ def corrupted(operations: Sequence[Operation], seed: int) -> list[Operation]:
     """One answer is another one; often, but not always, a violation."""
     draw = random.Random(seed)
     at = draw.randrange(len(operations))
-    one = operations[at]
+    changed = operations[at]
     ids = [operation.answer.incarnation for operation in operations]
-    if isinstance(one.call, Describe):
-        one = replace(one, answer=Answer(incarnation=draw.choice([None, "", "id-9", *ids])))
-    elif one.outcome is Outcome.FAIL:
-        one = replace(one, outcome=Outcome.OK, answer=Answer())
+    if isinstance(changed.call, Describe):
+        changed = replace(changed, answer=Answer(incarnation=draw.choice([None, "", "id-9", *ids])))
+    elif changed.outcome is Outcome.FAIL:
+        changed = replace(changed, outcome=Outcome.OK, answer=Answer())
     else:
-        why = EXISTS if isinstance(one.call, Create) else MISSING
-        one = replace(one, outcome=Outcome.FAIL, answer=Answer(why=why))
-    return [*operations[:at], one, *operations[at + 1 :]]
+        why = EXISTS if isinstance(changed.call, Create) else MISSING
+        changed = replace(changed, outcome=Outcome.FAIL, answer=Answer(why=why))
+    return [*operations[:at], changed, *operations[at + 1 :]]
 
 
 def history(seed: int, *, is_strict: bool) -> list[Operation]:
@@ -141,13 +141,15 @@ class Plain:
         self._operations = [
             operation for operation in operations if operation.outcome is not Outcome.UNKNOWN or _is_write(operation)
         ]
-        told = {one.answer.incarnation for one in operations if isinstance(one.call, Create)}
-        meant = {one.call.incarnation for one in operations if isinstance(one.call, Delete)}
-        self._ids = sorted(name for name in ({one.answer.incarnation for one in operations} | meant) - told if name)
+        told = {operation.answer.incarnation for operation in operations if isinstance(operation.call, Create)}
+        meant = {operation.call.incarnation for operation in operations if isinstance(operation.call, Delete)}
+        self._ids = sorted(
+            name for name in ({operation.answer.incarnation for operation in operations} | meant) - told if name
+        )
         self._expired_by = {
-            at: self._superseding(one)
-            for at, one in enumerate(self._operations)
-            if one.outcome is Outcome.UNKNOWN and (is_strict or one.answer.is_answered)
+            at: self._superseding(operation)
+            for at, operation in enumerate(self._operations)
+            if operation.outcome is Outcome.UNKNOWN and (is_strict or operation.answer.is_answered)
         }
         self._failed: set[tuple[frozenset[int], str | None, frozenset[str]]] = set()
 
@@ -155,9 +157,12 @@ class Plain:
         """The next acknowledged write of the same process."""
         assert unknown.end is not None
         later = [
-            (one.start, at)
-            for at, one in enumerate(self._operations)
-            if one.is_ok and _is_write(one) and one.process == unknown.process and one.start >= unknown.end
+            (operation.start, at)
+            for at, operation in enumerate(self._operations)
+            if operation.is_ok
+            and _is_write(operation)
+            and operation.process == unknown.process
+            and operation.start >= unknown.end
         ]
         return min(later)[1] if later else None
 
@@ -167,14 +172,16 @@ class Plain:
 
     def _goes_on(self, done: frozenset[int], present: str | None, made: frozenset[str]) -> bool:
         operations = self._operations
-        must = [at for at, one in enumerate(operations) if one.outcome is not Outcome.UNKNOWN and at not in done]
+        must = [
+            at for at, operation in enumerate(operations) if operation.outcome is not Outcome.UNKNOWN and at not in done
+        ]
         if not must:
             return True
         if (done, present, made) in self._failed:
             return False
         first_end = min(operations[at].returned for at in must)
-        for at, one in enumerate(operations):
-            if at in done or one.start > first_end or self._expired_by.get(at) in done:
+        for at, operation in enumerate(operations):
+            if at in done or operation.start > first_end or self._expired_by.get(at) in done:
                 continue
             for present_after, made_after in self._after(at, present, made):
                 if self._goes_on(done | {at}, present_after, made_after):
@@ -183,22 +190,24 @@ class Plain:
         return False
 
     def _after(self, at: int, present: str | None, made: frozenset[str]) -> Iterator[tuple[str | None, frozenset[str]]]:
-        one = self._operations[at]
-        is_refused = one.outcome is Outcome.FAIL
-        if isinstance(one.call, Describe):
-            seen = one.answer.incarnation
+        operation = self._operations[at]
+        is_refused = operation.outcome is Outcome.FAIL
+        if isinstance(operation.call, Describe):
+            seen = operation.answer.incarnation
             if present is not None if seen == "" else seen == present:
                 yield present, made
-        elif isinstance(one.call, Create):
+        elif isinstance(operation.call, Create):
             if is_refused and present is not None:
                 yield present, made
             elif not is_refused and present is None:
-                for name in [one.answer.incarnation] if one.answer.incarnation else [f"of {at}", *self._ids]:
+                for name in (
+                    [operation.answer.incarnation] if operation.answer.incarnation else [f"of {at}", *self._ids]
+                ):
                     if name not in made:
                         yield name, made | {name}
         else:
-            assert isinstance(one.call, Delete)
-            is_there = present is not None and one.call.incarnation in (None, present)
+            assert isinstance(operation.call, Delete)
+            is_there = present is not None and operation.call.incarnation in (None, present)
             if is_refused != is_there:
                 yield (present if is_refused else None), made
 

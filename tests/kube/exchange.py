@@ -74,7 +74,7 @@ def write_rest(address, stream, values):
     body = json.dumps({"records": records})
     answer = requests.post(f"{address}/topics/{stream}", data=body, headers={"Content-Type": BINARY}, timeout=TIMEOUT_S)
     answer.raise_for_status()
-    assert all(one["error"] is None for one in answer.json()["offsets"]), answer.text
+    assert all(result["error"] is None for result in answer.json()["offsets"]), answer.text
 
 
 def read_rest(address, stream, wanted):
@@ -95,7 +95,7 @@ def read_rest(address, stream, wanted):
     while len(values) < wanted and time.monotonic() < end:
         found = requests.get(f"{base}/records?timeout=1000", headers={"Accept": BINARY}, timeout=TIMEOUT_S)
         found.raise_for_status()
-        values += [base64.b64decode(one["value"]).decode() for one in found.json()]
+        values += [base64.b64decode(record["value"]).decode() for record in found.json()]
     requests.delete(base, headers={"Content-Type": JSON}, timeout=TIMEOUT_S)
     return values
 

@@ -100,7 +100,7 @@ class Release:
 
     def pods(self, tier: str) -> list[Pod]:
         """The pods of a tier, or of `operator`."""
-        return [_pod(one) for one in self.cluster.listed("pods", NAMESPACE, f"app.kubernetes.io/component={tier}")]
+        return [_pod(pod) for pod in self.cluster.listed("pods", NAMESPACE, f"app.kubernetes.io/component={tier}")]
 
     def wait_until_rolled_out(self, tier: str) -> None:
         """Wait until all pods of the tier are new and ready, and the old ones are gone."""
@@ -164,7 +164,7 @@ def empty_namespace(cluster: Cluster, name: str) -> None:
 
 def _pod(found: Mapping[str, Any]) -> Pod:
     status, metadata = found["status"], found["metadata"]
-    conditions = {one["type"]: one["status"] for one in status.get("conditions", [])}
+    conditions = {condition["type"]: condition["status"] for condition in status.get("conditions", [])}
     return Pod(
         name=metadata["name"],
         uid=metadata["uid"],
@@ -172,5 +172,5 @@ def _pod(found: Mapping[str, Any]) -> Pod:
         address=status.get("podIP", ""),
         is_ready=conditions.get("Ready") == "True",
         is_leaving="deletionTimestamp" in metadata,
-        restart_count=sum(one["restartCount"] for one in status.get("containerStatuses", [])),
+        restart_count=sum(status_["restartCount"] for status_ in status.get("containerStatuses", [])),
     )

@@ -57,8 +57,8 @@ def main() -> None:
     modules: dict[str, list[ElementTree.Element]] = {}
     for path in sys.argv[1:]:
         root = ElementTree.parse(path).getroot()
-        for one in root.iter("property"):
-            properties[one.attrib["name"]] = json.loads(one.attrib["value"])
+        for property_ in root.iter("property"):
+            properties[property_.attrib["name"]] = json.loads(property_.attrib["value"])
         found: dict[str, list[ElementTree.Element]] = {}
         for case in root.iterfind(".//testcase[@classname]"):  # an interrupted case has none
             found.setdefault(case.attrib["classname"].rpartition(".")[2], []).append(case)
@@ -87,7 +87,7 @@ def shown(value: Any) -> str:
 def parts(value: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for name, part in value.items():
         if isinstance(part, Mapping):
-            yield name, ", ".join(f"{words(inner)} {shown(one)}" for inner, one in part.items())
+            yield name, ", ".join(f"{words(inner)} {shown(value)}" for inner, value in part.items())
         else:
             yield name, shown(part)
 

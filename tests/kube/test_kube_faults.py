@@ -52,7 +52,7 @@ def release(stores: Cluster) -> Release:
 
 def test_a_node_is_drained_and_no_request_fails(release: Release, tmp_path: Path, note: Note) -> None:
     cluster = release.cluster
-    nodes = {one["metadata"]["name"] for one in cluster.listed("nodes", NAMESPACE)}
+    nodes = {node["metadata"]["name"] for node in cluster.listed("nodes", NAMESPACE)}
     node = min(nodes - {stores_node(cluster)})
     moved = {pod.name for tier in VICTIMS for pod in release.pods(tier) if pod.node == node}
     assert moved
@@ -123,7 +123,7 @@ def kill(release: Release, pod: Pod, tier: str, choose: random.Random) -> None:
         )  # kubectl exec fails when its container is killed
 
         def is_dead() -> bool:
-            return all(one.restart_count > pod.restart_count for one in release.pods(tier) if one.uid == pod.uid)
+            return all(now.restart_count > pod.restart_count for now in release.pods(tier) if now.uid == pod.uid)
 
         until(f"the server of {pod.name} is killed", is_dead, 60)
     else:

@@ -54,7 +54,9 @@ def status(release: Release, name: str) -> dict[str, Any]:
 def ready(release: Release, name: str) -> tuple[str, str]:
     """Status and reason of the Stream's condition Ready."""
     found = status(release, name).get("conditions", [])
-    return next(((one["status"], one["reason"]) for one in found if one["type"] == "Ready"), ("", ""))
+    return next(
+        ((condition["status"], condition["reason"]) for condition in found if condition["type"] == "Ready"), ("", "")
+    )
 
 
 def operator_writes(release: Release) -> float:
@@ -76,7 +78,7 @@ def test_a_stream_becomes_ready_and_shows_endpoints(orders: Release) -> None:
     found = status(orders, "orders")
 
     assert (found["name"], found["partitions"], found["observedGeneration"]) == ("orders", 3, 1)
-    assert {one["protocol"] for one in found["endpoints"]} >= {"kafka", "pulsar", "rest", "registry", "grpc"}
+    assert {endpoint["protocol"] for endpoint in found["endpoints"]} >= {"kafka", "pulsar", "rest", "registry", "grpc"}
 
 
 def test_clients_of_four_protocols_outside_read_what_all_of_them_write(
@@ -95,9 +97,9 @@ def test_clients_of_four_protocols_outside_read_what_all_of_them_write(
 def test_clients_of_four_protocols_in_a_pod_read_what_all_of_them_write(orders: Release) -> None:
     orders.serve("inside", **ORDERS)
     addresses = {
-        one["protocol"]: one["address"]
-        for one in status(orders, "inside")["endpoints"]
-        if one["listener"] == "internal" and one["protocol"] in PROTOCOLS
+        endpoint["protocol"]: endpoint["address"]
+        for endpoint in status(orders, "inside")["endpoints"]
+        if endpoint["listener"] == "internal" and endpoint["protocol"] in PROTOCOLS
     }
     assert set(addresses) == set(PROTOCOLS)
 

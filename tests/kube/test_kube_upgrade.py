@@ -51,7 +51,7 @@ def changed(before: dict[str, set[str]], after: dict[str, set[str]]) -> dict[str
 def images(release: Release) -> set[str]:
     """The image tags of the tiers and the operator."""
     pods = [pod for tier in (*TIERS, "operator") for pod in release.cluster.listed("pods", NAMESPACE, COMPONENT + tier)]
-    return {one["image"].rpartition(":")[2] for pod in pods for one in pod["spec"]["containers"]}
+    return {container["image"].rpartition(":")[2] for pod in pods for container in pod["spec"]["containers"]}
 
 
 def roll(release: Release, *changes: str) -> dict[str, float]:

@@ -367,10 +367,10 @@ async def test_concurrent_commits_take_dense_offsets(scene: Any, peer: Metadata)
         for number in range(60)
     ]
     results = await asyncio.gather(
-        *((scene.metadata, peer)[number % 2].log.commit(one) for number, one in enumerate(objects))
+        *((scene.metadata, peer)[number % 2].log.commit(commit) for number, commit in enumerate(objects))
     )
     taken = sorted(
-        (slice_.partition, slice_.base_offset, slice_.end_offset) for one in results for slice_ in one.slices
+        (slice_.partition, slice_.base_offset, slice_.end_offset) for result in results for slice_ in result.slices
     )
     positions = sorted(result.position for result in results)
 

@@ -271,7 +271,7 @@ async def test_cursors_of_a_stream_are_listed_in_pages(scene: Any, peer: Any) ->
     due = [CursorId(stream.partition(index), name) for index in (0, 2) for name in ("a", "b")]
 
     everything = await peer.cursors.list(stream.number)
-    assert [CursorId(one.partition, one.name) for one in everything] == due
+    assert [CursorId(cursor.partition, cursor.name) for cursor in everything] == due
     assert (everything[0].mark_delete, everything[0].acknowledged) == (3, b"")
     assert everything[0].properties == {"color": "blue"}
     pages, after = [], None

@@ -180,7 +180,7 @@ async def test_a_new_producer_starts_at_0_also_on_a_partition_with_records(scene
 async def test_a_producer_that_expired_must_start_a_new_epoch(scene: Any, peer: Metadata, is_maintained: bool) -> None:
     partition = await scene.partition()
     old, idle, busy = await scene.metadata.producers.allocate(3)
-    await scene.commit(*(scene.batch(partition, producer=one) for one in (old, idle, busy)))
+    await scene.commit(*(scene.batch(partition, producer=producer) for producer in (old, idle, busy)))
     await scene.maintain()
     await pass_minutes(scene.metadata, 1)
     await scene.commit(scene.batch(partition, producer=busy, sequence=1))

@@ -118,7 +118,7 @@ async def test_of_many_that_expect_the_same_one_wins(scene: Any, key: Any, peer:
             group.create_task(scene.commit(scene.batch(key, expected=0), by=(scene.metadata, peer)[turn % 2]))
             for turn in range(12)
         ]
-    outcomes = [tuple(one.result().outcomes[0]) for one in sent]
+    outcomes = [tuple(task.result().outcomes[0]) for task in sent]
 
     assert sorted(outcomes) == [(ACCEPTED, 0, 0)] + [(UNEXPECTED_OFFSET, 1, 0)] * 11
 

@@ -170,7 +170,7 @@ async def test_producer_states_are_described(scene: Any, peer: Metadata, is_main
 
 async def test_producer_ids_are_given_once(metadata: Metadata, peer: Metadata) -> None:
     ranges = await asyncio.gather(*(handle.producers.allocate(7) for handle in [metadata, peer] * 5))
-    given = sorted(one for taken in ranges for one in taken)
+    given = sorted(id_ for taken in ranges for id_ in taken)
 
     assert {len(taken) for taken in ranges} == {7}
     assert len(set(given)) == 70
@@ -205,7 +205,7 @@ async def test_the_log_is_bounded_work_for_any_number_of_rounds(scene: Any) -> N
     await scene.maintain(entry_count_min=0)
     located = await scene.metadata.log.locate(partition, 0, limit=100)
 
-    assert [one.slice.base_offset for one in located.slices] == list(range(0, 60, 2))
+    assert [located_slice.slice.base_offset for located_slice in located.slices] == list(range(0, 60, 2))
 
 
 async def test_a_process_that_was_paused_during_truncation_continues(scene: Any, peer: Metadata) -> None:

@@ -33,7 +33,7 @@ async def ten(scene: Any, request: pytest.FixtureRequest) -> Any:
 
 
 def bases(located: Any) -> list[int]:
-    return [one.slice.base_offset for one in located.slices]
+    return [located_slice.slice.base_offset for located_slice in located.slices]
 
 
 async def test_slices_are_located_from_the_one_that_holds_the_offset(ten: Any, peer: Metadata) -> None:
@@ -42,15 +42,20 @@ async def test_slices_are_located_from_the_one_that_holds_the_offset(ten: Any, p
 
     assert bases(first) == list(range(0, 100, 10))
     assert bases(inside) == [30, 40, 50]
-    one = inside.slices[0]
-    assert (one.object_key, one.object_size) == ("wal/3", 110)
-    assert (one.slice.partition, one.slice.record_count, one.slice.position, one.slice.length) == (
+    located_slice = inside.slices[0]
+    assert (located_slice.object_key, located_slice.object_size) == ("wal/3", 110)
+    assert (
+        located_slice.slice.partition,
+        located_slice.slice.record_count,
+        located_slice.slice.position,
+        located_slice.slice.length,
+    ) == (
         ten.partition,
         10,
         7,
         103,
     )
-    assert one.slice.max_timestamp == 40
+    assert located_slice.slice.max_timestamp == 40
     assert first.bounds == inside.bounds == (0, 100, 100)
     assert first.position == await peer.log.head()
 
@@ -142,7 +147,7 @@ async def test_a_trim_in_several_steps_adds_up(ten: Any) -> None:
         usage = (await ten.metadata.log.usage([ten.partition]))[ten.partition]
 
         assert bases(located) == list(range(start // 10 * 10, 100, 10))
-        assert usage == (sum(one.slice.length for one in located.slices), 100 - start)
+        assert usage == (sum(located_slice.slice.length for located_slice in located.slices), 100 - start)
 
 
 async def test_usage_counts_bytes_and_records(ten: Any, peer: Metadata) -> None:
@@ -205,7 +210,11 @@ async def test_many_slices_fill_many_pages(scene: Any, peer: Metadata) -> None:
     batches = [scene.batch(partition, 1, timestamp=number) for number in range(40)]
     gap = [scene.batch(NOWHERE)]
     for start in range(0, 600, 40):
-        laid = [one for batch in batches for one in (batch._replace(max_timestamp=start + batch.max_timestamp), *gap)]
+        laid = [
+            laid_batch
+            for batch in batches
+            for laid_batch in (batch._replace(max_timestamp=start + batch.max_timestamp), *gap)
+        ]
         await scene.commit(*laid)
         if start % 120 == 0:
             await scene.maintain(entry_count_min=0)

@@ -67,7 +67,7 @@ class ModelPartition:
         if batch.producer_epoch < (newest if name == IN_STEP else max(newest, self.epoch)):
             return FENCED, -1
         if name == IN_STEP:
-            history = [one for one in history if one[0] == batch.producer_epoch]
+            history = [batch_ for batch_ in history if batch_[0] == batch.producer_epoch]
         sent = [sequence for _, sequence, _ in history]
         if batch.base_sequence <= max(sent, default=-1):
             bases = [base for _, sequence, base in history[-5:] if sequence == batch.base_sequence]
@@ -264,17 +264,24 @@ class Run:
     async def compare(self) -> None:
         log = self.scene.metadata.log
         model = self.model.partitions
-        assert await log.bounds(self.keys) == {key: (one.start, one.end, one.end) for key, one in model.items()}
+        assert await log.bounds(self.keys) == {
+            key: (partition.start, partition.end, partition.end) for key, partition in model.items()
+        }
         for key, partition in model.items():
             located = await log.locate(key, 0, limit=1_000)
-            spans = [(one.slice.base_offset, one.slice.end_offset, one.object_key) for one in located.slices]
+            spans = [
+                (located_slice.slice.base_offset, located_slice.slice.end_offset, located_slice.object_key)
+                for located_slice in located.slices
+            ]
             assert [span[0] for span in spans[1:]] == [span[1] for span in spans[:-1]]
-            visible = [one for one in partition.slices if one[0] + one[1] > partition.start]
+            visible = [slice_ for slice_ in partition.slices if slice_[0] + slice_[1] > partition.start]
             for base, count, _, token in visible:
                 assert any(start <= base and base + count <= end and key_ == token for start, end, key_ in spans)
             assert (spans[-1][1] if spans else partition.end) == partition.end
             described = await log.producers(key)
-            assert {one.producer_id: (one.producer_epoch, one.last_sequence) for one in described} == {
+            assert {
+                producer.producer_id: (producer.producer_epoch, producer.last_sequence) for producer in described
+            } == {
                 producer: (epoch, (batches[-1][0] + batches[-1][1] - 1) % WRAP)
                 for producer, (epoch, batches) in partition.producers.items()
             }

@@ -127,16 +127,16 @@ async def test_a_raised_epoch_fences_every_name(scene: Any, key: Any, peer: Any)
 async def test_a_server_that_lapsed_writes_nothing_for_its_exclusive_producer_once_others_share(
     scene: Any, key: Any, peer: Any
 ) -> None:
-    one, two = await scene.register(scene.metadata, "one"), await scene.register(scene.metadata, "two")
-    lease = await scene.metadata.leases.acquire("produce", one)
+    first, second = await scene.register(scene.metadata, "one"), await scene.register(scene.metadata, "two")
+    lease = await scene.metadata.leases.acquire("produce", first)
     alone = (await scene.metadata.producers.named(key, "alone")).producer_id
     shared = (await peer.producers.named(key, "shared")).producer_id
     epoch = await scene.metadata.producers.raise_epoch(key, lease)
     with pytest.raises(Conflict):
         await peer.producers.share_epoch(key, "produce")
-    assert await lapse(scene.metadata, one)
+    assert await lapse(scene.metadata, first)
     told = await peer.producers.share_epoch(key, "produce")
-    await scene.metadata.servers.heartbeat(one)  # the producer continues
+    await scene.metadata.servers.heartbeat(first)  # the producer continues
 
     assert kinds(await send(scene, key, alone, 0, epoch=epoch)) == [FENCED]
     assert kinds(await send(scene, key, shared, 0, epoch=told)) == [ACCEPTED]
@@ -144,7 +144,7 @@ async def test_a_server_that_lapsed_writes_nothing_for_its_exclusive_producer_on
     assert await scene.metadata.leases.holder("produce") is None
     with pytest.raises(Fenced):
         await scene.metadata.producers.raise_epoch(key, lease)
-    assert (await scene.metadata.leases.acquire("produce", two)).epoch > lease.epoch
+    assert (await scene.metadata.leases.acquire("produce", second)).epoch > lease.epoch
 
 
 async def test_an_exclusive_producer_fences_producers_with_an_earlier_epoch(scene: Any, key: Any, peer: Any) -> None:

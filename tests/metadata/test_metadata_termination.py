@@ -97,7 +97,7 @@ async def test_commits_and_a_termination_at_once_agree_on_the_end(scene: Any, st
         return end
 
     objects = [scene.object(scene.batch(key, 1)) for _ in range(30)]
-    commits = [(scene.metadata, peer)[number % 2].log.commit(one) for number, one in enumerate(objects)]
+    commits = [(scene.metadata, peer)[number % 2].log.commit(commit) for number, commit in enumerate(objects)]
     *results, end = await asyncio.gather(*commits[:15], *commits[15:], terminate())
 
     outcomes = [result.outcomes[0] for result in results]

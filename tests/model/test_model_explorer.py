@@ -78,7 +78,7 @@ def test_a_state_that_cannot_reach_a_quiescent_state_is_found() -> None:
 
 
 def test_fingerprints_keep_all_numbers() -> None:
-    numbers = [hash((one, one * 7)) for one in range(20_000)]
+    numbers = [hash((number, number * 7)) for number in range(20_000)]
     found = Fingerprints()
 
     assert [found.add(number) for number in numbers] == [True] * len(numbers)

@@ -119,7 +119,7 @@ def _finish(cluster: Cluster, watch: Watch, options: RunOptions) -> list[Gate]:
     ]
     cluster.fleet.stop(producers=True)
     has_workers = bool(cluster.size.workers)
-    peak = max((one.orphans + one.unused for one in watch.objects), default=0)
+    peak = max((sample.orphans + sample.unused for sample in watch.objects), default=0)
     last = _finished(cluster, watch) if has_workers else None
     waited_s = time.monotonic() - healed_s
     found += gates.leftovers(last, peak, has_workers=has_workers, waited_s=waited_s)

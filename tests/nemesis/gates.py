@@ -61,7 +61,7 @@ def faults_seen(
 ) -> Gate:
     """Every kind of fault that is possible in this run took effect; a short run reports the kinds that did not."""
     seen = {fault.kind for fault in injected_faults if fault.proof and not fault.error}
-    tries = Counter(one.kind for one in injected_faults)
+    tries = Counter(injected_fault.kind for injected_fault in injected_faults)
     missing = sorted(set(possible) - seen)
     undrawn = [kind for kind in missing if not tries[kind]]
     unseen = [f"{kind} ({tries[kind]} tries)" for kind in missing if tries[kind]]

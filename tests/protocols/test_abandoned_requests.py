@@ -26,7 +26,7 @@ async def create_anew(streams: Streams, name: str) -> int:
 
 async def numbers(streams: Streams, name: str) -> list[int]:
     """The incarnation of the topic, if there is one."""
-    return [one.number for one in await streams.metadata.streams.list() if one.name == name]
+    return [stream.number for stream in await streams.metadata.streams.list() if stream.name == name]
 
 
 async def all_done(streams: Streams) -> None:

@@ -33,7 +33,7 @@ class Observer:
     def reads(self, at_s: float, counts: Mapping[ServerRef, int], *, took_ms: int = 100) -> list[ServerRef]:
         """The servers that a read that begins at `at_s` reports as stopped."""
         servers = [server(ref, count) for ref, count in counts.items()]
-        return [one.ref for one in self.watcher.saw(at_s * 1000, at_s * 1000 + took_ms, servers)]
+        return [server.ref for server in self.watcher.saw(at_s * 1000, at_s * 1000 + took_ms, servers)]
 
 
 def test_a_count_that_does_not_change_for_the_timeout_is_reported() -> None:

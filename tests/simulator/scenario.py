@@ -348,16 +348,16 @@ def _producers(deployment: Deployment) -> list[Client]:
     draw = deployment.randomness("lanes")
     lanes = [(name, index) for name, (count, _) in deployment.settings.streams_of.items() for index in range(count)]
 
-    def some() -> list[tuple[str, int]]:
+    def sample() -> list[tuple[str, int]]:
         return draw.sample(lanes, draw.randint(1, min(3, len(lanes))))
 
     settings = deployment.settings
     return [
-        *(IdempotentProducer(deployment, number, some()) for number in range(settings.idempotent_count)),
-        *(InferringProducer(deployment, number, some()) for number in range(settings.inferring_count)),
-        *(PlainProducer(deployment, number, some()) for number in range(settings.plain_count)),
-        *(NamedClient(deployment, number, some()) for number in range(settings.named_count)),
-        *(ConditionalProducer(deployment, number, some()) for number in range(settings.conditional_count)),
+        *(IdempotentProducer(deployment, number, sample()) for number in range(settings.idempotent_count)),
+        *(InferringProducer(deployment, number, sample()) for number in range(settings.inferring_count)),
+        *(PlainProducer(deployment, number, sample()) for number in range(settings.plain_count)),
+        *(NamedClient(deployment, number, sample()) for number in range(settings.named_count)),
+        *(ConditionalProducer(deployment, number, sample()) for number in range(settings.conditional_count)),
     ]
 
 

@@ -128,7 +128,9 @@ class MemoryTables(Tables):
         table = self.tables.get(stream.number)
         if table is None:
             taken = {other.identifier for other in self.tables.values()}
-            identifier = next(one for one in table_naming.table_identifiers(stream) if one not in taken)
+            identifier = next(
+                identifier for identifier in table_naming.table_identifiers(stream) if identifier not in taken
+            )
             location = table_naming.location_key(stream)
             table = self.tables[stream.number] = MemoryTable(stream, identifier, location)
         return table.state()

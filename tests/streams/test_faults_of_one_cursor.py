@@ -108,7 +108,7 @@ def refuse(made: Lake, monkeypatch: pytest.MonkeyPatch, error_of: Callable[[list
     save = made.cursors.save
 
     async def refusing(saves: Collection[CursorSave]) -> Any:
-        error = error_of([update.name for one in saves for update in one.updates])
+        error = error_of([update.name for save in saves for update in save.updates])
         if error is not None:
             raise error
         return await save(saves)
@@ -122,16 +122,16 @@ def test_a_lease_that_cannot_be_looked_up_hides_no_other(error: Exception, monke
     async def body() -> None:
         async with lake() as made:
             streams, service = await made.serve()
-            one = await attach(service, made.partition)
-            other = await attach(service, (await create(streams, "bills")).partition(0))
+            first_consumer = await attach(service, made.partition)
+            second_consumer = await attach(service, (await create(streams, "bills")).partition(0))
             first, second = service._holdings.all()
             for held, raised in ((first, error), (second, Fenced("another server has it"))):
                 held.is_doubted = True
                 monkeypatch.setattr(held.held, "confirm", raising(raised))
             await asyncio.sleep(service.settings.idle_ms / 4000 + 60)
 
-            assert one.closings == []
-            assert other.closings == [Closed.FENCED]
+            assert first_consumer.closings == []
+            assert second_consumer.closings == [Closed.FENCED]
 
     body()
 

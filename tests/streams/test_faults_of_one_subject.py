@@ -84,7 +84,7 @@ async def test_a_connection_that_fails_does_not_stop_the_others() -> None:
         streams.on_relief(lambda: relieved.append("the other"))
 
         async with asyncio.timeout(30):
-            results = [(await one)[0][0] for one in waiting]
+            results = [(await task)[0][0] for task in waiting]
 
         assert set(results) == {Verdict.ACCEPTED}
         assert relieved == ["the other"]

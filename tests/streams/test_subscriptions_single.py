@@ -25,13 +25,13 @@ def log_of(count: int) -> FakeLog:
 def test_a_second_exclusive_consumer_is_refused_and_nothing_changes() -> None:
     log = log_of(2)
     machine = machine_of(SubscriptionType.EXCLUSIVE, log)
-    _, one = join(machine, permits=10)
+    _, sink = join(machine, permits=10)
 
     with pytest.raises(Busy):
         join(machine, "two", permits=10)
     feed(machine, log)
 
-    assert one.bases == [0, 1]
+    assert sink.bases == [0, 1]
     assert len(machine.consumers) == 1
 
 
@@ -68,12 +68,12 @@ def test_partitions_of_a_stream_are_spread_over_its_consumers(index: int, active
 def test_when_the_active_consumer_leaves_the_next_one_gets_the_unacknowledged_entries() -> None:
     log = log_of(4)
     machine = failover(log)
-    one, first = join(machine, "a", permits=10)
+    consumer, first = join(machine, "a", permits=10)
     _, second = join(machine, "b", permits=10)
     feed(machine, log)
-    machine.acknowledge(one, EntryAck(1))
+    machine.acknowledge(consumer, EntryAck(1))
 
-    machine.remove(one)
+    machine.remove(consumer)
     feed(machine, log)
 
     assert first.bases == [0, 1, 2, 3]
@@ -84,16 +84,16 @@ def test_when_the_active_consumer_leaves_the_next_one_gets_the_unacknowledged_en
 def test_one_with_precedence_waits_until_the_other_has_acknowledged_all_that_it_has() -> None:
     log = log_of(2)
     machine = failover(log)
-    one, first = join(machine, "b", permits=10)
+    consumer, first = join(machine, "b", permits=10)
     feed(machine, log)
     _, second = join(machine, "a", permits=10)
     log.append()
-    machine.acknowledge(one, EntryAck(1))
+    machine.acknowledge(consumer, EntryAck(1))
     feed(machine, log)
     assert second.bases == []
     assert (first.activities, second.activities) == ([True, False], [True])
 
-    machine.acknowledge(one, EntryAck(0))
+    machine.acknowledge(consumer, EntryAck(0))
     feed(machine, log)
 
     assert (first.bases, second.bases) == ([0, 1], [2])
@@ -102,9 +102,9 @@ def test_one_with_precedence_waits_until_the_other_has_acknowledged_all_that_it_
 def test_entries_that_were_read_but_not_delivered_to_the_former_consumer_do_not_delay_the_hand_over() -> None:
     log = log_of(3)
     machine = failover(log)
-    one, first = join(machine, "b", permits=1)
+    consumer, first = join(machine, "b", permits=1)
     feed(machine, log)
-    machine.acknowledge(one, EntryAck(0))
+    machine.acknowledge(consumer, EntryAck(0))
 
     _, second = join(machine, "a", permits=10)
     feed(machine, log)
@@ -143,10 +143,10 @@ def test_a_former_consumer_that_becomes_active_again_during_the_hand_over_contin
 def test_a_former_one_that_goes_during_the_hand_over_ends_it() -> None:
     log = log_of(2)
     machine = failover(log)
-    one, _ = join(machine, "b", permits=10)
+    consumer, _ = join(machine, "b", permits=10)
     feed(machine, log)
     _, second = join(machine, "a", permits=10)
-    machine.remove(one)
+    machine.remove(consumer)
     feed(machine, log)
 
     assert second.bases == [0, 1]

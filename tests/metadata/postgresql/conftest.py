@@ -61,11 +61,11 @@ def writer_on() -> type[Writer]:
 def commit_as_before() -> Callable[[Metadata, ObjectCommit], Awaitable[ObjectCommitted]]:
     """Commits with parameters by position, as servers of layout 26 do, so the function must keep its signature."""
 
-    async def commit(metadata: Metadata, one: ObjectCommit) -> ObjectCommitted:
-        runs = runs_of(one.batches)
+    async def commit(metadata: Metadata, commit_: ObjectCommit) -> ObjectCommitted:
+        runs = runs_of(commit_.batches)
         row = await metadata._database.row(  # type: ignore[attr-defined]
             f"select log_position, outcomes from bearlake.commit_object({', '.join(f'${i}' for i in range(1, 20))})",
-            *arguments(one, runs).values(),
+            *arguments(commit_, runs).values(),
         )
         decided = row["outcomes"] or ()
         return ObjectCommitted(

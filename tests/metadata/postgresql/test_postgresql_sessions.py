@@ -98,16 +98,16 @@ async def test_a_writer_that_is_cancelled_does_not_end_the_attempt_of_the_others
 async def test_a_session_that_is_lost_during_an_attempt_is_ended_by_another_one() -> None:
     store = Store()
     sessions = Sessions(store.end)
-    one, two = [await begun(sessions) for _ in range(2)]
-    one.is_gone = True
+    first, second = [await begun(sessions) for _ in range(2)]
+    first.is_gone = True
     writer = asyncio.ensure_future(sessions.end_lost())
     await run_pending()
-    two.is_gone = True
+    second.is_gone = True
     store.outcomes.put_nowait(None)
     store.outcomes.put_nowait(None)
     await writer
 
-    assert store.asked == [[one.session], [two.session]]
+    assert store.asked == [[first.session], [second.session]]
 
 
 async def test_a_beginning_without_an_answer_is_ended_and_a_refused_one_needs_no_end() -> None:

@@ -52,7 +52,7 @@ def _intervals(operation: Operation, call: Hold, confirmed: Sequence[Operation])
         yield Interval(operation.start, given_up, operation, operation)
         return
     present = Interval(operation.start, min(given_up, call.asked + call.timeout), operation, operation)
-    for answer in sorted(confirmed, key=lambda one: one.returned):
+    for answer in sorted(confirmed, key=lambda operation: operation.returned):
         start, end = max(operation.start, answer.returned), min(given_up, answer.start + call.timeout)
         if start >= end:
             continue

@@ -98,11 +98,11 @@ def topic_steps(operations: Sequence[Operation], *, is_strict: bool) -> tuple[li
 
 def _last_times(operations: Sequence[Operation]) -> dict[str, int]:
     """Map each id in an answer to the latest time by which its incarnation was deleted, shown by a later answer; it never returns."""
-    answered = [each for each in operations if each.outcome is not Outcome.UNKNOWN]
-    created = Counter(each.answer.incarnation for each in operations if isinstance(each.call, Create))
+    answered = [operation for operation in operations if operation.outcome is not Outcome.UNKNOWN]
+    created = Counter(operation.answer.incarnation for operation in operations if isinstance(operation.call, Create))
     found: dict[str, int] = {}
     known: dict[str, int] = {}
-    for operation in sorted(answered, key=lambda each: each.returned):
+    for operation in sorted(answered, key=lambda operation: operation.returned):
         for name in [name for name, time in known.items() if time < operation.start and _is_without(operation, name)]:
             found[name] = operation.returned
             del known[name]
@@ -205,8 +205,8 @@ def _check(
     *,
     is_strict: bool,
 ) -> Iterator[Violation]:
-    def contradiction(some: Sequence[Operation]) -> int | None:
-        return first_contradiction(_steps(some, effect, is_strict=is_strict), initial)
+    def contradiction(of_subject: Sequence[Operation]) -> int | None:
+        return first_contradiction(_steps(of_subject, effect, is_strict=is_strict), initial)
 
     found = contradiction(operations)
     if found is None:
@@ -222,7 +222,10 @@ def _steps(
 ) -> list[Step[S]]:
     superseded = _superseded(operations, is_strict)
     last = _last_times(operations)
-    return [_step(each, effect(each), superseded.get(at, frozenset()), last) for at, each in enumerate(operations)]
+    return [
+        _step(operation, effect(operation), superseded.get(at, frozenset()), last)
+        for at, operation in enumerate(operations)
+    ]
 
 
 def _step(operation: Operation, effect: Effect[S], supersedes: frozenset[int], last: Mapping[str, int]) -> Step[S]:

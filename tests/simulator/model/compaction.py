@@ -165,7 +165,7 @@ class CompactionPart:
             yield from self._load(state, epoch, claim)
         if not self._is_current(state, epoch) and (guards.claim_epoch_in_prepare or state.task != OPEN):
             yield Step(OVERTAKEN, (epoch, "prepare"), state.with_claim(epoch, claim._replace(stage=ENDED)))
-        elif all(self._may_prepare(one.key()) for one in (claim.data, claim.kept_object)):
+        elif all(self._may_prepare(object_.key()) for object_ in (claim.data, claim.kept_object)):
             made = claim._replace(
                 is_prepared=True, data=claim.data._replace(task=TASK), kept_object=claim.kept_object._replace(task=TASK)
             )
@@ -283,7 +283,7 @@ class CompactionPart:
         elif state.task == DROPPED or (guards.claim_epoch_in_swap and not self._is_current(state, epoch)):
             yield Step(OVERTAKEN, (epoch, "swap"), state.with_claim(epoch, claim._replace(stage=ENDED)))
         elif guards.swap_only_own_registered_keys and not all(
-            task_object_rules.may_swap_in(one.key(), TASK) for one in (chosen.data, chosen.kept_object)
+            task_object_rules.may_swap_in(object_.key(), TASK) for object_ in (chosen.data, chosen.kept_object)
         ):
             yield self._refused(state, epoch, claim, "a key is not the task's")
         else:
@@ -334,49 +334,51 @@ class CompactionPart:
 
     def _sweep(self, state: State, epoch: int, claim: Claim) -> Iterator[Step[State]]:
         held = [len(state.claims)] if state.task == OPEN and state.is_held else []
-        for name, one in ("data file", claim.data), ("kept object", claim.kept_object):
-            if one is claim.data and name == "data file" and self._guards.fenced_before_swept:
+        for name, object_ in ("data file", claim.data), ("kept object", claim.kept_object):
+            if object_ is claim.data and name == "data file" and self._guards.fenced_before_swept:
                 yield from self._sweep_file(state, epoch, claim)
-            elif one.is_there and self._may_delete(
-                state, epoch, one, is_data=one is claim.data and name == "data file"
+            elif object_.is_there and self._may_delete(
+                state, epoch, object_, is_data=object_ is claim.data and name == "data file"
             ):
-                ban = one.ban or len(state.claims) + 1
-                gone = one._replace(is_there=False, ban=ban if self._guards.object_ban_before_delete else one.ban)
+                ban = object_.ban or len(state.claims) + 1
+                gone = object_._replace(
+                    is_there=False, ban=ban if self._guards.object_ban_before_delete else object_.ban
+                )
                 yield Step(SWEEP, (name, epoch), state.with_claim(epoch, _with_object(claim, name, gone)))
-            if one.ban and (
-                not self._guards.ban_outlives_claims or task_object_rules.may_forget_ban(one.ban - 1, held)
+            if object_.ban and (
+                not self._guards.ban_outlives_claims or task_object_rules.may_forget_ban(object_.ban - 1, held)
             ):
                 yield Step(
-                    FORGET, (name, epoch), state.with_claim(epoch, _with_object(claim, name, one._replace(ban=0)))
+                    FORGET, (name, epoch), state.with_claim(epoch, _with_object(claim, name, object_._replace(ban=0)))
                 )
 
     def _sweep_file(self, state: State, epoch: int, claim: Claim) -> Iterator[Step[State]]:
         """Forbid, fence, look, delete."""
-        one = claim.data
-        if not one.is_there or not self._may_delete(state, epoch, one, is_data=True):
+        object_ = claim.data
+        if not object_.is_there or not self._may_delete(state, epoch, object_, is_data=True):
             return
-        if not one.ban:
-            banned = one._replace(ban=len(state.claims) + 1 if self._guards.object_ban_before_delete else 0)
+        if not object_.ban:
+            banned = object_._replace(ban=len(state.claims) + 1 if self._guards.object_ban_before_delete else 0)
             if banned.ban:
                 yield Step(FORBID, (epoch,), state.with_claim(epoch, claim._replace(data=banned)))
                 return
-        if not one.is_fenced:
-            fenced = state.with_claim(epoch, claim._replace(data=one._replace(is_fenced=True)))
+        if not object_.is_fenced:
+            fenced = state.with_claim(epoch, claim._replace(data=object_._replace(is_fenced=True)))
             yield Step(SWEEP_FENCE, (), self._replaced(fenced))
         else:
-            gone = one._replace(is_there=False)
+            gone = object_._replace(is_there=False)
             yield Step(SWEEP_FILE, (epoch,), state.with_claim(epoch, claim._replace(data=gone)))
 
-    def _may_delete(self, state: State, epoch: int, one: Object, *, is_data: bool) -> bool:
-        guards, key = self._guards, one.key()
+    def _may_delete(self, state: State, epoch: int, object_: Object, *, is_data: bool) -> bool:
+        guards, key = self._guards, object_.key()
         if not (guards.registered_data_not_forbidden if is_data else guards.registered_kept_not_forbidden):
             key = key._replace(task_id=0)
         if is_data and guards.live_snapshot_kept and state.files >> epoch & 1:
             return False
-        if state.task == DROPPED and one.is_indexed:
+        if state.task == DROPPED and object_.is_indexed:
             return True
         return task_object_rules.may_forbid(key)
 
 
-def _with_object(claim: Claim, name: str, one: Object) -> Claim:
-    return claim._replace(data=one) if name == "data file" else claim._replace(kept_object=one)
+def _with_object(claim: Claim, name: str, object_: Object) -> Claim:
+    return claim._replace(data=object_) if name == "data file" else claim._replace(kept_object=object_)

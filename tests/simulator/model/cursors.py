@@ -173,11 +173,11 @@ class CursorPart:
             used = state._replace(revision=state.revision + 1)
             save = call._replace(kind=SAVE, after=0, generation=generation, revision=used.revision, made=made)
             calls.append((save, used))
-        for one, before in calls:
-            after = before._replace(calls=(*state.calls, one))
-            if sum(other.kind == one.kind for other in state.calls) == PER_KIND_MAX:
+        for candidate, before in calls:
+            after = before._replace(calls=(*state.calls, candidate))
+            if sum(other.kind == candidate.kind for other in state.calls) == PER_KIND_MAX:
                 continue
-            yield Step(CALL, (len(state.calls), KINDS[one.kind], state.deletions), after)
+            yield Step(CALL, (len(state.calls), KINDS[candidate.kind], state.deletions), after)
 
     def _given_up(self, state: State, at: int, call: Call) -> State:
         ended = state.with_call(at, call._replace(status=ENDED, is_lost=True))
@@ -230,8 +230,8 @@ class CursorPart:
         if decided is Creation.FOUND:
             return state._replace(deletions=state.deletions + self._guards.found_cursor_counts), True
         came_back = any(
-            one.kind == DELETE and one.status == ENDED and not one.is_lost and one.ended >> at & 1
-            for one in state.calls
+            call.kind == DELETE and call.status == ENDED and not call.is_lost and call.ended >> at & 1
+            for call in state.calls
         )
         row = Cursor(generation=state.deletions, made=state.made_count + 1)
         made = state._replace(rows=(row,), made_count=row.made, confirmed=0)

@@ -170,7 +170,7 @@ class ExclusivePart:
         if kind is not OutcomeKind.ACCEPTED:
             return
         later = [
-            kind for kind, one in zip(self._bounds.kinds, state.openings, strict=True) if one.order > opening.order
+            kind for kind, other in zip(self._bounds.kinds, state.openings, strict=True) if other.order > opening.order
         ]
         wrong = 0
         if later and self._bounds.kinds[at] == EXCLUSIVE:

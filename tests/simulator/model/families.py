@@ -68,10 +68,10 @@ def _compaction(size: str, off: Collection[str]) -> list[AnyPart]:
 
 def _leases(size: str, off: Collection[str]) -> list[AnyPart]:
     guards = guarding.without(LeaseGuards(), *off)
-    one = LeaseBounds(lapse_count=1, heartbeat_count=1, lease_epoch=2, replaced=False)
-    two = LeaseBounds(lapse_count=1, heartbeat_count=1, lease_epoch=2)
+    first = LeaseBounds(lapse_count=1, heartbeat_count=1, lease_epoch=2, replaced=False)
+    second = LeaseBounds(lapse_count=1, heartbeat_count=1, lease_epoch=2)
     more = LeaseBounds(lapse_count=1, lease_epoch=2)
-    chosen = {"small": (one, two), "medium": (more,), "large": (LeaseBounds(),)}[size]
+    chosen = {"small": (first, second), "medium": (more,), "large": (LeaseBounds(),)}[size]
     return [LeasePart(bounds, guards) for bounds in chosen]
 
 

@@ -144,14 +144,14 @@ async def test_two_replacements_wait_for_one_save():
     scene = Scene()
     await pair(scene)
     scene.saves_by_hand = True
-    one, two = scene.join("a", instance="i1"), scene.join("b", instance="i2")
+    first, second = scene.join("a", instance="i1"), scene.join("b", instance="i2")
 
     scene.machine.rounds.saved(scene.saves[-2])
-    assert one.answer is two.answer is None
+    assert first.answer is second.answer is None
     scene.machine.rounds.saved(scene.saves[-1])
 
-    assert isinstance(one.answer, Joined)
-    assert isinstance(two.answer, Joined)
+    assert isinstance(first.answer, Joined)
+    assert isinstance(second.answer, Joined)
 
 
 @virtual_time
