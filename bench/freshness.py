@@ -20,6 +20,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from typing_extensions import override
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import confluent_kafka
@@ -69,6 +71,7 @@ class Load(threading.Thread):
         self.sent_count = self.failed_count = 0
         self.is_stopping = threading.Event()
 
+    @override
     def run(self) -> None:
         start = time.monotonic()
         while not self.is_stopping.is_set():

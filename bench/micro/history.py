@@ -45,11 +45,13 @@ OBJECT_BYTES = 8 * MIB
 
 
 def rss_mib() -> float:
+    """Return the resident memory of this process, in MiB."""
     fields = Path("/proc/self/statm").read_text().split()
     return int(fields[1]) * resource.getpagesize() / MIB
 
 
 def batch_of(size: int, count: int, codec: Compression) -> bytes:
+    """Return a batch of `count` records of `size` bytes."""
     text = (b"the quick brown fox jumps over the lazy dog " * 50)[: size // 2]
     records = [
         Record(key=b"%016d" % at, value=os.urandom(size - size // 2) + text, timestamp=1_700_000_000_000 + at)
@@ -149,6 +151,7 @@ def end_of(view: memoryview) -> int:
 
 
 async def run(arguments: argparse.Namespace) -> None:
+    """Run all cases and print a table."""
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         store = open_store(f"file://{folder}/objects")
         for case in CASES:
@@ -182,6 +185,7 @@ async def run(arguments: argparse.Namespace) -> None:
 
 
 def main() -> None:
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mib", type=int, default=256)
     parser.add_argument("--folder", default=None)

@@ -43,6 +43,7 @@ class Bench:
 
     @classmethod
     async def on(cls, store: Metadata, name: str = "bench") -> "Bench":
+        """Register a server on this store and take a lease to plan with."""
         registration = await registering.register(
             store.servers, name, zone=None, endpoints={}, version="0", timeout_ms=3_600_000
         )
@@ -50,10 +51,12 @@ class Bench:
         return cls(store, registration.server, lease)
 
     async def partitions(self, name: str, count: int) -> list[PartitionKey]:
+        """Create a stream; return its partitions."""
         stream = await self.store.streams.create(StreamSpec(name=name, partition_count=count))
         return [stream.partition(i) for i in range(count)]
 
     async def commit(self, partitions: list[PartitionKey]) -> float:
+        """Commit one object with a batch per partition; return the time, in seconds."""
         self.object_count += 1
         started = time.perf_counter()
         await self.store.log.commit(
@@ -62,6 +65,7 @@ class Bench:
         return time.perf_counter() - started
 
     async def claim_all(self, partitions: list[PartitionKey]) -> TaskClaim:
+        """Offer one task for everything that waits in the partitions, and claim it."""
         waiting = await self.store.tasks.uncompacted(after=PartitionKey(partitions[0] - 1), limit=len(partitions))
         offer = TaskOffer(
             kind=TaskKind.COMPACT,
@@ -101,11 +105,13 @@ class Bench:
 
 
 async def roll_up(store: Metadata) -> None:
+    """Run maintenance until all entries are rolled up."""
     while await store.log.maintain(entry_count_min=100):
         pass
 
 
 async def swaps(bench: Bench, partition_count: int, slice_count: int) -> None:
+    """Measure swaps of rolled-up slices and of log entries."""
     partitions = await bench.partitions("swapped", partition_count)
     for is_rolled in (True, False):
         for _ in range(3):
@@ -162,6 +168,7 @@ async def beside(bench: Bench, partition_count: int, slice_count: int, turns: in
 
 
 async def timed(what: str, call: Callable[[], Awaitable[object]], turns: int = 10) -> None:
+    """Print the median and the longest of `turns` runs of `call`."""
     times = []
     for _ in range(turns):
         started = time.perf_counter()
@@ -171,6 +178,7 @@ async def timed(what: str, call: Callable[[], Awaitable[object]], turns: int = 1
 
 
 async def backlogs(bench: Bench, idle_count: int) -> None:
+    """Measure the planner's reads with many idle partitions."""
     store = bench.store
     streams = [await bench.partitions(f"idle-{i:06}", 1000) for i in range(idle_count // 1000)]
     for partitions in streams:
@@ -197,6 +205,7 @@ async def backlogs(bench: Bench, idle_count: int) -> None:
 
 
 async def claims(bench: Bench, task_count: int) -> None:
+    """Measure offering, listing and claiming many tasks."""
     store = bench.store
     partitions = await bench.partitions("queue", task_count)
     await bench.commit(partitions)
@@ -220,6 +229,7 @@ async def claims(bench: Bench, task_count: int) -> None:
 
 
 async def measure(url: str, arguments: argparse.Namespace) -> None:
+    """Run all measurements on one store."""
     store = await open_postgresql(url)
     bench = await Bench.on(store)
     await swaps(bench, arguments.partitions, arguments.slices)
@@ -230,6 +240,7 @@ async def measure(url: str, arguments: argparse.Namespace) -> None:
 
 
 def main() -> None:
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--url", help="a PostgreSQL to use instead of one of its own")
     parser.add_argument("--partitions", type=int, default=1_000)

@@ -44,6 +44,7 @@ def best(function: Callable[[], object], seconds: float = 0.05) -> float:
 
 
 def value(size: int) -> bytes:
+    """Return a value of which half is random."""
     return os.urandom(size // 2) + b"x" * (size - size // 2)
 
 
@@ -61,6 +62,7 @@ def batch(message_bytes: int, batch_bytes: int, is_keyed: bool) -> bytes:
 
 
 def entry(payload: bytes, count: int | None, codec: int) -> tuple[MessageMetadata, bytes]:
+    """Return the metadata of a Pulsar entry of `count` messages, and its compressed payload."""
     head = MessageMetadata(
         producer_name="standalone-0-1",
         sequence_id=1_000_000,
@@ -73,12 +75,14 @@ def entry(payload: bytes, count: int | None, codec: int) -> tuple[MessageMetadat
 
 
 def show(what: str, seconds: float, count: int, size: int) -> None:
+    """Print one line: what was measured, its time, and the rate of messages and bytes."""
     print(
         f"{what:52} {seconds * 1e6:9.2f} us {count / seconds / 1e6:7.2f} M messages/s {size / seconds / 1e6:8.0f} MB/s"
     )
 
 
 def both_ways(what: str, head: MessageMetadata, payload: bytes, count: int, size: int) -> None:
+    """Measure the conversion of one entry to a record batch and back."""
     stored = memoryview(entries.to_batch(head, payload).batch)
     show(f"to batch    {what}", best(lambda: entries.to_batch(head, payload)), count, size)
     show(f"from batch  {what}", best(lambda: entries.from_batch(stored, 10**6)), count, size)
@@ -109,6 +113,7 @@ def many(entry_: Entry) -> None:
 
 
 def main() -> None:
+    """Run the command."""
     print(f"native: {kernel.IS_NATIVE}")
     for message_bytes, batch_bytes in ((100, 10_000), (100, 64 << 10), (1024, 10_000), (1024, 64 << 10)):
         for is_keyed in (False, True):

@@ -35,6 +35,7 @@ class Reader:
         self.count = 0
 
     def traits(self, batch: memoryview) -> EntryTraits:
+        """Return a key; the keys take turns."""
         self.count += 1
         return EntryTraits(ordering_key=KEYS[self.count * 7 % len(KEYS)])
 
@@ -50,6 +51,7 @@ class Consumer:
         self.owed = 0
 
     def deliver(self, deliveries: Sequence[Delivery]) -> int:
+        """Keep the entries; return the number of their open messages."""
         self.has.extend([delivery.base_offset for delivery in deliveries])
         count = sum(delivery.open_count for delivery in deliveries)
         self.owed += count
@@ -64,16 +66,17 @@ class Consumer:
         return [base for base in has[:count] if base != self.kept]
 
     def is_ready(self) -> bool:
+        """Return True: this consumer never pauses."""
         return True
 
     def activity(self, is_active: bool) -> None:
-        pass
+        """Ignored."""
 
     def end_of_topic(self) -> None:
-        pass
+        """Ignored."""
 
     def closed(self, reason: Closed) -> None:
-        pass
+        """Ignored."""
 
 
 def resident_mib() -> float:
@@ -93,6 +96,7 @@ def machine_of(type_: SubscriptionType) -> Dispatcher:
 
 
 def measure(type_: SubscriptionType, options: argparse.Namespace) -> None:
+    """Run one subscription type to the end, and print its figures."""
     machine = machine_of(type_)
     draw = random.Random(1)
     count = options.consumers if type_ is not SubscriptionType.EXCLUSIVE else 1
@@ -142,6 +146,7 @@ def measure(type_: SubscriptionType, options: argparse.Namespace) -> None:
 
 
 def main() -> None:
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--consumers", type=int, default=10)

@@ -17,6 +17,7 @@ from typing import Any
 
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from typing_extensions import override
 
 from faults.checking import Acknowledged, Log, Name, Read, name_of
 from faults.waiting import until
@@ -69,6 +70,7 @@ class Client(abc.ABC):
         self._thread = threading.Thread(target=self._guarded, name=name, daemon=True)
 
     def start(self) -> None:
+        """Start the thread."""
         self._thread.start()
 
     def begin_stop(self) -> None:
@@ -93,6 +95,7 @@ class Client(abc.ABC):
 
     @property
     def goes_on(self) -> bool:
+        """Whether the client has neither failed nor been asked to stop."""
         return not self._is_stopping.is_set() and self._failure is None
 
     def _logger(self) -> logging.Logger:
@@ -145,6 +148,7 @@ class Producer(Client):
         """Records that were sent and not acknowledged."""
         return {Name(self.name, at) for at in range(self.sent_count)} - {record.name for record in self.acknowledged}
 
+    @override
     def run(self) -> None:
         producer = confluent_kafka.Producer(self._settings)
         start = time.monotonic()
@@ -190,6 +194,7 @@ class Reader(Client):
         self._partition_count = partition_count
         self.read: list[Read] = []
 
+    @override
     def run(self) -> None:
         consumer = confluent_kafka.Consumer(self._settings)
         consumer.assign(
@@ -214,6 +219,7 @@ class Member(Client):
         self.commits: list[float] = []
         """When commits succeeded."""
 
+    @override
     def run(self) -> None:
         consumer = confluent_kafka.Consumer(self._settings)
         consumer.subscribe([self._stream], on_assign=self._assigned)

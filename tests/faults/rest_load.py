@@ -15,6 +15,7 @@ from typing import Any
 
 import aiohttp
 import requests
+from typing_extensions import override
 
 from faults.checking import Acknowledged, Name, Read, name_of
 from faults.load import Client
@@ -41,6 +42,7 @@ class HttpClient(Client):
 
     @property
     def url(self) -> str:
+        """URL of the current server."""
         return self._urls[0]
 
     def move(self) -> None:
@@ -93,8 +95,10 @@ class RestProducer(HttpClient):
 
     @property
     def unknown(self) -> set[Name]:
+        """Names that were sent and not acknowledged."""
         return {Name(self.name, at) for at in range(self.sent_count)} - {record.name for record in self.acknowledged}
 
+    @override
     def run(self) -> None:
         batch = 0
         while self.goes_on:
@@ -138,6 +142,7 @@ class CurlProducer(RestProducer):
 
     kind = "curl"
 
+    @override
     def post(self, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, str] | None:
         self.request_count += 1
         words = ["curl", "-sS", "--max-time", str(TIMEOUT_S), "-w", "\n%{http_code} %header{connection}"]
@@ -165,6 +170,7 @@ class AiohttpProducer(RestProducer):
 
     kind = "aiohttp"
 
+    @override
     def run(self) -> None:
         with asyncio.Runner() as runner:
             self._runner = runner
@@ -172,6 +178,7 @@ class AiohttpProducer(RestProducer):
             super().run()
             runner.run(self._http.close())
 
+    @override
     def post(self, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, str] | None:
         self.request_count += 1
         return self._runner.run(self._post(path, body, headers))
@@ -208,6 +215,7 @@ class RestMember(HttpClient):
         self.instances = 0
         self.commit_errors = 0
 
+    @override
     def run(self) -> None:
         while self.goes_on:
             base = self._create()
@@ -268,6 +276,7 @@ class Follower(HttpClient):
         self.ends = 0
         """Event streams that the server ended."""
 
+    @override
     def run(self) -> None:
         last = ""
         while self.goes_on:

@@ -30,13 +30,24 @@ class AnyProducer(Protocol):
     complaints: Counter[str]
 
     @property
-    def unknown(self) -> set[Name]: ...
+    def unknown(self) -> set[Name]:
+        """Names whose outcome is unknown."""
+
     @property
-    def log(self) -> Collection[str]: ...
-    def start(self) -> None: ...
-    def begin_stop(self) -> None: ...
-    def stop(self) -> None: ...
-    def raise_failure(self) -> None: ...
+    def log(self) -> Collection[str]:
+        """Lines of the client library's log."""
+
+    def start(self) -> None:
+        """Start to produce."""
+
+    def begin_stop(self) -> None:
+        """Ask it to stop."""
+
+    def stop(self) -> None:
+        """Stop it, wait for its end, and fail if it has failed."""
+
+    def raise_failure(self) -> None:
+        """Fail if it has failed."""
 
 
 class Traffic:

@@ -8,6 +8,7 @@ import pytest
 
 
 def load(name: str) -> ModuleType:
+    """Return the kernel of this name; skips the test if it is not compiled."""
     try:
         return importlib.import_module(f"bearlake.kernel.{name}")
     except ImportError:
@@ -18,9 +19,11 @@ def load(name: str) -> ModuleType:
 
 @pytest.fixture(params=["_native", "fallback"], scope="session")
 def kernel(request: pytest.FixtureRequest) -> ModuleType:
+    """Each of the two kernels in turn."""
     return load(request.param)
 
 
 @pytest.fixture(scope="session")
 def native() -> ModuleType:
+    """The native kernel."""
     return load("_native")

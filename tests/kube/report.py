@@ -53,6 +53,7 @@ those of REST and gRPC are counted as failed.
 
 
 def main() -> None:
+    """Run the command."""
     properties: dict[str, Any] = {}
     modules: dict[str, list[ElementTree.Element]] = {}
     for path in sys.argv[1:]:
@@ -85,6 +86,7 @@ def shown(value: Any) -> str:
 
 
 def parts(value: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield each figure with its name."""
     for name, part in value.items():
         if isinstance(part, Mapping):
             yield name, ", ".join(f"{words(inner)} {shown(value)}" for inner, value in part.items())
@@ -99,6 +101,7 @@ def words(name: str) -> str:
 
 
 def outcomes(cases: list[ElementTree.Element]) -> list[str]:
+    """Return the numbers of passed, skipped and failed tests, and their seconds."""
     kinds = [
         next((part.tag for part in case if part.tag in ("failure", "error", "skipped")), "passed") for case in cases
     ]

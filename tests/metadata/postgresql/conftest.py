@@ -26,12 +26,14 @@ class Writer:
 
     @classmethod
     async def on(cls, metadata: Metadata, name: str = "server-0") -> "Writer":
+        """Register a server on this store."""
         registration = await registering.register(
             metadata.servers, name, zone=None, endpoints={}, version="1", timeout_ms=600_000
         )
         return cls(metadata, registration.server, name)
 
     def object(self, partitions: list[PartitionKey], record_count: int = 3, producer: int = -1) -> ObjectCommit:
+        """Return a new object with a batch for each partition."""
         turn, self.object_count = self.object_count, self.object_count + 1
         batches = [
             BatchCommit(
@@ -54,6 +56,7 @@ class Writer:
 
 @pytest.fixture
 def writer_on() -> type[Writer]:
+    """The class of committing servers."""
     return Writer
 
 
@@ -77,6 +80,7 @@ def commit_as_before() -> Callable[[Metadata, ObjectCommit], Awaitable[ObjectCom
 
 @pytest.fixture
 async def opened(request: pytest.FixtureRequest) -> AsyncIterator[Opening]:
+    """Opens stores, and closes them at the end."""
     stores: list[PostgresqlMetadata] = []
 
     async def open_one(url: str, settings: PostgresqlSettings | None = None) -> PostgresqlMetadata:
@@ -90,6 +94,7 @@ async def opened(request: pytest.FixtureRequest) -> AsyncIterator[Opening]:
 
 @pytest.fixture
 async def admin(postgresql_url: str) -> AsyncIterator[asyncpg.Connection]:
+    """A connection to the database beside the store."""
     connection = await asyncpg.connect(postgresql_url)
     yield connection
     await connection.close()

@@ -28,10 +28,12 @@ class Samples:
         return self.struct(self.schema.root)
 
     def struct(self, struct: Struct):
+        """Return a random instance of the struct."""
         fields = [field for field in struct.fields if self.version in field.versions]
         return struct_class(self.top, struct)(**{field.name: self.field(field) for field in fields})
 
     def field(self, field: Field):
+        """Return a random value of the field: an array, null, the default or a single value."""
         if field.tag is not None and self.random.random() < 0.5:
             return [] if field.default == () else field.default
         if self.version in field.null_versions and self.random.random() < 0.25:
@@ -45,6 +47,7 @@ class Samples:
         return value
 
     def value(self, field: Field):
+        """Return a random single value of the field's type."""
         if field.is_struct:
             return self.struct(self.schema.structs[field.type])
         if field.type == "bool":
@@ -76,11 +79,13 @@ class Samples:
 
 @pytest.fixture
 def samples():
+    """Random messages."""
     return Samples()
 
 
 @pytest.fixture
 def tame_samples():
+    """Random messages that other implementations can represent."""
     return Samples(is_tame=True)
 
 
