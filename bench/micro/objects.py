@@ -2,9 +2,9 @@
 
     python bench/micro/objects.py [--disk FOLDER] [--tmpfs FOLDER] [--s3 s3://bucket/prefix] [--rounds 3]
 
-Every line is the median of all calls, one after the other; "busy" repeats the put while the event loop is kept busy in steps
-of 200 µs, as in a loaded server: the putting thread must then reacquire the interpreter lock after each system call. CPU is this process's.
-The columns for raw files are the same system calls without the store; the difference is the cost of the store.
+Each line is the median of sequential calls. "busy" repeats the put while the event loop is busy in steps of 200 µs, as in a loaded server:
+the putting thread must then reacquire the interpreter lock after each system call. CPU is the processor time of this process.
+The lines for raw files run the same system calls without the store; the difference is the cost of the store.
 """
 
 import argparse
@@ -28,7 +28,7 @@ BUSY_STEP_S = 0.0002
 
 
 def name_of(size: int) -> str:
-    """Return a size in words."""
+    """Return a size with its unit."""
     return f"{size // MIB} MiB" if size >= MIB else f"{size // KIB} KiB"
 
 

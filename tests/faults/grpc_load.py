@@ -1,4 +1,4 @@
-"""Load over gRPC with plain synchronous grpcio: unary Produce, ProduceStream, Fetch, Consume. One thread for each.
+"""Load over gRPC with plain synchronous grpcio: unary Produce, ProduceStream, Fetch and Consume, each in its own thread.
 
 A client knows several servers (`ipv4:a,b`, the library's own choice) and changes servers as the protocol requires: when its call gets
 Drain, it closes its side and opens a new call; the library handles connections (GOAWAY). Every status except OK is counted.
@@ -205,7 +205,7 @@ class FetchReader(GrpcClient):
 
 
 class GrpcMember(FetchReader):
-    """A member of a group that commits each message. Messages after it has left, which it cannot commit, are left to the next member."""
+    """A member of a group that commits each message. After it has left, it ignores messages, because it cannot commit them."""
 
     def __init__(self, name: str, addresses: Sequence[str], stream: str, group: str) -> None:
         super().__init__(name, addresses, stream, 0)

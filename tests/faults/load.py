@@ -1,8 +1,8 @@
-"""Load by librdkafka: idempotent producers, readers that keep their own positions, and members of a group; a thread for each.
+"""Load by librdkafka: idempotent producers, readers that keep their own positions, and members of a group, each in its own thread.
 
 Clients run with their library's defaults, unless a test says otherwise, and refresh their metadata more often.
-Errors that a library reports while it retries by itself are
-counted as complaints; what it gives up on is a failure.
+An error from which
+the library recovers by itself counts as a complaint; an error on which it gives up is a failure.
 """
 
 import abc
@@ -54,12 +54,12 @@ class Client(abc.ABC):
         self.complaints: Counter[str] = Counter()
         """Errors that the library reported and recovered from, by name."""
         self.log: deque[str] = deque(maxlen=LOG_LINES)
-        """The end of what the library logged."""
+        """The last lines of the library's log."""
         self._settings = {
             "bootstrap.servers": bootstrap,
             "client.id": client_id(name, zone),
-            # The library forgets a metadata request that was under way to a server which the answer before it no longer
-            # names (seen with 2.16: a client of a zone, started at a server of another one), and asks again at its next refresh.
+            # librdkafka drops a pending metadata request to a server that the previous answer no longer names, and asks again only
+            # at its next refresh (seen with 2.16: a client with a zone that starts at a server of another zone).
             "topic.metadata.refresh.interval.ms": 10_000,
             "error_cb": self._complained,
             "logger": self._logger(),

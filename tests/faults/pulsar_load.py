@@ -1,4 +1,4 @@
-"""Load with pulsar-client (based on the C++ client): producers that never give up, consumers of a subscription; one thread for each.
+"""Load from pulsar-client (based on the C++ client). Producers never give up. Each producer and each consumer has its own thread.
 
 A client knows the addresses of all servers. Messages are unbatched and have keys, so Key_Shared subscriptions keep the
 order of each key. Errors that the library handles are only in its log; every error that reaches the program is a failure.

@@ -1,4 +1,4 @@
-"""Topics with many creations and deletions of unknown outcome: the search agrees with trying everything, and stays small."""
+"""Topics with many creations and deletions of unknown outcome: the checker's search agrees with an exhaustive search, and stays small."""
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,9 +26,9 @@ NAME = "orders"
 
 
 class RandomTopic:
-    """A correct topic and clients of it, many of which never learn what became of their creations and deletions.
+    """A correct topic and its clients, many of which never learn the outcomes of their creations and deletions.
 
-    Each step is one moment, 100 apart; an interval reaches over the neighbours' moments. An operation of unknown outcome has its effect
+    Steps are 100 apart; the interval of an operation includes the neighbouring steps. An operation of unknown outcome has its effect
     at its own moment, at a later one, or never.
     """
 
@@ -83,7 +83,7 @@ class RandomTopic:
         return Answer(incarnation=incarnation)
 
     def _deletion(self) -> Delete:
-        """Of whatever there is, or of an incarnation whose id some client knows or guesses."""
+        """Return a deletion of the present topic, or of an incarnation whose id a client knows or guesses."""
         ids = self._made if self._guesses else self._told[-3:]
         meant = self._draw.choice(ids) if ids and self._draw.random() < 0.3 else None
         return Delete(topic=NAME, incarnation=meant)
@@ -95,7 +95,7 @@ class RandomTopic:
                 self._take_effect(late[1])
 
     def _take_effect(self, call: OfTopic) -> bool:
-        """Whether it had one."""
+        """Apply the call; return whether it had an effect."""
         if isinstance(call, Create):
             if self._present is not None:
                 return False
@@ -110,7 +110,7 @@ class RandomTopic:
 
 
 def corrupted(operations: Sequence[Operation], seed: int) -> list[Operation]:
-    """One answer is another one; often, but not always, a violation."""
+    """Replace one answer; the result is often, but not always, a violation."""
     draw = random.Random(seed)
     at = draw.randrange(len(operations))
     changed = operations[at]
@@ -131,11 +131,11 @@ def history(seed: int, *, is_strict: bool) -> list[Operation]:
     return corrupted(found, seed) if seed % 2 else found
 
 
-# -- the plain search ------------------------------------------------------------------------------------------------
+# -- the exhaustive search ------------------------------------------------------------------------------------------------
 
 
 class Plain:
-    """Every order of every subset of the unknown operations, in which each unknown creation draws one of all ids at once."""
+    """An exhaustive search: tries every order of every subset of the unknown operations, and every id for each unknown creation."""
 
     def __init__(self, operations: Sequence[Operation], *, is_strict: bool) -> None:
         self._operations = [

@@ -1,4 +1,7 @@
-"""Both implementations of the kernel, one after the other; a missing native one is an error where BEARLAKE_KERNEL=require."""
+"""Runs each test with both implementations of the kernel.
+
+Without the native kernel, its tests are skipped; with BEARLAKE_KERNEL=require they fail.
+"""
 
 import importlib
 import os

@@ -1,6 +1,7 @@
-"""The chart on a real cluster: installed, used by every protocol from outside and inside, changed, and left alone when nothing changes.
+"""Installs the chart on a real cluster, uses every protocol from outside and inside, and changes resources; without changes, the operator
+writes nothing.
 
-Runs by `make test-kube`; the tests build on each other in the order in which they stand here.
+`make test-kube` runs this file. The tests build on each other, in file order.
 """
 
 import json
@@ -35,7 +36,7 @@ def installed(empty: Cluster, note: Note) -> Release:
 
 @pytest.fixture(scope="module")
 def orders(installed: Release, note: Note) -> Release:
-    """The Stream `orders`, ready, for every protocol."""
+    """The Stream `orders`, ready for every protocol."""
     note("stream_ready_s", installed.serve("orders", **ORDERS))
     return installed
 

@@ -18,7 +18,7 @@ BREAK = Action("break", is_progress=False)
 
 
 class Counting:
-    """Counts to 20 in steps of one and three; from 7 on it may break, and is then stuck."""
+    """Counts to 20 in steps of one and three; at 7 it may break, and is then stuck."""
 
     name = "counting"
 
@@ -117,6 +117,6 @@ def test_the_command_prints_a_readable_counterexample(capsys: pytest.CaptureFixt
     code = main(["--part", "offsets", "--guard-off", "lease_epoch_in_offset_commit"])
 
     assert code == 1
-    told = capsys.readouterr().out
-    assert "takes the lease of the group" in told
-    assert "=> an acknowledged offset was overwritten" in told
+    output = capsys.readouterr().out
+    assert "takes the lease of the group" in output
+    assert "=> an acknowledged offset was overwritten" in output

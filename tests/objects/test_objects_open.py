@@ -1,4 +1,4 @@
-"""From URLs to stores."""
+"""Stores are opened by their URLs."""
 
 import random
 from pathlib import Path

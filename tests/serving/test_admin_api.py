@@ -490,7 +490,7 @@ def test_loopback_names_are_known_in_the_host_header(host: str, *, expected: boo
 
 async def test_the_openapi_document_has_every_route_and_is_valid(api: Api) -> None:
     status, document = await api.call("GET", "/openapi.json")
-    described = {(method.upper(), path) for path, operations in document["paths"].items() for method in operations}
+    described = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
 
     assert status == 200
     assert described == set(operations.OPERATIONS)

@@ -1,5 +1,5 @@
 # ruff: noqa: SLF001 - leases are doubted at the step that the test says
-"""A bug in one cursor, or a lease that cannot be looked up: the other subscriptions of the server are saved and looked after."""
+"""After a bug in one cursor or a failed look-up of one lease, the server still saves and dispatches its other subscriptions."""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -26,7 +26,7 @@ def fault_count(step: str) -> float:
 
 
 async def consumers(made: Lake) -> tuple[SubscriptionService, dict[str, Consumer]]:
-    """A server with one consumer of each name, which has got an entry."""
+    """A server with one consumer per name; each consumer has received an entry."""
     streams, service = await made.serve()
     await append(streams, made.view, batch_of(b"a"))
     found = {name: await attach(service, made.partition, subscription=name) for name in NAMES}
@@ -36,7 +36,7 @@ async def consumers(made: Lake) -> tuple[SubscriptionService, dict[str, Consumer
 
 
 async def acknowledged(consumer: Consumer) -> str:
-    """What a client hears that acknowledges its entry and waits for the receipt."""
+    """Acknowledge the consumer's entry; return `stored`, or the name of the error that the client gets."""
     attachment(consumer).acknowledge([EntryAck(0)])
     try:
         async with asyncio.timeout(10):
@@ -47,7 +47,7 @@ async def acknowledged(consumer: Consumer) -> str:
 
 
 async def marks(made: Lake) -> dict[str, int]:
-    """What the store has."""
+    """The stored mark-delete offsets, by name."""
     return {cursor.name: cursor.mark_delete for cursor in await made.cursors.load(made.partition)}
 
 

@@ -19,7 +19,7 @@ RUN_S = 480
 
 async def test_the_document_has_every_route_and_nothing_else(registry: RegistryNode) -> None:
     document = (await registry.get("/openapi.json")).body
-    described = {(method.upper(), path) for path, operations in document["paths"].items() for method in operations}
+    described = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
     all_of_them = [operation for path in document["paths"].values() for operation in path.values()]
 
     assert described == set(operations.OPERATIONS)

@@ -12,7 +12,7 @@ from fixtures.rest_server import RestNode
 
 async def test_the_document_has_every_route_and_nothing_else(rest: RestNode) -> None:
     document = (await rest.get("/openapi.json")).body
-    described = {(method.upper(), path) for path, operations in document["paths"].items() for method in operations}
+    described = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
 
     assert described == set(operations.OPERATIONS)
     assert all(operation["summary"] for path in document["paths"].values() for operation in path.values())

@@ -1,4 +1,4 @@
-"""/v1/stream on PostgreSQL: what servers have to agree upon, with the conditions and the commit of that store."""
+"""/v1/stream on PostgreSQL: the rules on which several servers must agree."""
 
 import asyncio
 
@@ -43,7 +43,10 @@ async def test_the_same_append_at_two_servers_at_once_is_done_once(rest_servers:
         headers = {**producer(0, n), "Stream-Seq": str(n)}
         both = [server.post("/v1/stream/t", b"[%d]" % n, headers=headers) for server in (first, second)]
         statuses = sorted(answer.status for answer in await asyncio.gather(*both))
-        assert statuses in ([200, 204], [200, 409])  # who looked before the other was done is told of Stream-Seq
+        assert statuses in (
+            [200, 204],
+            [200, 409],
+        )  # 409: a server that read before the other commit refuses it
 
     assert (await first.get("/v1/stream/t")).body == list(range(8))
 

@@ -81,7 +81,7 @@ class _Order:
         self._starts = Frontier((start, operation) for operation in done for start in _shown_starts(operation))
 
     def _is_asked_for(self, start: int, shown_by: Operation) -> bool:
-        """Return whether a trim asked for the start before the operation that shows it ended."""
+        """Return whether a trim to `start` began before the end of the operation that returned this start offset."""
         return any(begun < shown_by.returned for begun, asked in self._trims if asked == start)
 
     def _shown_ends(self, operation: Operation) -> Iterator[int]:
@@ -159,7 +159,7 @@ class _Order:
     def _start_max(self, operation: Operation | None = None) -> int:
         """Return the largest start that the log may have had when the operation ended, by the trims so far and by retention.
 
-        A start that was shown before any trim asked for it comes from retention, and may apply at any time.
+        A start offset that an operation returned before a trim to it began comes from retention, which may have moved it at any time.
         """
         until = operation.end if operation is not None else None
         asked = [start for begun, start in self._trims if until is None or begun < until]

@@ -5,7 +5,7 @@ names what its caller has read. In SQL only: `postgresql/functions/` (`create_st
 
 This part assumes nothing of the other parts. It promises them that a stream's number names one incarnation, and that the newest process
 of a name is registered.
-An error promises nothing here: a repeated create finds its own stream.
+It promises nothing about errors: a repeated create may find its own stream.
 """
 
 from collections.abc import Iterator, Sequence

@@ -17,7 +17,7 @@ CLAIMED: Final = 0
 WRITTEN: Final = 1  # its objects are stored
 PREPARED: Final = 2  # it knows that its keys are registered with the task
 LISTED: Final = 3  # it knows which epoch's files the table has
-ENDED: Final = 4  # done, returned, overtaken or blamed for a failure
+ENDED: Final = 4  # done, returned or overtaken, or its failure was counted
 FENCED: Final = 5  # it has fenced the table in order to drop the merge
 CANCELLER: Final = 6  # it has dropped the merge
 

@@ -1,6 +1,6 @@
-"""Connections of HTTP servers: counted per address, and closed unless their first request comes soon.
+"""Connections of HTTP servers: counted per address, and closed unless their first request arrives in time.
 
-aiohttp accepts any number of connections, and waits for a first request as long as for a further one.
+aiohttp alone accepts any number of connections, and waits for the first request as long as for later requests.
 """
 
 import asyncio
@@ -79,7 +79,7 @@ class GatedHandler(RequestHandler):
         super().connection_lost(error)
 
     def record_request(self) -> None:
-        """Note that the head of a request has arrived."""
+        """Record that the head of a request has arrived."""
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
