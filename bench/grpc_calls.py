@@ -108,6 +108,7 @@ class Meter:
         self.result = {}
 
     def add(self, count, size_bytes=None):
+        """Count `count` messages; the first call after the warm-up starts the measurement."""
         now = time.monotonic()
         if self.since is None:
             if now - self.begin > WARM_UP_S:
@@ -126,6 +127,7 @@ class Meter:
             }
 
     def cpu_s(self):
+        """Return the server's CPU time so far, in seconds."""
         times = self.process.cpu_times()
         return times.user + times.system
 
@@ -201,6 +203,7 @@ def server(folder):
 
 
 def main():
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--case", default="", help="only cases whose name contains this")

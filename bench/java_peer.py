@@ -149,8 +149,8 @@ def fetch_jars(pom: Path, jars: Path) -> None:
 
 def free_ports() -> tuple[int, int]:
     """Two free ports of the loopback address."""
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
-        return one.getsockname()[1], other.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
+        return first.getsockname()[1], second.getsockname()[1]
 
 
 def run_by_hand(

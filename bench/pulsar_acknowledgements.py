@@ -171,8 +171,8 @@ def consume(client: Any, count: int, consumer_count: int, sampler: Sampler) -> N
     workers = [Worker(consumer, seed) for seed, consumer in enumerate(consumers)]
     while sampler.acknowledged < count:
         found = [worker.take() for worker in workers]
-        sampler.acknowledged += sum(max(0, one) for one in found)
-        if all(one < 0 for one in found):
+        sampler.acknowledged += sum(max(0, count) for count in found)
+        if all(count < 0 for count in found):
             raise BenchError(f"no more messages arrive after {sampler.acknowledged:,} of {count:,}")
     for consumer in consumers:
         consumer.close()  # sends the acknowledgements that the library still holds

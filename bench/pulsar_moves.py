@@ -89,7 +89,7 @@ class Pair:
 
     def __init__(self, directory: Path, *, command: Path) -> None:
         stores = directory / "data"
-        self.servers = [BearlakePulsar(directory / each, command=command, stores=stores) for each in ("one", "other")]
+        self.servers = [BearlakePulsar(directory / name, command=command, stores=stores) for name in ("one", "other")]
         self._stopped: BearlakePulsar | None = None
 
     def start(self) -> None:
@@ -186,10 +186,10 @@ def measure(side: Movable, client: str, directory: Path) -> Move:
     return found
 
 
-def text(results: Sequence[MoveResult], *, is_judged: bool = True) -> str:
-    """A Markdown table of medians with their spread, judged against the goals, followed by the failures."""
+def text(results: Sequence[MoveResult], *, has_verdict: bool = True) -> str:
+    """A Markdown table of medians with their spread, with verdicts against the goals, followed by the failures."""
     rows = [
-        _row(result.client, server, moves, is_judged=is_judged)
+        _row(result.client, server, moves, has_verdict=has_verdict)
         for result in results
         for server, moves in result.moves.items()
     ]
@@ -226,7 +226,7 @@ def missed(client: str, moves: Sequence[Move]) -> list[str]:
     return out
 
 
-def _row(client: str, server: str, moves: Sequence[Move], *, is_judged: bool) -> list[str]:
+def _row(client: str, server: str, moves: Sequence[Move], *, has_verdict: bool) -> list[str]:
     def spread(values: Sequence[float]) -> str:
         return f"{median(values):.1f} [{min(values):.1f}-{max(values):.1f}]"
 
@@ -241,7 +241,7 @@ def _row(client: str, server: str, moves: Sequence[Move], *, is_judged: bool) ->
         f"{before:.1f}",
         str(sum(move.lost for move in moves)),
         str(sum(move.duplicates for move in moves)),
-        (f"missed: {verdict}" if verdict not in ("", "reached") else verdict) if is_judged else "not judged",
+        (f"missed: {verdict}" if verdict not in ("", "reached") else verdict) if has_verdict else "no verdict",
     ]
 
 

@@ -62,7 +62,7 @@ class Zombies:
         dispatch = await metadata.leases.acquire(DISPATCH, self.old)
         snapshot = GroupSnapshot(group="g", protocol_type="consumer", state=b"zombie")
         offsets = {key: CommittedOffset(offset=1)}
-        counts = {one.ref: one.heartbeat_count for one in await metadata.servers.live()}
+        counts = {server.ref: server.heartbeat_count for server in await metadata.servers.live()}
         how: dict[str, Any] = {"zone": None, "endpoints": {}, "version": "1", "timeout_ms": 10_000}
         before = await metadata.servers.last_epoch("server-0") - 1
 

@@ -14,8 +14,8 @@ def test_a_stock_client_takes_a_lost_record_for_delivered_if_an_unknown_producer
     trace, promise = way("write", "unknown_starts_at_zero")
 
     assert "a commit of attempt 0" not in trace
-    assert "the client hears of attempt 1: stored" in trace
-    assert promise == "the client was told that batch 0 is stored, but the log does not have it"
+    assert "the client receives the answer to attempt 1: stored" in trace
+    assert promise == "the client got the answer that batch 0 is stored, but the log does not have the batch"
 
 
 def test_the_orphan_sweep_takes_the_kept_object_of_a_prepared_task_if_keys_do_not_belong_to_the_store() -> None:
@@ -26,7 +26,7 @@ def test_the_orphan_sweep_takes_the_kept_object_of_a_prepared_task_if_keys_do_no
 
 
 def test_a_refused_swap_is_retried_forever_if_it_counts_as_no_failure() -> None:
-    _, promise = way("compaction", "refused_prepare_is_blamed")
+    _, promise = way("compaction", "refused_prepare_counts_failure")
 
     assert promise == "the live processes can no longer finish an open task"
 
@@ -47,7 +47,7 @@ def test_a_late_delete_removes_the_stream_that_was_created_again_if_it_names_no_
 def test_a_coordinator_confirms_after_it_lost_its_lease_if_it_does_not_look() -> None:
     trace, promise = way("leases", "confirm_before_answer")
 
-    assert "takes it: yes" in trace
+    assert "the store accepts: yes" in trace
     assert promise == "A confirmed a request after another server had taken the lease"
 
 

@@ -51,9 +51,12 @@ class Lake:
         return Commits(count=0, streams=[])
 
     async def change(self, changes):
-        for one in changes:
-            self.kept[one.name] = ObservedStream(
-                name=one.name, id=f"id of {one.name}", partitions=one.partitions or 1, configs=dict(one.set_configs)
+        for stream in changes:
+            self.kept[stream.name] = ObservedStream(
+                name=stream.name,
+                id=f"id of {stream.name}",
+                partitions=stream.partitions or 1,
+                configs=dict(stream.set_configs),
             )
         return {change.name: self.problems[change.name] for change in changes if change.name in self.problems}
 
@@ -254,7 +257,7 @@ async def test_an_autoscaler_takes_over_the_current_number_of_pods(cluster, oper
 
     await autoscaled(cluster, operator)
 
-    changes = [one for one in cluster.asked if one[1].endswith(f"/deployments/{WORKERS}")]
+    changes = [request for request in cluster.asked if request[1].endswith(f"/deployments/{WORKERS}")]
     assert [(manager, body["spec"].get("replicas")) for _, _, manager, body in changes] == [
         (HANDOVER_MANAGER, 4),
         ("bearlake-operator", None),
@@ -273,7 +276,9 @@ async def test_replicas_that_another_writer_has_set_are_not_handed_over(cluster,
     operator.kube.apply = given = Given(cluster)
     await autoscaled(cluster, operator)
 
-    assert [one[2] for one in cluster.asked if one[1].endswith(f"/deployments/{WORKERS}")] == [HANDOVER_MANAGER]
+    assert [request[2] for request in cluster.asked if request[1].endswith(f"/deployments/{WORKERS}")] == [
+        HANDOVER_MANAGER
+    ]
     assert "Deployment" in given.kinds
 
 

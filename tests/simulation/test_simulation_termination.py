@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bearlake.metadata import judging, offset_assignment
+from bearlake.metadata import batch_decision, offset_assignment
 from bearlake.metadata.partition_state import StreamState
 from simulator.scenario import Report, run_seed
 
@@ -46,7 +46,9 @@ def hear_late(patch: pytest.MonkeyPatch) -> None:
 def refuse_all(patch: pytest.MonkeyPatch) -> None:
     """A client that lost an answer is told that its stored batch is not stored."""
     patch.setattr(
-        offset_assignment, "refused", lambda batch, state, *rest: judging.Outcome(judging.TERMINATED, -1, state.start)
+        offset_assignment,
+        "refused",
+        lambda batch, state, *rest: batch_decision.Outcome(batch_decision.TERMINATED, -1, state.start),
     )
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 DUPLICATES_TOLD = 5
 """Requests that a client may have in flight; that many of its newest batches are recognized as duplicates (KAFKA-5793)."""
 
-Judged = tuple[OutcomeKind, int]
+DueOutcome = tuple[OutcomeKind, int]
 
 
 @dataclass(slots=True)
@@ -90,7 +90,7 @@ def _last(batch: BatchCommit) -> int:
     return batch.base_sequence + batch.record_count - 1
 
 
-def _due_named(partition: "Partition", batch: BatchCommit) -> Judged:
+def _due_named(partition: "Partition", batch: BatchCommit) -> DueOutcome:
     assert not batch.flags & BATCH_IN_STEP, "no producer here requires consecutive sequences"
     known = partition.producers.get(batch.producer_id)
     newest = known.epoch if known is not None else 0

@@ -86,7 +86,7 @@ async def test_a_connection_that_fails_does_not_stop_the_others() -> None:
         streams.on_relief(lambda: relieved.append("the other"))
 
         async with asyncio.timeout(30):
-            results = [(await one)[0][0] for one in waiting]
+            results = [(await task)[0][0] for task in waiting]
 
         assert set(results) == {Verdict.ACCEPTED}
         assert relieved == ["the other"]
@@ -265,7 +265,9 @@ async def test_a_stream_whose_configs_cannot_be_parsed_stops_no_server() -> None
 
             async def list(self, **options: Any) -> Any:
                 found = await inner.list(**options)
-                return [replace(one, configs={"max.message.bytes": "large"}) if one.name == "bad" else one for one in found]
+                return [
+                    replace(one, configs={"max.message.bytes": "large"}) if one.name == "bad" else one for one in found
+                ]
 
         broken: Any = Broken()
         stores.metadata.streams = broken

@@ -132,7 +132,7 @@ async def test_a_creation_does_not_restore_a_stream_that_was_created_and_deleted
 
 
 async def test_a_creation_that_hangs_while_others_create_and_delete_has_no_effect(store: Metadata) -> None:
-    """How a client settles a creation without an answer: create the topic again, then delete it."""
+    """How a client resolves a creation without an answer: create the topic again, then delete it."""
     late, other = Hanging(store), Catalog(store.streams, 10)
     given_up = asyncio.create_task(Catalog(late, 10).create("orders", 1, {}))  # type: ignore[arg-type]
     await late.begun.wait()

@@ -84,7 +84,7 @@ def test_an_unknown_commit_is_given_up_before_the_store_may_have_forgotten_it(
 
             anew = await stores.serve(settings(), name="a")
             again = [await append(anew, view, batch_of(b"ab"[n : n + 1], producer=1, sequence=n)) for n in (0, 1)]
-            assert [verdicts_of(one) for one in again] == [["DUPLICATE"], ["ACCEPTED"]]
+            assert [verdicts_of(result) for result in again] == [["DUPLICATE"], ["ACCEPTED"]]
             assert values_of(await fetch(anew, view)) == [(0, b"a"), (1, b"b")]
 
     body()

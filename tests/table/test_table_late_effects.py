@@ -48,8 +48,8 @@ async def open_more(
         return opened[-1]
 
     yield more
-    for one in opened:
-        await one.close()
+    for tables in opened:
+        await tables.close()
 
 
 @pytest.fixture

@@ -84,7 +84,7 @@ class Applier:
         return list(self._errors.values())
 
     async def prune(
-        self, desired: Sequence[Manifest], kept: Collection[str] = (), kinds: Sequence[str] = CHILD_KINDS
+        self, desired: Sequence[Manifest], kept_groups: Collection[str] = (), kinds: Sequence[str] = CHILD_KINDS
     ) -> list[str]:
         """Delete our objects of these kinds that are neither desired nor in a kept group.
 
@@ -98,7 +98,7 @@ class Applier:
                 is_ours = resource["metadata"].get("labels", {}).get(labels.MANAGED_BY) == labels.OPERATOR
                 if not is_ours or (kind, name) in keys or namespace != self._kube.namespace:
                     continue
-                if api.is_terminating(resource) or _group(resource) in kept:
+                if api.is_terminating(resource) or _group(resource) in kept_groups:
                     continue
                 log.info("deleting an object", extra={"kind": kind, "object": name})
                 metrics.WRITES.labels(kind).inc()

@@ -35,7 +35,7 @@ class _Plan:
 
     manifests: list[Manifest] = field(default_factory=list)
     kept_groups: set[str] = field(default_factory=set)
-    """Groups of objects that stay as they are: those of invalid Compactors, until somebody edits them."""
+    """Groups of objects that stay as they are: those of invalid Compactors, until their specs are corrected."""
     specs: dict[claims.NamespacedName, CompactorSpec] = field(default_factory=dict)
     streams: dict[claims.NamespacedName, Sequence[str]] = field(default_factory=dict)
     debounces_s: list[float] = field(default_factory=list)
@@ -70,7 +70,7 @@ class TierController:
         """Run once; returns the seconds until the next run. Raises `Unavailable` if some object could not be applied or deleted."""
         now = datetime.now(UTC)
         plan = self._plan(now)
-        # Delete an autoscaler before applying its successor: two autoscalers, or one and a fixed `replicas`, would fight.
+        # Delete an autoscaler before applying its successor: two autoscalers, or an autoscaler and a fixed `replicas`, would conflict.
         errors = await self._applier.prune(plan.manifests, plan.kept_groups, AUTOSCALER_KINDS)
         errors += await self._applier.apply(plan.manifests)
         # Delete all other objects only when their successors exist.

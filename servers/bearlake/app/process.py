@@ -251,7 +251,7 @@ async def _run(
         for role in roles:
             addresses |= await role.start(tasks)
         admin.is_ready = True
-        _settle()
+        _finish_startup()
         await serve({**admin.endpoints, **addresses})
         if stop.is_graceful:
             await _drain(parts, admin, roles)
@@ -269,7 +269,7 @@ def _open_one(
     listener = open_listener(listener_settings, what)
     closing.callback(listener.socket.close)
     if listener.tls is not None:
-        certificates.keep(listener_settings, what, listener.tls)
+        certificates.watch(listener_settings, what, listener.tls)
     return listener
 
 
@@ -306,7 +306,7 @@ async def _stores(
         await starting.close()
 
 
-def _settle() -> None:
+def _finish_startup() -> None:
     """Run one-time work after all modules are loaded."""
     gc.collect()
     gc.freeze()

@@ -104,7 +104,7 @@ class Connections:
             self._channels[address] = channel
         return channel
 
-    def turn_away(self, channel: grpc.aio.Channel) -> None:
+    def move_on(self, channel: grpc.aio.Channel) -> None:
         """Move to the next address, if `channel` is the current channel."""
         if channel is self.channel():
             self._at += 1
@@ -142,7 +142,7 @@ class Connections:
                 failure = call_failed(error)
                 if not failure.is_retriable:
                     raise failure from error
-                self.turn_away(channel)
+                self.move_on(channel)
                 await pauses.wait(failure)
 
     def _metadata(self) -> grpc.aio.Metadata:

@@ -244,7 +244,7 @@ class AsyncConsumer:
                 self._call = None
                 if self._is_closing:
                     return None
-                self._turn_away()
+                self._move_on()
             except grpc.aio.AioRpcError as error:
                 self._call = None
                 failure = call_failed(error)
@@ -252,12 +252,12 @@ class AsyncConsumer:
                     return None
                 if not failure.is_retriable:
                     raise failure from error
-                self._turn_away()
+                self._move_on()
                 await self._pauses.wait(failure)
 
-    def _turn_away(self) -> None:
+    def _move_on(self) -> None:
         if self._channel is not None:
-            self._connections.turn_away(self._channel)
+            self._connections.move_on(self._channel)
 
     async def _hear(self, news: pb.ConsumeResponse) -> None:
         match news.WhichOneof("news"):

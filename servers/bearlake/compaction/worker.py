@@ -111,7 +111,7 @@ class Worker:
                     self._idle.clear()
                     works = await self._run_round(works)
                 if not works:
-                    self._settle()
+                    self._set_idle_if_done()
                     await self._pause()
                     continue
                 await self._slots.acquire()
@@ -132,7 +132,7 @@ class Worker:
             except BearlakeError as error:
                 log.info("cannot release tasks", extra={"count": len(claims), "error": repr(error)})
 
-    def _settle(self) -> None:
+    def _set_idle_if_done(self) -> None:
         if self._claims.is_empty:
             self._idle.set()
 
@@ -166,7 +166,7 @@ class Worker:
             self._on_fenced()
             await asyncio.Event().wait()
         except BearlakeError as error:
-            self._claims.note_unanswered()
+            self._claims.record_unanswered()
             self._trouble.failed(error, step="claim")
             return []
         started_s = asyncio.get_running_loop().time()
@@ -252,7 +252,7 @@ class Worker:
             streams.setdefault(work.stream.number, []).append(work)
         async with asyncio.TaskGroup() as group:
             await self._slots.hold([group.create_task(self._commit_stream(w[0].stream, w)) for w in streams.values()])
-        self._settle()
+        self._set_idle_if_done()
 
     async def _commit_stream(self, stream: Stream, works: Sequence[Work]) -> None:
         errors: Mapping[int, Exception]

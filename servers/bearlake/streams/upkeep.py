@@ -1,4 +1,4 @@
-"""Upkeep of the metadata store in bounded rounds: rolls up and truncates the commit log, and expires idle producers by a clock of minutes.
+"""Upkeep of the metadata store in bounded rounds: rolls up and truncates the commit log, and expires idle producers.
 
 Every server runs it; the store lets one server work and the others return. Without upkeep, the log and the start-up time of servers would
 grow without bound. So would the producer states, because every client start creates new ones.
@@ -35,7 +35,7 @@ class UpkeepSettings:
     """Newest entries that always stay, for followers that are slightly behind. Followers further behind restart at the head."""
     producer_idle_ms: int = 86_400_000
     """How long (ms) a producer without batches is remembered: a day, as in Kafka (KIP-854). A batch that its client sends again after that
-    may be stored twice. Servers count the time in minutes while they run; wall clocks take no part."""
+    may be stored twice. Servers count the time in minutes while they run; wall clocks are not used."""
     producer_pause_ms: int = 600_000
     """Pause (ms) between searches for idle producers."""
 
@@ -67,7 +67,7 @@ class Upkeep:
         self._clock = ProducerClock(producers)
         self._settings = settings
         self._has_backlog = False
-        """Whether the latest round of `maintain` rolled entries up although it was the last one that may run at a time."""
+        """Whether `maintain` still found entries in the last of `ROUND_COUNT_MAX` rounds."""
 
     async def run(self) -> None:
         """Run until cancelled. If the store does not answer, the next round tries again."""

@@ -195,7 +195,7 @@ class Attempt(Transaction):
             operation=Operation.APPEND,
             transaction=self,
             io=self._table.io,
-            commit_uuid=_Mark(bytes=uuid4().bytes),
+            commit_uuid=_CommitUuid(bytes=uuid4().bytes),
             snapshot_properties=dict(summary),
         )
         self._made.append(producer)
@@ -285,7 +285,7 @@ def _forget(table: Table, locations: Collection[str]) -> None:
             log.info("cannot delete a metadata file; the next upkeep will", extra={"file": location, "why": str(error)})
 
 
-class _Mark(UUID):
+class _CommitUuid(UUID):
     """The `commit_uuid` of an attempt. PyIceberg puts it into the names of manifests and manifest lists, which marks them as ours."""
 
     def __str__(self) -> str:
@@ -315,7 +315,7 @@ class Rewrite(_SnapshotProducer["Rewrite"]):
             operation=operation,
             transaction=transaction,
             io=transaction._table.io,
-            commit_uuid=_Mark(bytes=uuid4().bytes),
+            commit_uuid=_CommitUuid(bytes=uuid4().bytes),
             snapshot_properties=summary,
         )
         self._removed: list[ManifestEntry] = []

@@ -23,9 +23,9 @@ async def follow(metadata: Metadata, commit_count: int, partitions: list[Partiti
             assert entry.position == position + 1
             position = entry.position
             seen += bool(entry.object_key)
-            for one in entry.slices:
-                assert one.base_offset == ends[one.partition], "I2: an entry was missed"
-                ends[one.partition] = one.end_offset
+            for slice_ in entry.slices:
+                assert slice_.base_offset == ends[slice_.partition], "I2: an entry was missed"
+                ends[slice_.partition] = slice_.end_offset
         if not page.entries:
             await metadata.log.wait(position, wait_ms=1_000)
     return ends

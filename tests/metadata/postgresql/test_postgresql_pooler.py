@@ -58,10 +58,10 @@ async def test_neither_of_two_connections_with_one_backend_is_used(postgresql_ur
     url = await pooler.start()
     made = Connections()
     try:
-        one = await made.connect(url, statement_cache_size=0)
+        connection = await made.connect(url, statement_cache_size=0)
         with pytest.raises(asyncpg.InterfaceError):
             await made.connect(url, statement_cache_size=0)
 
-        assert one.is_closed()
+        assert connection.is_closed()
     finally:
         await pooler.stop()

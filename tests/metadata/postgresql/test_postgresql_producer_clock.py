@@ -62,8 +62,8 @@ async def test_a_batch_is_kept_from_its_commit_on_if_it_waited_for_the_head_of_t
     key = (await metadata.streams.create(StreamSpec(name="orders", partition_count=1))).partition(0)
     writer = await writer_on.on(metadata)
     (producer,) = await metadata.producers.allocate(1)
-    one = writer.object([key], producer=producer)
-    await after_minutes(postgresql_backend, metadata, "log_head", metadata.log.commit(one))
+    commit = writer.object([key], producer=producer)
+    await after_minutes(postgresql_backend, metadata, "log_head", metadata.log.commit(commit))
     await metadata.producers.expire(idle_ms=60_000, limit=100)
 
     assert [state.producer_id for state in await metadata.log.producers(key)] == [producer]

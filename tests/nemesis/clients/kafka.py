@@ -190,7 +190,7 @@ class _Reader:
         self._next = dict.fromkeys(range(script.partition_count), 0)
         if self._state.exists() and script.random.random() < 0.7:
             found = [line.split() for line in self._state.read_text().splitlines()]
-            self._next |= {int(each[0]): int(each[1]) for each in found if len(each) == 2}
+            self._next |= {int(pair[0]): int(pair[1]) for pair in found if len(pair) == 2}
         self._consumer = confluent_kafka.Consumer(
             {
                 "bootstrap.servers": ",".join(script.addresses("kafka")),

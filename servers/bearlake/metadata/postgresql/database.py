@@ -53,9 +53,9 @@ def split_url(url: str, schema: str) -> tuple[str, str]:
         raise Invalid(MALFORMED) from None
     if parts.scheme not in ("postgresql", "postgres"):
         raise Invalid("the metadata URL must start with postgresql://")
-    kept = [(key, value) for key, value in query if key != "schema"]
+    parameters = [(key, value) for key, value in query if key != "schema"]
     named = [value for key, value in query if key == "schema"]
-    return urlunsplit(parts._replace(query=urlencode(kept))), (named or [schema])[-1]
+    return urlunsplit(parts._replace(query=urlencode(parameters))), (named or [schema])[-1]
 
 
 class Database:

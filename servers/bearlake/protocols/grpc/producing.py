@@ -175,13 +175,13 @@ class _Call:
 
     async def acknowledge(self, reader: asyncio.Task[None], notice: asyncio.Task[int]) -> None:
         """Acknowledge until every batch read is acknowledged. Raises the `Failure` of the first failed batch."""
-        is_told = False
+        is_drain_sent = False
         while self._entries or not reader.done():
             await self._changed.wait()
             self._changed.clear()
             answer, failure = self._take()
-            if notice.done() and not is_told:
-                is_told = True
+            if notice.done() and not is_drain_sent:
+                is_drain_sent = True
                 answer.drain.deadline_ms = notice.result()
                 asyncio.get_running_loop().call_later(notice.result() / 1000, self._end_reading, reader)
             if answer.base_offsets or answer.HasField("drain"):

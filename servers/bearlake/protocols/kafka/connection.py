@@ -230,7 +230,7 @@ class Connection(PacedConnection):
         super().resume_writing()
         self._pump()
 
-    def _note_unsent(self, unsent_bytes: int) -> None:
+    def _record_unsent(self, unsent_bytes: int) -> None:
         self.context.unsent_bytes += unsent_bytes - self._unsent_bytes
         self._unsent_bytes = unsent_bytes
 

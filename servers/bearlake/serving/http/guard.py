@@ -161,7 +161,7 @@ class HttpGuard(ABC):
     async def handle(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Answer one request; raises `ConnectionResetError` instead if it would change something and its client has gone (decision 110)."""
         if isinstance(request.protocol, GatedHandler):
-            request.protocol.note_request()
+            request.protocol.record_request()
         if request.method not in _SAFE_METHODS and _is_abandoned(request):
             raise ConnectionResetError("the client has gone without its answer")
         resource = request.match_info.route.resource

@@ -1,4 +1,4 @@
-"""What one client request may cost in children: processor time, memory, output and depth. No other module decides such a limit.
+"""Limits of one client request on child processes: processor time and size of answers. No other module decides such a limit.
 
     Budget     processor time of all children that one request needs
     Allowance  limits of one call of a child

@@ -88,9 +88,9 @@ def updated(stored: str | None, update: Mapping[str, Any], bytes_max: int) -> st
         elif key.endswith("RuleSet"):
             check_rule_set(value)
     merged = (loaded(stored) or {}) | fields
-    kept = {key: value for key, value in merged.items() if value is not None}
-    check_size("the config", bytes_max, "", kept)
-    return json.dumps(kept)
+    present = {key: value for key, value in merged.items() if value is not None}
+    check_size("the config", bytes_max, "", present)
+    return json.dumps(present)
 
 
 def check_size(what: str, bytes_max: int, text: str, *documents: object) -> None:

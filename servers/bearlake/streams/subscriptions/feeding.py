@@ -15,8 +15,8 @@ from bearlake.clock import Clock
 from bearlake.errors import BearlakeError, Corrupt, NotFound, OutOfRange, Overloaded, Unavailable
 from bearlake.metadata.model import PartitionKey
 from bearlake.streams.fetch import Fetched, FetchRange
+from bearlake.streams.subscriptions.consumers import AttachedConsumer, StoredEntry
 from bearlake.streams.subscriptions.dispatcher import Dispatcher, Read, ReadAgain
-from bearlake.streams.subscriptions.members import Member, StoredEntry
 from bearlake.streams.subscriptions.model import Closed, EntryAck
 from bearlake.streams.subscriptions.reading import Records, entries_of, ranges_of
 from bearlake.streams.subscriptions.settings import SubscriptionSettings
@@ -45,7 +45,7 @@ class Surroundings(NamedTuple):
 
 
 class _Unresolved(NamedTuple):
-    member: Member
+    consumer: AttachedConsumer
     ack: EntryAck
     is_through: bool
 
@@ -100,16 +100,16 @@ class Feeder:
             self._task.cancel()
         dropped = len(self._unresolved)
         for item in self._unresolved:
-            item.member.has_dropped = True
+            item.consumer.has_dropped = True
         self._unresolved.clear()
         self._answer_resolved(Unavailable(f"{dropped} acknowledgements were dropped") if dropped else None)
 
-    def resolve(self, member: Member, ack: EntryAck, *, is_through: bool) -> None:
+    def resolve(self, consumer: AttachedConsumer, ack: EntryAck, *, is_through: bool) -> None:
         """Queue the acknowledgement of an entry with an unknown extent; the task looks it up. Raises `Overloaded`: too many wait."""
         if len(self._unresolved) >= self._settings.unresolved_ack_count_max:
             metrics.SUBSCRIPTION_ACKS_DROPPED.inc()
             raise Overloaded(f"{len(self._unresolved)} acknowledgements already wait for a read of the log")
-        self._unresolved.append(_Unresolved(member, ack, is_through))
+        self._unresolved.append(_Unresolved(consumer, ack, is_through))
         self._taken_count += 1
         self.poke(is_forced=True)
 
@@ -248,11 +248,11 @@ class Feeder:
         """Look up the first queued entry with an unknown extent, and acknowledge it."""
         machine = self._machine
         item = self._unresolved[0]
-        member, ack, is_through = item
-        if not machine.acknowledge(member, ack, is_through=is_through):
+        consumer, ack, is_through = item
+        if not machine.acknowledge(consumer, ack, is_through=is_through):
             entry = await self._entry_at(ack.base_offset)
             if entry is not None:
-                machine.acknowledge_read(member, ack, entry.base, entry.end, is_through=is_through)
+                machine.acknowledge_read(consumer, ack, entry.base, entry.end, is_through=is_through)
         self._on_moved()
         if self._unresolved and self._unresolved[0] is item:
             self._unresolved.popleft()

@@ -203,7 +203,7 @@ class SubscriptionService(Subscriptions):
         return made
 
     def _local_moved(self, subscription: Subscription) -> None:
-        is_awaited = subscription.kept_until_s > asyncio.get_running_loop().time()
+        is_awaited = subscription.retained_until_s > asyncio.get_running_loop().time()
         if not subscription.consumer_count and not is_awaited:
             self._local.pop((subscription.partition, subscription.name), None)
 
