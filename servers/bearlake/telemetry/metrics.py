@@ -16,24 +16,8 @@ REGISTRY = CollectorRegistry(auto_describe=False)
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 LATENCY_SECONDS = (
-    0.0002,
-    0.0005,
-    0.001,
-    0.002,
-    0.005,
-    0.01,
-    0.02,
-    0.05,
-    0.1,
-    0.2,
-    0.35,
-    0.5,
-    1.0,
-    2.0,
-    5.0,
-    10.0,
-    30.0,
-)
+    0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0,
+)  # fmt: skip
 SIZE_BYTES = tuple(float(1 << power) for power in range(10, 27, 2))  # 1 KiB, 4 KiB … 64 MiB
 
 

@@ -105,14 +105,14 @@ async def test_every_route_is_refused_without_any_right(node: RestNode, route: t
     assert is_refused(await ask(node, route)) is bool(NEEDED[route])
 
 
-@pytest.mark.parametrize("route", [one for one in ROUTES if NEEDED[one]], ids=str)
+@pytest.mark.parametrize("route", [route for route in ROUTES if NEEDED[route]], ids=str)
 async def test_a_refusal_does_not_tell_whether_a_topic_exists(node: RestNode, route: tuple[str, str]) -> None:
     node.streams.authorizer = Only([])
     present, absent = await ask(node, route, "t"), await ask(node, route, "absent")
     assert present.status == absent.status
 
 
-@pytest.mark.parametrize("route", [one for one in ROUTES if NEEDED[one]], ids=str)
+@pytest.mark.parametrize("route", [route for route in ROUTES if NEEDED[route]], ids=str)
 async def test_every_route_needs_exactly_the_rights_of_the_table(node: RestNode, route: tuple[str, str]) -> None:
     for right in NEEDED[route]:
         node.streams.authorizer = all_but(right)

@@ -183,21 +183,21 @@ async def test_the_sweep_deletes_expired_streams_and_sources_without_forks(scene
 async def test_a_failed_deletion_of_one_expired_stream_does_not_stop_the_sweep(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    one, _ = scene.servers
+    server, _ = scene.servers
     for name in ("a", "b"):
-        await one.make(name, http_ttl_seconds="1")
-    remove = one.lives.remove
+        await server.make(name, http_ttl_seconds="1")
+    remove = server.lives.remove
 
     async def fail_for_the_first(who: object, name: str, **options: bool) -> None:
         if name == "a":
             raise error
         await remove(INTERNAL, name, **options)
 
-    monkeypatch.setattr(one.lives, "remove", fail_for_the_first)
-    sweep = asyncio.create_task(one.lives.run())
+    monkeypatch.setattr(server.lives, "remove", fail_for_the_first)
+    sweep = asyncio.create_task(server.lives.run())
     try:
         scene.advance(2_000)
-        while one.streams.catalog.names() != ["a"]:
+        while server.streams.catalog.names() != ["a"]:
             assert not sweep.done()
             await asyncio.sleep(0)
     finally:

@@ -274,24 +274,24 @@ async def test_an_empty_group_is_released_after_a_while_and_found_again():
 @virtual_time
 async def test_a_bug_with_one_idle_group_does_not_keep_others(monkeypatch):
     cluster = await Cluster().open()
-    one = await cluster.server("1", idle_ms=1_000)
+    coordinator = await cluster.server("1", idle_ms=1_000)
     for name in ("bad", "good"):
-        await one.commit(ref(name, "", None, -1), {cluster.partition: offset(3)})
+        await coordinator.commit(ref(name, "", None, -1), {cluster.partition: offset(3)})
     await asyncio.sleep(1.1)
-    release = one.ownership.release
+    release = coordinator.ownership.release
 
     async def fail_for_one(name, owned):
         if name == "bad":
             raise KeyError("a bug")
         await release(name, owned)
 
-    monkeypatch.setattr(one.ownership, "release", fail_for_one)
+    monkeypatch.setattr(coordinator.ownership, "release", fail_for_one)
 
-    await one.ownership.release_idle()
+    await coordinator.ownership.release_idle()
 
-    assert set(one.owned()) == {"bad"}
+    assert set(coordinator.owned()) == {"bad"}
     monkeypatch.undo()
-    await one.ownership.close()
+    await coordinator.ownership.close()
 
 
 @virtual_time

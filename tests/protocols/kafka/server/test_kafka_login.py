@@ -55,7 +55,7 @@ async def start(kafka_cluster, settings):
     async def begin(*, listener=ListenerSettings(), **changes):  # noqa: B008 - frozen
         cluster = await kafka_cluster(1, authentication=replace(settings, **changes), listeners=[listener])
         credentials = [create_credential(name, "secret") for name in ("SCRAM-SHA-256", "SCRAM-SHA-512")]
-        changes = [CredentialChange("alice", one.mechanism, one) for one in credentials]
+        changes = [CredentialChange("alice", credential.mechanism, credential) for credential in credentials]
         await cluster.metadata.users.change(changes, revision=0)
         await cluster[0].create("t")
         return cluster[0]
