@@ -265,7 +265,9 @@ async def test_a_stream_whose_configs_cannot_be_parsed_stops_no_server() -> None
 
             async def list(self, **options: Any) -> Any:
                 found = await inner.list(**options)
-                return [replace(one, configs={"max.message.bytes": "large"}) if one.name == "bad" else one for one in found]
+                return [
+                    replace(one, configs={"max.message.bytes": "large"}) if one.name == "bad" else one for one in found
+                ]
 
         broken: Any = Broken()
         stores.metadata.streams = broken
