@@ -19,8 +19,8 @@ from bearlake.telemetry.outage import Outage
 log = logging.getLogger(__name__)
 
 PRODUCER_COUNT_MAX = 1_000
-"""Producers expired in one step. In PostgreSQL, a step over 1,000 partitions took 0.2 s on a busy machine with 2 cores, and no commit beside
-it took more than 0.1 s."""
+"""Producers expired in one step. In PostgreSQL, a step over 1,000 partitions took 0.2 s on a busy machine with 2 cores, and the slowest
+commit beside it 0.1 s."""
 
 ROUND_COUNT_MAX = 100
 """Rounds of roll-up before the other jobs get their turn. Under a steady load, each round finds new entries."""
