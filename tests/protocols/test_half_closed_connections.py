@@ -1,6 +1,6 @@
 """HTTP clients that close their sending side behind a request: they may get no answer, and what they asked happens once or not at all.
 
-RFC 9112 obliges no server to answer over a half-closed connection: section 9.6 lets either side close it at any time.
+RFC 9112 obliges no server to answer over a half-closed connection: section 9.5 lets either side close it at any time.
 """
 
 import asyncio

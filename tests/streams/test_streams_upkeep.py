@@ -51,6 +51,24 @@ async def test_idle_producers_are_forgotten_and_busy_ones_are_not() -> None:
 
 
 @virtual_time
+async def test_the_smallest_idle_time_of_all_servers_applies() -> None:
+    metadata = await open_metadata("memory:///", clock=ManualClock())
+    key = await written(metadata, 5)
+    times_ms = (86_400_000, SETTINGS.producer_idle_ms)
+    servers = [Upkeep(metadata.log, metadata.producers, replace(SETTINGS, producer_idle_ms=each)) for each in times_ms]
+    running = [asyncio.create_task(server.run()) for server in servers]
+    await asyncio.sleep(1_000)
+    assert len(await metadata.log.producers(key)) == 4
+
+    await asyncio.sleep(200)
+    assert await _has_none(metadata, key)
+    for one in running:
+        one.cancel()
+    await asyncio.wait(running)
+    await metadata.close()
+
+
+@virtual_time
 async def test_no_producer_is_forgotten_when_the_wall_clock_jumps() -> None:
     clock = ManualClock()
     metadata = await open_metadata("memory:///", clock=clock)

@@ -22,7 +22,7 @@ from bearlake import __version__, kernel
 from bearlake.app.exits import Exit
 from bearlake.app.startup import Startup, open_stores
 from bearlake.app.stop import Stop
-from bearlake.errors import BearlakeError, Fenced, Unavailable
+from bearlake.errors import BearlakeError
 from bearlake.metadata import Metadata
 from bearlake.objects import ObjectStore
 from bearlake.serving.admin.auth import AdminSettings, read_token
@@ -351,7 +351,7 @@ async def _drain(parts: Parts, admin: AdminServer, roles: Sequence[Role]) -> Non
 async def _announce_drain(settings: Settings, registered: RegisteredServer) -> None:
     try:
         await registered.drain()
-    except (Fenced, Unavailable) as error:
+    except BearlakeError as error:
         log.warning("cannot announce the drain to the other servers", extra={"error": error})
         return
     if registered.has_peers():

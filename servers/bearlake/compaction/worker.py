@@ -258,8 +258,8 @@ class Worker:
         errors: Mapping[int, Exception]
         try:
             errors = await self._committer.commit(stream, works)
-        except Exception as error:  # noqa: BLE001 - boundary: one stream
-            errors = dict.fromkeys((work.task.id for work in works), error)
+        except Exception as bug:  # noqa: BLE001 - boundary: one stream
+            errors = dict.fromkeys((work.task.id for work in works), bug)
         now_s = asyncio.get_running_loop().time()
         for work in works:
             error = errors.get(work.task.id)

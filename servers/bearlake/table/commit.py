@@ -28,7 +28,7 @@ from pyiceberg.manifest import (
     ManifestFile,
 )
 from pyiceberg.table import Table, Transaction
-from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.metadata import TableMetadata, TableMetadataV1
 from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.update import AssertTableUUID
 from pyiceberg.table.update.snapshot import _MergeAppendFiles, _SnapshotProducer
@@ -269,11 +269,16 @@ class Attempt(Transaction):
                 current = table.catalog.load_table(table.name())
         except BearlakeError:
             return
-        if current.metadata.last_sequence_number <= before.last_sequence_number:
+        if _last_number(current.metadata) <= _last_number(before):
             return  # a copy may still succeed: upkeep deletes the files after a fence
         if not any(current.metadata.snapshot_by_id(producer.snapshot_id) for producer in self._made):
             for producer in self._made:
                 _forget(table, {*producer._written_manifests, *producer._written_manifest_lists})
+
+
+def _last_number(metadata: TableMetadata) -> int:
+    """Return the largest sequence number that the table has given to a snapshot. It only grows."""
+    return 0 if isinstance(metadata, TableMetadataV1) else metadata.last_sequence_number
 
 
 def _forget(table: Table, locations: Collection[str]) -> None:

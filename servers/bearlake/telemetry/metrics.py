@@ -277,8 +277,7 @@ SUBSCRIPTION_ACKS_DROPPED = counter(
     "Acknowledgements of unknown entries that exceeded the limit of look-ups; these entries are redelivered.",
 )
 SUBSCRIPTION_DAMAGED_READS = counter(
-    "bearlake_subscription_damaged_reads_total",
-    "Reads for consumers of subscriptions that found damaged entries, including each attempt to attach until they are repaired.",
+    "bearlake_subscription_damaged_reads_total", "Reads of damaged entries, also by attempts to attach."
 )
 CURSOR_SAVES = counters(
     "bearlake_subscription_cursor_saves_total",

@@ -7,7 +7,7 @@ return fewer bytes. Errors are per partition.
 Source: KIP-74 (limits), KIP-227, KIP-320 (leader epochs), KIP-516 (topic ids).
 """
 
-from bearlake.errors import BearlakeError, NotFound, Unavailable
+from bearlake.errors import BearlakeError, NotFound, Overloaded, Unavailable
 from bearlake.protocols.kafka.context import EPOCH_MAX, Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode, code_of
 from bearlake.protocols.kafka.messages import FetchRequest, FetchResponse
@@ -86,7 +86,7 @@ async def _resolve(context: KafkaContext, caller: Caller, topic: FetchRequest.To
             view = await catalog.find(topic.topic)
         except NotFound:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        except Unavailable:
+        except (Unavailable, Overloaded):
             return ErrorCode.KAFKA_STORAGE_ERROR
     if not context.streams.may(caller.who, Operation.READ, view.name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -117,7 +117,7 @@ def _fill(answer: FetchResponse.Partition, result: Fetched, caller: Caller) -> N
 
 
 def _code(error: BearlakeError, caller: Caller) -> ErrorCode:
-    if isinstance(error, Unavailable):
+    if isinstance(error, Unavailable | Overloaded):
         return ErrorCode.KAFKA_STORAGE_ERROR  # the retriable code that consumers expect in a Fetch response
     if isinstance(error, NotFound) and caller.version >= _TOPIC_IDS_FROM:
         return ErrorCode.UNKNOWN_TOPIC_ID

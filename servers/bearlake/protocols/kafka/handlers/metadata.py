@@ -11,7 +11,7 @@ import asyncio
 import re
 from collections.abc import Sequence
 
-from bearlake.errors import AlreadyExists, BearlakeError, Invalid, NotFound, Unavailable
+from bearlake.errors import AlreadyExists, BearlakeError, Invalid, NotFound, Overloaded, Unavailable
 from bearlake.metadata.model import Server
 from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka.codec import UUID_ZERO
@@ -157,7 +157,7 @@ async def find_or_create(context: KafkaContext, caller: Caller, name: str, may_c
     except NotFound:
         if not may_create:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    except Unavailable:
+    except (Unavailable, Overloaded):
         return ErrorCode.LEADER_NOT_AVAILABLE
     if not streams.may_create(caller.who, name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED

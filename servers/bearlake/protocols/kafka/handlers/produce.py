@@ -12,7 +12,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Protocol
 
 from bearlake import kernel
-from bearlake.errors import BearlakeError, NotFound, Unavailable
+from bearlake.errors import BearlakeError, NotFound, Overloaded, Unavailable
 from bearlake.kernel import ProduceEntry, ProduceResult
 from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka.codec import ApiKey
@@ -237,7 +237,7 @@ async def _later(call: ProduceCall, frame: memoryview, slab: Slab, before: async
                 await catalog.find(name)
             except NotFound:
                 pass  # `_submit` answers UNKNOWN_TOPIC_OR_PARTITION for each partition
-            except Unavailable as error:
+            except (Unavailable, Overloaded) as error:
                 for place, entry in enumerate(call.entries):
                     if entry[0] == name:
                         call.outcomes[place] = Refusal(ErrorCode.LEADER_NOT_AVAILABLE, str(error))
