@@ -33,7 +33,8 @@ async def test_a_pooler_in_transaction_mode_is_refused_before_the_first_write(
 async def test_a_connection_that_its_pooler_has_forgotten_does_not_keep_its_backend_forever(
     postgresql_url: str,
 ) -> None:
-    """In session mode, a pooler gives the backend of a client that has gone to the next client. This process does not see the session end."""
+    """In session mode, a pooler gives the backend of a client that has gone to the next client. This process does not
+    see the session end."""
     pooler = TransactionPooler(postgresql_url)
     url = await pooler.start()
     made = Connections()
