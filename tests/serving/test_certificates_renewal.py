@@ -71,7 +71,7 @@ def kept(files: Files) -> tuple[Certificates, ssl.SSLContext]:
     context = tls_context(files.settings, "kafka")
     assert context is not None
     certificates = Certificates()
-    certificates.keep(files.settings, "kafka", context)
+    certificates.watch(files.settings, "kafka", context)
     return certificates, context
 
 
