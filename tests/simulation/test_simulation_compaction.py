@@ -26,7 +26,7 @@ SEED_COUNT = 100
 ONCE_FAILED = {
     11: "a fetch ended with a row group that held nothing of its partition",
     30: "an answer told an end behind its bytes: the store had told of more than was followed",
-    88: "a worker that was fenced while it drained waited for ever",
+    88: "a worker that was fenced while it drained waited forever",
     113: "a worker that was paused found its task's slices swapped, and died of it",
     230: "a slow worker made the table of a deleted stream anew",
     256: "a swap behind a trim lost the rows of a page that it took for its neighbour",
