@@ -44,9 +44,9 @@ class Follower:
         segments: SegmentIndex,
         catalog: Catalog,
         settings: FollowerSettings,
-        heard: Callable[[int], None],
+        on_position: Callable[[int], None],
     ) -> None:
-        """`heard` is called with each newer log position that this server learns of."""
+        """`on_position` is called with each newer log position that this server learns of."""
         self._log = commit_log
         self._tail = tail
         self._segments = segments
@@ -56,7 +56,7 @@ class Follower:
         self._changed: dict[int, None] = {}
         """Streams that changed according to the log, and that this server has not read again yet."""
         self._head = 0
-        self._heard = heard
+        self._on_position = on_position
 
     async def start(self) -> None:
         """Start at the log's head, then load the catalog; this order ensures that later changes are followed."""
@@ -111,7 +111,7 @@ class Follower:
     def _hear(self, position: int) -> None:
         if position > self._head:
             self._head = position
-            self._heard(position)
+            self._on_position(position)
 
     async def _refresh(self) -> None:
         """Read the changed streams again; they stay marked until the store answers."""

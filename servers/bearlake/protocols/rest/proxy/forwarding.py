@@ -126,14 +126,14 @@ class Forwarding:
         headers = _headers(request)
         others = self._peers.others()
         guess = self._guess(key, others)
-        is_in_doubt = False
+        may_have_instance = False
         if guess is not None:
             try:
                 answer = await self._peers.send(guess, request.method, path, headers, body)
             except Untrusted:
                 pass
             except Unreachable:
-                is_in_doubt = not guess.is_draining  # a draining server listens as long as it has instances
+                may_have_instance = not guess.is_draining  # a draining server listens as long as it has instances
             else:
                 if not _is_absent(answer):
                     self._remember(key, guess)
@@ -141,7 +141,7 @@ class Forwarding:
         holder = await self._find(key, [server for server in others if server is not guess])
         if holder is None:
             self._places.pop(key, None)
-            if is_in_doubt:
+            if may_have_instance:
                 raise _away()
             raise problems.consumer_not_found()
         self._remember(key, holder)
@@ -162,13 +162,13 @@ class Forwarding:
     async def _find(self, key: Key, servers: Sequence[Server]) -> Server | None:
         """Return the server that has the instance; asks all at once. Raises `Problem` (50003) if none has it and one does not answer."""
         questions = [asyncio.create_task(self._ask(server, key)) for server in servers]
-        doubt: Problem | None = None
+        unanswered: Problem | None = None
         try:
             for question in asyncio.as_completed(questions):
                 try:
                     holder = await question
                 except Problem as problem:
-                    doubt = problem
+                    unanswered = problem
                 else:
                     if holder is not None:
                         return holder
@@ -176,8 +176,8 @@ class Forwarding:
             for task in questions:
                 task.cancel()
             await asyncio.gather(*questions, return_exceptions=True)
-        if doubt is not None:
-            raise doubt
+        if unanswered is not None:
+            raise unanswered
         return None
 
     async def _ask(self, server: Server, key: Key) -> Server | None:
