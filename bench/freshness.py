@@ -36,7 +36,7 @@ from bench import processes, report
 
 STREAM = "freshness"
 LOOK_S = 0.2
-SETTLE_S = 10.0
+AFTER_LOAD_S = 10.0
 DRAIN_TIMEOUT_S = 120.0
 
 
@@ -180,7 +180,7 @@ def measure(server: LakeServer, options: argparse.Namespace) -> dict[str, object
         load.is_stopping.set()
         load.join(90)
         stopped = time.monotonic()
-        while time.monotonic() < stopped + SETTLE_S:
+        while time.monotonic() < stopped + AFTER_LOAD_S:
             watch.look()
             time.sleep(LOOK_S)
         sizes = _sizes(server.data)

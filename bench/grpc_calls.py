@@ -132,7 +132,7 @@ class Meter:
         return times.user + times.system
 
 
-async def measure(process, address, seconds, wanted):
+async def measure(process, address, seconds, requested):
     """All cases, printed one per line."""
     watched = psutil.Process(process.pid)
     options = [("grpc.max_receive_message_length", -1)]
@@ -177,7 +177,7 @@ async def measure(process, address, seconds, wanted):
             while await call.read() is not grpc.aio.EOF:
                 pass
         for name, run in cases.items():
-            if wanted in name:
+            if requested in name:
                 meter = Meter(watched, seconds, sizes.get(name, len(raw_16k)))
                 await run(channel, meter)
                 print(json.dumps({"case": name, **meter.result}), flush=True)

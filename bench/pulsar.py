@@ -186,7 +186,7 @@ def _move_once(side: Movable, result: MoveResult, directory: Path) -> None:
 
 def measure(server: PulsarServer, case: PulsarCase, effort: Effort, directory: Path) -> Run:
     """Run `case` once on its own topic, which is deleted afterwards. Template files go to `directory`."""
-    server.settle()
+    server.prepare_next_run()
     topic = f"bench-{case.name}-{next(_NUMBERS)}"
     pulsar_topics.create(server.http, topic)
     try:

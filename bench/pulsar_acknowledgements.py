@@ -223,8 +223,8 @@ def main() -> None:
     print("; ".join(f"{name}: {value}" for name, value in processes.machine().items()) + "\n")
     shown = [*samples[:: max(1, len(samples) // SHOWN_COUNT)], samples[-1]]
     print(report.table(HEADS, [_row(sample) for sample in shown]))
-    settled = [sample for sample in samples if sample.acknowledged >= FLAT_FROM * options.messages]
-    growth_bytes = max(sample.rss_bytes for sample in settled) - settled[0].rss_bytes
+    later = [sample for sample in samples if sample.acknowledged >= FLAT_FROM * options.messages]
+    growth_bytes = max(sample.rss_bytes for sample in later) - later[0].rss_bytes
     cursor_bytes = max(sample.cursor_bytes for sample in samples)
     print(
         f"\nmemory after the first {FLAT_FROM:.0%}: {growth_bytes / 1e6:+.1f} MB at most; cursor: {cursor_bytes:,} bytes at most"

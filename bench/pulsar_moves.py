@@ -78,7 +78,7 @@ class Movable(Protocol):
     def move(self, topic: str) -> None:
         """Start to move the clients of `topic` to another server; returns at once."""
 
-    def settle(self) -> None:
+    def prepare_next_move(self) -> None:
         """Prepare for the next move."""
 
 
@@ -116,7 +116,7 @@ class Pair:
         self._stopped = next(server for server in self.servers if holder.endswith(server.address))
         self._stopped.terminate()
 
-    def settle(self) -> None:
+    def prepare_next_move(self) -> None:
         """See `Movable`."""
         if self._stopped is not None:
             self._stopped.stop()  # the server may still be draining
@@ -144,7 +144,7 @@ class Unloading:
         """See `Movable`."""
         pulsar_topics.unload(self.http(), topic)
 
-    def settle(self) -> None:
+    def prepare_next_move(self) -> None:
         """See `Movable`: the peer stays up."""
 
 
@@ -161,7 +161,7 @@ def pair(directory: Path, *, command: Path) -> Iterator[Pair]:
 
 def measure(side: Movable, client: str, directory: Path) -> Move:
     """One move of one client. Raises BenchError if the program fails or reports an error."""
-    side.settle()
+    side.prepare_next_move()
     topic = f"move-{client}-{next(_NUMBERS)}"
     pulsar_topics.create(side.http(), topic)
     words = [*_program(client, directory), side.urls(), topic, str(BEFORE_S[client]), str(AFTER_S)]

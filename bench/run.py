@@ -178,7 +178,7 @@ def note_run(result: Result, server: str, run_once: Callable[[], Run], *, counts
 
 def measure(server: Server, case: Case, effort: Effort, directory: Path) -> Run:
     """Run `case` once on its own topic, which is deleted afterwards. Template files go to `directory`."""
-    server.settle()
+    server.prepare_next_run()
     topic = f"bench-{case.name}-{next(_NUMBERS)}"
     config = case.peer_config if server.name == PEER else {}
     topics.create(server.address, topic, case.partition_count, config)

@@ -1,4 +1,6 @@
-"""Pulsar entries to record batches and back: `python bench/micro/pulsar_entries.py`. CPU time, best of several runs, data in cache.
+"""Cost of converting Pulsar entries to record batches and back: `python bench/micro/pulsar_entries.py`.
+
+Each figure is CPU time, the best of several runs, with the data in cache.
 
 Messages are like those of `pulsar-perf`: a sequence id and a payload. Half of each compressible payload is repetition. "Many" are the
 hot paths: SENDs of a receive buffer to record batches, their receipts, and deliveries to MESSAGE commands, each by one native call.

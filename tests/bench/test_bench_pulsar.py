@@ -260,7 +260,7 @@ def test_a_stopped_server_has_ended_before_the_next_move(tmp_path: Path, monkeyp
     monkeypatch.setattr(pulsar_moves.pulsar_topics, "served_by", lambda *_: "pulsar://127.0.0.1:1")
 
     pair.move("t")
-    pair.settle()
-    pair.settle()
+    pair.prepare_next_move()
+    pair.prepare_next_move()
 
     assert server.told == ["terminate", "stop", "start"]

@@ -289,12 +289,12 @@ def read_log(bootstrap: str, stream: str, partition_count: int) -> Log:
 def _end(consumer: Any, part: Any) -> int:
     found: list[int] = []
 
-    def is_told() -> bool:
+    def is_known() -> bool:
         with contextlib.suppress(confluent_kafka.KafkaException):  # while the server that is asked leaves
             found.append(consumer.get_watermark_offsets(part, timeout=CLIENT_TIMEOUT_S, cached=False)[1])
         return bool(found)
 
-    until(is_told, CLIENT_TIMEOUT_S, f"the end of {part} is told")
+    until(is_known, CLIENT_TIMEOUT_S, f"the end of {part} is known")
     return found[0]
 
 

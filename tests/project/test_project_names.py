@@ -11,6 +11,10 @@ SOURCES = sorted(
 )
 PROGRAMS = [ROOT / "tools/requirements", ROOT / "tools/settings-reference", ROOT / "hatch_build.py"]
 ALL = SOURCES + PROGRAMS + sorted(path for folder in ("tests", "bench") for path in (ROOT / folder).rglob("*.py"))
+WORDED = SOURCES + sorted(
+    path for folder in ("bench", "tests/simulator", "tests/nemesis") for path in (ROOT / folder).rglob("*.py")
+)
+"""The files whose public names a reader of documentation and reports meets."""
 INSTEAD = {
     "aside": "quarantined",
     "beaten": "with_heartbeat",
@@ -62,9 +66,9 @@ def public_names(path: Path) -> Iterator[str]:
 def test_public_names_use_the_words_of_the_field() -> None:
     found = {
         f"{path.relative_to(ROOT)}: {name}": INSTEAD[word]
-        for path in SOURCES
+        for path in WORDED
         for name in public_names(path)
-        if not name.startswith("_")
+        if not name.startswith(("_", "test_"))
         for word in (part.lower() for part in WORD.findall(name))
         if word in INSTEAD
     }

@@ -21,7 +21,7 @@ SEED_COUNT = 40
 ONCE_FAILED = {
     17: "a redelivery of an entry that the server had read ahead of its follower was asked for again without a pause, and nothing else ran",
     48: "a Failover consumer whose turn it was again before the hand-over was done got everything again",
-    68: "a read of an entry that a trim had cut into asked for its trimmed base for ever; a wait was cut short as it ran out",
+    68: "a read of an entry that a trim had cut into requested its trimmed base forever; a wait was cut short as it ran out",
     133: "an acknowledgement of part of an entry in which the mark-delete offset lay was dropped, and said to be saved",
     94: "an acknowledgement that waited for a read was dropped when its consumer left, and said to be saved",
     31: "an acknowledgement of what a trim had left of an entry was dropped, and said to be saved",

@@ -44,7 +44,7 @@ def hear_late(patch: pytest.MonkeyPatch) -> None:
 
 
 def refuse_all(patch: pytest.MonkeyPatch) -> None:
-    """A client that lost an answer is told that its stored batch is not stored."""
+    """A client that lost an answer gets the answer that its stored batch is not stored."""
     patch.setattr(
         offset_assignment,
         "refused",

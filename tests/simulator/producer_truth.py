@@ -16,7 +16,7 @@ from bearlake.metadata.model import BATCH_IN_STEP, BATCH_NAMED, BatchCommit, Out
 if TYPE_CHECKING:
     from simulator.truth import Partition
 
-DUPLICATES_TOLD = 5
+DUPLICATES_RECOGNIZED = 5
 """Requests that a client may have in flight; that many of its newest batches are recognized as duplicates (KAFKA-5793)."""
 
 DueOutcome = tuple[OutcomeKind, int]
@@ -71,7 +71,7 @@ def is_repeated(partition: "Partition", batch: BatchCommit) -> bool:
         return False
     if batch.flags & BATCH_NAMED:
         return _due_named(partition, batch)[0] is OutcomeKind.DUPLICATE
-    newest = known.batches[-DUPLICATES_TOLD:] if batch.producer_epoch == known.epoch else []
+    newest = known.batches[-DUPLICATES_RECOGNIZED:] if batch.producer_epoch == known.epoch else []
     return any((batch.base_sequence, _last(batch)) == (first, last) for first, last, _ in newest)
 
 

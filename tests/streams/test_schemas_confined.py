@@ -200,7 +200,7 @@ async def test_requests_beyond_the_queue_are_refused_and_waiting_ones_are_served
         assert (await compilers.compiled("PROTOBUF", HONEST, {})).text == HONEST
 
 
-async def test_a_schema_that_waits_too_long_is_not_blamed() -> None:
+async def test_a_schema_that_waits_too_long_counts_no_failure() -> None:
     async with pool(compile_wait_ms_max=1) as compilers:
         with pytest.raises(Overloaded):
             await compilers.compiled("PROTOBUF", HONEST, {})

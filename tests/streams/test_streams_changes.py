@@ -56,7 +56,7 @@ class Overtaken:
         return await self._store.streams.create(spec)
 
 
-async def test_a_change_that_lost_is_decided_again_on_what_the_other_wrote(store: Metadata) -> None:
+async def test_a_change_that_lost_a_race_is_decided_again_on_the_result_of_the_other(store: Metadata) -> None:
     catalog = Catalog(store.streams, 10)
     stale = (await catalog.create("orders", 1, {"cleanup.policy": "delete"})).stream
     await by_name.alter(store, "orders", set_configs={"retention.ms": "5"}, unset_configs=["cleanup.policy"])

@@ -328,7 +328,7 @@ def test_a_reader_sees_every_offset_once_while_swaps_merges_sweeps_and_trims_hap
 
 
 class CountingStore(MemoryObjectStore):
-    """Notes the key of each read."""
+    """Records the key of each read."""
 
     def __init__(self) -> None:
         super().__init__()

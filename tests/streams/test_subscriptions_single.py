@@ -81,7 +81,7 @@ def test_when_the_active_consumer_leaves_the_next_one_gets_the_unacknowledged_en
     assert (first.activities, second.activities) == ([True], [False, True])
 
 
-def test_one_with_precedence_waits_until_the_other_has_acknowledged_all_that_it_has() -> None:
+def test_a_consumer_with_precedence_waits_until_the_active_one_has_acknowledged_its_entries() -> None:
     log = log_of(2)
     machine = failover(log)
     consumer, first = join(machine, "b", permits=10)
@@ -113,7 +113,7 @@ def test_entries_that_were_read_but_not_delivered_to_the_former_consumer_do_not_
     assert (first.bases, second.bases) == ([0], [1, 2])
 
 
-def test_after_its_time_the_next_one_gets_what_the_former_one_keeps() -> None:
+def test_after_the_hand_over_time_the_next_consumer_gets_the_unacknowledged_entries() -> None:
     log = log_of(2)
     machine = failover(log)
     join(machine, "b", permits=10)
@@ -140,7 +140,7 @@ def test_a_former_consumer_that_becomes_active_again_during_the_hand_over_contin
     assert not machine.is_handing_over
 
 
-def test_a_former_one_that_goes_during_the_hand_over_ends_it() -> None:
+def test_a_former_consumer_that_leaves_during_the_hand_over_ends_it() -> None:
     log = log_of(2)
     machine = failover(log)
     consumer, _ = join(machine, "b", permits=10)

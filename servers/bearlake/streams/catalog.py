@@ -230,12 +230,12 @@ class Catalog:
         """Raise `Invalid`, naming the expected value, if the stream may not have so many partitions."""
         self._check_partitions(partition_count, stream.partition_count)
 
-    def _check_partitions(self, wanted: int, present: int) -> None:
-        if not 1 <= wanted <= self._stream_partition_count_max:
-            raise Invalid(f"partition count {wanted}: expected 1 to {self._stream_partition_count_max}")
-        if self.partition_count + wanted - present > self._partition_count_max:
+    def _check_partitions(self, requested: int, present: int) -> None:
+        if not 1 <= requested <= self._stream_partition_count_max:
+            raise Invalid(f"partition count {requested}: expected 1 to {self._stream_partition_count_max}")
+        if self.partition_count + requested - present > self._partition_count_max:
             raise Invalid(
-                f"partition count {wanted}: all streams have {self.partition_count} partitions already,"
+                f"partition count {requested}: all streams have {self.partition_count} partitions already,"
                 f" the limit is {self._partition_count_max}"
             )
 

@@ -53,9 +53,9 @@ class Follower:
         catalog: Catalog,
         access: Rules,
         settings: FollowerSettings,
-        heard: Callable[[int], None],
+        on_position: Callable[[int], None],
     ) -> None:
-        """`heard` is called with each newer log position that this server learns of."""
+        """`on_position` is called with each newer log position that this server learns of."""
         self._log = commit_log
         self._tail = tail
         self._segments = segments
@@ -68,7 +68,7 @@ class Follower:
         self._is_access_changed = False
         """Whether the access rules changed according to the log, and this server has not read them again yet."""
         self._head = 0
-        self._heard = heard
+        self._on_position = on_position
 
     async def start(self) -> None:
         """Start at the log's head, then load the access rules and the catalog; this order ensures that later changes are followed."""
@@ -127,7 +127,7 @@ class Follower:
     def _hear(self, position: int) -> None:
         if position > self._head:
             self._head = position
-            self._heard(position)
+            self._on_position(position)
 
     async def _refresh(self) -> None:
         """Read the changed access rules and streams again; they stay marked until the store answers."""

@@ -31,7 +31,7 @@ COPIES: Final = 2
 
 REVISION_COUNT_MAX: Final = 2
 """Number of subjects that a coordinator remembers, of three: two members and the partition."""
-TOLD: Final = 0
+REVISION_RETURNED: Final = 0
 """In the history of a coordinator's revisions: the first revision was returned. Other numbers are the members (by generation) whose
 commits the coordinator accepted."""
 
@@ -89,7 +89,7 @@ class Write(NamedTuple):
 
 class Coordinator(NamedTuple):
     """A coordinator's knowledge. `writing`: the commit in flight plus 1; `has_result`: the store has executed it; `revisions`: their
-    history since it took the group (see `TOLD`)."""
+    history since it took the group (see `REVISION_RETURNED`)."""
 
     lease: int = 0
     generation: int = 0
@@ -252,7 +252,11 @@ class OffsetPart:
         """Return the newest revision, if there is one, to the sender of the commit."""
         if not coordinator.lease:
             return state._replace(named=(*state.named[:at], "", *state.named[at + 1 :]))
-        revisions = coordinator.revisions if TOLD in coordinator.revisions else (*coordinator.revisions, TOLD)
+        revisions = (
+            coordinator.revisions
+            if REVISION_RETURNED in coordinator.revisions
+            else (*coordinator.revisions, REVISION_RETURNED)
+        )
         named = (*state.named[:at], _newest(self._term(coordinator), revisions), *state.named[at + 1 :])
         return state._replace(named=named).with_coordinator(place, coordinator._replace(revisions=revisions))
 
@@ -356,7 +360,7 @@ def _revisions(term: str, history: tuple[int, ...]) -> Revisions:
     """Return the product's revisions after this history."""
     revisions = Revisions(REVISION_COUNT_MAX, term or "any")
     for change in history:
-        if change == TOLD:
+        if change == REVISION_RETURNED:
             revisions.newest()
         else:
             revisions.take(_subjects(change), None)

@@ -23,8 +23,8 @@ from simulator.model.write_state import (
     ANSWERS,
     COMMITTED,
     COMMITTING,
+    ENDED,
     FORBIDDEN,
-    HEARD,
     NO_ROW,
     OLD,
     OUT_OF_ORDER,
@@ -233,14 +233,16 @@ class WritePart:
     def _await(self, state: State, at: int, attempt: Attempt, found: list[Step[State]]) -> None:
         """The client receives the reply or stops waiting. Replies on a connection arrive in order."""
         is_answered = attempt.stage == ANSWERED
-        silent = attempt._replace(is_awaited=False, answer=0, stage=HEARD if is_answered else attempt.stage)
+        silent = attempt._replace(is_awaited=False, answer=0, stage=ENDED if is_answered else attempt.stage)
         after = state.with_attempt(at, silent)
         found.append(Step(GIVE_UP, (at,), producers.timed_out(self._client, after, attempt.batch)))
         earlier = state.attempts[:at]
         if is_answered and not any(other.is_awaited and other.server == attempt.server for other in earlier):
-            answered = attempt._replace(is_awaited=False, stage=HEARD)
+            answered = attempt._replace(is_awaited=False, stage=ENDED)
             waits = self._guards.bump_only_when_accounted
-            after = producers.heard(self._client, state.with_attempt(at, answered), answered, waits_for_account=waits)
+            after = producers.received(
+                self._client, state.with_attempt(at, answered), answered, waits_for_account=waits
+            )
             found.append(Step(HEAR, (at, ANSWERS[attempt.answer]), after))
 
     # -- servers -------------------------------------------------------------------------------------------------
@@ -289,7 +291,7 @@ class WritePart:
         if after is not state:
             found.append(Step(COMMIT, (at, ANSWERS[answer]), after))
         if attempt.stage == COMMITTING:
-            stage, kept = (ANSWERED, answer) if attempt.is_awaited else (HEARD, 0)
+            stage, kept = (ANSWERED, answer) if attempt.is_awaited else (ENDED, 0)
             made = after.attempts[at]._replace(stage=stage, answer=kept)
             found.append(Step(ANSWER, (at, ANSWERS[answer]), after.with_attempt(at, made)))
 

@@ -13,7 +13,7 @@ from simulator.model.producers import IDEMPOTENT, Client
 from simulator.model.write_state import (
     ANSWERED,
     DELIVERED,
-    HEARD,
+    ENDED,
     NOTHING_STORED,
     OLD,
     STORED,
@@ -33,7 +33,7 @@ def broken(client: Client, state: State) -> str:
         if status == DELIVERED and batch not in batches:
             return f"the client got the answer that batch {batch} is stored, but the log does not have the batch"
     for at, made in enumerate(attempts):
-        if made.stage == HEARD and made.answer in NOTHING_STORED and at + 1 in log:
+        if made.stage == ENDED and made.answer in NOTHING_STORED and at + 1 in log:
             kind = "put failed" if made.answer == UNAVAILABLE else "refused"
             return f"the client got the answer that attempt {at} is not stored ({kind}), but the log has it"
         if made.stage >= ANSWERED and made.answer == STORED and made.result == STORED:

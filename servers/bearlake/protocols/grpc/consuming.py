@@ -81,10 +81,10 @@ class _GroupFeed(Feed):
             if self.has(message.stream, message.partition) or message.HasField("error"):
                 await self._group_writer.write(pb.ConsumeResponse(records=message))
 
-    async def send_control(self, news: pb.ConsumeResponse) -> None:
+    async def send_control(self, response: pb.ConsumeResponse) -> None:
         """Send one message after the previous message has left."""
         async with self._lock:
-            await self._group_writer.write(news)
+            await self._group_writer.write(response)
 
     async def deliver_error(self, assigned: Assigned, error: BearlakeError) -> None:
         """Continue at the start or the end when the committed offset is no longer available."""
@@ -252,9 +252,9 @@ class _Member:
         offsets = [
             pb.GroupOffset(stream=item.stream, partition=item.partition, offset=item.offset) for item in positions
         ]
-        news = pb.Assigned(member_id=self._member_id, generation=self._generation, positions=offsets)
+        assigned = pb.Assigned(member_id=self._member_id, generation=self._generation, positions=offsets)
         self._owned = frozenset(item.key for item in positions)
-        await self.feed.send_control(pb.ConsumeResponse(assigned=news))
+        await self.feed.send_control(pb.ConsumeResponse(assigned=assigned))
         for item in positions:
             self.feed.assign(item)
 

@@ -1,7 +1,7 @@
 """Config and mode: merges the settings of subject, context and registry.
 
-For each config field, the nearest level that sets the field decides; so with the mode. Exception: READONLY_OVERRIDE at a wider level
-overrides all narrower levels.
+For each config field, the nearest level that sets the field decides; the same holds for the mode. Exception: READONLY_OVERRIDE at a wider
+level overrides all narrower levels.
 
 Source: Confluent, "Schema Registry API Reference", config and mode; "Data Contracts", default and override metadata and rules.
 """

@@ -240,17 +240,17 @@ class Holdings:
         """Whether this server may deliver, as far as it knows without asking the store."""
         held = self._held.get(partition)
         if not self._tenure.is_sure():
-            self._doubt_all()
+            self._set_all_unsure()
         return held is not None and not held.is_doubted and not held.held.is_doubted
 
-    def _doubt_all(self) -> None:
+    def _set_all_unsure(self) -> None:
         for held in self._held.values():
             held.is_doubted = True
 
     async def verify(self) -> None:
         """Confirm the leases that may be lost. Raises `Unavailable`."""
         if not self._tenure.is_sure():
-            self._doubt_all()
+            self._set_all_unsure()
         for held in [held for held in self.all() if held.is_doubted or held.held.is_doubted]:
             async with self._isolation.of(str(held.partition)):
                 await self._verify(held)
