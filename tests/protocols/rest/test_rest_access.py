@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bearlake.protocols.rest.rights import NEEDED
-from fixtures.rest_server import Answer, RestNode
+from fixtures.rest_server import Answer, MakeServers, RestNode
 from fixtures.rights import EVERY, Only, all_but
 
 ROUTES = list(NEEDED)
@@ -123,3 +123,14 @@ async def test_every_route_needs_exactly_the_rights_of_the_table(node: RestNode,
     assert answer.status < 400, answer
     assert route in NO_LIST_HERE or not is_refused(answer), answer
     node.streams.authorizer = Only(EVERY)
+
+
+@pytest.mark.parametrize("creates", [True, False])
+async def test_a_refused_write_does_not_tell_whether_a_partition_exists(
+    rest_servers: MakeServers, creates: bool
+) -> None:
+    [node] = await rest_servers(1, auto_create_streams=creates)
+    await node.create("t")
+    node.streams.authorizer = Only([])
+    asked = ["/topics/t/partitions/0", "/topics/t/partitions/7", "/topics/absent/partitions/7", "/topics/absent"]
+    assert {(await node.post(path, VALUE, kind="binary")).status for path in asked} == {403}

@@ -1,0 +1,64 @@
+"""Callers without rights: what refusals tell them, and what their requests cost the server."""
+
+import pytest
+
+from bearlake.metadata.access_rules import AccessRule, Operation, PatternKind, Permission, Resource
+from bearlake.metadata.users import CredentialChange
+from bearlake.protocols.kafka import messages as m
+from bearlake.protocols.kafka.errors import ErrorCode
+from bearlake.serving.authentication.credentials import create_credential
+from bearlake.serving.authentication.settings import AuthenticationSettings
+from bearlake.streams.access.control import AccessSettings
+from fixtures.kafka_server import batch_of
+
+DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def rule(operation, resource, name, permission=Permission.ALLOW, principal="User:alice"):
+    return AccessRule(resource, name, PatternKind.LITERAL, principal, "*", operation, permission)
+
+
+@pytest.fixture
+async def node(kafka_cluster):
+    """A server with the topic `t`, to which only root has rights."""
+    access = AccessSettings(super_users=["User:root"], allow_if_no_rule=False)
+    cluster = await kafka_cluster(1, authentication=AuthenticationSettings(mechanisms=["PLAIN"]), access=access)
+    made = create_credential("SCRAM-SHA-512", "secret", 4096)
+    changes = [CredentialChange(name, made.mechanism, made) for name in ("root", "alice")]
+    await cluster.metadata.users.change(changes, revision=0)
+    await cluster[0].create("t")
+    return cluster[0]
+
+
+async def login(node, user="alice"):
+    client = await node.client()
+    await client.ask(m.SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    answer = await client.ask(m.SaslAuthenticateRequest(auth_bytes=f"\0{user}\0secret".encode()), 2)
+    assert answer.error_code == 0
+    return client
+
+
+async def test_a_refused_fetch_does_not_tell_whether_the_topic_exists(node):
+    alice = await login(node)
+
+    assert [(await alice.fetch(name, 0)).error_code for name in ("t", "absent")] == [DENIED, DENIED]
+
+
+async def test_a_refused_produce_does_not_tell_whether_the_topic_exists(node):
+    alice = await login(node)
+
+    assert [(await alice.produce(name, batch_of())).error_code for name in ("t", "absent")] == [DENIED, DENIED]
+
+
+async def test_config_resources_are_those_that_the_caller_may_describe(node):
+    await node.create("seen")
+    await node.streams.access.create(
+        [
+            rule(Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, "kafka-cluster"),
+            rule(Operation.DESCRIBE, Resource.STREAM, "seen"),
+        ]
+    )
+    alice = await login(node)
+    answer = await alice.ask(m.ListConfigResourcesRequest(resource_types=[2]), 1)
+
+    assert [one.resource_name for one in answer.config_resources] == ["seen"]
