@@ -1,5 +1,7 @@
 """Callers without rights: what refusals tell them, and what their requests cost the server."""
 
+from dataclasses import replace
+
 import pytest
 
 from bearlake.metadata.access_rules import AccessRule, Operation, PatternKind, Permission, Resource
@@ -9,6 +11,9 @@ from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.serving.authentication.credentials import create_credential
 from bearlake.serving.authentication.settings import AuthenticationSettings
 from bearlake.streams.access.control import AccessSettings
+from bearlake.streams.catalog import StreamView
+from bearlake.telemetry.watchdog import LIMIT_S
+from fixtures.held import held_at_most
 from fixtures.kafka_server import batch_of
 
 DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -74,3 +79,23 @@ async def test_long_names_that_no_topic_has_are_not_kept(node):
 
     [connection] = node.server.connections
     assert sum(map(len, connection.who.grants.masks)) < 100_000
+
+
+async def test_rights_on_many_topics_do_not_hold_the_loop(node, monkeypatch):
+    """A caller with many groups asks for all topics."""
+    catalog = node.streams.catalog
+    stream = catalog.peek("t").stream
+    names = [f"topic-{number}" for number in range(100_000)]
+    views = {name: StreamView(replace(stream, name=name)) for name in names}
+    await node.streams.access.create([rule(Operation.DESCRIBE, Resource.STREAM, "topic-1", principal="Group:g7")])
+    alice = await login(node)
+    await alice.ask(m.MetadataRequest(topics=None), 12)
+    monkeypatch.setattr(catalog, "names", lambda: names)
+    monkeypatch.setattr(catalog, "peek", views.get)
+    [connection] = node.server.connections
+    connection.who = replace(connection.who, groups=frozenset(f"g{number}" for number in range(200)))
+
+    async with held_at_most(2 * LIMIT_S):
+        answer = await alice.ask(m.MetadataRequest(topics=None), 11)
+
+    assert [topic.name for topic in answer.topics] == ["topic-1"]
