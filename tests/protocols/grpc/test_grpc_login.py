@@ -140,6 +140,38 @@ async def test_guessing_ends_with_the_time_to_wait(grpc_cluster: MakeGrpc, login
     assert 1 < told.retry_delay.ToSeconds() <= 1200
 
 
+@pytest.mark.parametrize("has_tls", [False, True], ids=["without TLS", "with TLS"])
+async def test_a_password_of_another_machine_needs_tls(
+    grpc_cluster: MakeGrpc,
+    logins: Logins,
+    certificates: dict[str, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    has_tls: bool,
+) -> None:
+    files = {"tls_certificate_file": str(certificates["server"]), "tls_key_file": str(certificates["server_key"])}
+    listener = ListenerSettings(**files if has_tls else {})  # type: ignore[arg-type]
+    node = (await grpc_cluster(1, listener=listener, authentication=logins.settings()))[0]
+    await add_user(node.streams.metadata)
+    monkeypatch.setattr("bearlake.protocols.grpc.entrance.address_of", lambda _: "203.0.113.7")
+    address = f"localhost:{node.server.endpoint.port}"
+    authority = await asyncio.to_thread(certificates["authority"].read_bytes)
+    opened = (
+        grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(authority))
+        if has_tls
+        else grpc.aio.insecure_channel(address)
+    )
+    codes = []
+    async with opened as channel:
+        for headers in (basic(), logins.bearer()):
+            try:
+                await call(channel, methods.LIST_STREAMS, pb.ListStreamsRequest(), metadata=metadata_of(headers))
+                codes.append(grpc.StatusCode.OK)
+            except grpc.aio.AioRpcError as error:
+                codes.append(error.code())
+
+    assert codes == [grpc.StatusCode.OK if has_tls else grpc.StatusCode.UNAUTHENTICATED] * 2
+
+
 @pytest.fixture
 def listener(certificates: dict[str, Path]) -> ListenerSettings:
     """A listener that wants client certificates."""

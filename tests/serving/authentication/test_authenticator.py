@@ -8,8 +8,10 @@ from dataclasses import replace
 import pytest
 
 from bearlake.errors import Denied, Invalid, Overloaded
+from bearlake.metadata.users import ScramCredential
 from bearlake.serving.authentication.authenticator import Authenticator
 from bearlake.serving.authentication.certificates import CertificateNames
+from bearlake.serving.authentication.credentials import has_password
 from bearlake.serving.authentication.failures import Failures
 from bearlake.serving.authentication.peer import Peer, is_open_to_others, login_rules
 from bearlake.serving.authentication.settings import MECHANISMS, AuthenticationSettings, FailureSettings, TokenSettings
@@ -70,6 +72,41 @@ async def test_guessing_ends_after_the_allowance(executor: ThreadPoolExecutor, u
     with pytest.raises(Overloaded, match=r"retry in \d+ s"):
         await front.log_in("alice", "secret", NEAR)
     await front.log_in("alice", "secret", FAR_TLS)  # another address is not affected
+
+
+async def test_logins_that_wait_for_the_same_password_check_it_once(
+    executor: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many connections of one service log in at once after a restart."""
+    checked: list[str] = []
+
+    def check(credential: ScramCredential, password: str) -> bool:
+        checked.append(password)
+        return has_password(credential, password)
+
+    monkeypatch.setattr("bearlake.serving.authentication.authenticator.has_password", check)
+    front = authenticator(executor)
+    found = await asyncio.gather(*(front.log_in("alice", "secret", NEAR) for _ in range(50)))
+
+    assert {str(who) for who in found} == {"User:alice"}
+    assert checked == ["secret"]
+
+
+async def test_a_user_is_not_locked_out_where_a_known_password_let_it_in(executor: ThreadPoolExecutor) -> None:
+    """A password that was right at one address is not checked again at the next one, which counts as a login all the same."""
+    limits = FailureSettings(per_address_max=3, per_user_max=3, window_ms=3_600_000)
+    front = authenticator(executor, failures=limits)
+    first, second, attacker, new = (Peer(f"192.0.2.{number}", True, MECHANISMS) for number in range(1, 5))
+    for peer in (first, second):
+        await front.log_in("alice", "secret", peer)
+    for _ in range(3):
+        with pytest.raises(Denied):
+            await front.log_in("alice", "wrong", attacker)
+
+    for peer in (first, second):
+        assert str(await front.log_in("alice", "secret", peer)) == "User:alice"
+    with pytest.raises(Overloaded):
+        await front.log_in("alice", "secret", new)
 
 
 def test_an_allowance_returns_with_time() -> None:

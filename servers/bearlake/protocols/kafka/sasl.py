@@ -63,9 +63,14 @@ class SaslSession:
         return self.principal is not None and self._now_s() < self.ends_s
 
     def handshake(self, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
-        """Choose a mechanism. An unknown one is answered with those that this client may use."""
+        """Choose a mechanism. An unknown one is answered with those that this client may use.
+
+        A client that has chosen and not finished its login is refused."""
         offered = list(self._authenticator.mechanisms(self._peer))
-        self._scram, self._mechanism, self._refusal = None, "", ""
+        is_begun, self._scram, self._mechanism, self._refusal = bool(self._mechanism), None, "", ""
+        if is_begun:  # as in Kafka; otherwise one connection could ask for any number of users
+            self.is_refused = True
+            return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=offered)
         if request.mechanism not in offered:
             self.is_refused = True
             return SaslHandshakeResponse(error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=offered)

@@ -25,7 +25,7 @@ from bearlake.protocols.pulsar.proto.commands_pb2 import (
     CommandSend,
     Shared,
 )
-from bearlake.streams.principal import Operation
+from bearlake.streams.principal import Operation, Resource, require
 from bearlake.streams.subscriptions.creating import create_cursor
 
 DEDUPLICATION = "pulsar.deduplication"
@@ -55,6 +55,8 @@ async def open_producer(connection: Connection, request: CommandProducer) -> byt
         raise Refused("ServiceNotReady", "the producer was closed before it was open")
     try:
         topic = await context.topics.resolve(connection.who, request.topic, Operation.WRITE)
+        if request.initial_subscription_name:  # as in Pulsar, only readers create subscriptions
+            require(context.streams.authorizer, connection.who, Operation.READ, Resource.STREAM, topic.view.name)
         if topic.view.stream.is_terminated:
             raise Refused("TopicTerminatedError", f"topic {topic.name} is terminated")
         schema = request.schema if request.HasField("schema") else None

@@ -83,6 +83,7 @@ class Authenticator:
             if not (known_as and await self._is_proven(user, password, peer)):
                 async with self._turn(peer.network):
                     await self._check_password(user, password, peer)
+            self._failures.succeeded(peer.network, known_as)
             return user_principal(user)
 
     async def verify_token(self, token: str, peer: Peer) -> Principal:
@@ -121,9 +122,10 @@ class Authenticator:
         self._failures.check(peer.network, known_as)
         if known_as:
             credential = await self._users.find_any(user)
+            if self._proven.has(credential, password):  # by a login that was before this one in the line
+                return
             run = asyncio.get_running_loop().run_in_executor
             if await run(self._executor, has_password, credential, password):
-                self._failures.succeeded(peer.network, known_as)
                 self._proven.add(credential, password)
                 return
         self._failures.failed(peer.network, known_as)

@@ -47,6 +47,9 @@ FILTER_COUNT_MAX = 1_000
 MASKS_MAX = 10_000
 """Streams of which one caller's masks are kept."""
 
+KEPT_NAME_LENGTH_MAX = 249
+"""Longest name (characters) of which a mask is kept: that of a stream. Callers also ask for longer names, which no stream has."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessSettings:
@@ -96,7 +99,7 @@ class AccessControl(Authorizer):
         mask = grants.masks.get(name)
         if mask is None:
             mask = snapshot.mask(who, kind, name)
-            if len(grants.masks) < MASKS_MAX:
+            if len(grants.masks) < MASKS_MAX and len(name) <= KEPT_NAME_LENGTH_MAX:
                 grants.masks[name] = mask
         return mask & operation.bit != 0
 

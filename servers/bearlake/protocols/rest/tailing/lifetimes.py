@@ -21,7 +21,7 @@ from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.tailing import lineage
 from bearlake.streams import configs as stream_configs
 from bearlake.streams.catalog import StreamView
-from bearlake.streams.principal import INTERNAL, Principal
+from bearlake.streams.principal import INTERNAL, Operation, Principal, Resource, require
 from bearlake.streams.service import Streams
 from bearlake.telemetry.isolation import Isolation
 from bearlake.telemetry.outage import Outage
@@ -138,7 +138,8 @@ class Lifetimes:
                 if not await self._has_forks(view):
                     await self._streams.delete(who, view.stream, is_unchanged=True)
                 elif not is_marked(view, DELETED):
-                    await self._streams.alter(who, view.stream, {DELETED: "true"}, [])
+                    require(self._streams.authorizer, who, Operation.DELETE, Resource.STREAM, name)
+                    await self._streams.alter(INTERNAL, view.stream, {DELETED: "true"}, [])
                 return
             except Conflict:
                 continue
