@@ -15,7 +15,8 @@ class FailureSettings:
     """Limits of failed logins, per server."""
 
     per_address_max: int = 20
-    """Failed logins of one address within `window_ms`; after that its logins are refused until the window has passed."""
+    """Failed logins of one address within `window_ms`; after that its logins by password are refused until the window has passed. A user
+    who logged in from there before has an allowance of the same size for that address alone."""
     per_user_max: int = 100
     """Failed logins of one user within `window_ms`, all addresses together. Addresses where the user logged in before are exempt."""
     window_ms: int = 60_000
