@@ -91,7 +91,7 @@ class SaslSession:
     async def authenticate(self, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
         """Take the next message of the mechanism. After an error, the client begins with a handshake again, on a new connection."""
         if not self._mechanism:
-            return self._failed(ErrorCode.ILLEGAL_SASL_STATE, "SaslAuthenticate came without a SaslHandshake before it")
+            return self._failed(ErrorCode.ILLEGAL_SASL_STATE, "SaslAuthenticate needs a SaslHandshake before it")
         message = bytes(request.auth_bytes)
         try:
             answer, who = await self._take(message)
@@ -101,7 +101,7 @@ class SaslSession:
         except Overloaded as error:  # not SASL_AUTHENTICATION_FAILED, after which clients give up
             return self._failed(ErrorCode.THROTTLING_QUOTA_EXCEEDED, str(error))
         except BearlakeError:
-            return self._failed(ErrorCode.COORDINATOR_NOT_AVAILABLE, "users cannot be looked up now, retry")
+            return self._failed(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the server cannot look up users now, retry")
         return SaslAuthenticateResponse(error_message=None, auth_bytes=answer, session_lifetime_ms=lifetime_ms)
 
     async def _take(self, message: bytes) -> tuple[bytes, Principal | None]:

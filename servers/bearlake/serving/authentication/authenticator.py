@@ -3,9 +3,9 @@
 A protocol server passes what its client sent (a SCRAM message, a user name and password, a token, a certificate's subject) and the client's
 address. Every failure counts against the address and the user. Messages never contain a password, a token or a key.
 
-Guesses at once count like guesses in a row: the passwords of one address are checked one after another, each after the failures before it
-are counted. SCRAM messages are checked without a pause between the look at the count and the result. A token that is right is accepted
-at every address: nobody guesses a signature.
+Concurrent guesses count like consecutive ones: the passwords of one address are checked one after another, each after the failures before
+it are counted. SCRAM messages are checked without a pause between the look at the count and the result. A token with a right signature is
+accepted at every address: nobody can guess a signature.
 """
 
 import asyncio

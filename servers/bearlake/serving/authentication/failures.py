@@ -16,7 +16,7 @@ from bearlake.serving.authentication.settings import FailureSettings
 
 
 class MustWait(Overloaded):
-    """Too many logins failed; the next one is looked at after `wait_s` seconds."""
+    """Too many logins failed; the client may try again after `wait_s` seconds."""
 
     def __init__(self, wait_s: float) -> None:
         super().__init__(f"too many failed logins, retry in {math.ceil(wait_s)} s")
