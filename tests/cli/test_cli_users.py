@@ -59,6 +59,8 @@ def test_users_are_replaced_listed_and_deleted(
     capsys.readouterr()
     assert run(["user", "list", "--json", *where]) == 0
     assert [user["name"] for user in json.loads(capsys.readouterr().out)] == ["alice"]
+    assert run(["user", "list", *where]) == 0
+    assert "alice  SCRAM-SHA-256, SCRAM-SHA-512  4096, 4096" in capsys.readouterr().out
     assert run(["user", "delete", "alice", *where]) == 0
     assert run(["user", "delete", "alice", *where]) == 1
     capsys.readouterr()

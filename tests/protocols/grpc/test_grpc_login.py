@@ -29,9 +29,11 @@ from bearlake.protocols.grpc.proto import stream_pb2 as pb
 from bearlake.serving.authentication.pem import subject_of
 from bearlake.serving.authentication.settings import FailureSettings
 from bearlake.serving.listener import ListenerSettings
+from bearlake.streams.append import AppendCall
 from bearlake.streams.principal import Operation, Principal, Resource
 from fixtures.grpc_server import GrpcNode, MakeGrpc, call
 from fixtures.logins import Logins, add_user, basic
+from fixtures.waiting import until
 
 Metadata = list[tuple[str, str]]
 
@@ -123,6 +125,28 @@ async def test_a_stream_ends_with_its_login(
         await read_to_error(opened)
     assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
     assert "ended" in str(caught.value.details())
+
+
+async def test_a_batch_that_is_under_way_when_its_login_ends_is_acknowledged(
+    grpc_cluster: MakeGrpc, logins: Logins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the client does not learn that the batch is stored, and sends it again."""
+    node = await start(grpc_cluster, logins, session_ms_max=2_000)
+    held: list[AppendCall] = []
+    append = node.streams.submit
+    monkeypatch.setattr(node.streams, "submit", held.append)
+    opened = node.open(methods.PRODUCE_STREAM, metadata=metadata_of(basic()))
+    payload = pb.Payload(records=pb.Records(records=[pb.Record(value=b"v")]))
+    await opened.write(pb.ProduceStreamRequest(stream="t", partition=0, payload=payload))
+    await until(lambda: held)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(asyncio.shield(reading := asyncio.ensure_future(opened.read())), 2.5)  # the login ends
+    append(held[0])
+
+    assert (await reading).acknowledged_count == 1
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await opened.read()
+    assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
 @pytest.mark.parametrize("user", ["alice", "ghost"])

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
+from scramp import ScramClient
 
 from bearlake.errors import Denied, Invalid, Overloaded
 from bearlake.metadata.users import ScramCredential
@@ -18,6 +19,7 @@ from bearlake.serving.authentication.settings import MECHANISMS, AuthenticationS
 from bearlake.serving.authentication.signing_keys import SigningKeys
 from bearlake.serving.authentication.tokens import Tokens
 from bearlake.serving.listener import ListenerSettings
+from bearlake.streams.principal import Principal
 from fixtures.people import People
 
 FAR, FAR_TLS = Peer("192.0.2.1", False, MECHANISMS), Peer("192.0.2.1", True, MECHANISMS)
@@ -129,6 +131,34 @@ def test_failures_elsewhere_do_not_lock_a_user_out_where_it_logged_in() -> None:
     failures.check("attacker-9", "bob")
     with pytest.raises(Overloaded):
         failures.check("attacker-9", "alice")
+
+
+async def test_a_neighbour_with_a_wrong_password_does_not_lock_a_user_out(executor: ThreadPoolExecutor) -> None:
+    """Both are behind one proxy; the neighbour's client repeats its wrong password for ever, as librdkafka does."""
+    front = authenticator(executor, failures=FailureSettings(per_address_max=3, window_ms=3_600_000))
+    await front.log_in("alice", "secret", NEAR)
+    for number in range(3):
+        with pytest.raises(Denied):
+            await front.log_in("bob", f"guess {number}", NEAR)
+    for user in ("bob", "carol"):
+        with pytest.raises(Overloaded):
+            await front.log_in(user, "guess", NEAR)
+
+    assert str(await front.log_in("alice", "secret", NEAR)) == "User:alice"
+    assert str(await scram_login(front, "alice", "secret", NEAR)) == "User:alice"
+    for number in range(3):
+        with pytest.raises(Denied):
+            await front.log_in("alice", f"guess {number}", NEAR)
+    with pytest.raises(Overloaded):
+        await front.log_in("alice", "secret", NEAR)
+
+
+async def scram_login(front: Authenticator, user: str, password: str, peer: Peer) -> Principal | None:
+    client = ScramClient(["SCRAM-SHA-512"], user, password)
+    login = front.start_scram("SCRAM-SHA-512", peer)
+    first, _ = await login.answer(client.get_client_first().encode())
+    client.set_server_first(first.decode())
+    return (await login.answer(client.get_client_final().encode()))[1]
 
 
 def test_the_tables_of_failures_are_bounded() -> None:

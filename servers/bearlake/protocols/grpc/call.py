@@ -148,8 +148,13 @@ def streaming(
     node: Node,
     method: Method[Request, Response],
     handle: Callable[[Node, Principal, AsyncIterator[Request], Writer], Awaitable[None]],
+    *,
+    is_drained: bool = False,
 ) -> Callable[[AsyncIterator[Request], Context], Awaitable[None]]:
-    """Wrap a bidirectional streaming method as a grpc.aio handler."""
+    """Wrap a bidirectional streaming method as a grpc.aio handler.
+
+    `is_drained`: when the login ends, only the requests end at once; the handler has `call_drain_ms` to answer the requests before.
+    """
     meters = _Meters(method.name)
 
     async def run(requests: AsyncIterator[Request], context: Context) -> None:
@@ -161,6 +166,9 @@ def streaming(
                 try:
                     with node.counted(context.peer()):
                         who, left_s = await node.admit(context)
+                        if is_drained and left_s is not None:
+                            requests = _while_logged_in(requests, left_s)
+                            left_s += node.settings.call_drain_ms / 1000
                         async with _until_the_login_ends(left_s):
                             await handle(node, who, requests, writing)
                 finally:
@@ -210,10 +218,28 @@ async def _until_the_login_ends(left_s: float | None) -> AsyncIterator[None]:
             yield
     except TimeoutError:
         if login.expired():
-            raise Failure(
-                grpc.StatusCode.UNAUTHENTICATED, "LOGIN_ENDED", "the login has ended: call again", is_retriable=True
-            ) from None
+            raise _login_ended() from None
         raise
+
+
+async def _while_logged_in(requests: AsyncIterator[Request], left_s: float) -> AsyncIterator[Request]:
+    """Yield the requests that arrive in time. Raises `Failure`: the login has ended."""
+    loop = asyncio.get_running_loop()
+    ends_s = loop.time() + left_s
+    while loop.time() < ends_s:
+        try:
+            async with asyncio.timeout_at(ends_s):
+                request = await anext(requests)
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            break
+        yield request
+    raise _login_ended()
+
+
+def _login_ended() -> Failure:
+    return Failure(grpc.StatusCode.UNAUTHENTICATED, "LOGIN_ENDED", "the login has ended: call again", is_retriable=True)
 
 
 async def _end(name: str, context: Context, error: BearlakeError | Failure) -> None:

@@ -262,10 +262,12 @@ class Feed:
     async def _deliver_one(
         self, assigned: Assigned, fetched: Fetched, answer: Answer, message: pb.FetchResponse
     ) -> None:
-        """Send one payload once there is credit. Raises `Changed` if the client has changed its partitions by then."""
+        """Send one payload once there is credit. Raises `Changed` if the client's partitions or rights have changed by then."""
         await self._await_credit()
         if self._assigned.get((assigned.stream, assigned.partition)) is not assigned:
             raise Changed
+        if not self._node.streams.may(self._who, Operation.READ, assigned.stream):
+            raise Changed  # `_deliver` refuses the partition
         if self.form == pb.FORM_ARROW and not assigned.has_schema:
             message.payload.arrow.schema = arrow_schema()
             assigned.has_schema = True

@@ -125,7 +125,7 @@ class Snapshot:
         super_users: Collection[str] = (),
         allows_unruled: bool = True,
     ) -> None:
-        """`super_users`: principals (`User:name`, `Group:name`). `allows_unruled`: what no rule matches is allowed to everybody."""
+        """`super_users`: principals (`User:name`, `Group:name`). `allows_unruled`: resources that no rule matches are open to everybody."""
         self.revision = revision
         self.is_open = not rules and allows_unruled
         """Whether everything is allowed."""
