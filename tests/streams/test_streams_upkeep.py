@@ -55,15 +55,17 @@ async def test_the_smallest_idle_time_of_all_servers_applies() -> None:
     metadata = await open_metadata("memory:///", clock=ManualClock())
     key = await written(metadata, 5)
     times_ms = (86_400_000, SETTINGS.producer_idle_ms)
-    servers = [Upkeep(metadata.log, metadata.producers, replace(SETTINGS, producer_idle_ms=each)) for each in times_ms]
+    servers = [
+        Upkeep(metadata.log, metadata.producers, replace(SETTINGS, producer_idle_ms=idle_ms)) for idle_ms in times_ms
+    ]
     running = [asyncio.create_task(server.run()) for server in servers]
     await asyncio.sleep(1_000)
     assert len(await metadata.log.producers(key)) == 4
 
     await asyncio.sleep(200)
     assert await _has_none(metadata, key)
-    for one in running:
-        one.cancel()
+    for upkeep in running:
+        upkeep.cancel()
     await asyncio.wait(running)
     await metadata.close()
 

@@ -79,8 +79,8 @@ async def test_a_busy_partition_delays_neither_the_expiry_of_other_partitions_no
     writer = await writer_on.on(metadata)
     ids = await metadata.producers.allocate(len(keys))
     for key, producer in zip(keys, ids, strict=True):
-        one = writer.object([key], producer=producer)
-        await metadata.log.commit(replace(one, batches=[one.batches[0]._replace(base_sequence=0)]))
+        commit = writer.object([key], producer=producer)
+        await metadata.log.commit(replace(commit, batches=[commit.batches[0]._replace(base_sequence=0)]))
     await pass_minutes(metadata, 3)
     holder = await asyncpg.connect(postgresql_backend.database_url)
     await holder.execute(

@@ -66,7 +66,7 @@ async def test_config_resources_are_those_that_the_caller_may_describe(node):
     alice = await login(node)
     answer = await alice.ask(m.ListConfigResourcesRequest(resource_types=[2]), 1)
 
-    assert [one.resource_name for one in answer.config_resources] == ["seen"]
+    assert [resource.resource_name for resource in answer.config_resources] == ["seen"]
 
 
 async def test_long_names_that_no_topic_has_are_not_kept(node):
@@ -75,7 +75,7 @@ async def test_long_names_that_no_topic_has_are_not_kept(node):
     names = [f"{at}-" + "x" * 30_000 for at in range(200)]
     topics = [r.Topic(name=name, partitions=[r.Partition(partition_index=0, timestamp=-1)]) for name in names]
     answer = await alice.ask(r(replica_id=-1, topics=topics), 7)
-    assert {one.partitions[0].error_code for one in answer.topics} == {DENIED}
+    assert {topic.partitions[0].error_code for topic in answer.topics} == {DENIED}
 
     [connection] = node.server.connections
     assert sum(map(len, connection.who.grants.masks)) < 100_000
