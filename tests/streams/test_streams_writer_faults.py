@@ -173,6 +173,25 @@ async def test_a_bug_acknowledges_nothing_and_fences_the_server(caplog: pytest.L
 
 
 @virtual_time
+async def test_after_a_bug_no_later_object_is_committed() -> None:
+    """Otherwise batches that a client sent later would be stored without those before them (I3)."""
+    store = SlowStore()
+    async with deployment(store) as stores:
+        store.each_put_s = [0.3, 0.1]  # the second object is durable first, and its commit waits
+        metadata = failing(stores, KeyError("a bug"))
+        streams = await stores.serve(settings(deadline_ms=1_000, linger_ms=10), metadata=metadata)
+        view = await create(streams)
+        waiting = [submit(streams, view, batch_of(b"a"))]
+        await asyncio.sleep(0.05)
+        waiting.append(submit(streams, view, batch_of(b"b")))
+        results = [verdicts_of(await one) for one in waiting]
+
+        assert results == [["UNAVAILABLE"], ["SERVER_FENCED"]]
+        assert len(metadata.log.tokens) == 1
+        assert values_of(await fetch(streams, view)) == []
+
+
+@virtual_time
 async def test_a_caller_gets_an_unknown_outcome_at_its_deadline_and_the_work_continues() -> None:
     store = SlowStore(1.0)
     async with deployment(store) as stores:

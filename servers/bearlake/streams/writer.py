@@ -259,6 +259,8 @@ class Writer:
                 await self._seen.look()
                 self._unstored.record_unsure(batches, result.outcomes, self._flush_count + len(self._full) + 1)
             self._resolve(entries, self._unstored.answers_committed(number, batches, result.outcomes))
+        except Exception as error:  # noqa: BLE001 - boundary: fence before the next commit may begin (I3)
+            self._failed(error)
         finally:
             if not done.done():
                 done.set_result(None)
