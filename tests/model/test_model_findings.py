@@ -1,4 +1,4 @@
-"""Losses that the protocol once allowed: without the rule that ended each of them, the model finds it again."""
+"""Losses that the protocol once allowed: without the rule that prevents a loss, the model finds the loss again."""
 
 from simulator.model.families import explore_all
 
@@ -10,7 +10,7 @@ def way(name: str, *off: str) -> tuple[str, str]:
     return "\n".join(found.trace), found.promise
 
 
-def test_a_stock_client_takes_a_lost_record_for_delivered_if_an_unknown_producer_may_start_anywhere() -> None:
+def test_a_client_counts_a_lost_record_as_delivered_if_an_unknown_producer_may_start_anywhere() -> None:
     trace, promise = way("write", "unknown_starts_at_zero")
 
     assert "a commit of attempt 0" not in trace
@@ -59,7 +59,7 @@ def test_a_commit_that_arrives_after_its_ban_was_forgotten_names_deleted_bytes_i
     assert promise == "offset 1 is readable, but its object does not exist"
 
 
-def test_an_acknowledged_offset_falls_back_if_a_commit_that_came_without_a_detour_outdates_none_that_took_one() -> None:
+def test_an_acknowledged_offset_falls_back_if_a_local_commit_does_not_outdate_forwarded_commits() -> None:
     trace, promise = way("offsets", "local_commit_takes_revision")
 
     assert "through another server" in trace
