@@ -5,48 +5,17 @@ import logging
 import pytest
 
 from bearlake.errors import Corrupt
-from bearlake.objects import ByteRange, ObjectStore
 from bearlake.streams.fetch import FetchRange
 from bearlake.streams.service import Streams
 from bearlake.streams.subscriptions.model import EARLIEST, Closed, ConsumerSpec, Damaged, SubscriptionType
 from bearlake.streams.subscriptions.service import SubscriptionService
 from bearlake.telemetry import metrics
+from fixtures.damaged_objects import Damage
 from fixtures.deployment import append, batch_of, create, deployment, values_of
 from fixtures.subscriptions import Consumer, KeyReader, Lake, attach, lake
 from simulator.loop import virtual_time
 
-MAGIC_AT = 16
-"""Position of the magic byte in a record batch."""
 SHARED = ConsumerSpec(type=SubscriptionType.SHARED, name="one", position=EARLIEST)
-
-
-class Damage:
-    """Damaged bytes of a batch in the object store. `repair` puts the right ones back."""
-
-    def __init__(self, store: ObjectStore, key: str, content: bytes) -> None:
-        self._store = store
-        self._key = key
-        self._content = content
-
-    @classmethod
-    async def of(cls, store: ObjectStore, batch: bytes) -> "Damage":
-        """Damage the object that holds the batch."""
-        async for info in store.list(""):
-            (view,) = await store.read(info.key, [ByteRange(0, info.size)])
-            content = bytes(view)
-            if batch[MAGIC_AT:] in content:
-                damage, at = cls(store, info.key, content), content.index(batch[MAGIC_AT:])
-                await damage._replace(content[:at] + b"\xff" + content[at + 1 :])
-                return damage
-        raise AssertionError("no object holds the batch")
-
-    async def repair(self) -> None:
-        """Store the object as it was."""
-        await self._replace(self._content)
-
-    async def _replace(self, content: bytes) -> None:
-        await self._store.delete([self._key])
-        await self._store.put(self._key, [content])
 
 
 async def damaged(made: Lake) -> tuple[Streams, SubscriptionService, Damage]:

@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 - a server forgets what it has cached
 """The unmodified Python client (pulsar-client, the C++ client underneath) against a server in this process.
 
 Its calls block, so every test's work runs in a separate thread. Waits of the client have their own timeouts.
@@ -15,6 +16,8 @@ import pytest
 
 from bearlake.protocols.pulsar.settings import PulsarSettings
 from bearlake.streams.fetch import FetchRange
+from bearlake.telemetry import metrics
+from fixtures.damaged_objects import Damage
 from fixtures.pulsar_server import Make, PulsarCluster, PulsarNode
 from fixtures.waiting import WAIT_S, until
 
@@ -468,3 +471,24 @@ async def topic_of(cluster: PulsarCluster, place: int) -> tuple[str, PulsarNode]
         if server is not None and server.ref.node_id == node.member.node_id:
             return f"t{number}", node
     raise AssertionError("no topic is sent there")
+
+
+async def test_a_consumer_of_damaged_messages_tries_again_until_they_are_repaired(
+    pulsar_cluster: Make, connect: Connect
+) -> None:
+    cluster = await pulsar_cluster(1)
+    node = cluster.nodes[0]
+    client = connect(node.url)
+    await asyncio.to_thread(fill, client, "t", 3, batching_enabled=False)
+    damage = await Damage.cut(cluster.store, b"m1")
+    await node.streams._cache.close()  # drops all bytes
+    before = metrics.SUBSCRIPTION_DAMAGED_READS.value
+
+    def work() -> Any:
+        return client.subscribe("t", "s", consumer_type=Shared, initial_position=EARLIEST)
+
+    consumer = await asyncio.to_thread(work)
+    await until(lambda: metrics.SUBSCRIPTION_DAMAGED_READS.value >= before + 3)
+    await damage.repair()
+
+    assert sorted(set(await asyncio.to_thread(take, consumer, 3))) == values_of(3)
