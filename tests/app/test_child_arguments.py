@@ -6,7 +6,7 @@ import pytest
 
 from bearlake.app import processes, worker
 from bearlake.app.children import store_variables
-from bearlake.app.lake import LakeOptions, lake_settings
+from bearlake.app.lake_settings import LakeOptions, lake_settings
 from bearlake.app.options import UpOptions
 from bearlake.settings.document import load_document
 from bearlake.settings.load import Loaded

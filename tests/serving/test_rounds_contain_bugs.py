@@ -118,7 +118,7 @@ def test_certificates_of_listeners() -> None:
             renewed.append(self.name)
 
     certificates = Certificates()
-    kept: Any = certificates._kept
+    kept: Any = certificates._watched
     kept += [Kept("a"), Kept("b")]
     certificates.renew()
 
