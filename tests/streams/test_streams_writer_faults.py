@@ -184,7 +184,7 @@ async def test_after_a_bug_no_later_object_is_committed() -> None:
         waiting = [submit(streams, view, batch_of(b"a"))]
         await asyncio.sleep(0.05)
         waiting.append(submit(streams, view, batch_of(b"b")))
-        results = [verdicts_of(await one) for one in waiting]
+        results = [verdicts_of(await answer) for answer in waiting]
 
         assert results == [["UNAVAILABLE"], ["SERVER_FENCED"]]
         assert len(metadata.log.tokens) == 1
