@@ -311,7 +311,7 @@ async def test_rest_a_server_with_a_stuck_follower_names_the_append_with_which_a
     await first.put("/v1/stream/t", b"", headers=JSON)
     assert (await first.post("/v1/stream/t", b"[0]", headers=claim(0))).status == 200
     # A follower that is stuck: no store makes a follower that reads and sees nothing.
-    monkeypatch.setattr(first.streams._follower, "_heard", lambda position: None)  # noqa: SLF001
+    monkeypatch.setattr(first.streams._follower, "_hear", lambda position: None)  # noqa: SLF001
     await forget(second.streams, second.streams)
     went_on = [await first.post("/v1/stream/t", b"[1]", headers=claim(1)) for _ in range(3)]
 

@@ -12,7 +12,7 @@ from simulator.truth import Truth
 
 FOUND: dict[Callable[[pytest.MonkeyPatch], None], Promise] = {
     mutations.let_commits_overtake_each_other: Promise.ORDER,
-    mutations.serve_stored_offsets: Promise.DENSE,
+    mutations.serve_stored_offsets: Promise.STORED,
     mutations.answer_in_the_wrong_order: Promise.STORED,
     mutations.call_every_failed_commit_a_failure: Promise.REFUSED,
     mutations.forget_what_was_sent_before: Promise.COMPLETE,

@@ -67,7 +67,7 @@ class Peers:
 
     def all(self) -> list[Server]:
         """Return the live REST servers, including draining servers and this server. Only this server if forwarding is impossible."""
-        is_personal = self._tls is not None and self._tls.verify_mode is ssl.CERT_REQUIRED
+        is_personal = self._tls is not None and self._tls.newest.verify_mode is ssl.CERT_REQUIRED
         return [
             server
             for server in self._servers.live()
