@@ -30,6 +30,7 @@ from bearlake.metadata.postgresql.settings import PostgresqlSettings
 from bearlake.metadata.postgresql.store import open_postgresql
 from bearlake.metadata.schemas import Deletion, Registration, SubjectKey, VersionKey
 from bearlake.metadata.subscriptions import CursorSave, CursorUpdate
+from bearlake.metadata.users import CredentialChange
 from fixtures.postgresql import PostgresqlServer
 from fixtures.postgresql_proxy import Proxy
 from fixtures.waiting import WAIT_S
@@ -132,6 +133,14 @@ STEPS: dict[str, Callable[[Metadata], Awaitable[object]]] = {
     "cursors.save": lambda m: m.cursors.save([CursorSave(P, [CursorUpdate("s", 0, b"", 1)], LEASE)]),
     "cursors.delete": lambda m: m.cursors.delete(P, {"s": 0}, LEASE, after=0),
     "cursors.list": lambda m: m.cursors.list(1),
+    "users.get": lambda m: m.users.get("u"),
+    "users.list": lambda m: m.users.list(),
+    "users.revision": lambda m: m.users.revision(),
+    "users.change": lambda m: m.users.change([CredentialChange("u", "SCRAM-SHA-256", None)], revision=0),
+    "users.decoy_key": lambda m: m.users.decoy_key(),
+    "access.revision": lambda m: m.access.revision(),
+    "access.read": lambda m: m.access.read(),
+    "access.change": lambda m: m.access.change(created=[], deleted=[], revision=0),
     "cluster_id": lambda m: m.cluster_id(),
 }
 
