@@ -9,7 +9,7 @@ from functools import partial
 from itertools import groupby
 from operator import itemgetter
 
-from bearlake.errors import BearlakeError
+from bearlake.errors import BearlakeError, Denied
 from bearlake.kernel import SendEntry
 from bearlake.metadata.model import NamedProducer
 from bearlake.metadata.subscriptions import EARLIEST
@@ -55,6 +55,10 @@ async def open_producer(connection: Connection, request: CommandProducer) -> byt
         raise Refused("ServiceNotReady", "the producer was closed before it was open")
     try:
         topic = await context.topics.resolve(connection.who, request.topic, Operation.WRITE)
+        if request.initial_subscription_name and not context.streams.may(
+            connection.who, Operation.READ, topic.view.name
+        ):
+            raise Denied(f"{connection.who} may not create a subscription of topic {topic.name}")
         if topic.view.stream.is_terminated:
             raise Refused("TopicTerminatedError", f"topic {topic.name} is terminated")
         schema = request.schema if request.HasField("schema") else None
@@ -104,8 +108,11 @@ async def _open(connection: Connection, producer: Producer, shared_epoch: int | 
 
 
 async def _open_when_granted(connection: Connection, producer: Producer) -> None:
-    request = producer.request
+    """Open a producer that waited for exclusive access. Its client may have lost the right to write since."""
+    request, stream = producer.request, producer.topic.view.name
     try:
+        if not connection.context.streams.may(connection.who, Operation.WRITE, stream):
+            raise Denied(f"{connection.who} may not {Operation.WRITE.value} topic {producer.topic.name}")
         await _open(connection, producer, None)
     except BearlakeError as error:
         producer.abandoned()
