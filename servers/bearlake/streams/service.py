@@ -219,8 +219,8 @@ class Streams:
         return self.may(who, Operation.CREATE, name) or self.authorizer.may_administer(who, Operation.CREATE)
 
     def may_change(self, who: Principal, name: str) -> bool:
-        """Whether `who` may change configs of the stream `name`: Kafka's requests need ALTER_CONFIGS, and other protocols have one right for
-        all changes."""
+        """Whether `who` may change configs of the stream `name`. ALTER_CONFIGS is Kafka's right; outside Kafka's protocol, ALTER is the
+        right for all changes."""
         return self.may(who, Operation.ALTER_CONFIGS, name) or self.may(who, Operation.ALTER, name)
 
     def submit(self, call: AppendCall) -> None:

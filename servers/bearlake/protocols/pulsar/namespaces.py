@@ -37,7 +37,9 @@ class Namespaces:
     ) -> None:
         """Set and unset configs of the namespace, and of its topics that follow it. Repeat the call if it was interrupted.
 
-        Raises `Denied`: `who` may not alter the namespace, or one of the topics that the change concerns; `Overloaded`: too many concurrent changes of the namespace.
+        Raises:
+            Denied: `who` may not alter the namespace, or one of the topics that the change concerns.
+            Overloaded: too many concurrent changes of the namespace.
         """
         require(self._streams.authorizer, who, Operation.ALTER, Resource.NAMESPACE, namespace)
         for _ in range(_TRY_COUNT):
