@@ -54,7 +54,8 @@ T = TypeVar("T")
 class Schemas:
     """The registry. Every call may raise `Unavailable`, `Overloaded` and `Denied`; calls with a subject may raise `InvalidSubject`.
 
-    Lists contain only entries that the caller may see.
+    Lists contain only entries that the caller may see. A schema by its id or guid is for who may read its context, or one of the subjects
+    that use it. A draft may reference only what its caller may read.
     """
 
     def __init__(
@@ -91,14 +92,14 @@ class Schemas:
             Incompatible: the subject's level forbids the schema, given earlier versions.
             NotPermitted, IdDoesNotMatch: the subject's mode forbids the change, or the imported id does not match.
         """
-        key = self._subject(who, Operation.WRITE, subject)
+        key = self._subject_of(who, Operation.WRITE, subject, draft)
         return await self._registrar.register(key, draft, budget or Budget(self.settings), is_normalized=is_normalized)
 
     async def lookup(
         self, who: Principal, subject: str, draft: Draft, *, is_normalized: bool = False, with_deleted: bool = False
     ) -> SchemaVersion:
         """Return the subject's version with this schema. Raises `SubjectNotFound`, `SchemaNotFound`, `InvalidSchema`."""
-        key = self._subject(who, Operation.READ, subject)
+        key = self._subject_of(who, Operation.READ, subject, draft)
         return await self._registrar.lookup(key, draft, is_normalized=is_normalized, with_deleted=with_deleted)
 
     async def check(
@@ -108,7 +109,7 @@ class Schemas:
 
         Returns the incompatibilities; empty: compatible. Raises `InvalidSchema`, and for one version `SubjectNotFound`, `VersionNotFound`.
         """
-        key = self._subject(who, Operation.READ, subject)
+        key = self._subject_of(who, Operation.READ, subject, draft)
         rows: Sequence[VersionRow] | None = None
         if version is not None:
             state = await self._store.subject(key)
@@ -121,7 +122,10 @@ class Schemas:
 
     async def schema(self, who: Principal, schema_id: int, subject: str | None = None) -> Schema:
         """Return the schema with this id, in the context of `subject`. Raises `SchemaNotFound`."""
-        return await self._library.schema(self._context(who, subject), schema_id)
+        context = DEFAULT_CONTEXT if subject is None else names.split(subject).context
+        if not await self._may_read(who, context, schema_id):
+            self._require(who, Operation.READ, SubjectKey(context, GLOBAL_SUBJECT))
+        return await self._library.schema(context, schema_id)
 
     async def compiled(self, schema: Schema, budget: Budget | None = None) -> Compiled:
         """Compile a schema. Raises `InvalidSchema`, `SchemaTooLarge`, `Overloaded`, `Unavailable`."""
@@ -141,12 +145,14 @@ class Schemas:
 
     async def last_id(self, who: Principal, subject: str | None = None) -> int:
         """Return the largest schema id in the context of `subject`."""
-        return await self._store.last_id(self._context(who, subject))
+        context = DEFAULT_CONTEXT if subject is None else names.split(subject).context
+        self._require(who, Operation.READ, SubjectKey(context, GLOBAL_SUBJECT))
+        return await self._store.last_id(context)
 
     async def by_guid(self, who: Principal, guid: UUID) -> list[Schema]:
         """Return the schema with this guid, from every context that has it. Raises `SchemaNotFound`."""
         rows = await self._store.by_fingerprint(guid.bytes)
-        rows = [row for row in rows if self._may(who, Operation.READ, SubjectKey(row.context, GLOBAL_SUBJECT))]
+        rows = [row for row in rows if await self._may_read(who, row.context, row.id)]
         if not rows:
             raise SchemaNotFound(f"Schema {guid} not found")
         return [self._library.keep(row) for row in rows]
@@ -157,14 +163,14 @@ class Schemas:
         """Return the versions with this schema; if `subject` names more than a context, only its versions. Raises `SchemaNotFound`."""
         key = SubjectKey(DEFAULT_CONTEXT, GLOBAL_SUBJECT) if subject is None else names.split(subject)
         found = await self._store.usages(key.context, schema_id)
-        if not found:
+        seen = [version for version in found if self._may(who, Operation.DESCRIBE, version.subject)]
+        may_know = bool(seen) or self._may(who, Operation.READ, SubjectKey(key.context, GLOBAL_SUBJECT))
+        if not found or not may_know:
             raise SchemaNotFound(f"Schema {schema_id} not found")
         return [
             version
-            for version in found
-            if (with_deleted or not version.is_deleted)
-            and key.name in (GLOBAL_SUBJECT, version.subject.name)
-            and self._may(who, Operation.DESCRIBE, version.subject)
+            for version in seen
+            if (with_deleted or not version.is_deleted) and key.name in (GLOBAL_SUBJECT, version.subject.name)
         ]
 
     async def contexts(self, who: Principal, *, offset: int = 0, limit: int = -1) -> Sequence[str]:
@@ -336,24 +342,33 @@ class Schemas:
     def _may(self, who: Principal, operation: Operation, key: SubjectKey) -> bool:
         return self._authorizer.allows(who, operation, Resource.SUBJECT, names.resource(key))
 
+    def _require(self, who: Principal, operation: Operation, key: SubjectKey) -> None:
+        require(self._authorizer, who, operation, Resource.SUBJECT, names.resource(key))
+
+    async def _may_read(self, who: Principal, context: str, schema_id: int) -> bool:
+        """Whether `who` may read a schema: by a right on its context, or on a subject with a version of it, which may be deleted."""
+        if self._may(who, Operation.READ, SubjectKey(context, GLOBAL_SUBJECT)):
+            return True
+        usages = await self._store.usages(context, schema_id)
+        return any(self._may(who, Operation.READ, version.subject) for version in usages)
+
     def _subject(self, who: Principal, operation: Operation, subject: str) -> SubjectKey:
         key = names.parse(subject)
-        require(self._authorizer, who, operation, Resource.SUBJECT, names.resource(key))
+        self._require(who, operation, key)
         return key
 
-    def _context(self, who: Principal, subject: str | None) -> str:
-        """Return the context of `subject`. Read access to the context's schemas is enough, whatever their subjects."""
-        context = DEFAULT_CONTEXT if subject is None else names.split(subject).context
-        require(
-            self._authorizer, who, Operation.READ, Resource.SUBJECT, names.resource(SubjectKey(context, GLOBAL_SUBJECT))
-        )
-        return context
+    def _subject_of(self, who: Principal, operation: Operation, subject: str, draft: Draft) -> SubjectKey:
+        """Return the key of a subject for a draft. The caller must be allowed to read the subjects that the draft references."""
+        key = self._subject(who, operation, subject)
+        for reference in draft.references:
+            self._require(who, Operation.READ, reference.version.subject)
+        return key
 
     def _level(self, who: Principal, operation: Operation, subject: str) -> SubjectKey:
         """Return the key of a level with a config and a mode: a subject, a context or the registry."""
         key = names.split(subject)
         key = names.GLOBAL if key.name in names.GLOBAL_NAMES and key.context == DEFAULT_CONTEXT else key
-        require(self._authorizer, who, operation, Resource.SUBJECT, names.resource(key))
+        self._require(who, operation, key)
         return key
 
     async def _existing(self, who: Principal, operation: Operation, subject: str) -> SubjectState:
