@@ -60,6 +60,8 @@ async def node(pulsar: PulsarNode, session: aiohttp.ClientSession) -> PulsarNode
         ("PUT", f"{base}/p/partitions", 2),
         ("PUT", f"{base}/t/subscription/s", "earliest"),
         ("PUT", f"{base}/t/schemaCompatibilityStrategy", "BACKWARD"),
+        ("POST", "/admin/v2/namespaces/acme/prod/retention", RETENTION | {"retentionSizeInMB": 2}),
+        ("POST", "/admin/v2/namespaces/acme/prod/deduplication", False),
         ("POST", "/admin/v2/schemas/acme/prod/t/schema", TEXT),
     ):
         status, answer = await ask(session, pulsar, method, path, *body)
@@ -157,7 +159,7 @@ async def test_a_namespace_is_changed_as_a_whole_or_not_at_all(
 
     assert status == 403
     assert "secret" not in body["reason"]
-    assert "retention.ms" not in (await node.streams.catalog.resolve(STREAM)).stream.configs
+    assert (await node.streams.catalog.resolve(STREAM)).stream.configs["retention.bytes"] == str(2 * 1024 * 1024)
     node.streams.authorizer = Only([*alter, *on(Resource.STREAM, Operation.ALTER)])
     assert (await send(session, node, route))[0] == 204
 
