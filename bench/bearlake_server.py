@@ -105,7 +105,7 @@ class BearlakeServer:
         """Signal the server to stop, and return at once."""
         os.kill(self.pid, signal.SIGTERM)
 
-    def settle(self) -> None:
+    def prepare_next_run(self) -> None:
         """Keep the data directory bounded: deleted streams are swept only after a grace time."""
         if not processes.is_alive(self.pid) or processes.directory_bytes(self.directory) > DATA_BYTES_MAX:
             self.stop()

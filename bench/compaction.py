@@ -60,6 +60,7 @@ STORE = ObjectStoreSettings(local=LocalSettings(fsync=False))
 
 
 def value_of(size: int, randomness: random.Random) -> bytes:
+    """Return a JSON value of about `size` bytes."""
     text = json.dumps({"id": str(uuid.UUID(int=randomness.getrandbits(128))), "user": randomness.randrange(10**6)})
     while len(text) < size:
         token = base64.b64encode(randomness.randbytes(6)).decode()
@@ -68,6 +69,7 @@ def value_of(size: int, randomness: random.Random) -> bytes:
 
 
 def batches_of(size: int, compression: Compression) -> list[bytes]:
+    """Return compressed batches whose records have `size` bytes each."""
     randomness = random.Random(size)
     count = BATCH_BYTES // size
     now_ms = 1_700_000_000_000
@@ -86,6 +88,7 @@ def batches_of(size: int, compression: Compression) -> list[bytes]:
 
 
 async def fill(store: ObjectStore, size: int, compression: Compression, total_bytes: int) -> Wal:
+    """Write WAL objects with at least `total_bytes` of records; return what was written."""
     wal = Wal(store)
     batches = batches_of(size, compression)
     per_partition = OBJECT_BYTES // BATCH_BYTES // PARTITION_COUNT
@@ -104,10 +107,11 @@ async def fill(store: ObjectStore, size: int, compression: Compression, total_by
 def cpu_s(process: psutil.Process) -> float:
     """CPU seconds of a process and all its children, including children that have ended."""
     found = [process, *process.children(recursive=True)]
-    return sum(sum(one.cpu_times()[:2]) for one in found) + sum(process.cpu_times()[2:4])
+    return sum(sum(process_.cpu_times()[:2]) for process_ in found) + sum(process.cpu_times()[2:4])
 
 
 async def best(rounds: int, clock: Callable[[], float], call: Callable[[], Awaitable[object]]) -> float:
+    """Return the shortest of `rounds` runs of `call`, in units of `clock`."""
     spent = []
     for _ in range(rounds):
         start = clock()
@@ -117,6 +121,7 @@ async def best(rounds: int, clock: Callable[[], float], call: Callable[[], Await
 
 
 async def bench_case(size: int, compression: Compression, options: argparse.Namespace, folder: Path) -> None:
+    """Measure one combination of record size and compression, and print a line."""
     shutil.rmtree(folder, ignore_errors=True)
     url = f"file://{folder}/objects"
     store = open_store(url, STORE)
@@ -144,6 +149,7 @@ async def bench_case(size: int, compression: Compression, options: argparse.Name
 
 
 async def on_spark(item, url: str, rounds: int) -> float:
+    """Return the least CPU time of Spark's JVM for two tasks of this item on two cores, in seconds."""
     runner = SparkRunner(SparkSettings(master="local[2]"), url, STORE, TaskLimits())
     try:
         await runner.run([item, item])
@@ -233,7 +239,7 @@ async def bench_start(folder: Path, mib: int) -> None:
         print(
             f"archive {'yes' if has_archive else 'no ':<3} start {ready_s:.1f} s ({ready_cpu_s:.1f} s CPU), to the first result"
             f" {first_s:.1f} s | RSS JVM {jvm.memory_info().rss // MIB} MiB, Python"
-            f" {[one.rss // MIB for one in workers]} (PSS {[one.pss // MIB for one in workers]}) after 2 x {mib} MiB",
+            f" {[worker.rss // MIB for worker in workers]} (PSS {[worker.pss // MIB for worker in workers]}) after 2 x {mib} MiB",
             flush=True,
         )
         await runner.close()
@@ -241,6 +247,7 @@ async def bench_start(folder: Path, mib: int) -> None:
 
 
 async def main() -> None:
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--mib", type=int, default=96, help="records per item, MiB")
     parser.add_argument("--rounds", type=int, default=3)

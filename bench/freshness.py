@@ -20,6 +20,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from typing_extensions import override
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import confluent_kafka
@@ -34,7 +36,7 @@ from bench import processes, report
 
 STREAM = "freshness"
 LOOK_S = 0.2
-SETTLE_S = 10.0
+AFTER_LOAD_S = 10.0
 DRAIN_TIMEOUT_S = 120.0
 
 
@@ -69,6 +71,7 @@ class Load(threading.Thread):
         self.sent_count = self.failed_count = 0
         self.is_stopping = threading.Event()
 
+    @override
     def run(self) -> None:
         start = time.monotonic()
         while not self.is_stopping.is_set():
@@ -177,7 +180,7 @@ def measure(server: LakeServer, options: argparse.Namespace) -> dict[str, object
         load.is_stopping.set()
         load.join(90)
         stopped = time.monotonic()
-        while time.monotonic() < stopped + SETTLE_S:
+        while time.monotonic() < stopped + AFTER_LOAD_S:
             watch.look()
             time.sleep(LOOK_S)
         sizes = _sizes(server.data)
@@ -204,7 +207,10 @@ def _figures(
     found: dict[str, object] = {
         "records acknowledged": sum(len(offset) for offset in load.offsets),
         "records failed": load.failed_count,
-        "MB/s acknowledged": sum(len(one) for one in load.offsets) * options.record_bytes / options.seconds / 1e6,
+        "MB/s acknowledged": sum(len(partition_offsets) for partition_offsets in load.offsets)
+        * options.record_bytes
+        / options.seconds
+        / 1e6,
         "commits of the table seen": len(watch.seen),
     }
     warm = start + 20  # the worker starts itself again
@@ -221,7 +227,7 @@ def _figures(
         found[f"{name}: max s"] = delays[-1]
     found |= {f"bytes of {name} 10 s after the load's end": size for name, size in sizes.items()}
     found["(WAL + table) / table"] = (sizes["wal"] + sizes["table"]) / max(1, sizes["table"])
-    raw = sum(len(one) for one in load.offsets) * options.record_bytes
+    raw = sum(len(partition_offsets) for partition_offsets in load.offsets) * options.record_bytes
     live = watch.live_bytes()  # the folder also has merged files until the snapshots that name them expire
     found |= {
         "bytes of the newest snapshot": live,

@@ -108,6 +108,7 @@ class Meter:
         self.result = {}
 
     def add(self, count, size_bytes=None):
+        """Count `count` messages; the first call after the warm-up starts the measurement."""
         now = time.monotonic()
         if self.since is None:
             if now - self.begin > WARM_UP_S:
@@ -126,11 +127,12 @@ class Meter:
             }
 
     def cpu_s(self):
+        """Return the server's CPU time so far, in seconds."""
         times = self.process.cpu_times()
         return times.user + times.system
 
 
-async def measure(process, address, seconds, wanted):
+async def measure(process, address, seconds, requested):
     """All cases, printed one per line."""
     watched = psutil.Process(process.pid)
     options = [("grpc.max_receive_message_length", -1)]
@@ -175,7 +177,7 @@ async def measure(process, address, seconds, wanted):
             while await call.read() is not grpc.aio.EOF:
                 pass
         for name, run in cases.items():
-            if wanted in name:
+            if requested in name:
                 meter = Meter(watched, seconds, sizes.get(name, len(raw_16k)))
                 await run(channel, meter)
                 print(json.dumps({"case": name, **meter.result}), flush=True)
@@ -201,6 +203,7 @@ def server(folder):
 
 
 def main():
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--case", default="", help="only cases whose name contains this")

@@ -40,9 +40,9 @@ class JavaPeer:
     jars: Path
     kept_log: Path
     """Folder for the log when the data directory is wiped."""
-    settled_bytes: int
+    remaining_bytes_max: int
     """Data directory size below which deleted topics count as gone."""
-    settle_timeout_s: int
+    removal_timeout_s: int
 
     def __init__(self, directory: Path, settings: Mapping[str, str] | None, port: int) -> None:
         """`settings` override the configuration; port 0: a free one."""
@@ -76,10 +76,10 @@ class JavaPeer:
             self._save_log()
         shutil.rmtree(self.directory, ignore_errors=True)
 
-    def settle(self) -> None:
+    def prepare_next_run(self) -> None:
         """Wait until the data of deleted topics is removed, so that the removal is not part of the next run."""
-        end = time.monotonic() + self.settle_timeout_s
-        while processes.directory_bytes(self.directory) > self.settled_bytes:
+        end = time.monotonic() + self.removal_timeout_s
+        while processes.directory_bytes(self.directory) > self.remaining_bytes_max:
             if time.monotonic() > end:
                 raise BenchError(f"{self.title} did not remove deleted topics from {self.directory}")
             time.sleep(0.2)
@@ -149,8 +149,8 @@ def fetch_jars(pom: Path, jars: Path) -> None:
 
 def free_ports() -> tuple[int, int]:
     """Two free ports of the loopback address."""
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
-        return one.getsockname()[1], other.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
+        return first.getsockname()[1], second.getsockname()[1]
 
 
 def run_by_hand(

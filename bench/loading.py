@@ -60,7 +60,7 @@ class Server(Protocol):
     def stop(self) -> None:
         """Stop and wipe."""
 
-    def settle(self) -> None:
+    def prepare_next_run(self) -> None:
         """Called between runs: reduce its disk usage."""
 
     def counters(self) -> Counters | None:

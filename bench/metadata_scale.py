@@ -38,6 +38,7 @@ class Store:
         self.randomness = random.Random(1)
 
     async def commit(self, partitions: list[PartitionKey], *, producer: int = -1) -> None:
+        """Commit one object with a batch of 10 records for each partition."""
         batches = [
             BatchCommit(key, at * 1000, 1000, 10, 1_700_000_000_000, producer, 0, 0)
             for at, key in enumerate(partitions)
@@ -48,33 +49,42 @@ class Store:
         )
 
     async def list_streams(self) -> None:
+        """List 100 streams from a random name on."""
         await self.metadata.streams.list(after=self.randomness.choice(self.names), limit=100)
 
     async def get_stream(self) -> None:
+        """Look up a random stream."""
         await self.metadata.streams.get(self.randomness.choice(self.names))
 
     async def bounds(self) -> None:
+        """Read the bounds of random partitions."""
         await self.metadata.log.bounds(self.randomness.sample(self.partitions, BATCHES))
 
     async def locate(self) -> None:
+        """Look up an offset of a random partition."""
         await self.metadata.log.locate(
             self.randomness.choice(self.partitions), self.randomness.randrange(100), limit=10
         )
 
     async def locate_timestamp(self) -> None:
+        """Look up a timestamp in a random partition."""
         await self.metadata.log.locate_timestamp(self.randomness.choice(self.partitions), 1_700_000_000_000)
 
     async def commit_some(self) -> None:
+        """Commit to random partitions without idempotence."""
         await self.commit(self.randomness.sample(self.partitions, BATCHES))
 
     async def commit_idempotent(self) -> None:
+        """Commit to random partitions with a new idempotent producer."""
         await self.commit(self.randomness.sample(self.partitions, BATCHES), producer=self.randomness.getrandbits(40))
 
     async def follow(self) -> None:
+        """Read the newest entry of the log."""
         head = await self.metadata.log.head()
         await self.metadata.log.follow(head - 1, limit=10)
 
     async def maintain(self) -> None:
+        """Run one round of maintenance."""
         await self.metadata.log.maintain(entry_count_min=100)
 
 
@@ -94,6 +104,7 @@ STEPS: list[tuple[str, Callable[[Store], Awaitable[None]], int]] = [
 
 
 async def fill(url: str, partition_count: int, slice_count: int) -> tuple[list[PartitionKey], list[str]]:
+    """Fill a new store; return the partitions and the names of the streams."""
     metadata = await open_metadata(url, SqliteSettings(synchronous="OFF"))
     registration = await registering.register(
         metadata.servers, "fill", zone=None, endpoints={}, version="", timeout_ms=10_000
@@ -116,6 +127,7 @@ async def fill(url: str, partition_count: int, slice_count: int) -> tuple[list[P
 
 
 async def measure(folder: str, partition_count: int, slice_count: int, clock: Callable[[], float]) -> dict[str, float]:
+    """Return the figures of a store of this size by label: medians in ms, unless the label names another unit."""
     figures: dict[str, float] = {}
     with tempfile.TemporaryDirectory(dir=folder) as path:
         url = f"sqlite://{path}/metadata.db"
@@ -143,6 +155,7 @@ async def measure(folder: str, partition_count: int, slice_count: int, clock: Ca
 
 
 async def main() -> None:
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", default="/dev/shm")
     parser.add_argument("--partitions", type=int, nargs="+", default=[1_000, 10_000, 100_000])

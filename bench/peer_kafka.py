@@ -40,8 +40,8 @@ class KafkaPeer(JavaPeer):
     title = "Kafka"
     jars = JARS
     kept_log = CACHE / "broker.log"
-    settled_bytes = 256 << 20  # a few segments and indexes remain
-    settle_timeout_s = 20
+    remaining_bytes_max = 256 << 20  # a few segments and indexes remain
+    removal_timeout_s = 20
 
     def __init__(self, directory: Path, *, settings: Mapping[str, str] | None = None, port: int = 0) -> None:
         super().__init__(directory, settings, port)

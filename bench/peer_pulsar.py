@@ -45,8 +45,8 @@ class PulsarPeer(JavaPeer):
     title = "Pulsar"
     jars = JARS
     kept_log = CACHE / "pulsar-broker.log"
-    settled_bytes = 2 << 30  # the current journal and entry logs remain
-    settle_timeout_s = 40
+    remaining_bytes_max = 2 << 30  # the current journal and entry logs remain
+    removal_timeout_s = 40
 
     def __init__(self, directory: Path, *, settings: Mapping[str, str] | None = None, port: int = 0) -> None:
         super().__init__(directory, settings, port)

@@ -104,10 +104,10 @@ def main() -> None:
     except BenchError as error:
         print(f"bench: {error}", file=sys.stderr)
         sys.exit(2)
-    is_judged = not options.quick
-    text = report.text(machine, str(effort), results, is_judged=is_judged, peer=PEER)
+    has_verdict = not options.quick
+    text = report.text(machine, str(effort), results, has_verdict=has_verdict, peer=PEER)
     if moved:
-        text += "\n" + pulsar_moves.text(moved, is_judged=is_judged)
+        text += "\n" + pulsar_moves.text(moved, has_verdict=has_verdict)
     print("\n" + text)
     if options.markdown:
         options.markdown.write_text(text)
@@ -186,7 +186,7 @@ def _move_once(side: Movable, result: MoveResult, directory: Path) -> None:
 
 def measure(server: PulsarServer, case: PulsarCase, effort: Effort, directory: Path) -> Run:
     """Run `case` once on its own topic, which is deleted afterwards. Template files go to `directory`."""
-    server.settle()
+    server.prepare_next_run()
     topic = f"bench-{case.name}-{next(_NUMBERS)}"
     pulsar_topics.create(server.http, topic)
     try:
@@ -229,9 +229,9 @@ def _warm(peer: PulsarPeer, effort: Effort, directory: Path) -> None:
     """Mixed load to warm the peer's just-in-time compiler; its figures are discarded."""
     print(f"warming {peer.name} for {effort.peer_warmup_s:g} s of produce load, and consumers", flush=True)
     produced = [name for name in WARMUP_NAMES if BY_NAME[name].kind == "produce"]
-    each = replace(effort, warmup_s=0, seconds=effort.peer_warmup_s / len(produced))
+    warmup = replace(effort, warmup_s=0, seconds=effort.peer_warmup_s / len(produced))
     for name in WARMUP_NAMES:
-        measure(peer, BY_NAME[name], each, directory / "templates")
+        measure(peer, BY_NAME[name], warmup, directory / "templates")
 
 
 if __name__ == "__main__":

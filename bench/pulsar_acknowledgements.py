@@ -171,8 +171,8 @@ def consume(client: Any, count: int, consumer_count: int, sampler: Sampler) -> N
     workers = [Worker(consumer, seed) for seed, consumer in enumerate(consumers)]
     while sampler.acknowledged < count:
         found = [worker.take() for worker in workers]
-        sampler.acknowledged += sum(max(0, one) for one in found)
-        if all(one < 0 for one in found):
+        sampler.acknowledged += sum(max(0, count) for count in found)
+        if all(count < 0 for count in found):
             raise BenchError(f"no more messages arrive after {sampler.acknowledged:,} of {count:,}")
     for consumer in consumers:
         consumer.close()  # sends the acknowledgements that the library still holds
@@ -223,8 +223,8 @@ def main() -> None:
     print("; ".join(f"{name}: {value}" for name, value in processes.machine().items()) + "\n")
     shown = [*samples[:: max(1, len(samples) // SHOWN_COUNT)], samples[-1]]
     print(report.table(HEADS, [_row(sample) for sample in shown]))
-    settled = [sample for sample in samples if sample.acknowledged >= FLAT_FROM * options.messages]
-    growth_bytes = max(sample.rss_bytes for sample in settled) - settled[0].rss_bytes
+    later = [sample for sample in samples if sample.acknowledged >= FLAT_FROM * options.messages]
+    growth_bytes = max(sample.rss_bytes for sample in later) - later[0].rss_bytes
     cursor_bytes = max(sample.cursor_bytes for sample in samples)
     print(
         f"\nmemory after the first {FLAT_FROM:.0%}: {growth_bytes / 1e6:+.1f} MB at most; cursor: {cursor_bytes:,} bytes at most"

@@ -78,7 +78,7 @@ class Movable(Protocol):
     def move(self, topic: str) -> None:
         """Start to move the clients of `topic` to another server; returns at once."""
 
-    def settle(self) -> None:
+    def prepare_next_move(self) -> None:
         """Prepare for the next move."""
 
 
@@ -89,7 +89,7 @@ class Pair:
 
     def __init__(self, directory: Path, *, command: Path) -> None:
         stores = directory / "data"
-        self.servers = [BearlakePulsar(directory / each, command=command, stores=stores) for each in ("one", "other")]
+        self.servers = [BearlakePulsar(directory / name, command=command, stores=stores) for name in ("one", "other")]
         self._stopped: BearlakePulsar | None = None
 
     def start(self) -> None:
@@ -116,7 +116,7 @@ class Pair:
         self._stopped = next(server for server in self.servers if holder.endswith(server.address))
         self._stopped.terminate()
 
-    def settle(self) -> None:
+    def prepare_next_move(self) -> None:
         """See `Movable`."""
         if self._stopped is not None:
             self._stopped.stop()  # the server may still be draining
@@ -144,7 +144,7 @@ class Unloading:
         """See `Movable`."""
         pulsar_topics.unload(self.http(), topic)
 
-    def settle(self) -> None:
+    def prepare_next_move(self) -> None:
         """See `Movable`: the peer stays up."""
 
 
@@ -161,7 +161,7 @@ def pair(directory: Path, *, command: Path) -> Iterator[Pair]:
 
 def measure(side: Movable, client: str, directory: Path) -> Move:
     """One move of one client. Raises BenchError if the program fails or reports an error."""
-    side.settle()
+    side.prepare_next_move()
     topic = f"move-{client}-{next(_NUMBERS)}"
     pulsar_topics.create(side.http(), topic)
     words = [*_program(client, directory), side.urls(), topic, str(BEFORE_S[client]), str(AFTER_S)]
@@ -186,10 +186,10 @@ def measure(side: Movable, client: str, directory: Path) -> Move:
     return found
 
 
-def text(results: Sequence[MoveResult], *, is_judged: bool = True) -> str:
-    """A Markdown table of medians with their spread, judged against the goals, followed by the failures."""
+def text(results: Sequence[MoveResult], *, has_verdict: bool = True) -> str:
+    """A Markdown table of medians with their spread, with verdicts against the goals, followed by the failures."""
     rows = [
-        _row(result.client, server, moves, is_judged=is_judged)
+        _row(result.client, server, moves, has_verdict=has_verdict)
         for result in results
         for server, moves in result.moves.items()
     ]
@@ -226,7 +226,7 @@ def missed(client: str, moves: Sequence[Move]) -> list[str]:
     return out
 
 
-def _row(client: str, server: str, moves: Sequence[Move], *, is_judged: bool) -> list[str]:
+def _row(client: str, server: str, moves: Sequence[Move], *, has_verdict: bool) -> list[str]:
     def spread(values: Sequence[float]) -> str:
         return f"{median(values):.1f} [{min(values):.1f}-{max(values):.1f}]"
 
@@ -241,7 +241,7 @@ def _row(client: str, server: str, moves: Sequence[Move], *, is_judged: bool) ->
         f"{before:.1f}",
         str(sum(move.lost for move in moves)),
         str(sum(move.duplicates for move in moves)),
-        (f"missed: {verdict}" if verdict not in ("", "reached") else verdict) if is_judged else "not judged",
+        (f"missed: {verdict}" if verdict not in ("", "reached") else verdict) if has_verdict else "no verdict",
     ]
 
 

@@ -18,7 +18,7 @@ def create(http: str, topic: str) -> None:
 
 
 def delete(http: str, topic: str) -> None:
-    """Delete `topic` with its subscriptions; its space is freed later (see `settle` of the servers)."""
+    """Delete `topic` with its subscriptions; its space is freed later (see `prepare_next_run` of the servers)."""
     _call(http, "DELETE", f"{_admin(topic)}?force=true")
 
 

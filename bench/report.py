@@ -42,12 +42,12 @@ class Result:
 
 
 def text(
-    machine: Mapping[str, str], effort: str, results: Sequence[Result], *, is_judged: bool = True, peer: str = PEER
+    machine: Mapping[str, str], effort: str, results: Sequence[Result], *, has_verdict: bool = True, peer: str = PEER
 ) -> str:
-    """Markdown: the machine, a table of figures and a table of ratios to `peer` against the goals, with a verdict if judged."""
+    """Markdown: the machine, a table of figures and a table of ratios to `peer` against the goals, with a verdict if `has_verdict`."""
     parts = ["; ".join(f"{name}: {value}" for name, value in machine.items()), effort]
     parts.append(table(HEADS, [row for result in results for row in _rows(result, peer)], left=(0, 1)))
-    ratio_rows = [row for result in results if (row := _ratio_row(result, peer, is_judged=is_judged))]
+    ratio_rows = [row for result in results if (row := _ratio_row(result, peer, has_verdict=has_verdict))]
     if ratio_rows:
         parts.append(table(RATIO_HEADS, ratio_rows, left=(0, len(RATIO_HEADS) - 1)))
     failures = [f"- {r.case.name}, {server}: {why}" for r in results for server, why in r.failures.items()]
@@ -143,7 +143,7 @@ def _figures(runs: Sequence[Run]) -> list[str]:
     ]
 
 
-def _ratio_row(result: Result, peer: str, *, is_judged: bool) -> list[str] | None:
+def _ratio_row(result: Result, peer: str, *, has_verdict: bool) -> list[str] | None:
     ours = result.runs.get(OURS, [])
     found = figures.ratios(ours, result.runs.get(peer, []))
     if not found:
@@ -151,8 +151,8 @@ def _ratio_row(result: Result, peer: str, *, is_judged: bool) -> list[str] | Non
     goal = result.case.goal
     missed = figures.missed(goal, found, figures.of_runs(ours, lambda run: run.p50_ms))
     verdict = "missed: " + ", ".join(missed) if missed else "reached" if goal != figures.Goal() else ""
-    if not is_judged:
-        verdict = "not judged"
+    if not has_verdict:
+        verdict = "no verdict"
     return [
         result.case.title,
         short(found.throughput),

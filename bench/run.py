@@ -94,7 +94,7 @@ def main() -> None:
     except BenchError as error:
         print(f"bench: {error}", file=sys.stderr)
         sys.exit(2)
-    text = report.text(machine, str(effort), results, is_judged=not options.quick)
+    text = report.text(machine, str(effort), results, has_verdict=not options.quick)
     print("\n" + text)
     if options.markdown:
         options.markdown.write_text(text)
@@ -178,7 +178,7 @@ def note_run(result: Result, server: str, run_once: Callable[[], Run], *, counts
 
 def measure(server: Server, case: Case, effort: Effort, directory: Path) -> Run:
     """Run `case` once on its own topic, which is deleted afterwards. Template files go to `directory`."""
-    server.settle()
+    server.prepare_next_run()
     topic = f"bench-{case.name}-{next(_NUMBERS)}"
     config = case.peer_config if server.name == PEER else {}
     topics.create(server.address, topic, case.partition_count, config)
@@ -202,13 +202,13 @@ def _load(case: Case, effort: Effort, topic: str, directory: Path) -> Load:
     owned = [templates.partitions_of(c, case.partitions_per_request) for c in range(case.connections)]
     if case.kind == "fetch":
         frames = [
-            templates.fetch_request(each, topic=topic, bytes_max=case.fetch_bytes_max, version=case.version)
-            for each in owned
+            templates.fetch_request(partition, topic=topic, bytes_max=case.fetch_bytes_max, version=case.version)
+            for partition in owned
         ]
         requests_max = 1 << 40
     else:
         batch = templates.record_batch(case.shape)
-        frames = [templates.produce_request(batch, each, topic=topic, version=case.version) for each in owned]
+        frames = [templates.produce_request(batch, partition, topic=topic, version=case.version) for partition in owned]
         requests_max = RUN_BYTES_MAX // (case.payload_bytes * case.connections)
     templates.write_templates(directory, frames)
     return Load(
@@ -228,9 +228,9 @@ def _fill(server: Server, case: Case, topic: str, directory: Path) -> None:
 def _warm(server: Server, effort: Effort, directory: Path) -> None:
     """Mixed load to warm the peer's just-in-time compiler; its figures are discarded."""
     print(f"warming {server.name} for {effort.peer_warmup_s:g} s", flush=True)
-    each = replace(effort, warmup_s=0, seconds=effort.peer_warmup_s / (WARMUP_ROUNDS * len(WARMUP_NAMES)))
+    warmup = replace(effort, warmup_s=0, seconds=effort.peer_warmup_s / (WARMUP_ROUNDS * len(WARMUP_NAMES)))
     for name in WARMUP_NAMES * WARMUP_ROUNDS:
-        measure(server, BY_NAME[name], each, directory / "templates")
+        measure(server, BY_NAME[name], warmup, directory / "templates")
 
 
 @contextlib.contextmanager

@@ -205,13 +205,13 @@ def read_librdkafka(bootstrap: str, partition_count: int) -> Sums:
             sums[message.partition()].update(repr(found).encode())
             left -= 1
     consumer.close()
-    return {str(index): f"{ends[index]} {one.hexdigest()[:16]}" for index, one in sums.items()}
+    return {str(index): f"{ends[index]} {digest.hexdigest()[:16]}" for index, digest in sums.items()}
 
 
 def read_java(bootstrap: str, partition_count: int) -> Sums:
     """Checksums of what Kafka's console consumer prints: offset, timestamp and type, headers, key and value."""
     shown = [f"print.{what}=true" for what in ("offset", "timestamp", "headers", "key", "value", "epoch")]
-    properties = [word for one in shown for word in ("--formatter-property", one)]
+    properties = [word for property_ in shown for word in ("--formatter-property", property_)]
     asking = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "log_level": 0})
     sums = {}
     for index in range(partition_count):

@@ -87,11 +87,13 @@ def fetch_request(
     if version not in (4, 12):
         raise ValueError(f"Fetch v{version} is not written here, only v4 and v12")
     flexible = version >= 12
-    each = bytes_max // len(partitions)
+    partition_bytes = bytes_max // len(partitions)
     if flexible:
-        parts = [struct.pack(">iiqiqi", index, -1, start, -1, -1, each) + _tags(flexible) for index in partitions]
+        parts = [
+            struct.pack(">iiqiqi", index, -1, start, -1, -1, partition_bytes) + _tags(flexible) for index in partitions
+        ]
     else:
-        parts = [struct.pack(">iqi", index, start, each) for index in partitions]
+        parts = [struct.pack(">iqi", index, start, partition_bytes) for index in partitions]
     body = struct.pack(">iiiib", -1, wait_ms, 1, bytes_max, 0)
     if flexible:
         body += struct.pack(">ii", 0, -1)  # no session (KIP-227)

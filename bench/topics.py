@@ -25,7 +25,7 @@ def create(address: str, topic: str, partition_count: int, config: Mapping[str, 
 
 
 def delete(address: str, topic: str) -> None:
-    """Delete `topic`; its space is freed later (see `settle` of the servers)."""
+    """Delete `topic`; its space is freed later (see `prepare_next_run` of the servers)."""
     client = _client(address)
     _result(client.delete_topics([topic], request_timeout=TIMEOUT_S)[topic], f"cannot delete topic {topic}")
 

@@ -39,17 +39,20 @@ def measure(name, call):
 
 
 def produce_request(records):
+    """Return a Produce request with one partition."""
     partition = ProduceRequest.Partition(index=3, records=records)
     topics = [ProduceRequest.Topic(name="telemetry", topic_id=bytes(16), partition_data=[partition])]
     return ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=topics)
 
 
 def fetch_response(records):
+    """Return a Fetch response with one partition."""
     partition = FetchResponse.Partition(partition_index=3, high_watermark=12_345, records=records)
     return FetchResponse(responses=[FetchResponse.Topic(topic="telemetry", partitions=[partition])])
 
 
 def metadata_partitions():
+    """Return the partitions of a large Metadata response."""
     return [
         MetadataResponse.Partition(
             partition_index=index, leader_id=1, leader_epoch=0, replica_nodes=[1, 2, 3], isr_nodes=[1, 2, 3]
@@ -65,6 +68,7 @@ def handle(frame):
 
 
 def read_cases():
+    """Measure the decoding of requests."""
     for version in (7, 9, 13):
         frame = codec.request(0, version).frame(7, "rdkafka", produce_request(bytes(16_384)))
         view = memoryview(b"".join(frame))[4:]
@@ -81,6 +85,7 @@ def read_cases():
 
 
 def write_cases():
+    """Measure the encoding of responses."""
     partition = ProduceResponse.Partition(index=3, base_offset=12_345)
     answer = ProduceResponse(responses=[ProduceResponse.Topic(name="telemetry", partition_responses=[partition])])
     measure("Produce v9 response: frame", lambda: codec.response(0, 9).frame(7, answer))
@@ -97,6 +102,7 @@ def write_cases():
 
 
 def start_case():
+    """Measure the import of the codec and its first use in a new process."""
     runs = [subprocess.run([sys.executable, "-c", START], capture_output=True, text=True, check=True) for _ in range(5)]
     imported, first = (min(times) for times in zip(*(map(float, run.stdout.split()) for run in runs), strict=True))
     print(f"{'import of codec and messages':<58} {imported:>9.0f} us")

@@ -24,6 +24,7 @@ def best(function: Callable[[], object], seconds: float = 0.2, repeats: int = 7)
 
 
 def show(what: str, seconds: float, size: int) -> None:
+    """Print one line: what was measured, its time, and its throughput."""
     print(f"{what:52} {seconds * 1e6:10.2f} us {size / seconds / 1e9:8.2f} GB/s")
 
 
@@ -39,6 +40,7 @@ def run_of(record_bytes: int, batch_bytes: int, header_count: int = 0) -> bytes:
 
 
 def measure(what: str, run: bytes) -> None:
+    """Measure the decoding of `run` and the encoding of its columns."""
     builder = kernel.ColumnBuilder()
 
     def decode() -> kernel.Columns:

@@ -45,11 +45,13 @@ OBJECT_BYTES = 8 * MIB
 
 
 def rss_mib() -> float:
+    """Return the resident memory of this process, in MiB."""
     fields = Path("/proc/self/statm").read_text().split()
     return int(fields[1]) * resource.getpagesize() / MIB
 
 
 def batch_of(size: int, count: int, codec: Compression) -> bytes:
+    """Return a batch of `count` records of `size` bytes."""
     text = (b"the quick brown fox jumps over the lazy dog " * 50)[: size // 2]
     records = [
         Record(key=b"%016d" % at, value=os.urandom(size - size // 2) + text, timestamp=1_700_000_000_000 + at)
@@ -67,12 +69,12 @@ async def fill(
     case: tuple[int, int, Compression],
 ) -> None:
     """Commit WAL objects of 8 MiB, partition by partition."""
-    some = [batch_of(*case) for _ in range(16)]
+    sample = [batch_of(*case) for _ in range(16)]
     for index in range(view.partition_count):
         left = total_bytes // view.partition_count
         number = 0
         while left > 0:
-            batches = [some[at % 16] for at in range(max(1, min(left, OBJECT_BYTES) // len(some[0])))]
+            batches = [sample[at % 16] for at in range(max(1, min(left, OBJECT_BYTES) // len(sample[0])))]
             body = b"".join(batches)
             commits = []
             position = 0
@@ -110,7 +112,7 @@ async def compact(store: ObjectStore, metadata: Metadata, server: ServerRef, vie
     result = await task.run(item, store, Workbench())
     claim = TaskClaim(task_id=claimed.id, epoch=claimed.epoch, worker=server)
     objects = [written.swap for written in result.files]
-    await metadata.tasks.prepare(claim, None, [one.object.key for one in objects])
+    await metadata.tasks.prepare(claim, None, [swap_object.object.key for swap_object in objects])
     await metadata.log.swap(Swap(claim=claim, objects=objects))
     return sum(written.file.size for written in result.files), time.process_time() - started_s
 
@@ -149,6 +151,7 @@ def end_of(view: memoryview) -> int:
 
 
 async def run(arguments: argparse.Namespace) -> None:
+    """Run all cases and print a table."""
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         store = open_store(f"file://{folder}/objects")
         for case in CASES:
@@ -182,6 +185,7 @@ async def run(arguments: argparse.Namespace) -> None:
 
 
 def main() -> None:
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mib", type=int, default=256)
     parser.add_argument("--folder", default=None)

@@ -35,15 +35,18 @@ def produce_body(partitions: int, size: int) -> bytes:
 
 
 def varint(value: int) -> bytes:
+    """Return the unsigned varint of `value`."""
     return bytes([value]) if value < 128 else bytes([value & 0x7F | 0x80]) + varint(value >> 7)
 
 
 def show(what: str, seconds: float, size: int = 0) -> None:
+    """Print one line: what was measured, its time, and its throughput if `size` is given."""
     rate = f"{size / seconds / 1e9:8.2f} GB/s" if size else ""
     print(f"{what:58} {seconds * 1e6:10.2f} us {rate}")
 
 
 def checksums() -> None:
+    """Measure CRC-32C."""
     for size in (200, 1 << 10, 16 << 10, 100 << 10, 1 << 20, 64 << 20):
         block = os.urandom(size)
         show(
@@ -54,31 +57,34 @@ def checksums() -> None:
 
 
 def requests() -> None:
+    """Measure the parsing of Produce requests, the inspection of batches, and the encoding of responses."""
     for partitions, size in ((1, 1 << 10), (1, 16 << 10), (1, 1 << 20), (100, 1 << 10), (1000, 1 << 10)):
         body = produce_body(partitions, size)
         show(
             f"parse_produce {partitions} x {size} bytes", best(lambda b=body: kernel.parse_produce(b, 0, 9)), len(body)
         )
-    one = batch(1 << 10)
-    show("inspect 1024 bytes", best(lambda: kernel.inspect(one, 0, len(one))))
+    small = batch(1 << 10)
+    show("inspect 1024 bytes", best(lambda: kernel.inspect(small, 0, len(small))))
     for count in (1, 100):
         results = [("topic", index, 0, 123456, -1, 0) for index in range(count)]
         show(f"encode_produce_response {count}", best(lambda r=results: kernel.encode_produce_response(9, 1, r, 0)))
 
 
 def serving() -> None:
+    """Measure what a Fetch does with stored batches."""
     count = 8192
     buffer = bytearray(batch(1 << 10) * count)
     many = [(0, 10 * index, 1, index << 10, 1 << 10, 0) for index in range(count)]
     show("rebase 8192 slices of 1 batch, 1 KiB each", best(lambda: kernel.rebase(buffer, many, 0)))
-    one = [(0, 0, count, 0, len(buffer), 0)]
-    show("rebase 1 slice of 8192 batches, 1 KiB each", best(lambda: kernel.rebase(buffer, one, 0)))
+    slices = [(0, 0, count, 0, len(buffer), 0)]
+    show("rebase 1 slice of 8192 batches, 1 KiB each", best(lambda: kernel.rebase(buffer, slices, 0)))
     show("seek to the last of 8192 batches", best(lambda: kernel.seek(buffer, 0, len(buffer), count - 1)))
     show("take 1 MiB of 1 KiB batches", best(lambda: kernel.take(buffer, 0, len(buffer), 1 << 20)))
     show("batches, 1024 of 1 KiB", best(lambda: kernel.batches(buffer, 0, 1 << 20)))
 
 
 def records() -> None:
+    """Measure the checks of records."""
     body = b"".join(_record(index) for index in range(1000))
     assert kernel.check_records(body, 1000) == -1
     show("check_records, 1000 of 100 bytes", best(lambda: kernel.check_records(body, 1000)), len(body))
@@ -91,6 +97,7 @@ def _record(index: int) -> bytes:
 
 
 def sealing() -> None:
+    """Measure the sealing of WAL objects."""
     for partitions, batches, size in ((1, 8, 1 << 20), (16, 32, 16 << 10), (1000, 8, 1 << 10), (1000, 1, 1 << 10)):
         block = batch(size)
         chunks = [memoryview(bytes(block)) for _ in range(batches)]

@@ -20,6 +20,7 @@ from bearlake.metadata.sqlite.settings import SqliteSettings
 
 
 def objects(stream: Stream, server: ServerRef, partition_count: int, *, is_idempotent: bool) -> Iterator[ObjectCommit]:
+    """Yield commits of objects with one batch per partition, without end."""
     number = 0
     while True:
         batches = [
@@ -37,6 +38,7 @@ def objects(stream: Stream, server: ServerRef, partition_count: int, *, is_idemp
 async def measure(
     folder: str, settings: SqliteSettings, partition_count: int, seconds: float, *, is_idempotent: bool, is_step: bool
 ) -> str:
+    """Commit for `seconds`; return a line with the rate and the latencies."""
     with tempfile.TemporaryDirectory(dir=folder) as path:
         metadata = await open_metadata(f"sqlite://{Path(path)}/metadata.db", settings)
         stream = await metadata.streams.create(StreamSpec(name="bench", partition_count=partition_count))
@@ -48,12 +50,12 @@ async def measure(
         walls, cpus = [], []
         end = time.perf_counter() + seconds
         while time.perf_counter() < end:
-            one = next(source)
+            commit = next(source)
             wall, cpu = time.perf_counter(), time.process_time()
             if is_step:
-                commit_here(one)
+                commit_here(commit)
             else:
-                await metadata.log.commit(one)
+                await metadata.log.commit(commit)
             cpus.append(time.process_time() - cpu)
             walls.append(time.perf_counter() - wall)
             if len(walls) % 1_000 == 0:
@@ -71,6 +73,7 @@ async def measure(
 
 
 async def main() -> None:
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", default="/dev/shm")
     parser.add_argument("--synchronous", default="FULL", choices=["FULL", "NORMAL", "OFF"])

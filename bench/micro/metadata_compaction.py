@@ -55,6 +55,7 @@ class Bench:
         database._guarded = timed
 
     async def start(self) -> None:
+        """Register the server and take the planner's lease."""
         registration = await registering.register(
             self.store.servers, "a", zone=None, endpoints={}, version="", timeout_ms=3_600_000
         )
@@ -75,6 +76,7 @@ class Bench:
         return keys
 
     async def claimed(self, keys: list[PartitionKey], end: int) -> TaskClaim:
+        """Offer a task for `[0, end)` of the partitions, and claim it."""
         ranges = [OffsetRange(key, 0, end) for key in keys]
         offer = TaskOffer(
             kind=TaskKind.COMPACT, stream_number=keys[0] >> 20, ranges=ranges, size_bytes=1, record_count=1, age_ms=0
@@ -84,12 +86,14 @@ class Bench:
         return TaskClaim(task_id=task.id, epoch=task.epoch, worker=self.server)
 
     def swap(self, claim: TaskClaim, keys: list[PartitionKey], end: int) -> Swap:
+        """Return a swap of the partitions' slices to segments of one new file."""
         self.file_count += 1
         segments = [Slice(key, 0, end, 0, end // 10 * BATCH_BYTES, 1) for key in keys]
         file = ObjectRef(f"data/{self.file_count}", 1, ObjectKind.PARQUET)
         return Swap(claim=claim, objects=[SwapObject(object=file, slices=segments)])
 
     async def measure(self, label: str, call: Callable[[], Awaitable[Any]]) -> None:
+        """Print the time of `call`, and the longest step of the store in it."""
         self.steps_ms.clear()
         started = time.perf_counter()
         found = await call()
@@ -99,6 +103,7 @@ class Bench:
 
 
 async def main() -> None:
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--partitions", type=int, default=1_000)
     parser.add_argument("--slices", type=int, default=40)
@@ -117,18 +122,20 @@ async def main() -> None:
 
 
 async def swaps(bench: Bench, partition_count: int, slice_count: int) -> None:
+    """Measure reading the slices of all partitions, and swapping them."""
     keys = await bench.fill("swapped", partition_count, slice_count)
     end = 10 * slice_count
     claim = await bench.claimed(keys, end)
     ranges = [OffsetRange(key, 0, end) for key in keys]
     await bench.measure(f"slices of {partition_count} x {slice_count}", lambda: bench.store.log.slices(ranges))
     swap = bench.swap(claim, keys, end)
-    await bench.store.tasks.prepare(claim, None, [one.object.key for one in swap.objects])
+    await bench.store.tasks.prepare(claim, None, [swap_object.object.key for swap_object in swap.objects])
     await bench.measure(f"swap of {partition_count} x {slice_count}", lambda: bench.store.log.swap(swap))
     await bench.measure("the same swap again", lambda: bench.store.log.swap(swap))
 
 
 async def looks(bench: Bench, idle_count: int) -> None:
+    """Measure the planner's reads with many idle streams."""
     tasks = bench.store.tasks
     streams = [
         await bench.fill(f"idle-{number}", PARTITIONS_PER_STREAM, 1)
@@ -147,11 +154,13 @@ async def looks(bench: Bench, idle_count: int) -> None:
 
 
 async def retained(bench: Bench, keys: list[PartitionKey]) -> None:
+    """Run a retention that finds nothing to trim."""
     (stream,) = await bench.store.streams.by_numbers([stream_number(keys[0])])
     await bench.store.log.retain(stream, [partition_index(key) for key in keys], before_ms=1 << 41, size_max=1 << 40)
 
 
 async def queue(bench: Bench, task_count: int) -> None:
+    """Measure offering, listing and claiming many tasks."""
     keys = await bench.fill("queued", task_count, 1)
     offers = [
         TaskOffer(

@@ -28,6 +28,7 @@ BATCH_BYTES = 65536
 def commit_of(
     token: str, server: ServerRef, partitions: list[PartitionKey], producer_id: int, turn: int
 ) -> ObjectCommit:
+    """Return a commit with one batch of 100 records per partition; `producer_id` < 0: without idempotence."""
     batches = [
         BatchCommit(key, i * BATCH_BYTES, BATCH_BYTES, 100, 1_700_000_000_000, producer_id, 0, turn * 100)
         if producer_id >= 0
@@ -45,6 +46,7 @@ async def committer(
     seconds: float,
     latencies: list[float],
 ) -> None:
+    """Commit one object after another for `seconds`; append the latencies, in seconds."""
     end = time.perf_counter() + seconds
     turn = 0
     while (start := time.perf_counter()) < end:
@@ -57,6 +59,7 @@ async def committer(
 async def measure(
     url: str, *, partition_count: int, connections: int, streams: int, idempotent: bool, seconds: float
 ) -> str:
+    """Measure concurrent commits on one store; return a line."""
     settings = PostgresqlSettings(connections_max=connections)
     store = await open_postgresql(url, settings)
     prefix = f"bench-{time.time_ns()}"
@@ -120,15 +123,15 @@ async def crowd(url: str, stream_count: int) -> None:
             times = []
             for turn in range(50):
                 key = partitions[turn * 7919 % len(partitions)]
-                some = [partitions[(turn * 7919 + i * 31) % len(partitions)] for i in range(100)]
+                sampled = [partitions[(turn * 7919 + i * 31) % len(partitions)] for i in range(100)]
                 calls = {
                     "list": lambda key=key: store.streams.list(after=f"crowd-{key % 1000:09}", limit=100),
-                    "bounds": lambda some=some: store.log.bounds(some),
+                    "bounds": lambda sampled=sampled: store.log.bounds(sampled),
                     "newest": lambda key=key: store.log.locate(key, 1 << 40, limit=10),
                     "oldest": lambda key=key: store.log.locate(key, 0, limit=10),
                     "timestamp": lambda key=key: store.log.locate_timestamp(key, 5),
-                    "commit": lambda some=some, turn=turn, count=count: store.log.commit(
-                        commit_of(f"one-{count}-{turn}", registration.server, some, 5, turn)
+                    "commit": lambda sampled=sampled, turn=turn, count=count: store.log.commit(
+                        commit_of(f"one-{count}-{turn}", registration.server, sampled, 5, turn)
                     ),
                 }
                 start = time.perf_counter()
@@ -144,6 +147,7 @@ async def crowd(url: str, stream_count: int) -> None:
 
 @contextlib.contextmanager
 def database(url: str | None) -> Iterator[str]:
+    """Yield `url`, or the URL of a PostgreSQL server that runs for this block."""
     if url is not None:
         yield url
         return
@@ -158,10 +162,12 @@ def database(url: str | None) -> Iterator[str]:
 
 
 def numbers(text: str) -> list[int]:
+    """Parse integers separated by commas."""
     return [int(word) for word in text.split(",")]
 
 
 def main() -> None:
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--url")
     parser.add_argument("--seconds", type=float, default=3.0)

@@ -43,6 +43,7 @@ class Bench:
 
     @classmethod
     async def on(cls, store: Metadata, name: str = "bench") -> "Bench":
+        """Register a server on this store and take a lease to plan with."""
         registration = await registering.register(
             store.servers, name, zone=None, endpoints={}, version="0", timeout_ms=3_600_000
         )
@@ -50,10 +51,12 @@ class Bench:
         return cls(store, registration.server, lease)
 
     async def partitions(self, name: str, count: int) -> list[PartitionKey]:
+        """Create a stream; return its partitions."""
         stream = await self.store.streams.create(StreamSpec(name=name, partition_count=count))
         return [stream.partition(i) for i in range(count)]
 
     async def commit(self, partitions: list[PartitionKey]) -> float:
+        """Commit one object with a batch per partition; return the time, in seconds."""
         self.object_count += 1
         started = time.perf_counter()
         await self.store.log.commit(
@@ -62,11 +65,12 @@ class Bench:
         return time.perf_counter() - started
 
     async def claim_all(self, partitions: list[PartitionKey]) -> TaskClaim:
+        """Offer one task for everything that waits in the partitions, and claim it."""
         waiting = await self.store.tasks.uncompacted(after=PartitionKey(partitions[0] - 1), limit=len(partitions))
         offer = TaskOffer(
             kind=TaskKind.COMPACT,
             stream_number=partitions[0] >> 20,
-            ranges=[OffsetRange(one.partition, one.compacted, one.end) for one in waiting],
+            ranges=[OffsetRange(backlog.partition, backlog.compacted, backlog.end) for backlog in waiting],
             size_bytes=1,
             record_count=1,
             age_ms=0,
@@ -81,8 +85,10 @@ class Bench:
         (task,) = await self.store.tasks.list()
         old = await self.store.log.slices(task.ranges)
         sizes: dict[int, int] = {}
-        for one in old:
-            sizes[one.slice.partition] = sizes.get(one.slice.partition, 0) + one.slice.length
+        for located_slice in old:
+            sizes[located_slice.slice.partition] = (
+                sizes.get(located_slice.slice.partition, 0) + located_slice.slice.length
+            )
         segments = [
             Slice(range_.partition, range_.start, range_.end - range_.start, i, sizes[range_.partition], 1)
             for i, range_ in enumerate(task.ranges)
@@ -99,11 +105,13 @@ class Bench:
 
 
 async def roll_up(store: Metadata) -> None:
+    """Run maintenance until all entries are rolled up."""
     while await store.log.maintain(entry_count_min=100):
         pass
 
 
 async def swaps(bench: Bench, partition_count: int, slice_count: int) -> None:
+    """Measure swaps of rolled-up slices and of log entries."""
     partitions = await bench.partitions("swapped", partition_count)
     for is_rolled in (True, False):
         for _ in range(3):
@@ -149,17 +157,18 @@ async def beside(bench: Bench, partition_count: int, slice_count: int, turns: in
             is_over.set()
         await roll_up(bench.store)
         await bench.swap(partitions)
-    for what, some, seconds in (("without swaps", calm, calm_s), ("during swaps", swapping, swapping_s)):
-        some.sort()
+    for what, samples, seconds in (("without swaps", calm, calm_s), ("during swaps", swapping, swapping_s)):
+        samples.sort()
         print(
-            f"commits of 100 partitions, 4 committers, {what} ({seconds / turns * 1e3:.0f} ms each): {len(some) / seconds:.0f}/s,"
-            f" p50 {some[len(some) // 2] * 1e3:.1f} ms, p99 {some[int(len(some) * 0.99)] * 1e3:.1f} ms,"
-            f" max {some[-1] * 1e3:.1f} ms",
+            f"commits of 100 partitions, 4 committers, {what} ({seconds / turns * 1e3:.0f} ms each): {len(samples) / seconds:.0f}/s,"
+            f" p50 {samples[len(samples) // 2] * 1e3:.1f} ms, p99 {samples[int(len(samples) * 0.99)] * 1e3:.1f} ms,"
+            f" max {samples[-1] * 1e3:.1f} ms",
             flush=True,
         )
 
 
 async def timed(what: str, call: Callable[[], Awaitable[object]], turns: int = 10) -> None:
+    """Print the median and the longest of `turns` runs of `call`."""
     times = []
     for _ in range(turns):
         started = time.perf_counter()
@@ -169,6 +178,7 @@ async def timed(what: str, call: Callable[[], Awaitable[object]], turns: int = 1
 
 
 async def backlogs(bench: Bench, idle_count: int) -> None:
+    """Measure the planner's reads with many idle partitions."""
     store = bench.store
     streams = [await bench.partitions(f"idle-{i:06}", 1000) for i in range(idle_count // 1000)]
     for partitions in streams:
@@ -195,6 +205,7 @@ async def backlogs(bench: Bench, idle_count: int) -> None:
 
 
 async def claims(bench: Bench, task_count: int) -> None:
+    """Measure offering, listing and claiming many tasks."""
     store = bench.store
     partitions = await bench.partitions("queue", task_count)
     await bench.commit(partitions)
@@ -218,6 +229,7 @@ async def claims(bench: Bench, task_count: int) -> None:
 
 
 async def measure(url: str, arguments: argparse.Namespace) -> None:
+    """Run all measurements on one store."""
     store = await open_postgresql(url)
     bench = await Bench.on(store)
     await swaps(bench, arguments.partitions, arguments.slices)
@@ -228,6 +240,7 @@ async def measure(url: str, arguments: argparse.Namespace) -> None:
 
 
 def main() -> None:
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--url", help="a PostgreSQL to use instead of one of its own")
     parser.add_argument("--partitions", type=int, default=1_000)

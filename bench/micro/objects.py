@@ -2,9 +2,9 @@
 
     python bench/micro/objects.py [--disk FOLDER] [--tmpfs FOLDER] [--s3 s3://bucket/prefix] [--rounds 3]
 
-Every line is the median of all calls, one after the other; "busy" repeats the put while the event loop is kept busy in steps
-of 200 µs, as in a loaded server: the putting thread must then reacquire the interpreter lock after each system call. CPU is this process's.
-The columns for raw files are the same system calls without the store; the difference is the cost of the store.
+Each line is the median of sequential calls. "busy" repeats the put while the event loop is busy in steps of 200 µs, as in a loaded server:
+the putting thread must then reacquire the interpreter lock after each system call. CPU is the processor time of this process.
+The lines for raw files run the same system calls without the store; the difference is the cost of the store.
 """
 
 import argparse
@@ -28,6 +28,7 @@ BUSY_STEP_S = 0.0002
 
 
 def name_of(size: int) -> str:
+    """Return a size with its unit."""
     return f"{size // MIB} MiB" if size >= MIB else f"{size // KIB} KiB"
 
 
@@ -50,6 +51,7 @@ async def timed(label: str, size: int, count: int, call: Callable[[int], Awaitab
 
 
 async def keep_busy(stop: asyncio.Event) -> None:
+    """Use the event loop in short steps until `stop` is set."""
     while not stop.is_set():
         end_s = time.perf_counter() + BUSY_STEP_S
         while time.perf_counter() < end_s:
@@ -58,6 +60,7 @@ async def keep_busy(stop: asyncio.Event) -> None:
 
 
 async def measure(label: str, store: ObjectStore, rounds: int) -> None:
+    """Measure puts and reads of each size, and print a line per size."""
     for size, per_round in SIZES.items():
         parts = [memoryview(os.urandom(PART_BYTES))] * (size // PART_BYTES)
         count = per_round * rounds
@@ -103,6 +106,7 @@ async def measure_raw(label: str, folder: Path, *, fsync: bool, rounds: int) -> 
 
 
 async def main() -> None:
+    """Run the command."""
     parser = argparse.ArgumentParser(description="What the object stores cost.")
     parser.add_argument("--disk", default="/var/tmp", help="a folder on a real disk")
     parser.add_argument("--tmpfs", default="/dev/shm", help="a folder in memory")

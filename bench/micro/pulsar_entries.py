@@ -1,4 +1,6 @@
-"""Pulsar entries to record batches and back: `python bench/micro/pulsar_entries.py`. CPU time, best of several runs, data in cache.
+"""Cost of converting Pulsar entries to record batches and back: `python bench/micro/pulsar_entries.py`.
+
+Each figure is CPU time, the best of several runs, with the data in cache.
 
 Messages are like those of `pulsar-perf`: a sequence id and a payload. Half of each compressible payload is repetition. "Many" are the
 hot paths: SENDs of a receive buffer to record batches, their receipts, and deliveries to MESSAGE commands, each by one native call.
@@ -44,6 +46,7 @@ def best(function: Callable[[], object], seconds: float = 0.05) -> float:
 
 
 def value(size: int) -> bytes:
+    """Return a value of which half is random."""
     return os.urandom(size // 2) + b"x" * (size - size // 2)
 
 
@@ -61,6 +64,7 @@ def batch(message_bytes: int, batch_bytes: int, is_keyed: bool) -> bytes:
 
 
 def entry(payload: bytes, count: int | None, codec: int) -> tuple[MessageMetadata, bytes]:
+    """Return the metadata of a Pulsar entry of `count` messages, and its compressed payload."""
     head = MessageMetadata(
         producer_name="standalone-0-1",
         sequence_id=1_000_000,
@@ -73,12 +77,14 @@ def entry(payload: bytes, count: int | None, codec: int) -> tuple[MessageMetadat
 
 
 def show(what: str, seconds: float, count: int, size: int) -> None:
+    """Print one line: what was measured, its time, and the rate of messages and bytes."""
     print(
         f"{what:52} {seconds * 1e6:9.2f} us {count / seconds / 1e6:7.2f} M messages/s {size / seconds / 1e6:8.0f} MB/s"
     )
 
 
 def both_ways(what: str, head: MessageMetadata, payload: bytes, count: int, size: int) -> None:
+    """Measure the conversion of one entry to a record batch and back."""
     stored = memoryview(entries.to_batch(head, payload).batch)
     show(f"to batch    {what}", best(lambda: entries.to_batch(head, payload)), count, size)
     show(f"from batch  {what}", best(lambda: entries.from_batch(stored, 10**6)), count, size)
@@ -86,29 +92,30 @@ def both_ways(what: str, head: MessageMetadata, payload: bytes, count: int, size
         show(f"routing     {what}", best(lambda: entries.routing(stored)), count, size)
 
 
-def many(one: Entry) -> None:
+def many(entry_: Entry) -> None:
     """SENDs of about 64 KiB, and the record batches that result."""
-    frame = bytearray(pulsar_frames.send(one))
+    frame = bytearray(pulsar_frames.send(entry_))
     at = 2 * SIZE.size + SIZE.unpack_from(frame, SIZE.size)[0] + 2
     SIZE.pack_into(frame, at, kernel.crc32c(frame, at + SIZE.size))
     entry_count = max(1, (64 << 10) // len(frame))
     frames = bytes(frame) * entry_count
-    size = entry_count * one.payload_bytes
+    size = entry_count * entry_.payload_bytes
     sends = kernel.parse_sends(frames, 0, len(frames), entry_count, len(frames), len(frames))
     assert len(sends) == entry_count
     ids = [(sequence_id, highest_id) for _, sequence_id, highest_id, *_ in sends]
     results = [(0, place, 0) for place in range(entry_count)]
     given = [(0, count, memoryview(batch), 0, ()) for _, _, _, _, batch, count, _, _ in sends]
-    what = f"{one.message_count} x {one.message_bytes} B, per entry of {entry_count}"
+    what = f"{entry_.message_count} x {entry_.message_bytes} B, per entry of {entry_count}"
     for name, call in (
         ("SENDs", lambda: kernel.parse_sends(frames, 0, len(frames), entry_count, len(frames), len(frames))),
         ("receipts", lambda: kernel.encode_receipts(1, 2, -1, ids, results, 0)),
         ("MESSAGEs", lambda: kernel.encode_messages(given, 0, 1, 2, -1, None, len(frames), 2 * len(frames))),
     ):
-        show(f"{name:11} {what}", best(call) / entry_count, one.message_count, size // entry_count)
+        show(f"{name:11} {what}", best(call) / entry_count, entry_.message_count, size // entry_count)
 
 
 def main() -> None:
+    """Run the command."""
     print(f"native: {kernel.IS_NATIVE}")
     for message_bytes, batch_bytes in ((100, 10_000), (100, 64 << 10), (1024, 10_000), (1024, 64 << 10)):
         for is_keyed in (False, True):

@@ -39,11 +39,11 @@ async def filled(url: str) -> float:
     schemas = Schemas(metadata.schemas)
     start = time.perf_counter()
 
-    async def some(first: int) -> None:
+    async def register_from(first: int) -> None:
         for at in range(first, SUBJECT_COUNT, WRITER_COUNT):
             await schemas.register(ANONYMOUS, f"topic-{at}-value", Draft(text=schema(at)))
 
-    await asyncio.gather(*(some(first) for first in range(WRITER_COUNT)))
+    await asyncio.gather(*(register_from(first) for first in range(WRITER_COUNT)))
     seconds = time.perf_counter() - start
     schemas.close()
     await metadata.close()

@@ -101,8 +101,8 @@ async def events(url: str, process: psutil.Process) -> None:
 
 def used(process: psutil.Process) -> float:
     """CPU seconds of the process and its children, which evaluate schemas and values."""
-    every = [one.cpu_times() for one in (process, *process.children(recursive=True))]
-    return sum(one.user + one.system + one.children_user + one.children_system for one in every)
+    times = [process_.cpu_times() for process_ in (process, *process.children(recursive=True))]
+    return sum(times_.user + times_.system + times_.children_user + times_.children_system for times_ in times)
 
 
 def show(name: str, rate: float, unit: str) -> None:

@@ -13,10 +13,10 @@ from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
+from bearlake.streams.subscriptions.consumers import AttachedConsumer, StoredEntry
 from bearlake.streams.subscriptions.cursor import AckCursor
 from bearlake.streams.subscriptions.dispatcher import Dispatcher, Read, ReadAgain
 from bearlake.streams.subscriptions.key_shared import KeyShared
-from bearlake.streams.subscriptions.members import Member, StoredEntry
 from bearlake.streams.subscriptions.model import Closed, ConsumerSpec, Delivery, EntryAck, EntryTraits, SubscriptionType
 from bearlake.streams.subscriptions.settings import SubscriptionSettings
 from bearlake.streams.subscriptions.shared import Shared
@@ -35,6 +35,7 @@ class Reader:
         self.count = 0
 
     def traits(self, batch: memoryview) -> EntryTraits:
+        """Return a key; the keys take turns."""
         self.count += 1
         return EntryTraits(ordering_key=KEYS[self.count * 7 % len(KEYS)])
 
@@ -50,6 +51,7 @@ class Consumer:
         self.owed = 0
 
     def deliver(self, deliveries: Sequence[Delivery]) -> int:
+        """Keep the entries; return the number of their open messages."""
         self.has.extend([delivery.base_offset for delivery in deliveries])
         count = sum(delivery.open_count for delivery in deliveries)
         self.owed += count
@@ -64,16 +66,17 @@ class Consumer:
         return [base for base in has[:count] if base != self.kept]
 
     def is_ready(self) -> bool:
+        """Return True: this consumer never pauses."""
         return True
 
     def activity(self, is_active: bool) -> None:
-        pass
+        """Ignored."""
 
     def end_of_topic(self) -> None:
-        pass
+        """Ignored."""
 
     def closed(self, reason: Closed) -> None:
-        pass
+        """Ignored."""
 
 
 def resident_mib() -> float:
@@ -93,14 +96,15 @@ def machine_of(type_: SubscriptionType) -> Dispatcher:
 
 
 def measure(type_: SubscriptionType, options: argparse.Namespace) -> None:
+    """Run one subscription type to the end, and print its figures."""
     machine = machine_of(type_)
     draw = random.Random(1)
     count = options.consumers if type_ is not SubscriptionType.EXCLUSIVE else 1
     consumers = [Consumer(options.window, draw) for _ in range(count)]
-    members = [Member(ConsumerSpec(type=type_, name=f"c{at}"), sink) for at, sink in enumerate(consumers)]
-    for member in members:
-        machine.add(member)
-        machine.flow(member, PERMITS)
+    attached = [AttachedConsumer(ConsumerSpec(type=type_, name=f"c{at}"), sink) for at, sink in enumerate(consumers)]
+    for attached_consumer in attached:
+        machine.add(attached_consumer)
+        machine.flow(attached_consumer, PERMITS)
     size = options.records_per_entry
     rows: list[str] = []
     range_count = packed_bytes = acknowledged = 0
@@ -119,14 +123,14 @@ def measure(type_: SubscriptionType, options: argparse.Namespace) -> None:
             machine.dispatch(0)
         elif isinstance(want, ReadAgain):
             machine.offer_again([StoredEntry(base, base + size, BATCH) for base in want.bases])
-        for member, consumer in zip(members, consumers, strict=True):
+        for attached_consumer, consumer in zip(attached, consumers, strict=True):
             if consumer.kept is None and consumer is consumers[0] and consumer.has:
                 consumer.kept = consumer.has[0]
             for base in consumer.take():
-                machine.acknowledge(member, EntryAck(base))
+                machine.acknowledge(attached_consumer, EntryAck(base))
                 acknowledged += size
             if consumer.owed >= PERMITS // 2:
-                machine.flow(member, consumer.owed)
+                machine.flow(attached_consumer, consumer.owed)
                 consumer.owed = 0
         range_count = max(range_count, machine.cursor.range_count)
         if acknowledged >= step * (len(rows) + 1):
@@ -142,6 +146,7 @@ def measure(type_: SubscriptionType, options: argparse.Namespace) -> None:
 
 
 def main() -> None:
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--consumers", type=int, default=10)

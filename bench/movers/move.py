@@ -27,6 +27,7 @@ class Watched:
         self.counts: dict[int, int] = {}
 
     def saw(self, number: int) -> None:
+        """Record the time and count of message `number`."""
         self.at_s.append(time.monotonic())
         self.counts[number] = self.counts.get(number, 0) + 1
 
@@ -37,6 +38,7 @@ class Watched:
 
 
 def main() -> None:
+    """Run the command."""
     url, topic, before_s, after_s = sys.argv[1], sys.argv[2], float(sys.argv[3]), float(sys.argv[4])
     client = pulsar.Client(url, logger=pulsar.FileLogger(pulsar.LoggerLevel.Info, f"{topic}.log"))
     receipts, messages, failures = Watched(), Watched(), list[str]()

@@ -30,6 +30,12 @@ LAST_SUCCESS = Gauge(
     ("kind",),
     registry=REGISTRY,
 )
+CONTAINED_FAULTS = Counter(
+    "bearlake_operator_contained_faults_total",
+    "Bugs in a step for one resource, which stopped that step alone, by step.",
+    ("step",),
+    registry=REGISTRY,
+)
 WRITES = Counter(
     "bearlake_operator_writes_total", "Writes to the Kubernetes API, by kind.", ("kind",), registry=REGISTRY
 )

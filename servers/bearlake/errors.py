@@ -65,7 +65,7 @@ class Denied(BearlakeError):
 
 
 class Overloaded(BearlakeError):
-    """A bounded queue or budget is full and nothing was stored: retry later, after a pause."""
+    """A bounded queue or budget is full, or a store is being upgraded, and nothing was stored: retry later, after a pause."""
 
 
 class Unavailable(BearlakeError):

@@ -28,7 +28,7 @@ from simulator.loop import virtual_time
 
 PAUSE_S = 0.02
 STARTUP_WAIT_MS = 600_000
-"""Longer than a test may last: a busy machine may need a minute for what the server waits for."""
+"""Longer than a test may last: on a busy machine, a store may need a minute to start."""
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Starting:
                 await asyncio.sleep(PAUSE_S)
 
     def waits(self) -> list[dict[str, Any]]:
-        """The lines that tell which store is waited for, and how long at most."""
+        """The lines that name the awaited store and the longest wait."""
         lines = [json.loads(line) for line in self.output.read_text().splitlines() if line.startswith("{")]
         return [line for line in lines if "wait_ms" in line]
 
@@ -232,7 +232,7 @@ async def test_a_server_whose_bucket_is_made_later_waits_for_it(
 
 
 @pytest.mark.integration
-def test_a_store_that_is_never_there_is_one_line_and_exit_code_3(tmp_path: Path) -> None:
+def test_a_missing_store_ends_the_server_with_one_line_and_exit_code_3(tmp_path: Path) -> None:
     url = f"postgresql://me:secret@127.0.0.1:{free_port()}/lake"
 
     result = finished(

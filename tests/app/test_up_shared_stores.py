@@ -15,13 +15,13 @@ def test_one_server_serves_the_records_that_another_accepted(
     tmp_path: Path, postgresql_url: str, s3_server: S3Server, s3_bucket: str
 ) -> None:
     stores = ("--metadata-url", postgresql_url, "--object-store-url", f"s3://{s3_bucket}/lake", "--no-tour")
-    one = started(
+    first_server = started(
         "up", "--data-dir", tmp_path / "1", *stores, ready_file=tmp_path / "1.json", environ=s3_server.environment
     )
-    two = started(
+    second_server = started(
         "up", "--data-dir", tmp_path / "2", *stores, ready_file=tmp_path / "2.json", environ=s3_server.environment
     )
-    with one as first, two as second:
+    with first_server as first, second_server as second:
         lines = b"".join(b"line %d\n" % index for index in range(1_000))
 
         assert finished("stream", "create", "shared", "--admin", first.admin).returncode == 0

@@ -85,7 +85,7 @@ class Listener:
             for _ in range(command.flow.message_permits // BATCH.message_count):
                 yield self._message()
         elif command.HasField("ack"):
-            self.acknowledged += [one.entry_id for one in command.ack.message_id]
+            self.acknowledged += [id_.entry_id for id_ in command.ack.message_id]
 
     def _receipt(self, command: BaseCommand, message: bytes) -> bytes:
         self.sent.append((command, message))
@@ -150,9 +150,9 @@ def test_a_message_that_is_alone_is_no_batch(listener: Listener, tmp_path: Path)
     loading.run_loader(listener, producing(tmp_path, ALONE, 3))
 
     found = [framing.read_message(memoryview(message)) for _, message in listener.sent]
-    assert [one.metadata.sequence_id - FIRST_SEQUENCE_ID for one in found] == [0, 1, 2]
-    assert not any(one.metadata.HasField("num_messages_in_batch") for one in found)
-    assert {len(one.payload) for one in found} == {100}
+    assert [message.metadata.sequence_id - FIRST_SEQUENCE_ID for message in found] == [0, 1, 2]
+    assert not any(message.metadata.HasField("num_messages_in_batch") for message in found)
+    assert {len(message.payload) for message in found} == {100}
 
 
 @needs_gcc
@@ -260,7 +260,7 @@ def test_a_stopped_server_has_ended_before_the_next_move(tmp_path: Path, monkeyp
     monkeypatch.setattr(pulsar_moves.pulsar_topics, "served_by", lambda *_: "pulsar://127.0.0.1:1")
 
     pair.move("t")
-    pair.settle()
-    pair.settle()
+    pair.prepare_next_move()
+    pair.prepare_next_move()
 
     assert server.told == ["terminate", "stop", "start"]

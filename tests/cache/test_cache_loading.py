@@ -23,7 +23,7 @@ class WatchedStore(MemoryObjectStore):
         self.read_bytes: list[int] = []
 
     async def read(self, key: str, ranges: Sequence[ByteRange]) -> Sequence[memoryview]:
-        self.read_bytes.append(sum(each.end - each.start for each in ranges))
+        self.read_bytes.append(sum(range_.end - range_.start for range_ in ranges))
         return await super().read(key, ranges)
 
 

@@ -29,8 +29,8 @@ def test_manifests_equal_the_golden_files(helm: str, name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_operator_understands_its_settings(helm: str, name: str) -> None:
-    maps = [one for one in objects(rendered(helm, name)) if one["kind"] == "ConfigMap"]
-    texts = [one["data"]["operator.yaml"] for one in maps if "operator.yaml" in one["data"]]
+    maps = [resource for resource in objects(rendered(helm, name)) if resource["kind"] == "ConfigMap"]
+    texts = [config_map["data"]["operator.yaml"] for config_map in maps if "operator.yaml" in config_map["data"]]
 
     found = decoder.decode(settings.Settings, yaml.safe_load(texts[0]))
 
@@ -40,11 +40,15 @@ def test_the_operator_understands_its_settings(helm: str, name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_all_pods_are_restricted(helm: str, name: str) -> None:
-    found = [one for one in objects(rendered(helm, name)) if one["kind"] in ("Deployment", "StatefulSet", "Pod")]
+    found = [
+        resource
+        for resource in objects(rendered(helm, name))
+        if resource["kind"] in ("Deployment", "StatefulSet", "Pod")
+    ]
 
-    assert {one["kind"] for one in found} >= {"Deployment", "Pod"}
-    for one in found:
-        spec = one["spec"] if one["kind"] == "Pod" else one["spec"]["template"]["spec"]
+    assert {resource["kind"] for resource in found} >= {"Deployment", "Pod"}
+    for resource in found:
+        spec = resource["spec"] if resource["kind"] == "Pod" else resource["spec"]["template"]["spec"]
         assert spec["securityContext"]["runAsNonRoot"] is True
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         for container in spec["containers"] + spec.get("initContainers", []):
@@ -80,7 +84,11 @@ def test_a_package_has_the_files_that_templates_read_and_no_generated_files(helm
 
 def test_crds_equal_those_of_the_repository_and_are_kept_at_uninstall(helm: str) -> None:
     done = render(helm, "--set", "quickstart.enabled=true")
-    crds = {one["metadata"]["name"]: one for one in objects(done.stdout) if one["kind"] == "CustomResourceDefinition"}
+    crds = {
+        resource["metadata"]["name"]: resource
+        for resource in objects(done.stdout)
+        if resource["kind"] == "CustomResourceDefinition"
+    }
 
     for name in ("streams", "compactors"):
         source = (REPOSITORY / f"crds/{name}.yaml").read_text()
@@ -93,7 +101,7 @@ def test_crds_equal_those_of_the_repository_and_are_kept_at_uninstall(helm: str)
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_a_new_operator_pod_does_not_wait_for_the_leader(helm: str, replicas: int) -> None:
     found = objects(rendered(helm, "quickstart", "--set", f"operator.replicas={replicas}"))
-    (deployment,) = [one["spec"] for one in found if one["kind"] == "Deployment"]
+    (deployment,) = [resource["spec"] for resource in found if resource["kind"] == "Deployment"]
     (container,) = deployment["template"]["spec"]["containers"]
 
     assert deployment["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
@@ -102,29 +110,33 @@ def test_a_new_operator_pod_does_not_wait_for_the_leader(helm: str, replicas: in
 
 def test_helm_test_has_a_stream_and_a_pod_for_each_data_layer(helm: str) -> None:
     found = [
-        one for one in objects(rendered(helm, "two-layers")) if "helm.sh/hook" in one["metadata"].get("annotations", {})
+        resource
+        for resource in objects(rendered(helm, "two-layers"))
+        if "helm.sh/hook" in resource["metadata"].get("annotations", {})
     ]
 
-    assert sorted((one["kind"], one["metadata"]["name"]) for one in found) == [
+    assert sorted((resource["kind"], resource["metadata"]["name"]) for resource in found) == [
         ("Pod", "lake-archive-test"),
         ("Pod", "lake-default-test"),
         ("Stream", "lake-archive-test"),
         ("Stream", "lake-default-test"),
     ]
-    for pod in (one["spec"] for one in found if one["kind"] == "Pod"):
+    for pod in (resource["spec"] for resource in found if resource["kind"] == "Pod"):
         assert pod["activeDeadlineSeconds"] > 0
         assert pod["automountServiceAccountToken"] is False
 
 
 def test_helm_test_creates_its_stream_in_a_namespace_that_the_operator_watches(helm: str) -> None:
-    streams = [one for one in objects(rendered(helm, "namespaced")) if one["kind"] == "Stream"]
+    streams = [resource for resource in objects(rendered(helm, "namespaced")) if resource["kind"] == "Stream"]
 
     assert [stream["metadata"]["namespace"] for stream in streams] == ["team-a"]
 
 
 def test_helm_test_uses_the_protocol_and_port_of_the_values(helm: str) -> None:
     def address(*values: str) -> list[str]:
-        pods = [one for one in objects(rendered(helm, "every-tier-value", *values)) if one["kind"] == "Pod"]
+        pods = [
+            resource for resource in objects(rendered(helm, "every-tier-value", *values)) if resource["kind"] == "Pod"
+        ]
         return list(pods[0]["spec"]["containers"][0]["args"][1:3])
 
     assert address() == ["rest", "bearlake-default-rest.bearlake.svc:8082"]
@@ -134,17 +146,20 @@ def test_helm_test_uses_the_protocol_and_port_of_the_values(helm: str) -> None:
 def test_a_release_can_be_limited_to_its_namespaces(helm: str) -> None:
     found = objects(rendered(helm, "own-account"))
 
-    assert {one["kind"] for one in found if one["kind"].startswith("Cluster")} == set()
-    assert {one["metadata"]["namespace"] for one in found if "namespace" in one["metadata"]} == {"team-a"}
-    assert "lake-servers" not in {one["metadata"]["name"] for one in found}
+    assert {resource["kind"] for resource in found if resource["kind"].startswith("Cluster")} == set()
+    assert {resource["metadata"]["namespace"] for resource in found if "namespace" in resource["metadata"]} == {
+        "team-a"
+    }
+    assert "lake-servers" not in {resource["metadata"]["name"] for resource in found}
 
 
 def test_service_accounts_that_access_the_bucket_have_the_cloud_role(helm: str) -> None:
     found = objects(rendered(helm, "every-tier-value"))
-    accounts = {one["metadata"]["name"]: one for one in found if one["kind"] == "ServiceAccount"}
+    accounts = {resource["metadata"]["name"]: resource for resource in found if resource["kind"] == "ServiceAccount"}
 
     roles = {
-        name: one["metadata"].get("annotations", {}).get("eks.amazonaws.com/role-arn") for name, one in accounts.items()
+        name: resource["metadata"].get("annotations", {}).get("eks.amazonaws.com/role-arn")
+        for name, resource in accounts.items()
     }
     role = "arn:aws:iam::111122223333:role/lake"
     assert roles == {"lake-servers": role, "lake-spark": role, "lake-operator": None}
@@ -155,7 +170,7 @@ def test_notes_show_the_examples(helm: str) -> None:
     notes = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S).stdout.partition("\nNOTES:\n")[2]
 
     heredoc = notes.partition("<<'END'\n")[2].partition("\nEND\n")[0]
-    assert [one["kind"] for one in objects(heredoc)] == ["Stream", "Compactor"]
+    assert [resource["kind"] for resource in objects(heredoc)] == ["Stream", "Compactor"]
     for name in ("stream", "compactor"):
         assert (CHART / f"examples/{name}.yaml").read_text().strip() in heredoc
     assert "helm test lake -n ns" in notes

@@ -111,13 +111,13 @@ def parsed(text: str) -> Expression:
 def problems(text: str) -> list[str]:
     """The faults of the expression."""
     series, expression = known(), parsed(text)
-    found = [f"no metric: {one.name}" for one in expression.asked if one.name not in series]
-    asked = [(one, series[one.name]) for one in expression.asked if one.name in series]
-    for one, there in asked:
-        found += [f"no label: {one.name}{{{label}}}" for label in one.labels - there.labels]
-        if there.is_counter != (one.function in OF_COUNTERS):
-            found.append(f"{one.name} is {'' if there.is_counter else 'not '}a counter")
-        found += [f"no label: {label} of {one.name}" for label in expression.grouped - there.labels]
+    found = [f"no metric: {selector.name}" for selector in expression.asked if selector.name not in series]
+    asked = [(selector, series[selector.name]) for selector in expression.asked if selector.name in series]
+    for selector, there in asked:
+        found += [f"no label: {selector.name}{{{label}}}" for label in selector.labels - there.labels]
+        if there.is_counter != (selector.function in OF_COUNTERS):
+            found.append(f"{selector.name} is {'' if there.is_counter else 'not '}a counter")
+        found += [f"no label: {label} of {selector.name}" for label in expression.grouped - there.labels]
     return found
 
 
@@ -164,16 +164,16 @@ def test_dashboards_ask_for_what_there_is(path: Path) -> None:
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
 def test_dashboards_know_their_variables(path: Path) -> None:
     dashboard = json.loads(path.read_text())
-    variables = {one["name"]: one for one in dashboard["templating"]["list"]}
+    variables = {variable["name"]: variable for variable in dashboard["templating"]["list"]}
     text = path.read_text()
 
     used = set(re.findall(r"\$\{?([a-z]\w*)", text))
     assert used == set(variables)
-    for one in variables.values():
-        if one["type"] == "query":
-            metric = re.match(r"label_values\((\w+)", one["query"]["query"])
+    for variable in variables.values():
+        if variable["type"] == "query":
+            metric = re.match(r"label_values\((\w+)", variable["query"]["query"])
             assert metric is not None
-            assert one["name"] in known()[metric[1]].labels
+            assert variable["name"] in known()[metric[1]].labels
     assert dashboard["uid"] == path.stem
 
 
@@ -223,13 +223,19 @@ def test_the_chart_has_all_alerts_and_dashboards(helm: str) -> None:
 
     found = objects(render(helm, "--set", wanted, "--set-string", labels).stdout)
 
-    (rule,) = [one for one in found if one["kind"] == "PrometheusRule"]
+    (rule,) = [resource for resource in found if resource["kind"] == "PrometheusRule"]
     assert rule["spec"] == yaml.safe_load((FOLDER / "alerts.yaml").read_text())
-    shown = [one for one in found if one["kind"] == "ConfigMap" and one["metadata"]["labels"].get("shown") == "here"]
-    assert {name: json.loads(text) for one in shown for name, text in one["data"].items()} == {
+    shown = [
+        resource
+        for resource in found
+        if resource["kind"] == "ConfigMap" and resource["metadata"]["labels"].get("shown") == "here"
+    ]
+    assert {name: json.loads(text) for config_map in shown for name, text in config_map["data"].items()} == {
         path.name: json.loads(path.read_text()) for path in DASHBOARDS
     }
-    monitors = [one for one in found if one["kind"] == "PodMonitor"]
-    assert [one["metadata"]["labels"]["release"] for one in (rule, *monitors)] == ["prometheus"] * (1 + len(monitors))
+    monitors = [resource for resource in found if resource["kind"] == "PodMonitor"]
+    assert [resource["metadata"]["labels"]["release"] for resource in (rule, *monitors)] == ["prometheus"] * (
+        1 + len(monitors)
+    )
     servers = monitors[0]["spec"]["podMetricsEndpoints"][0]
-    assert {one["targetLabel"] for one in servers["relabelings"]} == RELABELED
+    assert {relabeling["targetLabel"] for relabeling in servers["relabelings"]} == RELABELED

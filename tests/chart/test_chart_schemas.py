@@ -26,7 +26,7 @@ FOREIGN = {"monitoring.coreos.com/v1", "keda.sh/v1alpha1"}
 def strict(schema: Any) -> Any:
     """Return a resource definition's schema as JSON Schema: unknown fields are errors, as in the API server's strict mode."""
     if isinstance(schema, list):
-        return [strict(one) for one in schema]
+        return [strict(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
     found = {key: strict(value) for key, value in schema.items() if not key.startswith("x-kubernetes-")}
@@ -49,26 +49,26 @@ def own_schemas() -> dict[str, Any]:
     return found
 
 
-def check(one: dict[str, Any], version: str) -> None:
+def check(resource: dict[str, Any], version: str) -> None:
     """Raises `ValidationError` if the API server would refuse the manifest."""
-    if one["apiVersion"] == "bearlake.dev/v1alpha1":
-        jsonschema.Draft202012Validator(own_schemas()[one["kind"]]).validate(one)
-    elif one["apiVersion"] not in FOREIGN:
-        kubernetes_validate.validate(one, version, strict=True)
+    if resource["apiVersion"] == "bearlake.dev/v1alpha1":
+        jsonschema.Draft202012Validator(own_schemas()[resource["kind"]]).validate(resource)
+    elif resource["apiVersion"] not in FOREIGN:
+        kubernetes_validate.validate(resource, version, strict=True)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", sorted(VALUES))
 def test_manifests_of_the_chart_are_valid(helm: str, name: str, version: str) -> None:
-    for one in objects(rendered(helm, name)):
-        check(one, version)
+    for resource in objects(rendered(helm, name)):
+        check(resource, version)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("path", OPERATOR_GOLDEN, ids=lambda path: path.stem)
 def test_manifests_of_the_operator_are_valid(path: Path, version: str) -> None:
-    for one in objects(path.read_text()):
-        check(one, version)
+    for resource in objects(path.read_text()):
+        check(resource, version)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -106,9 +106,9 @@ def test_examples_are_valid(path: Path) -> None:
     found = objects(path.read_text())
 
     assert found
-    for one in found:
-        assert one["apiVersion"] == "bearlake.dev/v1alpha1"
-        check(one, VERSIONS[-1])
+    for resource in found:
+        assert resource["apiVersion"] == "bearlake.dev/v1alpha1"
+        check(resource, VERSIONS[-1])
 
 
 def test_wrong_manifests_are_refused() -> None:

@@ -19,9 +19,9 @@ Objects = dict[tuple[str, str], dict[str, Any]]
 def of_values(helm: str, name: str) -> settings.Settings:
     """The operator's settings for a set of values."""
     (text,) = [
-        one["data"]["operator.yaml"]
-        for one in objects(rendered(helm, name))
-        if one["kind"] == "ConfigMap" and "operator.yaml" in one["data"]
+        resource["data"]["operator.yaml"]
+        for resource in objects(rendered(helm, name))
+        if resource["kind"] == "ConfigMap" and "operator.yaml" in resource["data"]
     ]
     return decoder.decode(settings.Settings, yaml.safe_load(text))
 
@@ -32,7 +32,10 @@ def found(helm: str) -> settings.Settings:
 
 
 def made(found: settings.Settings, protocol: str) -> Objects:
-    return {(one["kind"], one["metadata"]["name"]): one for one in tier.objects(found, "default", protocol)}
+    return {
+        (resource["kind"], resource["metadata"]["name"]): resource
+        for resource in tier.objects(found, "default", protocol)
+    }
 
 
 @pytest.fixture(scope="module")
@@ -47,8 +50,8 @@ def pod(kafka: Objects) -> dict[str, Any]:
 
 
 def test_everything_is_what_kubernetes_takes(kafka: Objects) -> None:
-    for one in kafka.values():
-        kubernetes_validate.validate(one, "1.30", strict=True)
+    for resource in kafka.values():
+        kubernetes_validate.validate(resource, "1.30", strict=True)
 
 
 def test_autoscaling(kafka: Objects) -> None:
@@ -63,7 +66,7 @@ def test_autoscaling(kafka: Objects) -> None:
 
 def test_ports_and_listeners(kafka: Objects, pod: dict[str, Any]) -> None:
     (container,) = pod["spec"]["containers"]
-    ports = {one["name"]: one["containerPort"] for one in container["ports"]}
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     nodes = kafka["Service", "bearlake-default-kafka-nodes"]["spec"]
     cloud = kafka["Service", "bearlake-default-kafka-cloud"]
 
@@ -92,7 +95,7 @@ def test_placement(pod: dict[str, Any]) -> None:
     assert spec["tolerations"] == [{"key": "lake", "operator": "Exists", "effect": "NoSchedule"}]
     assert spec["affinity"] == {"podAntiAffinity": {}}
     assert spec["priorityClassName"] == "lake-servers"
-    assert {one["topologyKey"] for one in spec["topologySpreadConstraints"]} == {
+    assert {constraint["topologyKey"] for constraint in spec["topologySpreadConstraints"]} == {
         "topology.kubernetes.io/zone",
         "kubernetes.io/hostname",
     }
@@ -100,7 +103,7 @@ def test_placement(pod: dict[str, Any]) -> None:
 
 def test_disruptions_and_network(kafka: Objects) -> None:
     policy = kafka["NetworkPolicy", "bearlake-default-kafka"]["spec"]
-    ports = {one["port"] for rule in policy["ingress"] for one in rule["ports"]}
+    ports = {port["port"] for rule in policy["ingress"] for port in rule["ports"]}
 
     assert kafka["PodDisruptionBudget", "bearlake-default-kafka"]["spec"]["maxUnavailable"] == 2
     assert {9192, 9094, 9095, 9644} <= ports
@@ -129,7 +132,7 @@ SECRETS = {
 def as_servers_read(manifests: list[dict[str, Any]], folder: Path) -> Settings:
     """The settings that a pod's process reads from its ConfigMap and variables."""
     (config,) = [manifest["data"]["bearlake.yaml"] for manifest in manifests if manifest["kind"] == "ConfigMap"]
-    (template,) = [one["spec"]["template"]["spec"] for one in manifests if one["kind"] == "Deployment"]
+    (template,) = [resource["spec"]["template"]["spec"] for resource in manifests if resource["kind"] == "Deployment"]
     of_pod = {"POD_IP": "10.0.0.7", "NODE_IP": "192.0.2.1"}
     environ = {**SECRETS, **of_pod}
     for variable in template["containers"][0]["env"]:

@@ -104,7 +104,7 @@ def test_every_value_has_its_default_in_the_values_file() -> None:
         path for path in EVERY if path.rpartition(".")[2] in AS_KUBERNETES and not path.startswith(".dataLayers")
     }
     assert listed - {path for path in listed if any(name in path for name in inner)} <= set(EVERY)
-    assert {path for path in wanted if not any(one == path or one.startswith(f"{path}.") for one in listed)} == set()
+    assert {path for path in wanted if not any(key == path or key.startswith(f"{path}.") for key in listed)} == set()
 
 
 @pytest.mark.parametrize("definition", FORMS)
@@ -213,7 +213,7 @@ def test_a_release_may_have_other_data_layers_than_default(helm: str) -> None:
     done = render(
         helm, "--set", "dataLayers.default=null", "--set", "dataLayers.other.settings.object_store.url=s3://l"
     )
-    (document_,) = [one for one in objects(done.stdout) if "operator.yaml" in (one.get("data") or {})]
+    (document_,) = [resource for resource in objects(done.stdout) if "operator.yaml" in (resource.get("data") or {})]
 
     assert set(yaml.safe_load(document_["data"]["operator.yaml"])["dataLayers"]) == {"other"}
 
@@ -221,7 +221,7 @@ def test_a_release_may_have_other_data_layers_than_default(helm: str) -> None:
 def test_names_that_are_too_long_are_those_that_the_operator_makes(helm: str) -> None:
     layer = "a-data-layer-of-thirty-two-chars"
     done = render(helm, "--set", f"dataLayers.default=null,dataLayers.{layer}.settings.object_store.url=s3://l")
-    (pod,) = [one for one in objects(done.stdout) if one["kind"] == "Pod"]
+    (pod,) = [resource for resource in objects(done.stdout) if resource["kind"] == "Pod"]
 
     assert len(f"bearlake-{layer}-compactor") > labels.NAME_LENGTH_MAX
     assert pod["spec"]["containers"][0]["args"][2].partition(".")[0] == labels.tier_name(layer, "kafka")

@@ -68,7 +68,7 @@ def test_the_built_images_are_those_that_the_chart_installs() -> None:
 
 def test_images_are_stages_of_their_dockerfiles() -> None:
     matrix = read("release")["jobs"]["images"]["strategy"]["matrix"]
-    dockerfiles = {one["image"]: one["dockerfile"] for one in matrix["include"] if "image" in one}
+    dockerfiles = {entry["image"]: entry["dockerfile"] for entry in matrix["include"] if "image" in entry}
 
     assert set(dockerfiles) == set(matrix["image"])
     for image, dockerfile in dockerfiles.items():

@@ -35,8 +35,8 @@ def test_a_user_gets_the_password_of_the_environment_in_every_mechanism(
 
     user = asyncio.run(stored(where, "alice"))
     assert user is not None
-    assert [one.mechanism for one in user.credentials] == list(SCRAM_HASHES)
-    assert all(has_password(one, "correct horse") for one in user.credentials)
+    assert [credential.mechanism for credential in user.credentials] == list(SCRAM_HASHES)
+    assert all(has_password(credential, "correct horse") for credential in user.credentials)
 
 
 def test_a_password_file_may_end_with_a_line(where: list[str], tmp_path: Path) -> None:
@@ -58,7 +58,9 @@ def test_users_are_replaced_listed_and_deleted(
     assert run(["user", "create", "alice", "--replace", *where]) == 0
     capsys.readouterr()
     assert run(["user", "list", "--json", *where]) == 0
-    assert [one["name"] for one in json.loads(capsys.readouterr().out)] == ["alice"]
+    assert [user["name"] for user in json.loads(capsys.readouterr().out)] == ["alice"]
+    assert run(["user", "list", *where]) == 0
+    assert "alice  SCRAM-SHA-256, SCRAM-SHA-512  4096, 4096" in capsys.readouterr().out
     assert run(["user", "delete", "alice", *where]) == 0
     assert run(["user", "delete", "alice", *where]) == 1
     capsys.readouterr()

@@ -11,6 +11,7 @@ import confluent_kafka
 
 
 def main(bootstrap: str, topic: str) -> None:
+    """Produce step by step, as the lines of standard input say."""
     settings = {
         "bootstrap.servers": bootstrap,
         "enable.idempotence": True,
@@ -32,6 +33,7 @@ def main(bootstrap: str, topic: str) -> None:
 
 
 def report(error: confluent_kafka.KafkaError | None, message: confluent_kafka.Message) -> None:
+    """Print the value and its offset, or the error."""
     value = message.value()
     assert isinstance(value, bytes)
     print(value.decode(), message.offset() if error is None else f"error {error.name()}", flush=True)

@@ -35,12 +35,15 @@ class JsonProgram:
         self.has_null_headers = has_null_headers
 
     def create_topic(self, topic: str, partition_count: int) -> None:
+        """Create the topic. Raises `ClientFailed`."""
         self._run("create", topic, str(partition_count))
 
     def produce(self, topic: str, messages: Sequence[Message], compression: str = "none") -> None:
+        """Write the messages to partition 0, in order. Raises `ClientFailed`."""
         self._run("produce", topic, compression, stdin=to_lines(messages))
 
     def consume(self, topic: str, group: str, count: int) -> list[Message]:
+        """Read `count` messages as a member of `group`. Raises `ClientFailed`."""
         return from_lines(self._run("consume", topic, group, str(count)))
 
     def _run(self, *arguments: str, stdin: bytes | None = None) -> str:
@@ -74,6 +77,7 @@ class Kcat:
         self._creator = ConfluentKafka(bootstrap)
 
     def create_topic(self, topic: str, partition_count: int) -> None:
+        """Create the topic. Raises `ClientFailed`."""
         self._creator.create_topic(topic, partition_count)
 
     def produce(self, topic: str, messages: Sequence[Message], compression: str = "none") -> None:
@@ -86,6 +90,7 @@ class Kcat:
             _output([*self._command, *arguments], self._logs / "produce.log", lines)
 
     def consume(self, topic: str, group: str, count: int) -> list[Message]:
+        """Read `count` messages as a member of `group`. Raises `ClientFailed`."""
         arguments = ["-q", "-J", "-c", str(count), "-X", "auto.offset.reset=earliest", "-G", group, topic]
         text = _output([*self._command, *arguments], self._logs / "consume.log", None)
         return [_from_kcat(json.loads(line)) for line in text.splitlines()]
@@ -103,9 +108,11 @@ class ConsoleTools:
         self._tools = JavaTools(bootstrap=bootstrap, logs=logs)
 
     def create_topic(self, topic: str, partition_count: int) -> None:
+        """Create the topic. Raises `ClientFailed`."""
         _checked(self._tools.run(TOPICS, "--create", "--topic", topic, "--partitions", str(partition_count)))
 
     def produce(self, topic: str, messages: Sequence[Message], compression: str = "none") -> None:
+        """Write the messages to partition 0, in order. Raises `ClientFailed`."""
         properties = {"parse.key": "true", "parse.headers": "true", "null.marker": NULL}
         options = [word for name, value in properties.items() for word in ("--reader-property", f"{name}={value}")]
         arguments = ["--topic", topic, "--compression-codec", compression, *options]
@@ -113,6 +120,7 @@ class ConsoleTools:
         _checked(self._tools.run(CONSOLE_PRODUCER, *arguments, stdin=lines.encode()))
 
     def consume(self, topic: str, group: str, count: int) -> list[Message]:
+        """Read `count` messages as a member of `group`. Raises `ClientFailed`."""
         properties = {"print.key": "true", "print.headers": "true", "null.literal": NULL}
         options = [word for name, value in properties.items() for word in ("--formatter-property", f"{name}={value}")]
         start = ["--command-property", "auto.offset.reset=earliest"]

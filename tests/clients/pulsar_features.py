@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 
 class Feature(NamedTuple):
-    """A row: the Python tests that show it, and the steps of the Java and the Go program; empty where nothing does."""
+    """A feature: the Python tests, and the steps of the Java and Go programs, that show it; empty if none does."""
 
     title: str
     python: tuple[str, ...]
@@ -13,7 +13,7 @@ class Feature(NamedTuple):
 
 
 def feature(title: str, *steps: str, python: str = "", java: tuple[str, ...] = (), go: tuple[str, ...] = ()) -> Feature:
-    """`steps` are those of both programs; `java` and `go` their own ones; `python` are the ends of the names of tests."""
+    """`steps`: steps of both programs; `java`, `go`: steps of one program; `python`: the ends of the names of tests."""
     return Feature(title, tuple(f"test_{name}" for name in python.split()), (*steps, *java), (*steps, *go))
 
 

@@ -34,11 +34,13 @@ class ConfluentKafka:
         self._bootstrap = bootstrap
 
     def create_topic(self, topic: str, partition_count: int) -> None:
+        """Create the topic. Raises `ClientFailed`."""
         admin = AdminClient({"bootstrap.servers": self._bootstrap})
         for future in admin.create_topics([NewTopic(topic, partition_count)]).values():
             future.result(timeout=TIMEOUT_S)
 
     def produce(self, topic: str, messages: Sequence[Message], compression: str = "none") -> None:
+        """Write the messages to partition 0, in order. Raises `ClientFailed`."""
         producer = Producer(
             {"bootstrap.servers": self._bootstrap, "compression.type": compression, "enable.idempotence": True}
         )
@@ -56,6 +58,7 @@ class ConfluentKafka:
             raise ClientFailed(f"{left} messages not delivered, errors: {errors[:3]}")
 
     def consume(self, topic: str, group: str, count: int) -> list[Message]:
+        """Read `count` messages as a member of `group`. Raises `ClientFailed`."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self._bootstrap,
@@ -102,6 +105,7 @@ class KafkaPython:
         return ("none", *(name for name in optional if getattr(kafka.codec, f"has_{name}")()))
 
     def create_topic(self, topic: str, partition_count: int) -> None:
+        """Create the topic. Raises `ClientFailed`."""
         admin = kafka.KafkaAdminClient(bootstrap_servers=self._bootstrap)
         try:
             admin.create_topics({topic: {"num_partitions": partition_count, "replication_factor": 1}})
@@ -109,6 +113,7 @@ class KafkaPython:
             admin.close()
 
     def produce(self, topic: str, messages: Sequence[Message], compression: str = "none") -> None:
+        """Write the messages to partition 0, in order. Raises `ClientFailed`."""
         producer = kafka.KafkaProducer(
             bootstrap_servers=self._bootstrap, compression_type=None if compression == "none" else compression
         )
@@ -123,6 +128,7 @@ class KafkaPython:
             producer.close()
 
     def consume(self, topic: str, group: str, count: int) -> list[Message]:
+        """Read `count` messages as a member of `group`. Raises `ClientFailed`."""
         consumer = kafka.KafkaConsumer(
             topic,
             bootstrap_servers=self._bootstrap,
@@ -155,12 +161,15 @@ class Aiokafka:
         self._bootstrap = bootstrap
 
     def create_topic(self, topic: str, partition_count: int) -> None:
+        """Create the topic. Raises `ClientFailed`."""
         asyncio.run(self._create_topic(topic, partition_count))
 
     def produce(self, topic: str, messages: Sequence[Message], compression: str = "none") -> None:
+        """Write the messages to partition 0, in order. Raises `ClientFailed`."""
         asyncio.run(self._produce(topic, messages, None if compression == "none" else compression))
 
     def consume(self, topic: str, group: str, count: int) -> list[Message]:
+        """Read `count` messages as a member of `group`. Raises `ClientFailed`."""
         try:
             return asyncio.run(asyncio.wait_for(self._consume(topic, group, count), TIMEOUT_S))
         except TimeoutError:

@@ -329,7 +329,7 @@ def test_librdkafka_makes_lists_and_deletes_users(place: Place, name: str) -> No
     ).values():
         future.result(timeout=TIMEOUT_S)
     found = admin.describe_user_scram_credentials([name])[name].result(timeout=TIMEOUT_S)
-    assert [(one.mechanism, one.iterations) for one in found.scram_credential_infos] == [
+    assert [(info.mechanism, info.iterations) for info in found.scram_credential_infos] == [
         (ScramMechanism.SCRAM_SHA_256, 4096)
     ]
 

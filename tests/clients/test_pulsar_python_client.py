@@ -132,7 +132,7 @@ def test_key_shared_while_consumers_come_and_go(client: Any, topic: str) -> None
 
 def test_failover_divides_partitions(client: Any, topic: str, pulsar_server: ServerProcess) -> None:
     ConfluentKafka(pulsar_server.kafka).create_topic(topic, 3)
-    one, two = (
+    first, second = (
         subscribe(client, topic, consumer_type=pulsar.ConsumerType.Failover, consumer_name=name)
         for name in ("one", "two")
     )
@@ -160,12 +160,12 @@ def test_failover_divides_partitions(client: Any, topic: str, pulsar_server: Ser
         return count == wanted
 
     send(client, topic, range(60), 7)
-    until(lambda: take([one, two], 60), WAIT_MS / 1000, "all messages are there")
+    until(lambda: take([first, second], 60), WAIT_MS / 1000, "all messages are there")
     assert [len(owner) for owner in owners.values()] == [1, 1, 1]
     assert len(set.union(*owners.values())) == 2
-    one.close()
+    first.close()
     send(client, topic, range(60, 120), 7)
-    until(lambda: take([two], 120), WAIT_MS / 1000, "the other one has all")
+    until(lambda: take([second], 120), WAIT_MS / 1000, "the other one has all")
 
 
 def test_a_reader_seeks_by_time(client: Any, topic: str) -> None:

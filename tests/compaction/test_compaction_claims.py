@@ -27,7 +27,7 @@ async def claimed(lake: Lake) -> tuple[Worker, Task, TaskClaim]:
     worker = (await lake.compactor()).worker
     tasks = await lake.metadata.tasks.claim(worker._server, limit=1, bytes_max=1 << 30)
     claims = worker._claims.take(tasks)
-    worker._claims.note_unanswered()
+    worker._claims.record_unanswered()
     return worker, tasks[0], claims[tasks[0].id]
 
 

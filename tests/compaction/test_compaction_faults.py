@@ -351,7 +351,7 @@ def test_a_task_whose_claim_was_not_answered_is_released_however_long_the_store_
         claims = Claims(faulty.tasks, compactor.worker._server)
         with pytest.raises(Unavailable):
             await faulty.tasks.claim(compactor.worker._server, limit=1, bytes_max=1 << 30)
-        claims.note_unanswered()
+        claims.record_unanswered()
         faulty.misbehave(MetadataFaults(error_rate=1.0))
         for _ in range(3):
             await asyncio.sleep(600)

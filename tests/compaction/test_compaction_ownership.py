@@ -148,7 +148,7 @@ def test_a_swap_that_can_never_succeed_is_quarantined_with_an_alarm(
     assert [record.getMessage() for record in errors] == ["a compaction task was quarantined"]
 
 
-def test_a_lost_data_file_of_a_committed_task_is_blamed_and_its_records_stay_in_the_wal() -> None:
+def test_a_lost_data_file_of_a_committed_task_counts_a_failure_and_its_records_stay_in_the_wal() -> None:
     @virtual_time
     async def body() -> None:
         lake = await Lake.open()

@@ -337,7 +337,7 @@ async def test_workers_with_different_streams_compact_them_in_parallel(deploymen
     ]
 
     async def waiting() -> list[int]:
-        return [one.stream_number for one in await deployment.metadata.tasks.backlog()]
+        return [partition.stream_number for partition in await deployment.metadata.tasks.backlog()]
 
     async def are_theirs_done() -> bool:
         return await waiting() == [streams["nobodys"].number] and not await deployment.metadata.tasks.list()
@@ -362,7 +362,7 @@ async def test_workers_with_different_streams_compact_them_in_parallel(deploymen
 async def test_workers_whose_streams_overlap_compact_each_record_once(deployment: Deployment) -> None:
     streams = [await deployment.create(name) for name in ("a", "b", "c")]
     everything = deployment.compactor(await deployment.register("everything"))
-    some = deployment.compactor(await deployment.register("some"), settings=replace(SETTINGS, streams=("[ab]",)))
+    selective = deployment.compactor(await deployment.register("some"), settings=replace(SETTINGS, streams=("[ab]",)))
 
     async def produced() -> None:
         for _ in range(5):
@@ -370,7 +370,7 @@ async def test_workers_whose_streams_overlap_compact_each_record_once(deployment
                 await deployment.produce(stream, 0, 1)
             await deployment.until(deployment.is_done)
 
-    await running(everything, running(some, produced()))
+    await running(everything, running(selective, produced()))
 
     assert [await deployment.rows(stream) for stream in streams] == [30, 30, 30]
 

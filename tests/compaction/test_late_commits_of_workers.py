@@ -79,7 +79,7 @@ async def test_of_tasks_that_are_committed_together_only_the_one_that_was_overta
     errors = await commit
 
     assert {task: type(error) for task, error in errors.items()} == {works[0].task.id: Fenced}
-    assert dict(lake.tables.tables[stream.number].marks.applied) == {works[1].task.id: works[1].claim.epoch}
+    assert dict(lake.tables.tables[stream.number].applied_tasks.applied) == {works[1].task.id: works[1].claim.epoch}
 
 
 @scene

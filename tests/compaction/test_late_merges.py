@@ -25,7 +25,7 @@ from fixtures.virtual_lake import DAY_MS, Lake
 
 @pytest.mark.parametrize("point", POINTS)
 @scene
-async def test_a_merge_whose_file_was_forbidden_is_blamed_and_the_former_worker_loses_nothing(
+async def test_a_merge_whose_file_was_forbidden_counts_a_failure_and_the_former_worker_loses_nothing(
     lake: Lake, point: str
 ) -> None:
     stream, former = await late_merge(lake, point)
@@ -51,7 +51,7 @@ async def test_a_merge_whose_file_was_forbidden_is_blamed_and_the_former_worker_
 @pytest.mark.parametrize("point", POINTS)
 @scene
 async def test_a_merge_that_is_dropped_for_a_trim_cannot_be_committed_later(lake: Lake, point: str) -> None:
-    """The table has its inputs still, so nothing but the fence and the claim keep the former worker out."""
+    """The table still has the inputs, so only the fence and the claim exclude the former worker."""
     stream, former = await late_merge(lake, point)
     await lake.metadata.log.trim(stream.partition(0), 1)
     await does(lake)

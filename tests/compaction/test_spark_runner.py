@@ -76,21 +76,21 @@ async def contents(store: ObjectStore, swaps: Sequence[SwapObject]) -> list[tupl
 async def same(store: ObjectStore, left: Sequence[ItemResult], right: Sequence[ItemResult]) -> None:
     """Assert that both results are equal except for the objects' keys."""
     assert len(left) == len(right)
-    for one, other in zip(left, right, strict=True):
-        assert (one.row_count, one.record_bytes, one.read_bytes) == (
-            other.row_count,
-            other.record_bytes,
-            other.read_bytes,
+    for left_item, right_item in zip(left, right, strict=True):
+        assert (left_item.row_count, left_item.record_bytes, left_item.read_bytes) == (
+            right_item.row_count,
+            right_item.record_bytes,
+            right_item.read_bytes,
         )
-        assert one.kept_counts == other.kept_counts
+        assert left_item.kept_counts == right_item.kept_counts
         for swaps in zip(
-            ([file.swap for file in one.files], one.kept),
-            ([file.swap for file in other.files], other.kept),
+            ([file.swap for file in left_item.files], left_item.kept_objects),
+            ([file.swap for file in right_item.files], right_item.kept_objects),
             strict=True,
         ):
             assert await contents(store, swaps[0]) == await contents(store, swaps[1])
-        assert [replace(file.file, key="") for file in one.files] == [
-            replace(file.file, key="") for file in other.files
+        assert [replace(file.file, key="") for file in left_item.files] == [
+            replace(file.file, key="") for file in right_item.files
         ]
 
 

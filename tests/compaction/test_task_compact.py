@@ -53,7 +53,7 @@ def inexact() -> bytes:
 
 def covered(result: ItemResult) -> list[tuple[int, int, int]]:
     slices = [piece for written in result.files for piece in written.swap.slices]
-    slices += [piece for swap in result.kept for piece in swap.slices]
+    slices += [piece for swap in result.kept_objects for piece in swap.slices]
     return [(partition - key_of(0), start, end) for partition, start, end in ranges_of(slices)]
 
 
@@ -168,7 +168,7 @@ async def test_a_control_batch_is_a_gap_inside_its_segment(store: MemoryObjectSt
         (0, 1, 3),
     ]
     assert written.swap.slices[0].length == wal.slices[0].slice.length
-    assert not result.kept
+    assert not result.kept_objects
     (table,) = await read_tables(store, result)
     assert table["_offset"].to_pylist() == [1, 2, 4, 0]
 
@@ -179,7 +179,7 @@ async def test_control_batches_without_records_around_them_are_kept(store: Memor
     result = await run(wal.item(), store, workbench())
 
     assert covered(result) == [(0, 0, 1), (1, 0, 1), (2, 0, 2)]
-    (kept,) = result.kept
+    (kept,) = result.kept_objects
     assert [piece[:3] for piece in kept.slices] == [(key_of(0), 0, 1), (key_of(2), 0, 2)]
     assert result.kept_counts == {"lonely_control": 3}
 
@@ -209,7 +209,7 @@ async def test_batches_that_rows_cannot_hold_are_kept_unchanged_and_counted(stor
     assert all(content == wal.batches[at] for at, content in found.items() if isinstance(content, bytes))
     (table,) = await read_tables(store, result)
     assert table["_value"].to_pylist() == [b"a", b"b", b"v", b"c", b"d"]
-    (kept,) = result.kept
+    (kept,) = result.kept_objects
     assert kept.object.key.startswith("kept/2023111422/")
     assert [entry.batch_count for entry in wal_reader.verify(await read_whole(store, kept.object)).slices] == [3, 2]
 
@@ -267,7 +267,7 @@ async def test_every_attempt_writes_under_keys_of_its_own(store: MemoryObjectSto
     keys = [written.file.key for result in (first, second) for written in result.files]
     assert len(set(keys)) == 2
     assert all(key.startswith(f"{wal.item().output_prefix}-") and key.endswith(".parquet") for key in keys)
-    assert first.kept[0].object.key != second.kept[0].object.key
+    assert first.kept_objects[0].object.key != second.kept_objects[0].object.key
 
 
 async def test_a_missing_object_is_not_found_by_its_key(store: MemoryObjectStore, wal: Wal) -> None:

@@ -37,7 +37,7 @@ WRITTEN = WrittenFile(
 KEPT = SwapObject(object=ObjectRef("kept/2026112110/u", 99), slices=[Slice(key_of(3), 13, 1, 84, 70, -1)])
 RESULT = ItemResult(
     files=[WRITTEN],
-    kept=[KEPT],
+    kept_objects=[KEPT],
     row_count=3,
     read_bytes=270,
     record_bytes=100,

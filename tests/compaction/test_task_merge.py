@@ -90,7 +90,7 @@ async def test_a_merge_keeps_all_rows_and_batches_in_order_with_any_memory_limit
     rows = [row for table in tables for row in table.to_pylist()]
     assert rows == await all_rows(store, small)
     assert ranges_of(segments([result])) == ranges_of(segments(small))
-    before = [await served(store, one) for one in small]
+    before = [await served(store, result_) for result_ in small]
     after = await served(store, result)
     rows_before = {at: batch for found in before for at, batch in found.items() if isinstance(batch, list)}
     assert after == rows_before
@@ -133,7 +133,7 @@ async def test_rows_that_the_index_no_longer_names_are_moved_too() -> None:
 
     result = await run(_with_slices(item, kept), store, workbench())
 
-    assert result.row_count == sum(one.row_count for one in small)
+    assert result.row_count == sum(result_.row_count for result_ in small)
     assert ranges_of(segments([result])) == ranges_of(located.slice for located in kept)
 
 

@@ -62,7 +62,7 @@ def seen_rows(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
 
 def ranges(results: list[ItemResult]) -> list[tuple[int, int, int]]:
     swaps = [written.swap for result in results for written in result.files]
-    swaps += [kept for result in results for kept in result.kept]
+    swaps += [kept for result in results for kept in result.kept_objects]
     return [(key - key_of(0), start, end) for key, start, end in ranges_of(p for swap in swaps for p in swap.slices)]
 
 
@@ -104,7 +104,7 @@ async def _check_merge(store: MemoryObjectStore, result: ItemResult, merge_bytes
     before = [row for table in await read_tables(store, result) for row in table.to_pylist()]
     after = [row for table in await read_tables(store, merged) for row in table.to_pylist()]
     assert after == before
-    only_rows = ItemResult(**{**_fields(result), "kept": []})
+    only_rows = ItemResult(**{**_fields(result), "kept_objects": []})
     assert ranges([merged]) == ranges([only_rows])
     assert await served(store, merged) == await served(store, only_rows)
 

@@ -49,8 +49,8 @@ def main() -> int:
     parser.add_argument("--json", metavar="FILE", type=Path, help="write every outcome and difference there")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a run that is ended ends what it started
-    every = QUICK if arguments.quick else tuple(SUITES)
-    chosen = every if arguments.suite == "all" else (arguments.suite,)
+    suites = QUICK if arguments.quick else tuple(SUITES)
+    chosen = suites if arguments.suite == "all" else (arguments.suite,)
     try:
         results = _run_suites(chosen, arguments.bootstrap, is_quick=arguments.quick)
     except (packages.ToolMissing, packages.ObtainFailed) as error:

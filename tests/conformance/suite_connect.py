@@ -95,7 +95,7 @@ def _stop_connectors(directory: Path) -> bool:
         _ask(f"{base}/{name}/stop", "PUT")
     while time.monotonic() < deadline:
         found = [_ask(f"{base}/{name}/status") for name in names]
-        if all(one["connector"]["state"] == "STOPPED" and not one["tasks"] for one in found):
+        if all(connector["connector"]["state"] == "STOPPED" and not connector["tasks"] for connector in found):
             return len(found) == 2
         time.sleep(POLL_INTERVAL_S)
     return False

@@ -92,13 +92,13 @@ def _run_one(context: Context, directory: Path, names: list[str], *, attempt: in
 
 def _outcome(finished: processes.Finished, report: Path, name: str, attempt: int) -> Outcome:
     test, _, subtest = name.partition("/")
-    state, note = _judge(finished, report, test, subtest)
+    state, note = _state(finished, report, test, subtest)
     if attempt > 1 and state == "pass":
         note = "passed at the second attempt, alone"
     return Outcome(test=name, state=state, seconds=finished.seconds, note=note)
 
 
-def _judge(finished: processes.Finished, report: Path, test: str, subtest: str) -> tuple[State, str]:
+def _state(finished: processes.Finished, report: Path, test: str, subtest: str) -> tuple[State, str]:
     """State and reason from the report; without one, or without the asked sub-test, it is a failure."""
     try:
         state = json.loads(report.read_text(encoding="utf-8"))["tests"][test]["state"]

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from faults.histories import judged
+from faults.histories import violations
 from simulator.history.model import Kind
 
 
@@ -126,7 +126,7 @@ def check(
     for reader, reads in readers.items():
         counts.read[reader] = len(reads)
         _check_reader(counts, reader, reads, log)
-    counts.broken = judged(acknowledged, unknown, log, readers, members or {}, kind=kind)
+    counts.broken = violations(acknowledged, unknown, log, readers, members or {}, kind=kind)
     return counts
 
 

@@ -167,6 +167,7 @@ class Server:
 
     @property
     def pid(self) -> int:
+        """Process id of the running server."""
         return self._running.pid
 
     @property

@@ -74,7 +74,7 @@ def tell(record_property: Callable[[str, object], None]) -> Callable[[str], None
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """The counts of all tests, including passed ones."""
-    reports = [each for kind in ("passed", "failed") for each in terminalreporter.stats.get(kind, [])]
+    reports = [report for kind in ("passed", "failed") for report in terminalreporter.stats.get(kind, [])]
     for report in reports:
         said = [value for name, value in getattr(report, "user_properties", []) if name == COUNTS]
         if said:

@@ -1,4 +1,4 @@
-"""Load over gRPC with plain synchronous grpcio: unary Produce, ProduceStream, Fetch, Consume. One thread for each.
+"""Load over gRPC with plain synchronous grpcio: unary Produce, ProduceStream, Fetch and Consume, each in its own thread.
 
 A client knows several servers (`ipv4:a,b`, the library's own choice) and changes servers as the protocol requires: when its call gets
 Drain, it closes its side and opens a new call; the library handles connections (GOAWAY). Every status except OK is counted.
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import grpc
+from typing_extensions import override
 
 from bearlake.protocols.grpc import methods
 from bearlake.protocols.grpc.methods import Method
@@ -39,6 +40,7 @@ class GrpcClient(Client):
         self.call_count = 0
 
     def unary(self, method: Method[Any, Any], request: Any) -> Any:
+        """Make a unary call and count it. Raises `grpc.RpcError`."""
         self.call_count += 1
         multi = self._channel.unary_unary(
             method.path,
@@ -58,10 +60,12 @@ class GrpcClient(Client):
         return multi(iter(requests.get, None))
 
     def note(self, error: grpc.RpcError) -> None:
+        """Count the error's status, and pause."""
         assert isinstance(error, grpc.Call)
         self.statuses[f"{error.code().name}: {error.details()}"] += 1
         pause(RETRY_S)
 
+    @override
     def run(self) -> None:
         while self.goes_on:
             try:
@@ -88,14 +92,17 @@ class UnaryProducer(GrpcClient):
 
     @property
     def unknown(self) -> set[Name]:
-        return {Name(self.name, at) for at in range(self.sent_count)} - {each.name for each in self.acknowledged}
+        """Names that were sent and not acknowledged."""
+        return {Name(self.name, at) for at in range(self.sent_count)} - {record.name for record in self.acknowledged}
 
     def request(self, number: int) -> dict[str, Any]:
+        """Return the fields of the request for record `number`."""
         partition = number % self._partition_count
         value = b"%s.%d.%d" % (self.name.encode(), number, partition)
         payload = pb.Payload(records=pb.Records(records=[pb.Record(value=value)]))
         return {"stream": self._stream, "partition": partition, "payload": payload}
 
+    @override
     def work(self) -> None:
         number = self.sent_count
         self.sent_count += 1
@@ -113,6 +120,7 @@ class UnaryProducer(GrpcClient):
 class StreamProducer(UnaryProducer):
     """Makes one ProduceStream call after another, with a window of batches; batches that a call has not acknowledged are not resent."""
 
+    @override
     def work(self) -> None:
         outgoing: queue.SimpleQueue[Any] = queue.SimpleQueue()
         call = self.open(methods.PRODUCE_STREAM, outgoing)
@@ -152,6 +160,7 @@ class Asker(GrpcClient):
         self._stream = stream
         self.answered = 0
 
+    @override
     def work(self) -> None:
         self.unary(methods.DESCRIBE_STREAM, pb.DescribeStreamRequest(name=self._stream))
         self.answered += 1
@@ -167,10 +176,12 @@ class FetchReader(GrpcClient):
         self.read: list[Read] = []
         self._outgoing: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
+    @override
     def begin_stop(self) -> None:
         super().begin_stop()
         self._outgoing.put(None)
 
+    @override
     def work(self) -> None:
         outgoing = self._outgoing = queue.SimpleQueue()
         assign = [pb.Position(stream=self._stream, partition=at, offset=offset) for at, offset in self._next.items()]
@@ -194,7 +205,7 @@ class FetchReader(GrpcClient):
 
 
 class GrpcMember(FetchReader):
-    """A member of a group that commits each message. Messages after it has left, which it cannot commit, are left to the next member."""
+    """A member of a group that commits each message. After it has left, it ignores messages, because it cannot commit them."""
 
     def __init__(self, name: str, addresses: Sequence[str], stream: str, group: str) -> None:
         super().__init__(name, addresses, stream, 0)
@@ -203,6 +214,7 @@ class GrpcMember(FetchReader):
         self._is_leaving = False
         self.commit_errors: Counter[str] = Counter()
 
+    @override
     def work(self) -> None:
         outgoing = self._outgoing = queue.SimpleQueue()
         self._is_leaving = False

@@ -1,4 +1,4 @@
-"""The observations of a fault test's clients as a history in the format of `simulator.history`, judged by the same checker.
+"""The observations of a fault test's clients as a history in the format of `simulator.history`, checked by the same checker.
 
 Clients keep what they sent and got, with times of this process's monotonic clock; the file is written from that in the end. What is not
 recorded so that it excludes the least: a record without a receipt was sent at the beginning, and its outcome is unknown.
@@ -23,7 +23,7 @@ STREAM = "faults"
 READ_COUNT_MAX = 500
 
 
-def judged(
+def violations(
     acknowledged: "Sequence[Acknowledged]",
     unknown: "Iterable[Name]",
     log: "Log",
@@ -58,13 +58,15 @@ def _operations(
     kind: model.Kind,
 ) -> Iterator[_Told]:
     everything = [read for reads in (*log.values(), *readers.values(), *members.values()) for read in reads]
-    times = [_ns(one.at_s) for one in (*everything, *acknowledged)] + [_ns(one.sent_s) for one in acknowledged]
+    times = [_ns(record.at_s) for record in (*everything, *acknowledged)] + [
+        _ns(record.sent_s) for record in acknowledged
+    ]
     first, last = min(times, default=0), max(times, default=0)
-    for one in acknowledged:
-        start = _ns(one.sent_s) if one.is_sent_told else first
-        call = _produce(one.partition, one.name, kind)
-        yield one.name.producer, start, _ns(one.at_s), call, model.Answer(offset=one.offset)
-    known = {one.name for one in acknowledged}
+    for record in acknowledged:
+        start = _ns(record.sent_s) if record.is_sent_told else first
+        call = _produce(record.partition, record.name, kind)
+        yield record.name.producer, start, _ns(record.at_s), call, model.Answer(offset=record.offset)
+    known = {record.name for record in acknowledged}
     hidden = set(unknown) - known
     named = {name.producer for name in known | hidden}
     hidden |= {read.name for read in everything if read.name.producer not in named}
@@ -89,12 +91,12 @@ def _reads(process: str, reads: "Sequence[Read]", *, is_from_start: bool) -> Ite
             if not is_from_start and until > at and reads[until].offset != reads[until - 1].offset + 1:
                 break  # the group's other members had the partition meanwhile
             until += 1
-        some = reads[at:until]
-        start = position.get(partition, 0) if is_from_start else some[0].offset
-        position[partition] = some[-1].offset + 1
-        seen = tuple(model.Seen(read.offset, _id(read.name)) for read in some)
+        batch = reads[at:until]
+        start = position.get(partition, 0) if is_from_start else batch[0].offset
+        position[partition] = batch[-1].offset + 1
+        seen = tuple(model.Seen(read.offset, _id(read.name)) for read in batch)
         call = model.Read(log=model.Log(STREAM, partition), start=start)
-        yield process, _ns(some[0].at_s), _ns(some[-1].at_s), call, model.Answer(records=seen)
+        yield process, _ns(batch[0].at_s), _ns(batch[-1].at_s), call, model.Answer(records=seen)
         at = until
 
 

@@ -67,6 +67,7 @@ class JavaProducer:
         return set(self.failed)
 
     def start(self) -> None:
+        """Start the Java process."""
         with self._errors.open("ab") as errors:
             self._process = subprocess.Popen(
                 self._command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True

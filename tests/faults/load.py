@@ -1,8 +1,8 @@
-"""Load by librdkafka: idempotent producers, readers that keep their own positions, and members of a group; a thread for each.
+"""Load by librdkafka: idempotent producers, readers that keep their own positions, and members of a group, each in its own thread.
 
 Clients run with their library's defaults, unless a test says otherwise, and refresh their metadata more often.
-Errors that a library reports while it retries by itself are
-counted as complaints; what it gives up on is a failure.
+An error from which
+the library recovers by itself counts as a complaint; an error on which it gives up is a failure.
 """
 
 import abc
@@ -17,6 +17,7 @@ from typing import Any
 
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from typing_extensions import override
 
 from faults.checking import Acknowledged, Log, Name, Read, name_of
 from faults.waiting import until
@@ -53,12 +54,12 @@ class Client(abc.ABC):
         self.complaints: Counter[str] = Counter()
         """Errors that the library reported and recovered from, by name."""
         self.log: deque[str] = deque(maxlen=LOG_LINES)
-        """The end of what the library logged."""
+        """The last lines of the library's log."""
         self._settings = {
             "bootstrap.servers": bootstrap,
             "client.id": client_id(name, zone),
-            # The library forgets a metadata request that was under way to a server which the answer before it no longer
-            # names (seen with 2.16: a client of a zone, started at a server of another one), and asks again at its next refresh.
+            # librdkafka drops a pending metadata request to a server that the previous answer no longer names, and asks again only
+            # at its next refresh (seen with 2.16: a client with a zone that starts at a server of another zone).
             "topic.metadata.refresh.interval.ms": 10_000,
             "error_cb": self._complained,
             "logger": self._logger(),
@@ -69,6 +70,7 @@ class Client(abc.ABC):
         self._thread = threading.Thread(target=self._guarded, name=name, daemon=True)
 
     def start(self) -> None:
+        """Start the thread."""
         self._thread.start()
 
     def begin_stop(self) -> None:
@@ -93,6 +95,7 @@ class Client(abc.ABC):
 
     @property
     def goes_on(self) -> bool:
+        """Whether the client has neither failed nor been asked to stop."""
         return not self._is_stopping.is_set() and self._failure is None
 
     def _logger(self) -> logging.Logger:
@@ -143,8 +146,9 @@ class Producer(Client):
     @property
     def unknown(self) -> set[Name]:
         """Records that were sent and not acknowledged."""
-        return {Name(self.name, at) for at in range(self.sent_count)} - {each.name for each in self.acknowledged}
+        return {Name(self.name, at) for at in range(self.sent_count)} - {record.name for record in self.acknowledged}
 
+    @override
     def run(self) -> None:
         producer = confluent_kafka.Producer(self._settings)
         start = time.monotonic()
@@ -190,10 +194,11 @@ class Reader(Client):
         self._partition_count = partition_count
         self.read: list[Read] = []
 
+    @override
     def run(self) -> None:
         consumer = confluent_kafka.Consumer(self._settings)
         consumer.assign(
-            [confluent_kafka.TopicPartition(self._stream, each, 0) for each in range(self._partition_count)]
+            [confluent_kafka.TopicPartition(self._stream, index, 0) for index in range(self._partition_count)]
         )
         while self.goes_on:
             self.read += taken(consumer)
@@ -214,6 +219,7 @@ class Member(Client):
         self.commits: list[float] = []
         """When commits succeeded."""
 
+    @override
     def run(self) -> None:
         consumer = confluent_kafka.Consumer(self._settings)
         consumer.subscribe([self._stream], on_assign=self._assigned)
@@ -270,7 +276,9 @@ def read_log(bootstrap: str, stream: str, partition_count: int) -> Log:
         def is_complete() -> bool:
             for read in taken(consumer):
                 found[read.partition].append(read)
-            return all(found[each] and found[each][-1].offset + 1 >= end for each, end in ends.items() if end)
+            return all(
+                found[partition] and found[partition][-1].offset + 1 >= end for partition, end in ends.items() if end
+            )
 
         until(is_complete, CLIENT_TIMEOUT_S, f"stream {stream} is read up to {ends}")
     finally:
@@ -281,12 +289,12 @@ def read_log(bootstrap: str, stream: str, partition_count: int) -> Log:
 def _end(consumer: Any, part: Any) -> int:
     found: list[int] = []
 
-    def is_told() -> bool:
+    def is_known() -> bool:
         with contextlib.suppress(confluent_kafka.KafkaException):  # while the server that is asked leaves
             found.append(consumer.get_watermark_offsets(part, timeout=CLIENT_TIMEOUT_S, cached=False)[1])
         return bool(found)
 
-    until(is_told, CLIENT_TIMEOUT_S, f"the end of {part} is told")
+    until(is_known, CLIENT_TIMEOUT_S, f"the end of {part} is known")
     return found[0]
 
 

@@ -1,4 +1,4 @@
-"""Load with pulsar-client (based on the C++ client): producers that never give up, consumers of a subscription; one thread for each.
+"""Load from pulsar-client (based on the C++ client). Producers never give up. Each producer and each consumer has its own thread.
 
 A client knows the addresses of all servers. Messages are unbatched and have keys, so Key_Shared subscriptions keep the
 order of each key. Errors that the library handles are only in its log; every error that reaches the program is a failure.
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pulsar
 import requests
+from typing_extensions import override
 
 from faults.checking import Acknowledged, Log, Name, Read, name_of
 from faults.cluster import Server
@@ -32,6 +33,7 @@ class PulsarClient(Client):
         self._library_log = str(folder / f"{name}.log")
 
     def connect(self) -> Any:
+        """Return a new client of the library, which logs to a file."""
         logger = pulsar.FileLogger(pulsar.LoggerLevel.Info, self._library_log)
         return pulsar.Client(self._url, operation_timeout_seconds=TIMEOUT_S, logger=logger)
 
@@ -51,14 +53,16 @@ class PulsarProducer(PulsarClient):
 
     @property
     def acknowledged_count(self) -> int:
+        """Number of acknowledged records, including those acknowledged as duplicates."""
         return len(self.acknowledged) + len(self.acknowledged_as_duplicates)
 
     @property
     def unknown(self) -> set[Name]:
         """Messages that were sent and not acknowledged."""
-        known = {each.name for each in self.acknowledged} | self.acknowledged_as_duplicates
+        known = {record.name for record in self.acknowledged} | self.acknowledged_as_duplicates
         return {Name(self.name, at) for at in range(self.sent_count)} - known
 
+    @override
     def run(self) -> None:
         client = self.connect()
         options = {"send_timeout_millis": 0, "max_pending_messages": PENDING_MAX, "block_if_queue_full": True}
@@ -101,6 +105,7 @@ class PulsarConsumer(PulsarClient):
         self._kind = kind
         self.read: list[Read] = []
 
+    @override
     def run(self) -> None:
         client = self.connect()
         consumer = client.subscribe(
@@ -127,6 +132,7 @@ def key_of(name: Name) -> str:
 
 
 def read_of(message: Any) -> Read:
+    """Return a received message as a `Read`."""
     message_id = message.message_id()
     return Read(message_id.partition(), message_id.entry_id(), name_of(message.data()), time.monotonic())
 

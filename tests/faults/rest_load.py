@@ -15,6 +15,7 @@ from typing import Any
 
 import aiohttp
 import requests
+from typing_extensions import override
 
 from faults.checking import Acknowledged, Name, Read, name_of
 from faults.load import Client
@@ -41,6 +42,7 @@ class HttpClient(Client):
 
     @property
     def url(self) -> str:
+        """URL of the current server."""
         return self._urls[0]
 
     def move(self) -> None:
@@ -93,8 +95,10 @@ class RestProducer(HttpClient):
 
     @property
     def unknown(self) -> set[Name]:
-        return {Name(self.name, at) for at in range(self.sent_count)} - {each.name for each in self.acknowledged}
+        """Names that were sent and not acknowledged."""
+        return {Name(self.name, at) for at in range(self.sent_count)} - {record.name for record in self.acknowledged}
 
+    @override
     def run(self) -> None:
         batch = 0
         while self.goes_on:
@@ -120,12 +124,12 @@ class RestProducer(HttpClient):
             self.broken.append(f"status {status}: {text}")
             return
         now_s = time.monotonic()
-        for number, one in zip(numbers, json.loads(text)["offsets"], strict=True):
-            if one["error_code"] is not None:  # of each record; the request as a whole was understood
-                self.broken.append(f"a record: {one['error']}")
+        for number, result in zip(numbers, json.loads(text)["offsets"], strict=True):
+            if result["error_code"] is not None:  # of each record; the request as a whole was understood
+                self.broken.append(f"a record: {result['error']}")
                 continue
             name = Name(self.name, number)
-            self.acknowledged.append(Acknowledged(one["partition"], one["offset"], name, sent_s, now_s))
+            self.acknowledged.append(Acknowledged(result["partition"], result["offset"], name, sent_s, now_s))
 
     def post(self, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, str] | None:
         """Return status and body; None if it was refused or failed."""
@@ -138,6 +142,7 @@ class CurlProducer(RestProducer):
 
     kind = "curl"
 
+    @override
     def post(self, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, str] | None:
         self.request_count += 1
         words = ["curl", "-sS", "--max-time", str(TIMEOUT_S), "-w", "\n%{http_code} %header{connection}"]
@@ -165,6 +170,7 @@ class AiohttpProducer(RestProducer):
 
     kind = "aiohttp"
 
+    @override
     def run(self) -> None:
         with asyncio.Runner() as runner:
             self._runner = runner
@@ -172,6 +178,7 @@ class AiohttpProducer(RestProducer):
             super().run()
             runner.run(self._http.close())
 
+    @override
     def post(self, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, str] | None:
         self.request_count += 1
         return self._runner.run(self._post(path, body, headers))
@@ -208,6 +215,7 @@ class RestMember(HttpClient):
         self.instances = 0
         self.commit_errors = 0
 
+    @override
     def run(self) -> None:
         while self.goes_on:
             base = self._create()
@@ -237,9 +245,9 @@ class RestMember(HttpClient):
             self._note(found)
             return True
         now_s = time.monotonic()
-        for one in found.json():
-            name = name_of(base64.b64decode(one["value"]))
-            self.read.append(Read(one["partition"], one["offset"], name, now_s))
+        for record in found.json():
+            name = name_of(base64.b64decode(record["value"]))
+            self.read.append(Read(record["partition"], record["offset"], name, now_s))
         if found.json():
             self._commit(base)
         return True
@@ -268,6 +276,7 @@ class Follower(HttpClient):
         self.ends = 0
         """Event streams that the server ended."""
 
+    @override
     def run(self) -> None:
         last = ""
         while self.goes_on:

@@ -71,7 +71,7 @@ def promises(counts: Counts) -> list[str]:
     return sorted({text.partition(" ")[0] for text in counts.broken})
 
 
-def test_the_clients_observations_are_also_judged_as_a_history() -> None:
+def test_the_clients_observations_are_also_checked_as_a_history() -> None:
     good = check([acknowledged(0, 0), acknowledged(1, 1)], [Name("p", 3)], LOG, {"r": LOG[0]}, {"m": LOG[0][1:3]})
 
     assert good.broken == []

@@ -118,8 +118,8 @@ class Cut:
         self.failed = producer.failed
         self.complaints = producer.complaints
         self.log = producer.log
-        self.unknown = producer.unknown | {each.name for each in producer.acknowledged} - {
-            each.name for each in acknowledged
+        self.unknown = producer.unknown | {record.name for record in producer.acknowledged} - {
+            record.name for record in acknowledged
         }
 
     def start(self) -> None:

@@ -93,7 +93,7 @@ def read_twice(members: Sequence[Member]) -> int:
 
 
 def other_of(cluster: Cluster, server: Server) -> Server:
-    return next(each for each in cluster.servers.values() if each is not server)
+    return next(other for other in cluster.servers.values() if other is not server)
 
 
 def longest_gap_s(times: Sequence[float], since_s: float) -> float:
@@ -115,9 +115,9 @@ def test_a_server_drains_and_no_client_notices_more_than_a_pause(
         traffic.run_on(load_s)
         assert coordinator(cluster, staying.kafka) is staying
 
-        acks = [each.at_s for producer in traffic.producers for each in producer.acknowledged]
+        acks = [record.at_s for producer in traffic.producers for record in producer.acknowledged]
         commits = [at_s for member in traffic.members for at_s in member.commits]
-        waits_ms = [(each.at_s - each.sent_s) * 1000 for p in traffic.producers for each in p.acknowledged]
+        waits_ms = [(record.at_s - record.sent_s) * 1000 for p in traffic.producers for record in p.acknowledged]
         tell(f"{leaving.name} had ended {drained_s:.1f} s after SIGTERM; afterwards: {seconds(found)}")
         tell(
             f"longest pause between acknowledgements {longest_gap_s(acks, begun_s):.2f} s, "
@@ -136,10 +136,10 @@ def test_a_server_drains_and_no_client_notices_more_than_a_pause(
         counts.assert_exact()
         assert drained_s < DRAIN_S_MAX
         assert not traffic.failed
-        # A commit that is under way at the hand-over is told of it, as by Kafka; the library gives one up that loses its coordinator
-        # twice. Its next one goes to the new coordinator.
-        told = {"NOT_COORDINATOR", "_WAIT_COORD"}
-        assert all(set(errors) <= told and sum(errors.values()) <= 1 for errors in commit_errors)
+        # A commit that is pending at the hand-over gets NOT_COORDINATOR, as from Kafka. librdkafka gives up a commit that loses its
+        # coordinator twice; its next commit goes to the new coordinator.
+        expected = {"NOT_COORDINATOR", "_WAIT_COORD"}
+        assert all(set(errors) <= expected and sum(errors.values()) <= 1 for errors in commit_errors)
         assert read_twice(traffic.members) == 0
 
 

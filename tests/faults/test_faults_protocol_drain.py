@@ -38,10 +38,10 @@ AnyReader = Follower | FetchReader | RestMember | Asker
 
 def pair(cluster: Cluster, role: str) -> tuple[Server, Server]:
     """Two servers of a role, both ready."""
-    one, two = cluster.add("one", role=role), cluster.add("two", role=role)
-    one.start()
-    two.start()
-    return one, two
+    first, second = cluster.add("one", role=role), cluster.add("two", role=role)
+    first.start()
+    second.start()
+    return first, second
 
 
 def start(clients: Sequence[AnyProducer | AnyReader]) -> None:
@@ -69,7 +69,7 @@ def achieved(client: AnyProducer | AnyReader) -> int:
 
 
 def acknowledged(producers: Sequence[AnyProducer]) -> list[Acknowledged]:
-    return [each for producer in producers for each in producer.acknowledged]
+    return [record for producer in producers for record in producer.acknowledged]
 
 
 def finish(producers: Sequence[AnyProducer], readers: Sequence[Sequence[AnyReader]]) -> None:
@@ -77,7 +77,7 @@ def finish(producers: Sequence[AnyProducer], readers: Sequence[Sequence[AnyReade
     for producer in producers:
         producer.stop()
     for together in readers:
-        wanted = {(one.partition, one.offset) for one in acknowledged(producers)}
+        wanted = {(record.partition, record.offset) for record in acknowledged(producers)}
         until(partial(_have, together, wanted), TIMEOUT_S, f"{[reader.name for reader in together]} have everything")
     for together in readers:
         for reader in together:
@@ -101,8 +101,8 @@ def log_of(readers: Sequence[AnyReader]) -> dict[int, list[Read]]:
 
 def test_a_rest_server_drains_and_no_request_fails(folder: Path, stores: Stores, load_s: float, tell: Tell) -> None:
     with running(Cluster(folder, stores)) as cluster:
-        one, two = pair(cluster, "rest")
-        urls = [server.address("rest") for server in (one, two)]
+        first, second = pair(cluster, "rest")
+        urls = [server.address("rest") for server in (first, second)]
         create_by_rest(urls)
         writers = [
             RestProducer("requests", urls, PARTS, PARTITION_COUNT),
@@ -115,7 +115,7 @@ def test_a_rest_server_drains_and_no_request_fails(folder: Path, stores: Stores,
         clients = [*writers, *talkers, *followers, *members]
         start(clients)
         run_on(clients, load_s)
-        drained_s = one.terminate()
+        drained_s = first.terminate()
         run_on(clients, load_s)
         finish(talkers, [[follower] for follower in followers])
         finish(writers, [members])
@@ -165,8 +165,8 @@ def _knows(url: str) -> bool:
 
 def test_a_grpc_server_drains_and_no_call_fails(folder: Path, stores: Stores, load_s: float, tell: Tell) -> None:
     with running(Cluster(folder, stores)) as cluster:
-        one, two = pair(cluster, "grpc")
-        both = [server.address("grpc") for server in (one, two)]
+        first, second = pair(cluster, "grpc")
+        both = [server.address("grpc") for server in (first, second)]
         producers: list[UnaryProducer] = [
             UnaryProducer("unary-0", both, PARTS, PARTITION_COUNT),
             UnaryProducer("unary-1", both, PARTS, PARTITION_COUNT),
@@ -181,7 +181,7 @@ def test_a_grpc_server_drains_and_no_call_fails(folder: Path, stores: Stores, lo
         clients = [*producers, *readers, *members, *askers]
         start(clients)
         run_on(clients, load_s)
-        drained_s = one.terminate()
+        drained_s = first.terminate()
         run_on(clients, load_s)
         finish(producers, [*([reader] for reader in readers), members])
         for asker in askers:

@@ -23,10 +23,10 @@ def test_a_grpc_server_drains_and_no_call_from_go_fails(
 ) -> None:
     program = build_go(folder) / "load"
     with running(Cluster(folder, stores)) as cluster:
-        one, two = cluster.add("one", role="grpc"), cluster.add("two", role="grpc")
-        one.start()
-        two.start()
-        both = [server.address("grpc") for server in (one, two)]
+        first, second = cluster.add("one", role="grpc"), cluster.add("two", role="grpc")
+        first.start()
+        second.start()
+        both = [server.address("grpc") for server in (first, second)]
         with Client(*both) as client:
             client.create_stream(STREAM)
         load = subprocess.Popen(
@@ -36,13 +36,13 @@ def test_a_grpc_server_drains_and_no_call_from_go_fails(
             assert load.stdout is not None
             assert load.stdout.readline() == "started\n"
             pause(load_s)
-            drained_s = one.terminate()
+            drained_s = first.terminate()
             pause(load_s)
             said, _ = load.communicate("", STOP_TIMEOUT_S)
         finally:
             load.kill()
             load.wait(STOP_TIMEOUT_S)
-        with Client(two.address("grpc")) as client:
+        with Client(second.address("grpc")) as client:
             log = {item.offset: item.value.decode() for item in client.read(STREAM, follow=False) if item.value}
 
     lines = [line.split(" ", 1) for line in said.splitlines()]

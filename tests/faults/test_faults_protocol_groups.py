@@ -37,7 +37,7 @@ def places(members: Sequence[AnyMember]) -> Counter[tuple[int, int]]:
 def has_all(producer: RestProducer, members: Sequence[AnyMember]) -> bool:
     """Whether the members together have all acknowledged records."""
     got = places(members)
-    return all((one.partition, one.offset) in got for one in list(producer.acknowledged))
+    return all((record.partition, record.offset) in got for record in list(producer.acknowledged))
 
 
 def since(members: Sequence[AnyMember], begun_s: float) -> list[set[int]]:
@@ -51,7 +51,7 @@ def are_shared(members: Sequence[AnyMember], begun_s: float) -> bool:
     return all(parts) and sum(map(len, parts)) == PARTITION_COUNT == len(set().union(*parts))
 
 
-def settled(members: Sequence[AnyMember], what: str) -> list[set[int]]:
+def stable(members: Sequence[AnyMember], what: str) -> list[set[int]]:
     """Wait until the members share the partitions; return the partitions of each."""
     begun_s = time.monotonic()
 
@@ -86,7 +86,7 @@ def test_a_group_of_three_protocols_outlives_its_coordinator(
         for client in (producer, *members):
             client.start()
 
-        parts = settled(members, "three members share the partitions")
+        parts = stable(members, "three members share the partitions")
         begun = Counter(places(members))
         until(lambda: len(places(members)) > len(begun) + 300 * load_s, TIMEOUT_S, "they read on")
         twice = places(members) - Counter(dict.fromkeys(places(members), 1))
@@ -96,13 +96,13 @@ def test_a_group_of_three_protocols_outlives_its_coordinator(
 
         killed_s = time.monotonic()
         kafka.kill()
-        parts = settled(others, "two members share the partitions")
+        parts = stable(others, "two members share the partitions")
         tell(f"coordinator killed; the others share all as {parts} after {time.monotonic() - killed_s:.1f} s")
         assert sorted([owned(rest), owned(grpc)]) == [0, 1]
 
         kafka.start()
         started_s = time.monotonic()
-        parts = settled(members, "three members share the partitions again")
+        parts = stable(members, "three members share the partitions again")
         tell(f"Kafka server back; all share as {parts} after {time.monotonic() - started_s:.1f} s")
         assert [owned(server) for server in (kafka, rest, grpc)] == [1, 0, 0]
 
@@ -151,11 +151,11 @@ def test_without_a_kafka_server_the_other_servers_coordinate_and_one_takes_over_
         producer = RestProducer("p", staying[:1], STREAM, PARTITION_COUNT, per_second=300)
         for client in (producer, *members[1:]):
             client.start()
-        settled(members, "three members share the partitions")
+        stable(members, "three members share the partitions")
 
         killed_s = time.monotonic()
         victim.kill()
-        parts = settled(members, "three members share the partitions again")
+        parts = stable(members, "three members share the partitions again")
         others = [server for server in servers if server is not victim]
         tell(f"coordinator {victim.name} killed; all share as {parts} after {time.monotonic() - killed_s:.1f} s")
         assert sum(map(owned, others)) == 1

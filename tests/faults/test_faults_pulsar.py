@@ -81,12 +81,12 @@ class Load:
         return joined
 
     def everybody(self) -> list[PulsarProducer | PulsarConsumer]:
-        return [*self.producers, *(each for group in self.consumers.values() for each in group)]
+        return [*self.producers, *(consumer for group in self.consumers.values() for consumer in group)]
 
     def achieved(self) -> dict[str, int]:
         """Messages with a receipt by producer, messages received by subscription."""
         sent = {producer.name: producer.acknowledged_count for producer in self.producers}
-        return sent | {name: sum(len(each.read) for each in group) for name, group in self.consumers.items()}
+        return sent | {name: sum(len(consumer.read) for consumer in group) for name, group in self.consumers.items()}
 
     def resumed(self, since_s: float) -> dict[str, float]:
         """Wait until each producer got a receipt, and each subscription a message, of ones sent since, in every partition.
@@ -94,20 +94,23 @@ class Load:
         After how many seconds the last of them was so, by producer and subscription.
         """
         starts = {producer.name: len(producer.acknowledged) for producer in self.producers}
-        read_starts = {each.name: len(each.read) for group in self.consumers.values() for each in group}
+        read_starts = {consumer.name: len(consumer.read) for group in self.consumers.values() for consumer in group}
         found: dict[tuple[str, int], float] = {}
 
         def is_complete() -> bool:
             for client in self.everybody():
                 client.raise_failure()
             fresh = [
-                each for one in self.producers for each in one.acknowledged[starts[one.name] :] if each.sent_s > since_s
+                record
+                for producer in self.producers
+                for record in producer.acknowledged[starts[producer.name] :]
+                if record.sent_s > since_s
             ]
-            for each in fresh:
-                found.setdefault((each.name.producer, each.partition), each.at_s - since_s)
-            new = {each.name for each in fresh}
+            for record in fresh:
+                found.setdefault((record.name.producer, record.partition), record.at_s - since_s)
+            new = {record.name for record in fresh}
             for name, group in self.consumers.items():
-                for read in (read for one in group for read in one.read[read_starts[one.name] :]):
+                for read in (read for consumer in group for read in consumer.read[read_starts[consumer.name] :]):
                     if read.name in new:
                         before_s = found.setdefault((name, read.partition), read.at_s - since_s)
                         found[name, read.partition] = min(before_s, read.at_s - since_s)
@@ -155,20 +158,20 @@ def loaded(cluster: Cluster, folder: Path) -> Iterator[Load]:
 def assert_exact(load: Load, log: Log, tell: Tell) -> dict[str, Received]:
     """Every message with a receipt is stored once, at the receipt's position, and was received; messages of a key in order."""
     producers = load.producers
-    acknowledged = [each for producer in producers for each in producer.acknowledged]
+    acknowledged = [record for producer in producers for record in producer.acknowledged]
     again = {name for producer in producers for name in producer.acknowledged_as_duplicates}
     unknown = {name for producer in producers for name in producer.unknown}
     counts = check(acknowledged, unknown | again, log, {})  # the receipt of a duplicate has no offset
     counts.unknown -= len(again)
     found = {name: received(group, log) for name, group in load.consumers.items()}
-    said = {name: f"{one.message_count:,}, twice {one.duplicate_count:,}" for name, one in found.items()}
+    said = {name: f"{counts.message_count:,}, twice {counts.duplicate_count:,}" for name, counts in found.items()}
     tell(f"{counts}; receipts as duplicates {len(again):,}; received {said}")
     counts.assert_exact()
     assert not again - names(log)
     assert not any(producer.failed for producer in producers)
     assert not any(producer.unknown for producer in producers)
-    for one in found.values():
-        assert not one.missing
+    for consumed in found.values():
+        assert not consumed.missing
     assert not found["keyed"].out_of_order
     return found
 
@@ -215,7 +218,7 @@ def test_a_server_that_was_paused_is_fenced(folder: Path, stores: Stores, load_s
     with running(Cluster(folder, stores, SETTINGS)) as cluster, loaded(cluster, folder) as load:
         pause(load_s)
         address = served_by(cluster["s0"], f"{TOPIC}-partition-0")
-        server = next(each for each in cluster.servers.values() if each.address("pulsar") == address)
+        server = next(server for server in cluster.servers.values() if server.address("pulsar") == address)
         server.stop_running()
         others = [other for other in cluster.servers.values() if other is not server]
         until(partial(_serve_all_partitions, others), TIMEOUT_S, f"{server.name} counts as dead")
@@ -260,7 +263,7 @@ def test_a_server_drains_and_no_message_is_received_twice(
         assert_all_is_acknowledged(load)
 
     assert max(ended_s.values()) < DRAIN_S_MAX
-    assert [one.duplicate_count for one in found.values()] == [0, 0]
+    assert [counts.duplicate_count for counts in found.values()] == [0, 0]
 
 
 def gap_ms(producer: PulsarProducer) -> int:

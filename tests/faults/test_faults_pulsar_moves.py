@@ -92,13 +92,14 @@ class PythonTraffic:
 
         until(is_complete, TIMEOUT_S, "all messages come")
         self._consumer.stop()
-        receipts = [each.at_s for each in self._producer.acknowledged]
+        receipts = [record.at_s for record in self._producer.acknowledged]
         reads = self._consumer.read
         return Outcome(
             sent=self._producer.sent_count,
             failed=len(self._producer.failed),
             receipts=self._producer.acknowledged_count,
-            receipts_twice=self._producer.acknowledged_count - len({each.name for each in self._producer.acknowledged}),
+            receipts_twice=self._producer.acknowledged_count
+            - len({record.name for record in self._producer.acknowledged}),
             receipts_gap_ms=self._gap_ms(receipts),
             messages=len(numbers),
             messages_twice=len(reads) - len(numbers),

@@ -1,7 +1,7 @@
 """Servers of a cluster crash, restart or are paused under load by unmodified clients.
 
-Two servers share one PostgreSQL (fsync on) and one S3 bucket. Whatever happens to one of them: nothing acknowledged is lost, nothing
-is stored twice or out of order, and clients go on by themselves.
+Two servers share one PostgreSQL (fsync on) and one S3 bucket. A failure of one server loses no acknowledged record, stores
+nothing twice or out of order, and clients continue by themselves.
 """
 
 import time
@@ -89,5 +89,5 @@ def test_servers_are_followed_by_others_and_clients_validate_no_offsets(
 
 
 def validations(server: Server) -> float:
-    """Requests that a server has got in which clients validate their offsets."""
+    """Number of requests at a server in which clients validated their offsets."""
     return server.metric("bearlake_kafka_requests_total", api="OFFSET_FOR_LEADER_EPOCH")

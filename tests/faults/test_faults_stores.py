@@ -107,9 +107,11 @@ def assert_none_acknowledged_without_store(
 
     Acknowledgements of records sent before the pause may still arrive, for as long as a busy machine takes.
     """
-    sent = [each for producer in producers for each in producer.acknowledged if stopped_s < each.sent_s < continued_s]
+    sent = [
+        record for producer in producers for record in producer.acknowledged if stopped_s < record.sent_s < continued_s
+    ]
     assert sent, "no record was sent while the store was paused"
-    assert not [each for each in sent if each.at_s < continued_s], "acknowledged without a store"
+    assert not [record for record in sent if record.at_s < continued_s], "acknowledged without a store"
 
 
 def megabytes(sizes: Mapping[str, int]) -> str:
@@ -149,7 +151,7 @@ def test_the_object_store_is_paused_and_fails_a_fifth_of_its_requests(
         }
         with running(Cluster(folder, stores, settings), *NAMES) as cluster:
             both = cluster.bootstrap
-            create_stream([each.kafka for each in cluster.servers.values()], STREAM, PARTITION_COUNT)
+            create_stream([server.kafka for server in cluster.servers.values()], STREAM, PARTITION_COUNT)
             producers: list[AnyProducer] = [
                 Producer("p-one", both, STREAM, PARTITION_COUNT, zone="one"),
                 Producer("p-two", both, STREAM, PARTITION_COUNT, zone="two"),
@@ -158,7 +160,7 @@ def test_the_object_store_is_paused_and_fails_a_fifth_of_its_requests(
             with flood(cluster), Traffic(STREAM, PARTITION_COUNT, producers, readers(cluster)) as traffic:
                 traffic.resumed(time.monotonic())
                 traffic.run_on(load_s)
-                calm = [each for producer in producers[:2] for each in producer.acknowledged]
+                calm = [record for producer in producers[:2] for record in producer.acknowledged]
                 process.send_signal(signal.SIGSTOP)
                 until(lambda: stands_still(process.pid), STOP_TIMEOUT_S, "the S3 server stands still")
                 stopped_s = time.monotonic()
@@ -171,14 +173,14 @@ def test_the_object_store_is_paused_and_fails_a_fifth_of_its_requests(
                 stall_file.unlink()
                 second = traffic.resumed(time.monotonic())
                 traffic.run_on(load_s)
-                in_load = {name: each.resident_bytes_peak() for name, each in cluster.servers.items()}
+                in_load = {name: server.resident_bytes_peak() for name, server in cluster.servers.items()}
                 counts = traffic.finish(both)
 
-            late = [each for producer in producers[:2] for each in producer.acknowledged]
-            peaks = {name: each.resident_bytes_peak() for name, each in cluster.servers.items()}
+            late = [record for producer in producers[:2] for record in producer.acknowledged]
+            peaks = {name: server.resident_bytes_peak() for name, server in cluster.servers.items()}
             told = sum(
-                each.metric("bearlake_kafka_errors_total", api="PRODUCE", error="REQUEST_TIMED_OUT")
-                for each in cluster.servers.values()
+                server.metric("bearlake_kafka_errors_total", api="PRODUCE", error="REQUEST_TIMED_OUT")
+                for server in cluster.servers.values()
             )
             tell(f"stood still twice for {stall_s:g} s; progress after: {seconds(first)}; {seconds(second)}")
             tell(

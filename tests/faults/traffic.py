@@ -30,13 +30,24 @@ class AnyProducer(Protocol):
     complaints: Counter[str]
 
     @property
-    def unknown(self) -> set[Name]: ...
+    def unknown(self) -> set[Name]:
+        """Names whose outcome is unknown."""
+
     @property
-    def log(self) -> Collection[str]: ...
-    def start(self) -> None: ...
-    def begin_stop(self) -> None: ...
-    def stop(self) -> None: ...
-    def raise_failure(self) -> None: ...
+    def log(self) -> Collection[str]:
+        """Lines of the client library's log."""
+
+    def start(self) -> None:
+        """Start to produce."""
+
+    def begin_stop(self) -> None:
+        """Ask it to stop."""
+
+    def stop(self) -> None:
+        """Stop it, wait for its end, and fail if it has failed."""
+
+    def raise_failure(self) -> None:
+        """Fail if it has failed."""
 
 
 class Traffic:
@@ -118,13 +129,15 @@ class Traffic:
     def _progress(self, client: AnyProducer | Consumer, since_s: float) -> Iterator[tuple[int, float]]:
         """(partition, time) of records sent after `since_s`."""
         if not isinstance(client, Reader | Member):
-            yield from ((each.partition, each.at_s) for each in list(client.acknowledged) if each.sent_s > since_s)
+            yield from (
+                (record.partition, record.at_s) for record in list(client.acknowledged) if record.sent_s > since_s
+            )
             return
         new: dict[int, int] = {}
         for producer in self.producers:
-            for each in list(producer.acknowledged):
-                if each.sent_s > since_s:
-                    new[each.partition] = min(each.offset, new.get(each.partition, each.offset))
+            for record in list(producer.acknowledged):
+                if record.sent_s > since_s:
+                    new[record.partition] = min(record.offset, new.get(record.partition, record.offset))
         for read in list(client.read):
             if read.partition in new and read.offset >= new[read.partition]:
                 yield read.partition, read.at_s
@@ -143,7 +156,7 @@ class Traffic:
             until(lambda: len(self.group_read()) >= wanted, RESUME_TIMEOUT_S, f"the group reads {wanted}")
         for client in [*self.readers, *self.members]:
             client.stop()
-        acknowledged = [each for producer in self.producers for each in producer.acknowledged]
+        acknowledged = [record for producer in self.producers for record in producer.acknowledged]
         unknown = {name for producer in self.producers for name in producer.unknown}
         readers = {reader.name: reader.read for reader in self.readers}
         members = {member.name: member.read for member in self.members}
@@ -180,5 +193,5 @@ def seconds(found: Mapping[str, float]) -> str:
 
 def quantile_ms(acknowledged: Sequence[Acknowledged], fraction: float) -> float:
     """The time (ms) within which this fraction of the records was acknowledged."""
-    waits = sorted(each.at_s - each.sent_s for each in acknowledged)
+    waits = sorted(record.at_s - record.sent_s for record in acknowledged)
     return waits[min(int(fraction * len(waits)), len(waits) - 1)] * 1000

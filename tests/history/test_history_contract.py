@@ -1,4 +1,4 @@
-"""The checker imports nothing of the code that it judges, not even of the simulation."""
+"""The checker imports nothing of the code that it checks, not even of the simulation."""
 
 import ast
 import sys

@@ -35,7 +35,7 @@ HEADER = '{"history":1}\n'
 def written_again(operations: list[Operation]) -> list[str]:
     """The lines of the operations, in order of time."""
     events = []
-    for number, operation in enumerate(sorted(operations, key=lambda one: one.start)):
+    for number, operation in enumerate(sorted(operations, key=lambda operation_: operation_.start)):
         events.append(
             (operation.start, history_format.invoke(number, operation.start, operation.process, operation.call))
         )
@@ -110,16 +110,16 @@ def test_a_writer_and_a_recorder_produce_the_same_history(tmp_path: Path) -> Non
         first = history.invoke("p", COMMIT)
         second = history.invoke("q", Read(log=Log("orders", 0), start=0))
         history.complete(second, Outcome.OK, Answer(records=(Seen(0, "a"),)))
-        history.complete(first, Outcome.UNKNOWN, Answer(is_settled=True))
+        history.complete(first, Outcome.UNKNOWN, Answer(is_answered=True))
     writer.close()
 
     read = list(read_files([tmp_path / "file.jsonl"]))
-    assert [(one.call, one.start, one.end, one.answer) for one in read] == [
+    assert [(operation_.call, operation_.start, operation_.end, operation_.answer) for operation_ in read] == [
         (operation.call, operation.start, operation.end, operation.answer) for operation in recorder.operations()
     ]
 
 
-def test_files_are_judged_as_one_history_and_as_in_memory(tmp_path: Path) -> None:
+def test_files_are_checked_as_one_history_and_as_in_memory(tmp_path: Path) -> None:
     log = Log("orders", 0, "x")
     clock = itertools.count().__next__
     producer, reader = Writer(tmp_path / "producer", clock), Writer(tmp_path / "reader", clock)
@@ -133,9 +133,9 @@ def test_files_are_judged_as_one_history_and_as_in_memory(tmp_path: Path) -> Non
     verdict = check_files(paths)
 
     assert [str(violation) for violation in verdict.violations] == [
-        str(one) for one in check(read_files(paths)).violations
+        str(violation) for violation in check(read_files(paths)).violations
     ]
-    assert {one.promise.name for one in verdict.violations} == {"STORED"}
+    assert {violation.promise.name for violation in verdict.violations} == {"STORED"}
     producer.close()
     reader.close()
 
@@ -145,7 +145,7 @@ def test_calls_and_answers_are_read_as_they_were_written(
     text: str, number: int, flag: bool, offset: int | None
 ) -> None:
     call = Commit(group=text, log=Log(text, number, text), offset=offset)
-    answer = Answer(offset=offset, why=text, is_settled=flag, incarnation=text, records=(Seen(number, text, text),))
+    answer = Answer(offset=offset, why=text, is_answered=flag, incarnation=text, records=(Seen(number, text, text),))
     lines = [HEADER, history_format.invoke(0, 1, text, call), history_format.completion(0, 2, Outcome.OK, answer)]
 
     (events,) = pair(lines, "file")

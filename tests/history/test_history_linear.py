@@ -11,7 +11,7 @@ from simulator.history.linear import Step, first_contradiction
 
 
 def random_steps(seed: int) -> list[Step[int]]:
-    """A few steps; in every second history, half of them are optional, and so many of one kind."""
+    """A few steps. In every second history, half of the steps are optional, so several are of one kind."""
     draw = random.Random(seed)
     found: list[Step[int]] = []
     for _ in range(draw.randint(1, 6)):
@@ -39,7 +39,7 @@ def _read(start: int, end: int | None, value: int) -> Step[int]:
 
 
 def is_linearizable(steps: list[Step[int]]) -> bool:
-    """By every order of every subset that holds all operations which must take effect."""
+    """Try every order of every subset that contains all operations that must take effect."""
     must = [step for step in steps if not step.is_optional]
     may = [step for step in steps if step.is_optional]
     return any(
@@ -77,8 +77,8 @@ def test_the_search_agrees_with_trying_every_order(seed: int) -> None:
 
 
 @pytest.mark.parametrize("lasting_index", [0, 1])
-def test_the_configuration_that_keeps_the_optional_write_that_lasts_is_kept(lasting_index: int) -> None:
-    """The first read of 1 is explained by either write; only then is the lasting one left for the last read."""
+def test_the_search_keeps_the_configuration_with_the_lasting_optional_write(lasting_index: int) -> None:
+    """Either write explains the first read of 1. The last read needs the lasting write, so the first read must use the other."""
     lasting = _write(0, None, 1, frozenset())
     expiring = _write(6, None, 1, frozenset())
     writes = [lasting, expiring] if lasting_index == 0 else [expiring, lasting]

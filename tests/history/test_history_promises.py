@@ -93,8 +93,8 @@ ROWS = Rows(log=LOG, start=0, end=2)
 ASK = Committed(group="g", log=LOG)
 
 
-def commit(start: int, end: int | None, offset: int, outcome: Outcome = OK, settled: bool = False) -> Operation:
-    return did(start, end, Commit(group="g", log=LOG, offset=offset), Answer(is_settled=settled), outcome)
+def commit(start: int, end: int | None, offset: int, outcome: Outcome = OK, is_answered: bool = False) -> Operation:
+    return did(start, end, Commit(group="g", log=LOG, offset=offset), Answer(is_answered=is_answered), outcome)
 
 
 def asked(start: int, end: int, offset: int | None) -> Operation:
@@ -277,7 +277,7 @@ CASES: Sequence[tuple[str, Promise, History, Operation, Operation]] = [
         Promise.OFFSETS,
         [commit(10, 20, 1, UNKNOWN), commit(30, 40, 2), asked(50, 60, 1)],
         commit(10, 20, 1, UNKNOWN),
-        commit(10, 20, 1, UNKNOWN, settled=True),
+        commit(10, 20, 1, UNKNOWN, is_answered=True),
     ),
     (
         "a topic that is gone without a deletion",
@@ -407,7 +407,7 @@ def test_a_start_that_a_trim_asks_for_later_may_be_one_that_retention_had_set() 
     assert check([A, B, did(50, 60, READ, Answer(why=OUT_OF_RANGE), FAIL), later]).violations
 
 
-def test_many_unknown_commits_are_judged_quickly() -> None:
+def test_many_unknown_commits_are_checked_quickly() -> None:
     unknown = [commit(time, time + 1, time, UNKNOWN) for time in range(100)]
     history = [*unknown, *(asked(200 + 2 * time, 201 + 2 * time, 99 - time) for time in range(100))]
 

@@ -113,28 +113,31 @@ def _says_something(operation: Operation) -> bool:
 def lose_an_acknowledged_record(
     draw: random.Random, operations: Sequence[Operation]
 ) -> tuple[Operation, Operation] | None:
-    one = _some(draw, operations, Produce)
-    assert one is None or one.answer.offset is not None
-    return one and (one, replace(one, answer=Answer(offset=(one.answer.offset or 0) + draw.choice((1, 2, 50)))))
+    operation = _some(draw, operations, Produce)
+    assert operation is None or operation.answer.offset is not None
+    return operation and (
+        operation,
+        replace(operation, answer=Answer(offset=(operation.answer.offset or 0) + draw.choice((1, 2, 50)))),
+    )
 
 
 def change_a_byte(draw: random.Random, operations: Sequence[Operation]) -> tuple[Operation, Operation] | None:
-    one = _some(draw, operations, Read)
-    if one is None:
+    operation = _some(draw, operations, Read)
+    if operation is None:
         return None
-    records = list(one.answer.records)
+    records = list(operation.answer.records)
     at = draw.randrange(len(records))
     records[at] = records[at]._replace(digest="#other")
-    return one, replace(one, answer=replace(one.answer, records=tuple(records)))
+    return operation, replace(operation, answer=replace(operation.answer, records=tuple(records)))
 
 
 def leave_out_a_record(draw: random.Random, operations: Sequence[Operation]) -> tuple[Operation, Operation] | None:
-    one = _some(draw, operations, Read)
-    if one is None:
+    operation = _some(draw, operations, Read)
+    if operation is None:
         return None
-    records = list(one.answer.records)
+    records = list(operation.answer.records)
     records.pop(draw.randrange(len(records) - 1))
-    return one, replace(one, answer=replace(one.answer, records=tuple(records)))
+    return operation, replace(operation, answer=replace(operation.answer, records=tuple(records)))
 
 
 def _records_of(operation: Operation) -> Sequence[Record]:
@@ -142,10 +145,10 @@ def _records_of(operation: Operation) -> Sequence[Record]:
 
 
 def swap_two_records(draw: random.Random, operations: Sequence[Operation]) -> tuple[Operation, Operation] | None:
-    one = _some(draw, operations, Read)
-    if one is None:
+    operation = _some(draw, operations, Read)
+    if operation is None:
         return None
-    records = list(one.answer.records)
+    records = list(operation.answer.records)
     known = {record.id for other in operations if other.is_ok for record in _records_of(other)}
     # The client knows the offset of one of them. Two batches of unknown outcome may well be in this order.
     fit = [at for at, pair in enumerate(pairwise(records)) if any(seen.id in known for seen in pair)]
@@ -154,19 +157,19 @@ def swap_two_records(draw: random.Random, operations: Sequence[Operation]) -> tu
     at = draw.choice(fit)
     first, second = records[at : at + 2]
     records[at : at + 2] = [second._replace(offset=first.offset), first._replace(offset=second.offset)]
-    return one, replace(one, answer=replace(one.answer, records=tuple(records)))
+    return operation, replace(operation, answer=replace(operation.answer, records=tuple(records)))
 
 
 def refuse_what_is_stored(draw: random.Random, operations: Sequence[Operation]) -> tuple[Operation, Operation] | None:
-    one = _some(draw, operations, Produce)
-    return one and (one, replace(one, outcome=Outcome.FAIL, answer=Answer()))
+    operation = _some(draw, operations, Produce)
+    return operation and (operation, replace(operation, outcome=Outcome.FAIL, answer=Answer()))
 
 
 def read_what_nobody_committed(
     draw: random.Random, operations: Sequence[Operation]
 ) -> tuple[Operation, Operation] | None:
-    one = _some(draw, operations, Committed)
-    return one and (one, replace(one, answer=Answer(offset=9_999)))
+    operation = _some(draw, operations, Committed)
+    return operation and (operation, replace(operation, answer=Answer(offset=9_999)))
 
 
 CORRUPTIONS: Sequence[Corruption] = (
@@ -220,8 +223,8 @@ def test_a_stale_read_of_the_end_or_of_an_offset_is_found(seed: int) -> None:
     ]
 
     assert not check([*operations, *more]).violations
-    for one in stale:
-        assert check([*operations, *more, one]).violations
+    for operation in stale:
+        assert check([*operations, *more, operation]).violations
 
 
 def _last(start: int, call: Commit | Committed | Produce | Bounds | Read, answer: Answer) -> Operation:

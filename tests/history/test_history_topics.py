@@ -1,4 +1,4 @@
-"""Topics with many creations and deletions of unknown outcome: the search agrees with trying everything, and stays small."""
+"""Topics with many creations and deletions of unknown outcome: the checker's search agrees with an exhaustive search, and stays small."""
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,15 +20,15 @@ from simulator.history.model import (
     Operation,
     Outcome,
 )
-from simulator.history.registers import judge_topics, topic_steps
+from simulator.history.registers import check_topics, topic_steps
 
 NAME = "orders"
 
 
 class RandomTopic:
-    """A correct topic and clients of it, many of which never learn what became of their creations and deletions.
+    """A correct topic and its clients, many of which never learn the outcomes of their creations and deletions.
 
-    Each step is one moment, 100 apart; an interval reaches over the neighbours' moments. An operation of unknown outcome has its effect
+    Steps are 100 apart; the interval of an operation includes the neighbouring steps. An operation of unknown outcome has its effect
     at its own moment, at a later one, or never.
     """
 
@@ -64,13 +64,13 @@ class RandomTopic:
             told = self._present if draw.random() < 0.8 or self._present is None else ""
             return Outcome.OK, call, self._telling(told)
         if draw.random() < 0.5:
-            is_settled = draw.random() < 0.2
-            if draw.random() < 0.4 or is_settled or self._is_strict:
+            is_answered = draw.random() < 0.2
+            if draw.random() < 0.4 or is_answered or self._is_strict:
                 if draw.random() < 0.7:
                     self._take_effect(call)
             else:
                 self._late.append((process, call))
-            return Outcome.UNKNOWN, call, Answer(is_settled=is_settled)
+            return Outcome.UNKNOWN, call, Answer(is_answered=is_answered)
         is_done = self._take_effect(call)
         if isinstance(call, Create):
             told = self._present if draw.random() < 0.8 else None
@@ -83,19 +83,19 @@ class RandomTopic:
         return Answer(incarnation=incarnation)
 
     def _deletion(self) -> Delete:
-        """Of whatever there is, or of an incarnation whose id some client knows or guesses."""
+        """Return a deletion of the present topic, or of an incarnation whose id a client knows or guesses."""
         ids = self._made if self._guesses else self._told[-3:]
         meant = self._draw.choice(ids) if ids and self._draw.random() < 0.3 else None
         return Delete(topic=NAME, incarnation=meant)
 
     def _take_late_effects(self) -> None:
-        for one in list(self._late):
+        for late in list(self._late):
             if self._draw.random() < 0.3:
-                self._late.remove(one)
-                self._take_effect(one[1])
+                self._late.remove(late)
+                self._take_effect(late[1])
 
     def _take_effect(self, call: OfTopic) -> bool:
-        """Whether it had one."""
+        """Apply the call; return whether it had an effect."""
         if isinstance(call, Create):
             if self._present is not None:
                 return False
@@ -110,19 +110,19 @@ class RandomTopic:
 
 
 def corrupted(operations: Sequence[Operation], seed: int) -> list[Operation]:
-    """One answer is another one; often, but not always, a violation."""
+    """Replace one answer; the result is often, but not always, a violation."""
     draw = random.Random(seed)
     at = draw.randrange(len(operations))
-    one = operations[at]
+    changed = operations[at]
     ids = [operation.answer.incarnation for operation in operations]
-    if isinstance(one.call, Describe):
-        one = replace(one, answer=Answer(incarnation=draw.choice([None, "", "id-9", *ids])))
-    elif one.outcome is Outcome.FAIL:
-        one = replace(one, outcome=Outcome.OK, answer=Answer())
+    if isinstance(changed.call, Describe):
+        changed = replace(changed, answer=Answer(incarnation=draw.choice([None, "", "id-9", *ids])))
+    elif changed.outcome is Outcome.FAIL:
+        changed = replace(changed, outcome=Outcome.OK, answer=Answer())
     else:
-        why = EXISTS if isinstance(one.call, Create) else MISSING
-        one = replace(one, outcome=Outcome.FAIL, answer=Answer(why=why))
-    return [*operations[:at], one, *operations[at + 1 :]]
+        why = EXISTS if isinstance(changed.call, Create) else MISSING
+        changed = replace(changed, outcome=Outcome.FAIL, answer=Answer(why=why))
+    return [*operations[:at], changed, *operations[at + 1 :]]
 
 
 def history(seed: int, *, is_strict: bool) -> list[Operation]:
@@ -131,23 +131,25 @@ def history(seed: int, *, is_strict: bool) -> list[Operation]:
     return corrupted(found, seed) if seed % 2 else found
 
 
-# -- the plain search ------------------------------------------------------------------------------------------------
+# -- the exhaustive search ------------------------------------------------------------------------------------------------
 
 
 class Plain:
-    """Every order of every subset of the unknown operations, in which each unknown creation draws one of all ids at once."""
+    """An exhaustive search: tries every order of every subset of the unknown operations, and every id for each unknown creation."""
 
     def __init__(self, operations: Sequence[Operation], *, is_strict: bool) -> None:
         self._operations = [
             operation for operation in operations if operation.outcome is not Outcome.UNKNOWN or _is_write(operation)
         ]
-        told = {one.answer.incarnation for one in operations if isinstance(one.call, Create)}
-        meant = {one.call.incarnation for one in operations if isinstance(one.call, Delete)}
-        self._ids = sorted(name for name in ({one.answer.incarnation for one in operations} | meant) - told if name)
+        told = {operation.answer.incarnation for operation in operations if isinstance(operation.call, Create)}
+        meant = {operation.call.incarnation for operation in operations if isinstance(operation.call, Delete)}
+        self._ids = sorted(
+            name for name in ({operation.answer.incarnation for operation in operations} | meant) - told if name
+        )
         self._expired_by = {
-            at: self._superseding(one)
-            for at, one in enumerate(self._operations)
-            if one.outcome is Outcome.UNKNOWN and (is_strict or one.answer.is_settled)
+            at: self._superseding(operation)
+            for at, operation in enumerate(self._operations)
+            if operation.outcome is Outcome.UNKNOWN and (is_strict or operation.answer.is_answered)
         }
         self._failed: set[tuple[frozenset[int], str | None, frozenset[str]]] = set()
 
@@ -155,9 +157,12 @@ class Plain:
         """The next acknowledged write of the same process."""
         assert unknown.end is not None
         later = [
-            (one.start, at)
-            for at, one in enumerate(self._operations)
-            if one.is_ok and _is_write(one) and one.process == unknown.process and one.start >= unknown.end
+            (operation.start, at)
+            for at, operation in enumerate(self._operations)
+            if operation.is_ok
+            and _is_write(operation)
+            and operation.process == unknown.process
+            and operation.start >= unknown.end
         ]
         return min(later)[1] if later else None
 
@@ -167,14 +172,16 @@ class Plain:
 
     def _goes_on(self, done: frozenset[int], present: str | None, made: frozenset[str]) -> bool:
         operations = self._operations
-        must = [at for at, one in enumerate(operations) if one.outcome is not Outcome.UNKNOWN and at not in done]
+        must = [
+            at for at, operation in enumerate(operations) if operation.outcome is not Outcome.UNKNOWN and at not in done
+        ]
         if not must:
             return True
         if (done, present, made) in self._failed:
             return False
         first_end = min(operations[at].returned for at in must)
-        for at, one in enumerate(operations):
-            if at in done or one.start > first_end or self._expired_by.get(at) in done:
+        for at, operation in enumerate(operations):
+            if at in done or operation.start > first_end or self._expired_by.get(at) in done:
                 continue
             for present_after, made_after in self._after(at, present, made):
                 if self._goes_on(done | {at}, present_after, made_after):
@@ -183,22 +190,24 @@ class Plain:
         return False
 
     def _after(self, at: int, present: str | None, made: frozenset[str]) -> Iterator[tuple[str | None, frozenset[str]]]:
-        one = self._operations[at]
-        is_refused = one.outcome is Outcome.FAIL
-        if isinstance(one.call, Describe):
-            seen = one.answer.incarnation
+        operation = self._operations[at]
+        is_refused = operation.outcome is Outcome.FAIL
+        if isinstance(operation.call, Describe):
+            seen = operation.answer.incarnation
             if present is not None if seen == "" else seen == present:
                 yield present, made
-        elif isinstance(one.call, Create):
+        elif isinstance(operation.call, Create):
             if is_refused and present is not None:
                 yield present, made
             elif not is_refused and present is None:
-                for name in [one.answer.incarnation] if one.answer.incarnation else [f"of {at}", *self._ids]:
+                for name in (
+                    [operation.answer.incarnation] if operation.answer.incarnation else [f"of {at}", *self._ids]
+                ):
                     if name not in made:
                         yield name, made | {name}
         else:
-            assert isinstance(one.call, Delete)
-            is_there = present is not None and one.call.incarnation in (None, present)
+            assert isinstance(operation.call, Delete)
+            is_there = present is not None and operation.call.incarnation in (None, present)
             if is_refused != is_there:
                 yield (present if is_refused else None), made
 
@@ -216,13 +225,13 @@ def _is_write(operation: Operation) -> bool:
 def test_the_search_agrees_with_trying_everything(is_strict: bool, seed: int) -> None:
     operations = history(seed, is_strict=is_strict)
 
-    is_kept = not list(judge_topics(operations, is_strict=is_strict))
+    is_kept = not list(check_topics(operations, is_strict=is_strict))
 
     assert is_kept == Plain(operations, is_strict=is_strict).is_linearizable()
 
 
 def test_random_histories_keep_the_promise_unless_they_are_corrupted() -> None:
-    kept = [not list(judge_topics(history(seed, is_strict=False), is_strict=False)) for seed in range(600)]
+    kept = [not list(check_topics(history(seed, is_strict=False), is_strict=False)) for seed in range(600)]
 
     assert all(kept[::2])
     assert 100 < kept[1::2].count(False) < 290

@@ -193,11 +193,11 @@ def test_whatever_happens_what_is_found_is_true_dense_and_bounded(
         else:
             index.forget(key)
         total = 0
-        for one in (ONE, OTHER):
+        for partition in (ONE, OTHER):
             for at in range(20):
-                pieces = index.find(one, 10 * at, limit=100)
+                pieces = index.find(partition, 10 * at, limit=100)
                 for next_at, piece in enumerate(pieces, at):
                     assert piece.slice.base_offset == 10 * next_at
-                    assert piece.object_key == home.get((one, next_at), "first")
-            total += max((len(index.find(one, 10 * at, limit=100)) for at in range(20)), default=0)
+                    assert piece.object_key == home.get((partition, next_at), "first")
+            total += max((len(index.find(partition, 10 * at, limit=100)) for at in range(20)), default=0)
         assert index.piece_count == total <= max(piece_count_max, 5)

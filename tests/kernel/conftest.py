@@ -1,4 +1,7 @@
-"""Both implementations of the kernel, one after the other; a missing native one is an error where BEARLAKE_KERNEL=require."""
+"""Runs each test with both implementations of the kernel.
+
+Without the native kernel, its tests are skipped; with BEARLAKE_KERNEL=require they fail.
+"""
 
 import importlib
 import os
@@ -8,6 +11,7 @@ import pytest
 
 
 def load(name: str) -> ModuleType:
+    """Return the kernel of this name; skips the test if it is not compiled."""
     try:
         return importlib.import_module(f"bearlake.kernel.{name}")
     except ImportError:
@@ -18,9 +22,11 @@ def load(name: str) -> ModuleType:
 
 @pytest.fixture(params=["_native", "fallback"], scope="session")
 def kernel(request: pytest.FixtureRequest) -> ModuleType:
+    """Each of the two kernels in turn."""
     return load(request.param)
 
 
 @pytest.fixture(scope="session")
 def native() -> ModuleType:
+    """The native kernel."""
     return load("_native")

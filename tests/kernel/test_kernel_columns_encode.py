@@ -131,20 +131,20 @@ def test_gaps_between_offsets_are_kept(kernel: ModuleType) -> None:
 
 
 def test_a_range_of_rows_gives_its_batches(kernel: ModuleType) -> None:
-    two = batch(record(0, value=b"0"), record(1, value=None), record(2, key=b"k"))
-    columns = columns_of(kernel, (0, 0, two + two), (1, 0, two))
+    second = batch(record(0, value=b"0"), record(1, value=None), record(2, key=b"k"))
+    columns = columns_of(kernel, (0, 0, second + second), (1, 0, second))
 
     assert kernel.encode_columns(columns, 0, 0) == (bytearray(), [])
     assert kernel.encode_columns(columns, 9, 9) == (bytearray(), [])
     whole, all_batches = kernel.encode_columns(columns, 0, 9)
-    middle, one = kernel.encode_columns(columns, 3, 6)
+    middle, first = kernel.encode_columns(columns, 3, 6)
     part, cut = kernel.encode_columns(columns, 4, 8)
 
     assert [(found.partition_id, found.base_offset) for found in all_batches] == [(0, 0), (0, 3), (1, 0)]
     assert middle == whole[all_batches[1].position : all_batches[2].position]
-    assert one == [all_batches[1]._replace(position=0)]
+    assert first == [all_batches[1]._replace(position=0)]
     assert [(found.partition_id, found.base_offset, found.end_offset) for found in cut] == [(0, 3, 6), (1, 0, 2)]
-    assert codec.decode(part[: cut[0].length], 1000) == codec.decode(two, 1000)[1:]
+    assert codec.decode(part[: cut[0].length], 1000) == codec.decode(second, 1000)[1:]
 
 
 @pytest.mark.parametrize("rows", [(-1, 0), (0, 2), (1, 0), (2, 2)])

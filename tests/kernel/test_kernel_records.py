@@ -65,7 +65,7 @@ def test_the_first_bad_record_is_named(kernel: ModuleType, body: bytes, count: i
     assert kernel.check_records(body, count) == index
 
 
-def test_records_are_decoded_with_null_and_empty_apart(kernel: ModuleType) -> None:
+def test_null_and_empty_are_decoded_as_different_values(kernel: ModuleType) -> None:
     assert kernel.decode_records(GOOD, 3, 1000) == [
         (0, 1000, None, b"v", ()),
         (1, 1005, b"k", b"", (("h", b"x"), ("", None))),

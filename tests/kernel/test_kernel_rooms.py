@@ -98,11 +98,11 @@ class Grown(log.Append):
     _fields = (*log.Append._fields, "more")
 
 
-class Turned(log.BatchCommit):
+class Reversed(log.BatchCommit):
     _fields = tuple(reversed(log.BatchCommit._fields))
 
 
-@pytest.mark.parametrize(("name", "changed"), [("Append", Grown), ("BatchCommit", Turned), ("Append", tuple)])
+@pytest.mark.parametrize(("name", "changed"), [("Append", Grown), ("BatchCommit", Reversed), ("Append", tuple)])
 def test_a_native_kernel_that_was_built_for_other_fields_is_not_imported(
     native: ModuleType, monkeypatch: pytest.MonkeyPatch, name: str, changed: type[Any]
 ) -> None:

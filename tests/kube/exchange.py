@@ -24,6 +24,7 @@ BINARY = "application/vnd.kafka.binary.v2+json"
 
 
 def main():
+    """Run the command."""
     stream, *words = sys.argv[1:]
     addresses = dict(word.split("=", 1) for word in words)
     for protocol, address in addresses.items():
@@ -33,6 +34,7 @@ def main():
 
 
 def write_kafka(address, stream, values):
+    """Write the values to partition 0, in order; return when all are acknowledged."""
     producer = confluent_kafka.Producer({"bootstrap.servers": address, "enable.idempotence": True})
     for value in values:
         producer.produce(stream, value, partition=0)
@@ -40,6 +42,7 @@ def write_kafka(address, stream, values):
 
 
 def read_kafka(address, stream, wanted):
+    """Return the first `wanted` values of partition 0."""
     consumer = confluent_kafka.Consumer(
         {"bootstrap.servers": address, "group.id": "inside", "enable.auto.commit": False}
     )
@@ -54,6 +57,7 @@ def read_kafka(address, stream, wanted):
 
 
 def write_pulsar(address, stream, values):
+    """Write the values to partition 0, in order; return when all are acknowledged."""
     client = pulsar.Client(address, operation_timeout_seconds=TIMEOUT_S)
     producer = client.create_producer(f"{stream}-partition-0")
     for value in values:
@@ -62,6 +66,7 @@ def write_pulsar(address, stream, values):
 
 
 def read_pulsar(address, stream, wanted):
+    """Return the first `wanted` values of partition 0."""
     client = pulsar.Client(address, operation_timeout_seconds=TIMEOUT_S)
     reader = client.create_reader(f"{stream}-partition-0", pulsar.MessageId.earliest)
     values = [reader.read_next(TIMEOUT_S * 1000).data().decode() for _ in range(wanted)]
@@ -70,14 +75,16 @@ def read_pulsar(address, stream, wanted):
 
 
 def write_rest(address, stream, values):
+    """Write the values to partition 0, in order; return when all are acknowledged."""
     records = [{"value": base64.b64encode(value.encode()).decode(), "partition": 0} for value in values]
     body = json.dumps({"records": records})
     answer = requests.post(f"{address}/topics/{stream}", data=body, headers={"Content-Type": BINARY}, timeout=TIMEOUT_S)
     answer.raise_for_status()
-    assert all(one["error"] is None for one in answer.json()["offsets"]), answer.text
+    assert all(result["error"] is None for result in answer.json()["offsets"]), answer.text
 
 
 def read_rest(address, stream, wanted):
+    """Return the first `wanted` values of partition 0."""
     settings = json.dumps({"format": "binary", "auto.offset.reset": "earliest"})
     made = requests.post(
         f"{address}/consumers/inside-rest", data=settings, headers={"Content-Type": JSON}, timeout=TIMEOUT_S
@@ -95,12 +102,13 @@ def read_rest(address, stream, wanted):
     while len(values) < wanted and time.monotonic() < end:
         found = requests.get(f"{base}/records?timeout=1000", headers={"Accept": BINARY}, timeout=TIMEOUT_S)
         found.raise_for_status()
-        values += [base64.b64decode(one["value"]).decode() for one in found.json()]
+        values += [base64.b64decode(record["value"]).decode() for record in found.json()]
     requests.delete(base, headers={"Content-Type": JSON}, timeout=TIMEOUT_S)
     return values
 
 
 def write_grpc(address, stream, values):
+    """Write the values to partition 0, in order; return when all are acknowledged."""
     with grpc.insecure_channel(address) as channel:
         stub = stream_pb2_grpc.ProducerStub(channel)
         records = stream_pb2.Records(records=[stream_pb2.Record(value=value.encode()) for value in values])
@@ -109,6 +117,7 @@ def write_grpc(address, stream, values):
 
 
 def read_grpc(address, stream, wanted):
+    """Return the first `wanted` values of partition 0."""
     credit = stream_pb2.Credit(bytes=1 << 30, messages=1 << 20)
     place = stream_pb2.Position(stream=stream, partition=0, offset=0)
     values, asking = [], queue.SimpleQueue()

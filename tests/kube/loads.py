@@ -129,8 +129,8 @@ class Loads:
         return counts
 
     def _check(self, log: Log) -> Counts:
-        acknowledged: list[Acknowledged] = [each for producer in self.producers for each in producer.acknowledged]
-        unknown: set[Name] = {name for one in self.producers for name in one.unknown}
+        acknowledged: list[Acknowledged] = [record for producer in self.producers for record in producer.acknowledged]
+        unknown: set[Name] = {name for producer in self.producers for name in producer.unknown}
         readers = {self.reader.name: self.reader.read, self.fetcher.name: self.fetcher.read}
         counts = check(acknowledged, unknown, log, readers)
         stored = {read.name for reads in log.values() for read in reads}
@@ -171,7 +171,10 @@ class Loads:
 
     def twice(self) -> dict[str, int]:
         """Records that a consumer with committed positions received twice."""
-        return {one.name: len(one.read) - len({read.name for read in one.read}) for one in (self.member, self.consumer)}
+        return {
+            reader.name: len(reader.read) - len({read.name for read in reader.read})
+            for reader in (self.member, self.consumer)
+        }
 
 
 def acknowledged_count(producer: AnyProducer) -> int:
@@ -181,7 +184,7 @@ def acknowledged_count(producer: AnyProducer) -> int:
 
 def gap_s(acknowledged: list[Acknowledged]) -> float:
     """The longest time (s) between two acknowledgements."""
-    times = sorted(each.at_s for each in acknowledged)
+    times = sorted(record.at_s for record in acknowledged)
     return round(max((after - before for before, after in pairwise(times)), default=0.0), 1)
 
 

@@ -100,19 +100,19 @@ class Release:
 
     def pods(self, tier: str) -> list[Pod]:
         """The pods of a tier, or of `operator`."""
-        return [_pod(one) for one in self.cluster.listed("pods", NAMESPACE, f"app.kubernetes.io/component={tier}")]
+        return [_pod(pod) for pod in self.cluster.listed("pods", NAMESPACE, f"app.kubernetes.io/component={tier}")]
 
-    def settle(self, tier: str) -> None:
+    def wait_until_rolled_out(self, tier: str) -> None:
         """Wait until all pods of the tier are new and ready, and the old ones are gone."""
 
-        def is_settled() -> bool:
+        def is_rolled_out() -> bool:
             found, pods = self.deployment(tier), self.pods(tier)
             status, wanted = found["status"], found["spec"]["replicas"]
             is_seen = status.get("observedGeneration") == found["metadata"]["generation"]
             is_new = status.get("updatedReplicas") == status.get("availableReplicas") == wanted == len(pods)
             return is_seen and is_new and all(pod.is_ready for pod in pods)
 
-        until(f"the tier {tier} is settled", is_settled, ROLLOUT_S)
+        until(f"the tier {tier} is rolled out", is_rolled_out, ROLLOUT_S)
 
     def spread(self, tier: str) -> None:
         """Wait until the two or more pods of the tier run on more than one node."""
@@ -123,7 +123,7 @@ class Release:
 
         if not is_spread():
             self.cluster.kubectl("-n", NAMESPACE, "delete", "pod", self.pods(tier)[0].name, "--timeout=180s")
-            self.settle(tier)
+            self.wait_until_rolled_out(tier)
             until(f"the tier {tier} is on several nodes", is_spread, ROLLOUT_S)
 
     # -- addresses -----------------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ def empty_namespace(cluster: Cluster, name: str) -> None:
 
 def _pod(found: Mapping[str, Any]) -> Pod:
     status, metadata = found["status"], found["metadata"]
-    conditions = {one["type"]: one["status"] for one in status.get("conditions", [])}
+    conditions = {condition["type"]: condition["status"] for condition in status.get("conditions", [])}
     return Pod(
         name=metadata["name"],
         uid=metadata["uid"],
@@ -172,5 +172,5 @@ def _pod(found: Mapping[str, Any]) -> Pod:
         address=status.get("podIP", ""),
         is_ready=conditions.get("Ready") == "True",
         is_leaving="deletionTimestamp" in metadata,
-        restart_count=sum(one["restartCount"] for one in status.get("containerStatuses", [])),
+        restart_count=sum(status_["restartCount"] for status_ in status.get("containerStatuses", [])),
     )

@@ -53,12 +53,13 @@ those of REST and gRPC are counted as failed.
 
 
 def main() -> None:
+    """Run the command."""
     properties: dict[str, Any] = {}
     modules: dict[str, list[ElementTree.Element]] = {}
     for path in sys.argv[1:]:
         root = ElementTree.parse(path).getroot()
-        for one in root.iter("property"):
-            properties[one.attrib["name"]] = json.loads(one.attrib["value"])
+        for property_ in root.iter("property"):
+            properties[property_.attrib["name"]] = json.loads(property_.attrib["value"])
         found: dict[str, list[ElementTree.Element]] = {}
         for case in root.iterfind(".//testcase[@classname]"):  # an interrupted case has none
             found.setdefault(case.attrib["classname"].rpartition(".")[2], []).append(case)
@@ -85,9 +86,10 @@ def shown(value: Any) -> str:
 
 
 def parts(value: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield each figure with its name."""
     for name, part in value.items():
         if isinstance(part, Mapping):
-            yield name, ", ".join(f"{words(inner)} {shown(one)}" for inner, one in part.items())
+            yield name, ", ".join(f"{words(inner)} {shown(value)}" for inner, value in part.items())
         else:
             yield name, shown(part)
 
@@ -99,6 +101,7 @@ def words(name: str) -> str:
 
 
 def outcomes(cases: list[ElementTree.Element]) -> list[str]:
+    """Return the numbers of passed, skipped and failed tests, and their seconds."""
     kinds = [
         next((part.tag for part in case if part.tag in ("failure", "error", "skipped")), "passed") for case in cases
     ]

@@ -46,13 +46,13 @@ def release(stores: Cluster) -> Release:
         found.serve(name, partitions=PARTITION_COUNT, protocols=list(PROTOCOLS))
     found.compact()
     for tier in TIERS:
-        found.settle(tier)
+        found.wait_until_rolled_out(tier)
     return found
 
 
 def test_a_node_is_drained_and_no_request_fails(release: Release, tmp_path: Path, note: Note) -> None:
     cluster = release.cluster
-    nodes = {one["metadata"]["name"] for one in cluster.listed("nodes", NAMESPACE)}
+    nodes = {node["metadata"]["name"] for node in cluster.listed("nodes", NAMESPACE)}
     node = min(nodes - {stores_node(cluster)})
     moved = {pod.name for tier in VICTIMS for pod in release.pods(tier) if pod.node == node}
     assert moved
@@ -62,7 +62,7 @@ def test_a_node_is_drained_and_no_request_fails(release: Release, tmp_path: Path
             cluster.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=300s")
             drained_s = round(time.monotonic() - started_s, 1)
             for tier in TIERS:
-                release.settle(tier)
+                release.wait_until_rolled_out(tier)
             loads.advance()
             counts = loads.finish()
     finally:
@@ -91,7 +91,7 @@ def test_killed_pods_of_every_tier_lose_nothing(release: Release, tmp_path: Path
             killed[tier] += 1
             pause(choose.uniform(*PAUSE_S))
         for tier in TIERS:
-            release.settle(tier)
+            release.wait_until_rolled_out(tier)
         resumed_s = round(loads.advance(), 1)
         counts = loads.finish()
 
@@ -123,7 +123,7 @@ def kill(release: Release, pod: Pod, tier: str, choose: random.Random) -> None:
         )  # kubectl exec fails when its container is killed
 
         def is_dead() -> bool:
-            return all(one.restart_count > pod.restart_count for one in release.pods(tier) if one.uid == pod.uid)
+            return all(now.restart_count > pod.restart_count for now in release.pods(tier) if now.uid == pod.uid)
 
         until(f"the server of {pod.name} is killed", is_dead, 60)
     else:

@@ -1,6 +1,7 @@
-"""The chart on a real cluster: installed, used by every protocol from outside and inside, changed, and left alone when nothing changes.
+"""Installs the chart on a real cluster, uses every protocol from outside and inside, and changes resources; without changes, the operator
+writes nothing.
 
-Runs by `make test-kube`; the tests build on each other in the order in which they stand here.
+`make test-kube` runs this file. The tests build on each other, in file order.
 """
 
 import json
@@ -35,7 +36,7 @@ def installed(empty: Cluster, note: Note) -> Release:
 
 @pytest.fixture(scope="module")
 def orders(installed: Release, note: Note) -> Release:
-    """The Stream `orders`, ready, for every protocol."""
+    """The Stream `orders`, ready for every protocol."""
     note("stream_ready_s", installed.serve("orders", **ORDERS))
     return installed
 
@@ -54,7 +55,9 @@ def status(release: Release, name: str) -> dict[str, Any]:
 def ready(release: Release, name: str) -> tuple[str, str]:
     """Status and reason of the Stream's condition Ready."""
     found = status(release, name).get("conditions", [])
-    return next(((one["status"], one["reason"]) for one in found if one["type"] == "Ready"), ("", ""))
+    return next(
+        ((condition["status"], condition["reason"]) for condition in found if condition["type"] == "Ready"), ("", "")
+    )
 
 
 def operator_writes(release: Release) -> float:
@@ -76,7 +79,7 @@ def test_a_stream_becomes_ready_and_shows_endpoints(orders: Release) -> None:
     found = status(orders, "orders")
 
     assert (found["name"], found["partitions"], found["observedGeneration"]) == ("orders", 3, 1)
-    assert {one["protocol"] for one in found["endpoints"]} >= {"kafka", "pulsar", "rest", "registry", "grpc"}
+    assert {endpoint["protocol"] for endpoint in found["endpoints"]} >= {"kafka", "pulsar", "rest", "registry", "grpc"}
 
 
 def test_clients_of_four_protocols_outside_read_what_all_of_them_write(
@@ -95,9 +98,9 @@ def test_clients_of_four_protocols_outside_read_what_all_of_them_write(
 def test_clients_of_four_protocols_in_a_pod_read_what_all_of_them_write(orders: Release) -> None:
     orders.serve("inside", **ORDERS)
     addresses = {
-        one["protocol"]: one["address"]
-        for one in status(orders, "inside")["endpoints"]
-        if one["listener"] == "internal" and one["protocol"] in PROTOCOLS
+        endpoint["protocol"]: endpoint["address"]
+        for endpoint in status(orders, "inside")["endpoints"]
+        if endpoint["listener"] == "internal" and endpoint["protocol"] in PROTOCOLS
     }
     assert set(addresses) == set(PROTOCOLS)
 
@@ -207,7 +210,7 @@ def test_a_compactor_fills_the_table(orders: Release, note: Note) -> None:
 
 def test_the_operator_writes_nothing_when_nothing_changes(orders: Release, note: Note) -> None:
     for tier in PROTOCOLS:
-        orders.settle(tier)
+        orders.wait_until_rolled_out(tier)
     until("orders is ready", lambda: ready(orders, "orders")[0] == "True", 60)
     time.sleep(DEBOUNCE_S)
     before = operator_writes(orders)

@@ -109,11 +109,15 @@ def install(plane: ControlPlane, folder: Path) -> list[dict[str, Any]]:
     """Apply the chart's objects of the metrics API without its pods; returns the APIServices."""
     values = "quickstart.enabled=true,crds.install=false,metricsApi.enabled=true"
     text = plane.helm("template", "bl", str(REPOSITORY / "charts/bearlake"), "-n", NAMESPACE, "--set", values)
-    found = {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(text) if one}
+    found = {
+        (resource["kind"], resource["metadata"]["name"]): resource for resource in yaml.safe_load_all(text) if resource
+    }
     plane.kubectl("create", "namespace", NAMESPACE)
-    for (kind, name), one in found.items():
+    for (kind, name), resource in found.items():
         if NAME in name and kind in ("ServiceAccount", "Role", "RoleBinding", "ClusterRole"):
-            plane.kubectl("-n", one["metadata"].get("namespace", NAMESPACE), "apply", "-f", "-", given=json.dumps(one))
+            plane.kubectl(
+                "-n", resource["metadata"].get("namespace", NAMESPACE), "apply", "-f", "-", given=json.dumps(resource)
+            )
     # There is no pod network: the Service is an alias of this machine.
     plane.apply(
         {
@@ -130,7 +134,7 @@ def install(plane: ControlPlane, folder: Path) -> list[dict[str, Any]]:
     assert settings.load(folder / "operator.yaml").data_layers["default"]
     (folder / "tokens/default").mkdir(parents=True)
     (folder / "tokens/default/token").write_text("any")
-    return [one for (kind, _), one in found.items() if kind == "APIService"]
+    return [resource for (kind, _), resource in found.items() if kind == "APIService"]
 
 
 @contextlib.contextmanager
@@ -187,11 +191,11 @@ def tiers(scene: SimpleNamespace) -> SimpleNamespace:
         deployment(scene.plane, name, marks, count)
     values = Autoscaling(mode=ScalingMode.BUILTIN, target_requests_per_second=100, max_replicas=3, scale_down_seconds=0)
     workers = CompactorScaling(min_replicas=1, max_replicas=4, target_backlog_bytes=1000, target_cpu_percent=70)
-    for one in (
+    for resource in (
         scaling.for_tier("kafka", values, KAFKA),
         *scaling.for_compactor("c", "c.lake.svc", workers, values, AdminAccess(secret="any"), WORKER),
     ):
-        scene.plane.apply({**one, "metadata": {**one["metadata"], "namespace": NAMESPACE}})
+        scene.plane.apply({**resource, "metadata": {**resource["metadata"], "namespace": NAMESPACE}})
     return scene
 
 
@@ -234,14 +238,14 @@ def wanted(scene: SimpleNamespace, name: str) -> int:
 def test_the_api_services_are_available_and_discoverable(tiers: SimpleNamespace) -> None:
     def are_available() -> bool:
         found = json.loads(tiers.plane.kubectl("get", "apiservices", "-o", "json"))["items"]
-        ours = [one["status"] for one in found if one["metadata"]["name"].endswith(".metrics.k8s.io")]
+        ours = [resource["status"] for resource in found if resource["metadata"]["name"].endswith(".metrics.k8s.io")]
         return [status["conditions"][0]["status"] for status in ours if "conditions" in status] == ["True", "True"]
 
     until("both APIs are available", are_available, READY_S)
     shown = tiers.plane.kubectl("api-resources", "--api-group=external.metrics.k8s.io", "-o", "name")
     assert shown.split() == ["bearlake_compaction_backlog_bytes.external.metrics.k8s.io"]
     legacy = json.loads(tiers.plane.kubectl("get", "--raw", "/apis/custom.metrics.k8s.io/v1beta2"))
-    assert [one["name"] for one in legacy["resources"]] == [
+    assert [resource["name"] for resource in legacy["resources"]] == [
         "pods/bearlake_requests_per_second",
         "pods/bearlake_bytes_per_second",
     ]

@@ -41,7 +41,7 @@ def operator(found: Scene) -> Iterator[OperatorProcess]:
 def written(found: Scene) -> int:
     """The number of the operator's writes to the API server, without its Lease."""
     asked = found.plane.audited(USER)
-    return sum(one["verb"] in WRITING_VERBS and one["objectRef"]["resource"] != "leases" for one in asked)
+    return sum(request["verb"] in WRITING_VERBS and request["objectRef"]["resource"] != "leases" for request in asked)
 
 
 def quiet(found: Scene, operator: OperatorProcess) -> None:
@@ -103,8 +103,10 @@ def versions(found: Scene) -> dict[str, str]:
     kinds = "configmaps,services,deployments,poddisruptionbudgets,streams"
     listed = json.loads(found.plane.kubectl("get", kinds, "-A", "-o", "json"))["items"]
     return {
-        f"{one['kind']} {one['metadata']['namespace']} {one['metadata']['name']}": one["metadata"]["resourceVersion"]
-        for one in listed
+        f"{resource['kind']} {resource['metadata']['namespace']} {resource['metadata']['name']}": resource["metadata"][
+            "resourceVersion"
+        ]
+        for resource in listed
     }
 
 
@@ -144,7 +146,7 @@ def test_the_older_stream_owns_the_name_and_the_younger_takes_over(found: Scene,
     assert found.data_layer()["claimed"]["configs"]["max.message.bytes"] == "1000"
     events = json.loads(found.plane.kubectl("get", "events.events.k8s.io", "-o", "json"))["items"]
     told = [event for event in events if event["regarding"]["name"] == "younger"]
-    assert [(one["type"], one["reason"]) for one in told] == [("Warning", "NameTaken")]
+    assert [(event["type"], event["reason"]) for event in told] == [("Warning", "NameTaken")]
     assert "finalizers" not in found.streams()["younger"]["metadata"]
 
     identity = found.data_layer()["claimed"]["id"]
@@ -195,7 +197,7 @@ def test_changes_made_elsewhere_are_reverted_and_recorded(found: Scene, operator
         about = [
             event for event in events if event["regarding"]["name"] == name and event["reason"] == "ChangedElsewhere"
         ]
-        return [one["note"] for one in about]
+        return [event["note"] for event in about]
 
     until("an Event is recorded", lambda: notes("deleted"), 30)
     assert len(notes("deleted")) == 1
@@ -272,7 +274,7 @@ def test_a_compactor_compacts_the_selected_streams(found: Scene, operator: Opera
     until("the workers know", lambda: settings() == expected, 30)
     until("it says so", lambda: found.plane.get("compactor", "some")["status"].get("streams") == "orders-*,chosen", 30)
     until("figures", lambda: found.plane.get("compactor", "some")["status"].get("commitCount") == 0, 90)
-    tables = {name: one for name, one in found.streams().items() if name in ("chosen", "unchosen")}
+    tables = {name: stream for name, stream in found.streams().items() if name in ("chosen", "unchosen")}
     assert condition(tables["chosen"], "TableReady") == ("Unknown", "NoRecords")
     assert condition(tables["unchosen"], "TableReady") == ("False", "NoCompactor")
 

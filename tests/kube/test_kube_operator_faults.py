@@ -73,7 +73,7 @@ def test_streams_are_created_changed_and_deleted_while_requests_fail(
         until("they are made", lambda: found.are_synced(names), 120)
         apply_all(found, prefix, deletionPolicy="Delete", partitions=2)
         until("they grow", lambda: found.are_synced(names), 120)
-        assert {found.data_layer()[one]["partition_count"] for one in names} == {2}
+        assert {found.data_layer()[name]["partition_count"] for name in names} == {2}
         found.plane.kubectl("delete", "stream", *names, "--wait=false")
         until("they are gone", lambda: not set(names) & set(found.streams()), 120)
 

@@ -41,7 +41,7 @@ def test_the_operator_has_exactly_the_permissions_that_it_uses(tmp_path: Path, w
             assert operator.stop() == 0, operator.log.read_text()
 
         asked = found.plane.audited(USER)
-        assert [one["requestURI"] for one in asked if one["responseStatus"]["code"] == 403] == []
+        assert [request["requestURI"] for request in asked if request["responseStatus"]["code"] == 403] == []
         granted = rights(yaml.safe_load_all((tmp_path / "access.yaml").read_text()))
         assert used(asked) == granted
 
@@ -76,19 +76,21 @@ def seen(resource: dict[str, Any]) -> bool:
 def listings(found: Scene) -> int:
     """The number of full lists since the operator started."""
     asked = found.plane.audited(USER)
-    return sum(one["verb"] == "list" and one["objectRef"]["resource"] == "triggerauthentications" for one in asked)
+    return sum(
+        request["verb"] == "list" and request["objectRef"]["resource"] == "triggerauthentications" for request in asked
+    )
 
 
 def used(asked: Iterable[Mapping[str, Any]]) -> set[Right]:
     """The permissions that these requests needed. A patch that created an object needed two."""
     found = set()
-    for one in asked:
-        if "objectRef" not in one:
+    for request in asked:
+        if "objectRef" not in request:
             continue  # discovery, which every user may read
-        reference = one["objectRef"]
+        reference = request["objectRef"]
         resource = "/".join(filter(None, (reference["resource"], reference.get("subresource", ""))))
-        found.add((reference.get("apiGroup", ""), resource, one["verb"]))
-        if one["verb"] == "patch" and one["responseStatus"]["code"] == 201:
+        found.add((reference.get("apiGroup", ""), resource, request["verb"]))
+        if request["verb"] == "patch" and request["responseStatus"]["code"] == 201:
             found.add((reference.get("apiGroup", ""), resource, "create"))
     return found
 
@@ -97,16 +99,16 @@ def rights(documents: Iterable[Mapping[str, Any]]) -> set[Right]:
     """The permissions that the chart grants to the operator's account in any namespace."""
     everything = [document for document in documents if document]
     roles = {
-        (one["kind"], one["metadata"]["name"], one["metadata"].get("namespace", "")): one["rules"]
-        for one in everything
-        if one["kind"] in ("Role", "ClusterRole")
+        (resource["kind"], resource["metadata"]["name"], resource["metadata"].get("namespace", "")): resource["rules"]
+        for resource in everything
+        if resource["kind"] in ("Role", "ClusterRole")
     }
     found = set()
-    for one in everything:
-        if not one["kind"].endswith("Binding") or one["subjects"][0]["name"] != ACCOUNT:
+    for manifest in everything:
+        if not manifest["kind"].endswith("Binding") or manifest["subjects"][0]["name"] != ACCOUNT:
             continue
-        space = one["metadata"].get("namespace", "") if one["kind"] == "RoleBinding" else ""
-        for rule in roles[one["roleRef"]["kind"], one["roleRef"]["name"], space]:
+        space = manifest["metadata"].get("namespace", "") if manifest["kind"] == "RoleBinding" else ""
+        for rule in roles[manifest["roleRef"]["kind"], manifest["roleRef"]["name"], space]:
             found |= {
                 (group, resource, verb)
                 for group in rule["apiGroups"]

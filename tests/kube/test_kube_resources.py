@@ -125,10 +125,10 @@ def test_the_charts_crds_are_accepted(plane: ControlPlane) -> None:
         *("--set", "quickstart.enabled=true"),
     )
 
-    for one in yaml.safe_load_all(text):
-        if one:
+    for resource in yaml.safe_load_all(text):
+        if resource:
             plane.kubectl(
-                "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-", given=json.dumps(one)
+                "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-", given=json.dumps(resource)
             )
 
 

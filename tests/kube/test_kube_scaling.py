@@ -63,9 +63,9 @@ def compact(release: Release, target: str) -> None:
 def active_tiers(release: Release) -> set[str]:
     """The tiers whose autoscaler reads its metric."""
     return {
-        one["metadata"]["labels"]["app.kubernetes.io/component"]
-        for one in release.cluster.listed("horizontalpodautoscalers", NAMESPACE)
-        for condition in one.get("status", {}).get("conditions", [])
+        autoscaler["metadata"]["labels"]["app.kubernetes.io/component"]
+        for autoscaler in release.cluster.listed("horizontalpodautoscalers", NAMESPACE)
+        for condition in autoscaler.get("status", {}).get("conditions", [])
         if (condition["type"], condition["status"]) == ("ScalingActive", "True")
     }
 
@@ -97,9 +97,9 @@ class Watch:
         started_s = time.monotonic()
 
         def is_so() -> bool:
-            for each in self.most:
-                wanted = self._release.deployment(each)["spec"]["replicas"]
-                self.most[each] = max(self.most[each], wanted)
+            for name in self.most:
+                wanted = self._release.deployment(name)["spec"]["replicas"]
+                self.most[name] = max(self.most[name], wanted)
             return len(self._release.pods(tier)) == count == ready_count(self._release, tier)
 
         until(f"{count} pods of {tier}", is_so, seconds)
@@ -142,8 +142,8 @@ class Steady:
 
         until("the reader has everything", has_all, 120)
         self.reader.stop()
-        acknowledged = [each for one in self.producers for each in one.acknowledged]
-        unknown = {name for one in self.producers for name in one.unknown}
+        acknowledged = [record for producer in self.producers for record in producer.acknowledged]
+        unknown = {name for producer in self.producers for name in producer.unknown}
         return check(acknowledged, unknown, log, {"reader": self.reader.read})
 
     def failed(self) -> dict[Any, str]:
@@ -179,9 +179,9 @@ def test_users_and_autoscalers_can_read_metrics(release: Release, steady: Steady
 
     found = release.cluster.kubectl("get", "apiservices", "-o", "json")
     states = {
-        one["metadata"]["name"]: [(c["type"], c["status"]) for c in one["status"]["conditions"]]
-        for one in json.loads(found)["items"]
-        if one["metadata"]["name"].startswith(("v1beta2.custom", "v1beta1.external"))
+        resource["metadata"]["name"]: [(c["type"], c["status"]) for c in resource["status"]["conditions"]]
+        for resource in json.loads(found)["items"]
+        if resource["metadata"]["name"].startswith(("v1beta2.custom", "v1beta1.external"))
     }
     assert set(states) == {"v1beta2.custom.metrics.k8s.io", "v1beta1.external.metrics.k8s.io"}
     assert all(state == [("Available", "True")] for state in states.values())
@@ -274,7 +274,7 @@ def test_an_upgrade_keeps_the_certificate_and_the_autoscalers_metrics(release: R
 
     before = secret()
     release.upgrade("metricsApi.windowSeconds=8")
-    release.settle("metrics-api")
+    release.wait_until_rolled_out("metrics-api")
 
     assert secret() == before
     until("metrics are known", lambda: raw(release, f"{CUSTOM}/bearlake_bytes_per_second"), 60)

@@ -89,8 +89,10 @@ class Node:
         (container,) = pod["spec"]["containers"]
         fields = {"status.podIP": "127.0.0.1", "metadata.name": name}
         environment = {
-            one["name"]: one["value"] if "value" in one else fields[one["valueFrom"]["fieldRef"]["fieldPath"]]
-            for one in container["env"]
+            variable["name"]: variable["value"]
+            if "value" in variable
+            else fields[variable["valueFrom"]["fieldRef"]["fieldPath"]]
+            for variable in container["env"]
         }
         environment["SPARK_LOCAL_DIRS"] = str(self._folder)
         with (self._folder / f"{name}.log").open("wb") as out:
@@ -146,7 +148,9 @@ def rendered() -> tuple[dict[str, Any], dict[str, Any]]:
     )
     spec = {"spark": {"master": "k8s://https://kubernetes.default.svc", "executors": {"count": EXECUTOR_COUNT}}}
     parsed = api.compactor_spec({"metadata": {"namespace": "team", "name": "main"}, "spec": spec})
-    made = {one["kind"]: one for one in compactor.objects(values, parsed, namespace=NAMESPACE, replicas=1)}
+    made = {
+        resource["kind"]: resource for resource in compactor.objects(values, parsed, namespace=NAMESPACE, replicas=1)
+    }
     return made["Deployment"], made["ConfigMap"]["data"]
 
 
@@ -218,7 +222,7 @@ async def test_executor_pods_compact_like_a_local_master(plane: ControlPlane, tm
 def test_the_drivers_account_has_exactly_the_permissions_that_it_uses(plane: ControlPlane) -> None:
     """Runs after the test above. Source: the API server's audit log."""
     events = plane.audited(f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}")
-    (role,) = [one for one in yaml.safe_load_all(accounts(plane)) if one and one["kind"] == "Role"]
+    (role,) = [resource for resource in yaml.safe_load_all(accounts(plane)) if resource and resource["kind"] == "Role"]
     allowed = {(resource, verb) for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]}
 
     asked = {(event["objectRef"]["resource"], event["verb"]) for event in events if "objectRef" in event}

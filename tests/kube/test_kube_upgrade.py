@@ -33,7 +33,7 @@ def release(stores: Cluster) -> Release:
     found.serve(KEPT, partitions=PARTITION_COUNT, protocols=list(PROTOCOLS))
     found.compact()
     for tier in TIERS:
-        found.settle(tier)
+        found.wait_until_rolled_out(tier)
     return found
 
 
@@ -51,7 +51,7 @@ def changed(before: dict[str, set[str]], after: dict[str, set[str]]) -> dict[str
 def images(release: Release) -> set[str]:
     """The image tags of the tiers and the operator."""
     pods = [pod for tier in (*TIERS, "operator") for pod in release.cluster.listed("pods", NAMESPACE, COMPONENT + tier)]
-    return {one["image"].rpartition(":")[2] for pod in pods for one in pod["spec"]["containers"]}
+    return {container["image"].rpartition(":")[2] for pod in pods for container in pod["spec"]["containers"]}
 
 
 def roll(release: Release, *changes: str) -> dict[str, float]:
@@ -59,10 +59,10 @@ def roll(release: Release, *changes: str) -> dict[str, float]:
     generations = {tier: release.deployment(tier)["metadata"]["generation"] for tier in TIERS}
     started_s = time.monotonic()
     release.upgrade(*changes)
-    return settled(release, generations, started_s)
+    return rolled_out(release, generations, started_s)
 
 
-def settled(release: Release, generations: dict[str, int], started_s: float) -> dict[str, float]:
+def rolled_out(release: Release, generations: dict[str, int], started_s: float) -> dict[str, float]:
     def concerned() -> set[str]:
         return {tier for tier, old in generations.items() if release.deployment(tier)["metadata"]["generation"] > old}
 
@@ -70,7 +70,7 @@ def settled(release: Release, generations: dict[str, int], started_s: float) -> 
     seconds = {}
     for tier in TIERS:
         if tier in concerned():
-            release.settle(tier)
+            release.wait_until_rolled_out(tier)
             seconds[tier] = round(time.monotonic() - started_s, 1)
     return seconds
 
@@ -113,7 +113,7 @@ def test_a_rollback_restores_the_old_images_and_settings(release: Release, note:
 
     release.rollback(1)
 
-    seconds = settled(release, generations, started_s)
+    seconds = rolled_out(release, generations, started_s)
     note("rollback_s", max(seconds.values()))
     assert set(seconds) == set(TIERS)
     until("all that runs is of the old images", lambda: images(release) == {"test"}, 60)
@@ -136,7 +136,7 @@ def test_data_survives_uninstalling_and_reinstalling_the_release(release: Releas
     started_s = time.monotonic()
     for tier in PROTOCOLS:
         until(f"there is a tier {tier}", partial(release.deployment, tier), 60)
-        release.settle(tier)
+        release.wait_until_rolled_out(tier)
     release.wait("stream", "every-tier")
     note("streams_ready_again_s", round(time.monotonic() - started_s, 1))
     assert release.cluster.get("stream", "every-tier")["status"]["streamId"] == stream_id

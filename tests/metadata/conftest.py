@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
+from typing_extensions import override
 
 from bearlake.clock import ManualClock
 from bearlake.errors import Unavailable
@@ -60,6 +61,8 @@ class Backend(Protocol):
 
 
 class MemoryBackend:
+    """SQLite in memory, with one handle."""
+
     def __init__(self, **bounds: int) -> None:
         self.clock = ManualClock()
         self.settings = SqliteSettings(**bounds)
@@ -67,21 +70,26 @@ class MemoryBackend:
         self.others: list[MemoryBackend] = []
 
     async def open(self) -> Metadata:
+        """Return a new handle on this store, as another process would open it; closed by `close` at the latest."""
         if self.handle is None:
             self.handle = await open_metadata("memory:///", self.settings, clock=self.clock)
         return self.handle
 
     async def fresh(self, **bounds: int) -> "MemoryBackend":
+        """Return another, empty store of the same kind, with other `bounds` by name of setting."""
         self.others.append(MemoryBackend(**bounds))
         return self.others[-1]
 
     async def advance(self, delta_ms: int) -> None:
+        """Move the store's time forward."""
         self.clock.advance(delta_ms)
 
     async def step(self, delta_ms: int) -> None:
+        """Set the store's clock forward, or back if `delta_ms` is negative."""
         self.clock.step(delta_ms)
 
     async def close(self) -> None:
+        """Close all handles, also those of `fresh` stores."""
         for other in self.others:
             await other.close()
         if self.handle is not None:
@@ -89,6 +97,8 @@ class MemoryBackend:
 
 
 class SqliteBackend:
+    """SQLite in a file."""
+
     def __init__(self, folder: Path, clock: ManualClock | None = None) -> None:
         self.folder = folder
         self.clock = clock or ManualClock()
@@ -97,23 +107,28 @@ class SqliteBackend:
         self.others: list[SqliteBackend] = []
 
     async def open(self) -> Metadata:
+        """Return a new handle on this store, as another process would open it; closed by `close` at the latest."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.handles.append(await open_metadata(f"sqlite://{self.folder}/metadata.db", self.settings, clock=self.clock))
         return self.handles[-1]
 
     async def fresh(self, **bounds: int) -> "SqliteBackend":
+        """Return another, empty store of the same kind, with other `bounds` by name of setting."""
         other = type(self)(self.folder / f"other-{len(self.others)}")
         other.settings = replace(other.settings, **bounds)
         self.others.append(other)
         return other
 
     async def advance(self, delta_ms: int) -> None:
+        """Move the store's time forward."""
         self.clock.advance(delta_ms)
 
     async def step(self, delta_ms: int) -> None:
+        """Set the store's clock forward, or back if `delta_ms` is negative."""
         self.clock.step(delta_ms)
 
     async def close(self) -> None:
+        """Close all handles, also those of `fresh` stores."""
         for other in self.others:
             await other.close()
         for handle in self.handles:
@@ -138,6 +153,7 @@ class TurnsBackend(SqliteBackend):
             sweep_page_count_max=2,
         )
 
+    @override
     async def open(self) -> Metadata:
         handles = [await super().open(), await super().open()]
         return Turns(handles)  # type: ignore[return-value]
@@ -146,6 +162,7 @@ class TurnsBackend(SqliteBackend):
 class FaultyBackend(MemoryBackend):
     """A store that fails before its effect; its callers retry after `Unavailable`."""
 
+    @override
     async def open(self) -> Metadata:
         if self.handle is None:
             faults = MetadataFaults(error_rate=0.1)
@@ -154,6 +171,7 @@ class FaultyBackend(MemoryBackend):
         assert self.handle is not None
         return self.handle
 
+    @override
     async def fresh(self, **bounds: int) -> "FaultyBackend":
         self.others.append(FaultyBackend(**bounds))
         return self.others[-1]  # type: ignore[return-value]
@@ -184,6 +202,8 @@ class Persistent:
 
 
 class Turns:
+    """Passes each call to the next of several handles."""
+
     NOUNS = (
         "streams",
         "servers",
@@ -212,12 +232,14 @@ class Turns:
         return getattr(self._handles[self._turn[0] % len(self._handles)], name)
 
     async def close(self) -> None:
+        """Close all handles."""
         for handle in self._handles:
             await handle.close()
 
 
 @pytest.fixture
 async def memory_backend() -> AsyncIterator[MemoryBackend]:
+    """A store in memory."""
     backend = MemoryBackend()
     yield backend
     await backend.close()
@@ -225,6 +247,7 @@ async def memory_backend() -> AsyncIterator[MemoryBackend]:
 
 @pytest.fixture
 async def faulty_backend() -> AsyncIterator[FaultyBackend]:
+    """A store whose calls sometimes fail."""
     backend = FaultyBackend()
     yield backend
     await backend.close()
@@ -232,6 +255,7 @@ async def faulty_backend() -> AsyncIterator[FaultyBackend]:
 
 @pytest.fixture
 async def sqlite_backend(tmp_path: Path) -> AsyncIterator[SqliteBackend]:
+    """A store in a file."""
     backend = SqliteBackend(tmp_path / "store")
     yield backend
     await backend.close()
@@ -239,6 +263,7 @@ async def sqlite_backend(tmp_path: Path) -> AsyncIterator[SqliteBackend]:
 
 @pytest.fixture
 async def turns_backend(tmp_path: Path) -> AsyncIterator[TurnsBackend]:
+    """A store whose calls go to two handles in turn."""
     backend = TurnsBackend(tmp_path / "store")
     yield backend
     await backend.close()
@@ -246,16 +271,19 @@ async def turns_backend(tmp_path: Path) -> AsyncIterator[TurnsBackend]:
 
 @pytest.fixture(params=BACKENDS, ids=[name.removesuffix("_backend") for name in BACKENDS])
 def backend(request: pytest.FixtureRequest) -> Backend:
+    """Each kind of store in turn."""
     return request.getfixturevalue(request.param)
 
 
 @pytest.fixture
 async def metadata(backend: Backend) -> Metadata:
+    """A handle on the store."""
     return await backend.open()
 
 
 @pytest.fixture
 async def peer(backend: Backend, metadata: Metadata) -> Metadata:
+    """Another handle on the same store."""
     return await backend.open()
 
 
@@ -272,10 +300,12 @@ class Scene:
 
     @classmethod
     async def on(cls, backend: Backend, metadata: Metadata) -> "Scene":
+        """Register a server on this store."""
         return cls(backend, metadata, await cls.register(metadata))
 
     @staticmethod
     async def register(metadata: Metadata, name: str = "server-0", timeout_ms: int = 10_000) -> ServerRef:
+        """Register a server; return its reference."""
         endpoints = {"kafka": "127.0.0.1:9092"}
         registration = await registering.register(
             metadata.servers, name, zone=None, endpoints=endpoints, version="1", timeout_ms=timeout_ms
@@ -283,9 +313,11 @@ class Scene:
         return registration.server
 
     async def stream(self, name: str = "orders", partition_count: int = 1) -> Stream:
+        """Create a stream."""
         return await by_name.create(self.metadata, StreamSpec(name=name, partition_count=partition_count))
 
     async def partition(self, name: str = "orders") -> PartitionKey:
+        """Create a stream; return its first partition."""
         return (await self.stream(name)).partition(0)
 
     def batch(
@@ -302,6 +334,7 @@ class Scene:
         expected: int = -1,
         after: int = -1,
     ) -> BatchCommit:
+        """Return a batch of this partition; `producer` < 0: without idempotence."""
         if producer < 0:
             return BatchCommit(partition, -1, length, record_count, timestamp, expected_offset=expected)
         who = (producer, epoch, sequence)
@@ -328,9 +361,10 @@ class Scene:
         return replace(commit, seen=position)
 
     async def commit(self, *batches: BatchCommit, token: str = "", by: Metadata | None = None) -> ObjectCommitted:
+        """Commit one object with these batches."""
         return await (by or self.metadata).log.commit(self.object(*batches, token=token))
 
-    async def settle(self, entry_count_min: int = 1_000_000) -> None:
+    async def maintain(self, entry_count_min: int = 1_000_000) -> None:
         """Maintain until nothing is left to do."""
         while await self.metadata.log.maintain(entry_count_min=entry_count_min):
             pass
@@ -338,6 +372,7 @@ class Scene:
 
 @pytest.fixture
 async def scene(backend: Backend, metadata: Metadata) -> Scene:
+    """A registered server on the store."""
     return await Scene.on(backend, metadata)
 
 

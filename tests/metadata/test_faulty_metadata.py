@@ -117,8 +117,8 @@ async def test_commits_that_are_repeated_until_answered_happen_once(inner: Metad
         batch = BatchCommit(stream.partition(0), 0, 10, 1 + number % 3, 0, number, 0, 0)
         while True:
             try:
-                one = ObjectCommit(token=f"wal/{number}", server=server, size=10, batches=[batch])
-                committed = await store.log.commit(one)
+                commit = ObjectCommit(token=f"wal/{number}", server=server, size=10, batches=[batch])
+                committed = await store.log.commit(commit)
             except Unavailable:
                 continue
             assert committed.outcomes[0].kind is OutcomeKind.ACCEPTED
@@ -161,8 +161,8 @@ async def test_tasks_that_are_repeated_until_answered_are_done_once(inner: Metad
             try:
                 tasks = await store.tasks.claim(server, limit=1, bytes_max=1_000)
             except Unavailable:  # no caller knows the result of a lost reply: undo it
-                mine = [one for one in await answered(lambda: store.tasks.list()) if one.holder == server]
-                claims = [TaskClaim(task_id=one.id, epoch=one.epoch, worker=server) for one in mine]
+                mine = [task for task in await answered(lambda: store.tasks.list()) if task.holder == server]
+                claims = [TaskClaim(task_id=task.id, epoch=task.epoch, worker=server) for task in mine]
                 await answered(lambda: store.tasks.release(claims))  # noqa: B023 (called at once)
         (task,) = tasks
         claim = TaskClaim(task_id=task.id, epoch=task.epoch, worker=server)
@@ -178,4 +178,4 @@ async def test_tasks_that_are_repeated_until_answered_are_done_once(inner: Metad
     assert await inner.tasks.compacted([key]) == {key: 50}
     assert await inner.tasks.list() == []
     located = await inner.log.slices([OffsetRange(key, 0, 50)])
-    assert [one.object_key for one in located] == [f"data/{start}" for start in range(0, 50, 10)]
+    assert [located_slice.object_key for located_slice in located] == [f"data/{start}" for start in range(0, 50, 10)]

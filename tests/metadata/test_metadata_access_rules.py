@@ -93,7 +93,9 @@ async def test_a_late_change_cannot_bring_back_a_deleted_rule(metadata: Metadata
 
 async def test_one_of_many_concurrent_changes_wins(metadata: Metadata, peer: Metadata) -> None:
     handles = [metadata, peer] * 5
-    changes = (one.access.change(created=[rule(f"s{n}")], deleted=[], revision=0) for n, one in enumerate(handles))
+    changes = (
+        handle.access.change(created=[rule(f"s{n}")], deleted=[], revision=0) for n, handle in enumerate(handles)
+    )
     results = await asyncio.gather(*changes, return_exceptions=True)
 
     assert sum(not isinstance(result, BaseException) for result in results) == 1
@@ -155,7 +157,7 @@ async def test_there_is_a_limit_of_rules(metadata: Metadata, monkeypatch: pytest
     with pytest.raises(Invalid, match="limit is 3"):
         await metadata.access.change(created=[rule("s3")], deleted=[], revision=1)
     await metadata.access.change(created=[rule("s3")], deleted=[rule("s0")], revision=1)
-    assert {one.name for one in (await metadata.access.read()).rules} == {"s1", "s2", "s3"}
+    assert {found.name for found in (await metadata.access.read()).rules} == {"s1", "s2", "s3"}
 
 
 async def test_there_is_a_limit_of_changes_at_once(metadata: Metadata, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,16 +149,16 @@ async def test_producers_and_partitions_have_sequences_of_their_own(scene: Any) 
     assert [outcome.base_offset for outcome in committed.outcomes] == [0, 2, 4, 6, 0]
 
 
-@pytest.mark.parametrize("is_settled", [False, True])
+@pytest.mark.parametrize("is_maintained", [False, True])
 async def test_each_of_the_last_five_batches_is_answered_with_its_first_offset(
-    scene: Any, peer: Metadata, is_settled: bool
+    scene: Any, peer: Metadata, is_maintained: bool
 ) -> None:
     partition = await scene.partition()
     batches = [scene.batch(partition, 2, producer=1, sequence=2 * number) for number in range(7)]
     for batch in batches:
         await scene.commit(batch)
-    if is_settled:
-        await scene.settle()
+    if is_maintained:
+        await scene.maintain()
     results = [(await scene.commit(batch, by=peer)).outcomes[0] for batch in batches]
 
     assert [outcome.kind for outcome in results] == [OUT_OF_ORDER] * 2 + [DUPLICATE] * 5
@@ -215,9 +215,9 @@ async def test_a_new_producer_epoch_starts_at_zero_and_forgets_the_former_batche
 # Tokens.
 
 
-@pytest.mark.parametrize("is_settled", [False, True])
+@pytest.mark.parametrize("is_maintained", [False, True])
 async def test_a_repeated_token_returns_the_first_result_and_changes_nothing(
-    scene: Any, peer: Metadata, is_settled: bool
+    scene: Any, peer: Metadata, is_maintained: bool
 ) -> None:
     stream = await scene.stream(partition_count=2)
     a, b = stream.partition(0), stream.partition(1)
@@ -230,8 +230,8 @@ async def test_a_repeated_token_returns_the_first_result_and_changes_nothing(
     ]
     first = await scene.commit(*batches, token="wal/x")
     await scene.commit(scene.batch(a, 5), scene.batch(b, 5))
-    if is_settled:
-        await scene.settle()
+    if is_maintained:
+        await scene.maintain()
     head = await scene.metadata.log.head()
     again = await scene.commit(*batches, token="wal/x", by=peer)
 
@@ -258,7 +258,7 @@ async def test_a_repeat_after_the_log_was_truncated_changes_nothing(scene: Any) 
     partition = await scene.partition()
     first = await scene.commit(scene.batch(partition, 3), token="wal/x")
     await scene.commit(scene.batch(partition, 1))
-    await scene.settle(entry_count_min=0)
+    await scene.maintain(entry_count_min=0)
 
     again = await scene.commit(scene.batch(partition, 3), token="wal/x")
 
@@ -274,7 +274,7 @@ async def test_a_repeat_after_hours_is_a_conflict_and_changes_nothing(scene: Any
     partition = await scene.partition()
     await scene.commit(scene.batch(partition, 3), token="wal/x")
     await backend.advance(3_600_001)
-    await scene.settle(entry_count_min=0)
+    await scene.maintain(entry_count_min=0)
 
     with pytest.raises(Conflict):
         await scene.commit(scene.batch(partition, 3), token="wal/x")
@@ -297,7 +297,7 @@ async def test_a_committed_token_cannot_be_forbidden(scene: Any, peer: Metadata,
     partition = await scene.partition()
     await scene.commit(scene.batch(partition), token="wal/x")
     if entry_count_min is not None:
-        await scene.settle(entry_count_min=entry_count_min)
+        await scene.maintain(entry_count_min=entry_count_min)
 
     assert await peer.log.forbid(["wal/x", "wal/y"]) == {"wal/y"}
     assert await peer.log.forbid([]) == set()
@@ -367,10 +367,10 @@ async def test_concurrent_commits_take_dense_offsets(scene: Any, peer: Metadata)
         for number in range(60)
     ]
     results = await asyncio.gather(
-        *((scene.metadata, peer)[number % 2].log.commit(one) for number, one in enumerate(objects))
+        *((scene.metadata, peer)[number % 2].log.commit(commit) for number, commit in enumerate(objects))
     )
     taken = sorted(
-        (slice_.partition, slice_.base_offset, slice_.end_offset) for one in results for slice_ in one.slices
+        (slice_.partition, slice_.base_offset, slice_.end_offset) for result in results for slice_ in result.slices
     )
     positions = sorted(result.position for result in results)
 

@@ -271,7 +271,7 @@ async def test_cursors_of_a_stream_are_listed_in_pages(scene: Any, peer: Any) ->
     due = [CursorId(stream.partition(index), name) for index in (0, 2) for name in ("a", "b")]
 
     everything = await peer.cursors.list(stream.number)
-    assert [CursorId(one.partition, one.name) for one in everything] == due
+    assert [CursorId(cursor.partition, cursor.name) for cursor in everything] == due
     assert (everything[0].mark_delete, everything[0].acknowledged) == (3, b"")
     assert everything[0].properties == {"color": "blue"}
     pages, after = [], None
@@ -295,7 +295,7 @@ async def test_cursors_are_deleted_with_their_stream(scene: Any, key: Any) -> No
         assert await scene.metadata.cursors.list(stream.number) == []
         saved = await scene.metadata.cursors.save([CursorSave(key, [CursorUpdate("sub", 1, b"", 1)], lease)])
         assert saved.overtaken == set()
-        await scene.settle(0)
+        await scene.maintain(0)
     again = await scene.partition()
     assert await scene.metadata.cursors.load(again) == []
 

@@ -48,7 +48,7 @@ async def test_a_refused_commit_whose_answer_is_forgotten_is_never_accepted(scen
     await grow(scene, partition, 2)
     for delay_ms, kind in ((2 * HOUR_MS, Conflict), (LONG_MS, Forgotten)):
         await scene.backend.advance(delay_ms)
-        await scene.settle()
+        await scene.maintain()
         with pytest.raises(kind):
             await scene.metadata.log.commit(late)
 
@@ -59,7 +59,7 @@ async def test_an_object_of_which_nothing_was_accepted_is_an_orphan(scene: Any, 
     """Its bytes go with those of objects that were never committed: no list of unused objects has it too."""
     partition = await scene.partition()
     await scene.commit(scene.batch(partition, expected=2), token=token(0))
-    await scene.settle(entry_count_min=0)
+    await scene.maintain(entry_count_min=0)
 
     assert await peer.log.forbid([token(0)]) == {token(0)}
     assert await peer.objects.unused(ObjectKind.WAL, unused_ms=0) == []
@@ -69,7 +69,7 @@ async def test_a_commit_that_was_forbidden_long_ago_is_refused_although_the_stor
     partition = await scene.partition()
     assert await scene.metadata.log.forbid([token(0)]) == {token(0)}
     await scene.backend.advance(LONG_MS)
-    await scene.settle(entry_count_min=0)
+    await scene.maintain(entry_count_min=0)
 
     with pytest.raises(Forgotten, match="clock"):
         await scene.commit(scene.batch(partition), token=token(0))
@@ -82,14 +82,14 @@ async def test_a_commit_whose_bytes_went_long_ago_is_refused(scene: Any) -> None
     commit = scene.object(scene.batch(partition, 3), token=token(0))
     await scene.metadata.log.commit(commit)
     await scene.metadata.log.trim(partition, 3)
-    await scene.settle(entry_count_min=0)
+    await scene.maintain(entry_count_min=0)
     assert [found.object.key for found in await scene.metadata.objects.unused(ObjectKind.WAL, unused_ms=0)] == [
         token(0)
     ]
     await scene.metadata.objects.deleted([token(0)])
     for _ in range(3):
         await scene.backend.advance(LONG_MS)
-        await scene.settle(entry_count_min=0)
+        await scene.maintain(entry_count_min=0)
 
     with pytest.raises(Forgotten, match="clock"):
         await scene.metadata.log.commit(commit)
@@ -100,11 +100,11 @@ async def test_only_forgotten_decisions_are_below_the_floor(scene: Any) -> None:
     """A store that has forgotten nothing refuses no token; a store that has forgotten tokens refuses no newer token."""
     partition = await scene.partition()
     await scene.backend.advance(LONG_MS)
-    await scene.settle()
+    await scene.maintain()
     await scene.commit(scene.batch(partition), token=token(1))
     await scene.metadata.log.forbid([token(2)])
     await scene.backend.advance(LONG_MS)
-    await scene.settle()
+    await scene.maintain()
 
     await scene.commit(scene.batch(partition), token=token(3))
     assert (await scene.metadata.log.bounds([partition]))[partition].end == 2
@@ -116,7 +116,7 @@ async def test_a_committed_object_is_remembered_below_the_floor(scene: Any) -> N
     await scene.metadata.log.commit(commit)
     await scene.metadata.log.forbid([token(1)])
     await scene.backend.advance(LONG_MS)
-    await scene.settle(entry_count_min=0)
+    await scene.maintain(entry_count_min=0)
 
     with pytest.raises(Conflict):
         await scene.metadata.log.commit(commit)
@@ -129,7 +129,7 @@ async def test_a_server_whose_clock_is_hours_behind_continues(scene: Any) -> Non
     for day in range(20):
         await scene.metadata.log.forbid([token(day * DAY_MS)])
         await scene.backend.advance(DAY_MS)
-        await scene.settle()
+        await scene.maintain()
     now_ms = 20 * DAY_MS
     await scene.commit(scene.batch(partition), token=token(now_ms - 6 * DAY_MS, 1))
 
@@ -143,7 +143,7 @@ async def test_a_token_from_the_future_stays_forbidden_until_its_time_has_passed
     await scene.metadata.log.forbid([future])
     for number, day in enumerate((0, 50, 50, LONG_MS // DAY_MS)):
         await scene.backend.advance(day * DAY_MS)
-        await scene.settle()
+        await scene.maintain()
         with pytest.raises(Fenced):
             await scene.commit(scene.batch(partition), token=future)
         await scene.commit(scene.batch(partition), token=token(101 * DAY_MS, number))
@@ -154,7 +154,7 @@ async def test_a_store_whose_clock_jumped_ahead_refuses_no_new_object(scene: Any
     partition = await scene.partition()
     await scene.metadata.log.forbid([token(0)])
     await scene.backend.advance(1000 * DAY_MS)
-    await scene.settle()
+    await scene.maintain()
 
     await scene.commit(scene.batch(partition), token=token(1))
     assert (await scene.metadata.log.bounds([partition]))[partition].end == 1
@@ -176,16 +176,16 @@ async def test_a_new_producer_starts_at_0_also_on_a_partition_with_records(scene
     assert kinds == [OutcomeKind.OUT_OF_ORDER, OutcomeKind.ACCEPTED, OutcomeKind.ACCEPTED]
 
 
-@pytest.mark.parametrize("is_settled", [False, True])
-async def test_a_producer_that_expired_must_start_a_new_epoch(scene: Any, peer: Metadata, is_settled: bool) -> None:
+@pytest.mark.parametrize("is_maintained", [False, True])
+async def test_a_producer_that_expired_must_start_a_new_epoch(scene: Any, peer: Metadata, is_maintained: bool) -> None:
     partition = await scene.partition()
     old, idle, busy = await scene.metadata.producers.allocate(3)
-    await scene.commit(*(scene.batch(partition, producer=one) for one in (old, idle, busy)))
-    await scene.settle()
+    await scene.commit(*(scene.batch(partition, producer=producer) for producer in (old, idle, busy)))
+    await scene.maintain()
     await pass_minutes(scene.metadata, 1)
     await scene.commit(scene.batch(partition, producer=busy, sequence=1))
-    if is_settled:
-        await scene.settle()
+    if is_maintained:
+        await scene.maintain()
     while await peer.producers.expire(idle_ms=0, limit=100):
         pass
     head = await scene.commit(scene.batch(partition, producer=old, sequence=1))
@@ -209,7 +209,7 @@ async def test_named_producers_that_expire_make_no_idempotent_one_unknown(scene:
     idempotent = (await scene.metadata.producers.allocate(1))[0]
     named = await scene.metadata.producers.named(partition, "x")
     await scene.commit(scene.batch(partition, producer=named.producer_id, flags=BATCH_NAMED))
-    await scene.settle()
+    await scene.maintain()
     await pass_minutes(scene.metadata, 1)
     assert await scene.metadata.producers.expire(idle_ms=0, limit=100) == 1
     committed = await scene.commit(scene.batch(partition, producer=idempotent, sequence=1))

@@ -41,7 +41,7 @@ async def test_a_change_of_what_has_changed_since_is_a_conflict(metadata: Metada
 
 async def test_one_of_many_concurrent_changes_wins(metadata: Metadata, peer: Metadata) -> None:
     handles = [metadata, peer] * 5
-    changes = (one.defaults.set(GROUP, {"by": str(n)}, version=0) for n, one in enumerate(handles))
+    changes = (handle.defaults.set(GROUP, {"by": str(n)}, version=0) for n, handle in enumerate(handles))
     results = await asyncio.gather(*changes, return_exceptions=True)
 
     assert sum(not isinstance(result, BaseException) for result in results) == 1

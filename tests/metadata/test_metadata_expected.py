@@ -35,7 +35,7 @@ async def test_another_expected_offset_is_refused_with_the_end(scene: Any, key: 
     assert (await scene.metadata.log.bounds([key]))[key].end == 3
 
 
-async def test_each_batch_of_an_object_is_judged_at_its_turn(scene: Any, key: Any) -> None:
+async def test_the_batches_of_an_object_are_decided_in_order(scene: Any, key: Any) -> None:
     committed = await scene.commit(
         scene.batch(key, 2, expected=0),
         scene.batch(key, 2, expected=0),
@@ -118,7 +118,7 @@ async def test_of_many_that_expect_the_same_one_wins(scene: Any, key: Any, peer:
             group.create_task(scene.commit(scene.batch(key, expected=0), by=(scene.metadata, peer)[turn % 2]))
             for turn in range(12)
         ]
-    outcomes = [tuple(one.result().outcomes[0]) for one in sent]
+    outcomes = [tuple(task.result().outcomes[0]) for task in sent]
 
     assert sorted(outcomes) == [(ACCEPTED, 0, 0)] + [(UNEXPECTED_OFFSET, 1, 0)] * 11
 
@@ -128,5 +128,5 @@ async def test_a_repeated_token_gets_the_first_result(scene: Any, key: Any) -> N
     first = await scene.commit(*batches, token="wal/one")
 
     assert await scene.commit(*batches, token="wal/one") == first
-    await scene.settle(0)
+    await scene.maintain(0)
     assert await scene.commit(*batches, token="wal/one") == first

@@ -21,7 +21,7 @@ def kinds(committed: Any) -> list[OutcomeKind]:
 
 async def expire(scene: Any, limit: int = 100) -> None:
     """The store forgets all producers."""
-    await scene.settle()
+    await scene.maintain()
     await forget_all(scene.metadata, limit)
 
 
@@ -110,12 +110,12 @@ async def test_all_producers_may_expire_at_once(scene: Any, key: Any) -> None:
     for producer in producers:
         late.append(scene.object(scene.batch(key, producer=producer)))
         await scene.commit(scene.batch(key, producer=producer))
-    late = [scene.seeing(one, await scene.metadata.log.head()) for one in late]
+    late = [scene.seeing(commit, await scene.metadata.log.head()) for commit in late]
     await expire(scene, limit=1)
 
-    assert [kinds(await scene.metadata.log.commit(one)) for one in late] == [[OutcomeKind.UNSURE]] * 7
+    assert [kinds(await scene.metadata.log.commit(commit)) for commit in late] == [[OutcomeKind.UNSURE]] * 7
     scene.seen = await scene.metadata.log.head()
-    assert kinds(await scene.commit(*(scene.batch(key, producer=one, epoch=1) for one in producers))) == (
+    assert kinds(await scene.commit(*(scene.batch(key, producer=producer, epoch=1) for producer in producers))) == (
         [OutcomeKind.ACCEPTED] * 7
     )
 
@@ -213,7 +213,7 @@ async def test_names_that_were_registered_before_another_was_forgotten_continue(
     """A lagging server stores their first messages."""
     gone = await scene.metadata.producers.named(key, "gone")
     await scene.commit(scene.batch(key, producer=gone.producer_id, flags=flags))
-    await scene.settle()
+    await scene.maintain()
     await pass_minutes(scene.metadata, 1)
     kept = await peer.producers.named(key, "kept")
     assert await scene.metadata.producers.expire(idle_ms=0, limit=100) == 1

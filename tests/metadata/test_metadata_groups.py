@@ -39,7 +39,7 @@ async def test_offsets_are_committed_and_read_back(scene: Any, peer: Metadata) -
     await groups.commit_offsets("g", {A: CommittedOffset(offset=6)}, lease)
     second = await peer.groups.offsets("g")
 
-    assert {key: one.offset for key, one in first.items()} == {A: 5, B: 7}
+    assert {key: committed.offset for key, committed in first.items()} == {A: 5, B: 7}
     assert (first[A].leader_epoch, first[A].metadata) == (3, "m")
     assert (first[B].leader_epoch, first[B].metadata) == (-1, "")
     assert second[B] == first[B]

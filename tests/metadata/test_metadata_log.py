@@ -60,7 +60,7 @@ async def test_following_from_a_truncated_position_is_out_of_range(scene: Any, p
     partition = await scene.partition()
     for _ in range(10):
         await scene.commit(scene.batch(partition))
-    await scene.settle(entry_count_min=2)
+    await scene.maintain(entry_count_min=2)
 
     with pytest.raises(OutOfRange):
         await peer.log.follow(1, limit=10)
@@ -71,7 +71,7 @@ async def test_positions_continue_when_the_whole_log_is_truncated(scene: Any, pe
     for _ in range(3):
         await scene.commit(scene.batch(partition))
     head = await scene.metadata.log.head()
-    await scene.settle(entry_count_min=0)
+    await scene.maintain(entry_count_min=0)
     reopened = await backend.open()
     committed = await scene.commit(scene.batch(partition), by=reopened)
 
@@ -83,7 +83,7 @@ async def test_positions_continue_when_the_whole_log_is_truncated(scene: Any, pe
 async def test_maintenance_of_a_settled_log_does_nothing(scene: Any, peer: Metadata) -> None:
     partition = await scene.partition()
     await scene.commit(scene.batch(partition))
-    await scene.settle()
+    await scene.maintain()
 
     assert await peer.log.maintain(entry_count_min=0) == 0
     assert await scene.metadata.log.maintain(entry_count_min=0) == 0
@@ -146,8 +146,8 @@ async def test_waiting_for_an_existing_entry_or_for_no_time_returns_at_once(scen
         await peer.log.wait(await peer.log.head(), wait_ms=0)
 
 
-@pytest.mark.parametrize("is_settled", [False, True])
-async def test_producer_states_are_described(scene: Any, peer: Metadata, is_settled: bool) -> None:
+@pytest.mark.parametrize("is_maintained", [False, True])
+async def test_producer_states_are_described(scene: Any, peer: Metadata, is_maintained: bool) -> None:
     partition = await scene.partition()
     await scene.commit(scene.batch(partition, 3, producer=9, epoch=2))
     before = (await peer.log.producers(partition))[0].last_timestamp_ms
@@ -155,8 +155,8 @@ async def test_producer_states_are_described(scene: Any, peer: Metadata, is_sett
     await scene.commit(
         scene.batch(partition, 2, producer=9, epoch=2, sequence=3), scene.batch(partition, 1, producer=4)
     )
-    if is_settled:
-        await scene.settle()
+    if is_maintained:
+        await scene.maintain()
     first, second = await peer.log.producers(partition)
 
     assert second == ProducerState(
@@ -170,7 +170,7 @@ async def test_producer_states_are_described(scene: Any, peer: Metadata, is_sett
 
 async def test_producer_ids_are_given_once(metadata: Metadata, peer: Metadata) -> None:
     ranges = await asyncio.gather(*(handle.producers.allocate(7) for handle in [metadata, peer] * 5))
-    given = sorted(one for taken in ranges for one in taken)
+    given = sorted(id_ for taken in ranges for id_ in taken)
 
     assert {len(taken) for taken in ranges} == {7}
     assert len(set(given)) == 70
@@ -182,10 +182,10 @@ async def test_producer_ids_are_given_once(metadata: Metadata, peer: Metadata) -
 async def test_idle_producers_are_forgotten(scene: Any, peer: Metadata) -> None:
     partition = await scene.partition()
     await scene.commit(*(scene.batch(partition, producer=number) for number in range(5)))
-    await scene.settle()
+    await scene.maintain()
     await pass_minutes(scene.metadata, 2)
     await scene.commit(scene.batch(partition, producer=3, sequence=1))
-    await scene.settle()
+    await scene.maintain()
 
     assert await peer.producers.expire(idle_ms=60_001, limit=100) == 0
     assert await peer.producers.expire(idle_ms=60_000, limit=3) == 3
@@ -202,10 +202,10 @@ async def test_the_log_is_bounded_work_for_any_number_of_rounds(scene: Any) -> N
         await scene.commit(scene.batch(partition, 2, producer=1, sequence=2 * number))
         if number % 7 == 0:
             await scene.metadata.log.maintain(entry_count_min=number % 3)
-    await scene.settle(entry_count_min=0)
+    await scene.maintain(entry_count_min=0)
     located = await scene.metadata.log.locate(partition, 0, limit=100)
 
-    assert [one.slice.base_offset for one in located.slices] == list(range(0, 60, 2))
+    assert [located_slice.slice.base_offset for located_slice in located.slices] == list(range(0, 60, 2))
 
 
 async def test_a_process_that_was_paused_during_truncation_continues(scene: Any, peer: Metadata) -> None:
@@ -215,7 +215,7 @@ async def test_a_process_that_was_paused_during_truncation_continues(scene: Any,
         await scene.commit(scene.batch(partition, 1, producer=1, sequence=number))
         if number == 6:
             await scene.metadata.streams.create(StreamSpec(name="other", partition_count=1))
-        await scene.settle(entry_count_min=0)
+        await scene.maintain(entry_count_min=0)
     other = (await peer.streams.get("other")).partition(0)
     committed = await scene.commit(scene.batch(partition, 1, producer=1, sequence=12), scene.batch(other), by=peer)
 

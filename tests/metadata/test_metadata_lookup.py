@@ -24,16 +24,16 @@ async def ten(scene: Any, request: pytest.FixtureRequest) -> Any:
             token=f"wal/{number}",
         )
         if request.param == "half rolled up" and number == 4:
-            await scene.settle()
+            await scene.maintain()
     if request.param == "rolled up":
-        await scene.settle()
+        await scene.maintain()
     if request.param == "truncated":
-        await scene.settle(entry_count_min=0)
+        await scene.maintain(entry_count_min=0)
     return scene
 
 
 def bases(located: Any) -> list[int]:
-    return [one.slice.base_offset for one in located.slices]
+    return [located_slice.slice.base_offset for located_slice in located.slices]
 
 
 async def test_slices_are_located_from_the_one_that_holds_the_offset(ten: Any, peer: Metadata) -> None:
@@ -42,15 +42,20 @@ async def test_slices_are_located_from_the_one_that_holds_the_offset(ten: Any, p
 
     assert bases(first) == list(range(0, 100, 10))
     assert bases(inside) == [30, 40, 50]
-    one = inside.slices[0]
-    assert (one.object_key, one.object_size) == ("wal/3", 110)
-    assert (one.slice.partition, one.slice.record_count, one.slice.position, one.slice.length) == (
+    located_slice = inside.slices[0]
+    assert (located_slice.object_key, located_slice.object_size) == ("wal/3", 110)
+    assert (
+        located_slice.slice.partition,
+        located_slice.slice.record_count,
+        located_slice.slice.position,
+        located_slice.slice.length,
+    ) == (
         ten.partition,
         10,
         7,
         103,
     )
-    assert one.slice.max_timestamp == 40
+    assert located_slice.slice.max_timestamp == 40
     assert first.bounds == inside.bounds == (0, 100, 100)
     assert first.position == await peer.log.head()
 
@@ -82,12 +87,14 @@ async def test_of_equal_largest_timestamps_the_first_is_located(ten: Any) -> Non
     assert bases(await ten.metadata.log.locate_max_timestamp(ten.partition)) == [50]
 
 
-@pytest.mark.parametrize("is_settled_after", [False, True])
-async def test_a_trim_hides_what_lies_wholly_below_the_start(ten: Any, peer: Metadata, is_settled_after: bool) -> None:
+@pytest.mark.parametrize("is_maintained_after", [False, True])
+async def test_a_trim_hides_what_lies_wholly_below_the_start(
+    ten: Any, peer: Metadata, is_maintained_after: bool
+) -> None:
     log = ten.metadata.log
     assert await log.trim(ten.partition, 65) == (65, 100, 100)
-    if is_settled_after:
-        await ten.settle(entry_count_min=0)
+    if is_maintained_after:
+        await ten.maintain(entry_count_min=0)
 
     assert await peer.log.bounds([ten.partition]) == {ten.partition: (65, 100, 100)}
     assert bases(await peer.log.locate(ten.partition, 0, limit=2)) == [60, 70]
@@ -99,21 +106,21 @@ async def test_a_trim_hides_what_lies_wholly_below_the_start(ten: Any, peer: Met
     assert (usage.size_bytes, usage.record_count) == (106 + 107 + 108 + 109, 35)
 
 
-@pytest.mark.parametrize("is_settled_after", [False, True])
+@pytest.mark.parametrize("is_maintained_after", [False, True])
 async def test_a_partition_trimmed_to_its_end_is_empty_and_continues(
-    ten: Any, peer: Metadata, is_settled_after: bool
+    ten: Any, peer: Metadata, is_maintained_after: bool
 ) -> None:
     assert await peer.log.trim(ten.partition, 100) == (100, 100, 100)
-    if is_settled_after:
-        await ten.settle(entry_count_min=0)
+    if is_maintained_after:
+        await ten.maintain(entry_count_min=0)
     log = ten.metadata.log
     assert bases(await log.locate(ten.partition, 0, limit=2)) == []
     assert bases(await log.locate_timestamp(ten.partition, 0)) == []
     assert bases(await log.locate_max_timestamp(ten.partition)) == []
     assert (await log.usage([ten.partition]))[ten.partition] == (0, 0)
     committed = await ten.commit(ten.batch(ten.partition, 2, length=33))
-    if is_settled_after:
-        await ten.settle(entry_count_min=0)
+    if is_maintained_after:
+        await ten.maintain(entry_count_min=0)
 
     assert committed.outcomes[0] == (0, 100, 100)
     assert bases(await log.locate(ten.partition, 0, limit=2)) == [100]
@@ -135,12 +142,12 @@ async def test_the_start_only_moves_forward(ten: Any, peer: Metadata) -> None:
 async def test_a_trim_in_several_steps_adds_up(ten: Any) -> None:
     for start in (5, 10, 11, 35, 95):
         await ten.metadata.log.trim(ten.partition, start)
-        await ten.settle(entry_count_min=0)
+        await ten.maintain(entry_count_min=0)
         located = await ten.metadata.log.locate(ten.partition, 0, limit=100)
         usage = (await ten.metadata.log.usage([ten.partition]))[ten.partition]
 
         assert bases(located) == list(range(start // 10 * 10, 100, 10))
-        assert usage == (sum(one.slice.length for one in located.slices), 100 - start)
+        assert usage == (sum(located_slice.slice.length for located_slice in located.slices), 100 - start)
 
 
 async def test_usage_counts_bytes_and_records(ten: Any, peer: Metadata) -> None:
@@ -203,10 +210,14 @@ async def test_many_slices_fill_many_pages(scene: Any, peer: Metadata) -> None:
     batches = [scene.batch(partition, 1, timestamp=number) for number in range(40)]
     gap = [scene.batch(NOWHERE)]
     for start in range(0, 600, 40):
-        laid = [one for batch in batches for one in (batch._replace(max_timestamp=start + batch.max_timestamp), *gap)]
+        laid = [
+            laid_batch
+            for batch in batches
+            for laid_batch in (batch._replace(max_timestamp=start + batch.max_timestamp), *gap)
+        ]
         await scene.commit(*laid)
         if start % 120 == 0:
-            await scene.settle(entry_count_min=0)
+            await scene.maintain(entry_count_min=0)
     everything = await peer.log.locate(partition, 0, limit=1_000)
 
     assert bases(everything) == list(range(600))
@@ -214,6 +225,6 @@ async def test_many_slices_fill_many_pages(scene: Any, peer: Metadata) -> None:
     assert bases(await peer.log.locate_timestamp(partition, 431)) == [431]
     assert bases(await peer.log.locate_max_timestamp(partition)) == [599]
     await peer.log.trim(partition, 300)
-    await scene.settle(entry_count_min=0)
+    await scene.maintain(entry_count_min=0)
     assert bases(await scene.metadata.log.locate(partition, 0, limit=1)) == [300]
     assert (await scene.metadata.log.usage([partition]))[partition] == (300 * 100, 300)

@@ -52,22 +52,22 @@ class ModelPartition:
     def end(self) -> int:
         return sum(count for _, count, _, _ in self.slices)
 
-    def judge(self, batch: BatchCommit) -> tuple[OutcomeKind, int]:
-        kind, base = self.judge_named(batch) if batch.flags & BATCH_NAMED else self.judge_idempotent(batch)
+    def decide(self, batch: BatchCommit) -> tuple[OutcomeKind, int]:
+        kind, base = self.decide_named(batch) if batch.flags & BATCH_NAMED else self.decide_idempotent(batch)
         if self.is_terminated and kind is not DUPLICATE:
             return TERMINATED, -1
         if kind is ACCEPTED and batch.expected_offset not in (-1, self.end):
             return UNEXPECTED_OFFSET, self.end
         return kind, base
 
-    def judge_named(self, batch: BatchCommit) -> tuple[OutcomeKind, int]:
+    def decide_named(self, batch: BatchCommit) -> tuple[OutcomeKind, int]:
         name = self.names[batch.producer_id]
         history = self.named[name]
         newest = max((epoch for epoch, _, _ in history), default=0)
         if batch.producer_epoch < (newest if name == IN_STEP else max(newest, self.epoch)):
             return FENCED, -1
         if name == IN_STEP:
-            history = [one for one in history if one[0] == batch.producer_epoch]
+            history = [batch_ for batch_ in history if batch_[0] == batch.producer_epoch]
         sent = [sequence for _, sequence, _ in history]
         if batch.base_sequence <= max(sent, default=-1):
             bases = [base for _, sequence, base in history[-5:] if sequence == batch.base_sequence]
@@ -78,7 +78,7 @@ class ModelPartition:
             return OUT_OF_ORDER, -1
         return ACCEPTED, self.end
 
-    def judge_idempotent(self, batch: BatchCommit) -> tuple[OutcomeKind, int]:
+    def decide_idempotent(self, batch: BatchCommit) -> tuple[OutcomeKind, int]:
         if batch.producer_id < 0:
             return ACCEPTED, self.end
         epoch, batches = self.producers.get(batch.producer_id, (-1, []))
@@ -94,7 +94,7 @@ class ModelPartition:
         return (ACCEPTED, self.end) if is_next else (OUT_OF_ORDER, -1)
 
     def add(self, batch: BatchCommit, token: str) -> Outcome:
-        kind, base = self.judge(batch)
+        kind, base = self.decide(batch)
         if kind is ACCEPTED:
             if batch.flags & BATCH_NAMED:
                 name = self.names[batch.producer_id]
@@ -264,17 +264,24 @@ class Run:
     async def compare(self) -> None:
         log = self.scene.metadata.log
         model = self.model.partitions
-        assert await log.bounds(self.keys) == {key: (one.start, one.end, one.end) for key, one in model.items()}
+        assert await log.bounds(self.keys) == {
+            key: (partition.start, partition.end, partition.end) for key, partition in model.items()
+        }
         for key, partition in model.items():
             located = await log.locate(key, 0, limit=1_000)
-            spans = [(one.slice.base_offset, one.slice.end_offset, one.object_key) for one in located.slices]
+            spans = [
+                (located_slice.slice.base_offset, located_slice.slice.end_offset, located_slice.object_key)
+                for located_slice in located.slices
+            ]
             assert [span[0] for span in spans[1:]] == [span[1] for span in spans[:-1]]
-            visible = [one for one in partition.slices if one[0] + one[1] > partition.start]
+            visible = [slice_ for slice_ in partition.slices if slice_[0] + slice_[1] > partition.start]
             for base, count, _, token in visible:
                 assert any(start <= base and base + count <= end and key_ == token for start, end, key_ in spans)
             assert (spans[-1][1] if spans else partition.end) == partition.end
             described = await log.producers(key)
-            assert {one.producer_id: (one.producer_epoch, one.last_sequence) for one in described} == {
+            assert {
+                producer.producer_id: (producer.producer_epoch, producer.last_sequence) for producer in described
+            } == {
                 producer: (epoch, (batches[-1][0] + batches[-1][1] - 1) % WRAP)
                 for producer, (epoch, batches) in partition.producers.items()
             }

@@ -127,16 +127,16 @@ async def test_a_raised_epoch_fences_every_name(scene: Any, key: Any, peer: Any)
 async def test_a_server_that_lapsed_writes_nothing_for_its_exclusive_producer_once_others_share(
     scene: Any, key: Any, peer: Any
 ) -> None:
-    one, two = await scene.register(scene.metadata, "one"), await scene.register(scene.metadata, "two")
-    lease = await scene.metadata.leases.acquire("produce", one)
+    first, second = await scene.register(scene.metadata, "one"), await scene.register(scene.metadata, "two")
+    lease = await scene.metadata.leases.acquire("produce", first)
     alone = (await scene.metadata.producers.named(key, "alone")).producer_id
     shared = (await peer.producers.named(key, "shared")).producer_id
     epoch = await scene.metadata.producers.raise_epoch(key, lease)
     with pytest.raises(Conflict):
         await peer.producers.share_epoch(key, "produce")
-    assert await lapse(scene.metadata, one)
+    assert await lapse(scene.metadata, first)
     told = await peer.producers.share_epoch(key, "produce")
-    await scene.metadata.servers.heartbeat(one)  # the producer continues
+    await scene.metadata.servers.heartbeat(first)  # the producer continues
 
     assert kinds(await send(scene, key, alone, 0, epoch=epoch)) == [FENCED]
     assert kinds(await send(scene, key, shared, 0, epoch=told)) == [ACCEPTED]
@@ -144,7 +144,7 @@ async def test_a_server_that_lapsed_writes_nothing_for_its_exclusive_producer_on
     assert await scene.metadata.leases.holder("produce") is None
     with pytest.raises(Fenced):
         await scene.metadata.producers.raise_epoch(key, lease)
-    assert (await scene.metadata.leases.acquire("produce", two)).epoch > lease.epoch
+    assert (await scene.metadata.leases.acquire("produce", second)).epoch > lease.epoch
 
 
 async def test_an_exclusive_producer_fences_producers_with_an_earlier_epoch(scene: Any, key: Any, peer: Any) -> None:
@@ -199,7 +199,7 @@ async def test_stored_messages_outlive_the_log(scene: Any, key: Any, peer: Any) 
     await scene.metadata.producers.raise_epoch(key, lease)
     producer_id = (await scene.metadata.producers.named(key, "name")).producer_id
     await send(scene, key, producer_id, 2**40, epoch=1)
-    await scene.settle(0)
+    await scene.maintain(0)
 
     assert await peer.producers.named(key, "name") == NamedProducer(producer_id, 1, 2**40, 1)
     assert kinds(await send(scene, key, producer_id, 2**40, 2**40 + 9, epoch=1)) == [DUPLICATE, ACCEPTED]
@@ -226,7 +226,7 @@ async def test_names_are_forgotten_with_what_they_wrote(scene: Any, key: Any) ->
     producers = scene.metadata.producers
     writer, silent = await producers.named(key, "writer"), await producers.named(key, "silent")
     await send(scene, key, writer.producer_id, 7)
-    await scene.settle()
+    await scene.maintain()
     await pass_minutes(scene.metadata, 1)
     await producers.named(key, "asked")
 
@@ -249,7 +249,7 @@ async def test_a_name_that_was_asked_for_keeps_what_it_wrote(scene: Any, key: An
     producers = scene.metadata.producers
     producer_id = (await producers.named(key, "name")).producer_id
     await send(scene, key, producer_id, 7)
-    await scene.settle()
+    await scene.maintain()
     await pass_minutes(scene.metadata, 1)
     await producers.named(key, "name")
 
@@ -262,7 +262,7 @@ async def test_names_go_with_their_stream(scene: Any, key: Any) -> None:
     lease = await scene.metadata.leases.acquire("dispatch", scene.server)
     await scene.metadata.producers.raise_epoch(key, lease)
     await by_name.delete(scene.metadata, "orders")
-    await scene.settle(0)
+    await scene.maintain(0)
 
     for partition in (key, partition_key(99, 0), key + 1):
         with pytest.raises(NotFound):

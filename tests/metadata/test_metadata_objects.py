@@ -42,7 +42,7 @@ async def test_wal_objects_are_unused_when_all_their_slices_are_swapped(two: Com
 
 @pytest.mark.parametrize(("start", "expected"), [(5, []), (10, ["wal/0"]), (25, ["wal/0", "wal/1"]), (40, None)])
 async def test_trims_release_rows_inside_pages(two: Compaction, start: int, expected: list[str] | None) -> None:
-    await two.scene.settle()
+    await two.scene.maintain()
     await two.metadata.log.trim(two.scene.key, start)
     await two.metadata.log.trim(two.scene.other, start)
 
@@ -66,7 +66,7 @@ async def test_the_age_of_being_unused_counts_from_the_last_release(two: Compact
     await two.compacted((two.scene.other, 0, 10))
     await two.scene.backend.advance(3_000)
 
-    assert [one.unused_ms for one in await peer.objects.unused(WAL, unused_ms=3_000)] == [3_000]
+    assert [unused_object.unused_ms for unused_object in await peer.objects.unused(WAL, unused_ms=3_000)] == [3_000]
     assert list(await peer.objects.unused(WAL, unused_ms=3_001)) == []
 
 
@@ -75,8 +75,8 @@ async def test_unused_objects_are_listed_by_key_in_pages(two: Compaction, peer: 
     first = await peer.objects.unused(WAL, unused_ms=0, limit=3)
     rest = await peer.objects.unused(WAL, unused_ms=0, after=first[-1].object.key)
 
-    assert [one.object.key for one in first] == ["wal/0", "wal/1", "wal/2"]
-    assert [one.object.key for one in rest] == ["wal/3"]
+    assert [unused_object.object.key for unused_object in first] == ["wal/0", "wal/1", "wal/2"]
+    assert [unused_object.object.key for unused_object in rest] == ["wal/3"]
 
 
 async def test_deleted_objects_are_not_listed_again_and_those_in_use_stay(two: Compaction, peer: Metadata) -> None:
@@ -93,7 +93,7 @@ async def test_deleted_objects_are_not_listed_again_and_those_in_use_stay(two: C
 async def test_a_commit_is_answered_after_its_bytes_are_gone(two: Compaction, peer: Metadata) -> None:
     await two.compacted((two.scene.key, 0, 10), (two.scene.other, 0, 10))
     await two.metadata.objects.deleted(["wal/0"])
-    await two.scene.settle(entry_count_min=0)
+    await two.scene.maintain(entry_count_min=0)
     await two.scene.backend.advance(9 * 60_000)
     await two.metadata.log.maintain(entry_count_min=0)
     batches = [two.scene.batch(two.scene.key, 10), two.scene.batch(two.scene.other, 10)]
@@ -106,7 +106,7 @@ async def test_a_commit_is_answered_after_its_bytes_are_gone(two: Compaction, pe
 
 async def test_a_commit_asked_again_soon_after_it_was_forgotten_is_no_new_one(two: Compaction, peer: Metadata) -> None:
     await two.compacted((two.scene.key, 0, 10), (two.scene.other, 0, 10))
-    await two.scene.settle(entry_count_min=0)
+    await two.scene.maintain(entry_count_min=0)
     await two.scene.backend.advance(11 * 60_000)
     await two.metadata.objects.deleted(["wal/0"])
     for _ in range(5):
@@ -138,7 +138,7 @@ async def test_data_files_are_listed_in_the_order_of_their_swaps(two: Compaction
         ("data/a", [(10, 20)]),
         ("data/b", [(0, 10)]),
     ]
-    assert [one.position for one in found[1:]] == [position] * 2
+    assert [located_slice.position for located_slice in found[1:]] == [position] * 2
     assert found[1].object == files[1].object
     assert found[1].segments[0] == slices[1]
     assert told(await peer.objects.data_files(number, limit=2)) == told(found)
@@ -159,10 +159,10 @@ async def test_a_file_that_no_row_names_is_no_data_file_any_more(two: Compaction
 async def test_kept_objects_are_wal_objects_of_no_stream(two: Compaction, peer: Metadata) -> None:
     key = two.scene.key
     claim = await two.claimed((key, 0, 10))
-    slices = [one.slice for one in await two.slices((key, 0, 10))]
+    slices = [located_slice.slice for located_slice in await two.slices((key, 0, 10))]
     await two.swapped(claim, two.file(slices, kind=WAL, key="kept/1"))
     await two.metadata.log.trim(key, 10)
 
     assert "kept/1" in await two.unused(WAL)
     assert list(await peer.objects.data_files(two.scene.first.number)) == []
-    assert {one.stream_number for one in await peer.objects.unused(WAL, unused_ms=0)} == {0}
+    assert {unused_object.stream_number for unused_object in await peer.objects.unused(WAL, unused_ms=0)} == {0}

@@ -35,7 +35,7 @@ async def test_no_producer_expires_when_the_stores_clock_jumps(scene: Any, peer:
     (producer,) = await scene.metadata.producers.allocate(1)
     name = await scene.metadata.producers.named(key, "name")
     first = await scene.commit(scene.batch(key, 2, producer=producer))
-    await scene.settle()
+    await scene.maintain()
     await scene.backend.advance(jump_ms)
     expired = await peer.producers.expire(idle_ms=60_000, limit=100)
     again = await scene.commit(scene.batch(key, 2, producer=producer), token="wal/2999010100/again")
@@ -52,7 +52,7 @@ async def test_a_producer_is_kept_for_all_of_its_time(scene: Any, peer: Metadata
     (producer,) = await scene.metadata.producers.allocate(1)
     await pass_minutes(scene.metadata, 7)
     await scene.commit(scene.batch(key, producer=producer))
-    await scene.settle()
+    await scene.maintain()
     found = []
     for _ in range(5):
         await pass_minutes(peer, 1)
@@ -66,10 +66,10 @@ async def test_each_batch_begins_the_time_anew(scene: Any, peer: Metadata) -> No
     busy, idle = await scene.metadata.producers.allocate(2)
     await scene.commit(scene.batch(key, producer=busy), scene.batch(key, producer=idle))
     for sequence in range(1, 6):
-        await scene.settle()
+        await scene.maintain()
         await pass_minutes(peer, 1)
         await scene.commit(scene.batch(key, producer=busy, sequence=sequence))
-    await scene.settle()
+    await scene.maintain()
     await peer.producers.expire(idle_ms=3 * 60_000, limit=100)
 
     assert [state.producer_id for state in await scene.metadata.log.producers(key)] == [busy]

@@ -23,7 +23,7 @@ async def six(compaction: Compaction, request: pytest.FixtureRequest) -> Compact
     for number in range(6):
         await scene.commit(scene.batch(scene.key, 10, timestamp=now_ms - (5 - number) * 60_000), token=f"wal/{number}")
     if request.param != "in the log":
-        await scene.settle()
+        await scene.maintain()
     if "compacted" in request.param:
         end = 60 if request.param == "compacted" else 30
         await compaction.compacted((scene.key, 0, end), per_segment=1)
@@ -56,7 +56,7 @@ async def test_all_may_be_too_old(six: Compaction, peer: Metadata) -> None:
     key = six.scene.key
 
     assert await retain(six.metadata, key, before_ms=1_000) == {key: (60, 60, 60)}
-    await six.scene.settle()
+    await six.scene.maintain()
     assert (await peer.log.locate(key, 0, limit=10)).slices == []
     assert await retain(six.metadata, key, before_ms=1_000) == {}
 

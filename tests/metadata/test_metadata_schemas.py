@@ -220,7 +220,7 @@ async def test_subjects_versions_and_usages_are_listed_in_pages(metadata: Metada
     rest = await store.versions(
         context=None, deletion=Deletion.ALL, after=VersionKey(versions[-1].subject, versions[-1].number), limit=3
     )
-    assert [(one.subject, one.number) for one in (*versions, *rest)] == [
+    assert [(version.subject, version.number) for version in (*versions, *rest)] == [
         (ORDERS, 1),
         (ORDERS, 2),
         (PAYMENTS, 1),
@@ -235,7 +235,7 @@ async def test_subjects_versions_and_usages_are_listed_in_pages(metadata: Metada
 async def test_many_servers_that_register_concurrently_agree_on_ids(backend: Any) -> None:
     handles = [await backend.open() for _ in range(4)]
 
-    async def one(at: int) -> tuple[str, int]:
+    async def register_one(at: int) -> tuple[str, int]:
         store, text = handles[at % 4].schemas, f"text {at % 10}"
         subject = SubjectKey(DEFAULT_CONTEXT, f"subject-{at % 3}")
         while True:
@@ -244,7 +244,7 @@ async def test_many_servers_that_register_concurrently_agree_on_ids(backend: Any
             except Conflict:
                 await asyncio.sleep(0)
 
-    answers = await asyncio.gather(*(one(at) for at in range(40)))
+    answers = await asyncio.gather(*(register_one(at) for at in range(40)))
 
     given: dict[str, set[int]] = {}
     for text, schema_id in answers:

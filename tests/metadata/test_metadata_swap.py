@@ -29,14 +29,17 @@ async def ten(compaction: Compaction, request: pytest.FixtureRequest) -> Compact
             token=f"wal/{number}",
         )
         if request.param == "half rolled up" and number == 4:
-            await scene.settle()
+            await scene.maintain()
     if request.param == "rolled up":
-        await scene.settle()
+        await scene.maintain()
     return compaction
 
 
 def spans(slices: Any) -> list[tuple[int, int, str]]:
-    return [(one.slice.base_offset, one.slice.end_offset, one.object_key) for one in slices]
+    return [
+        (located_slice.slice.base_offset, located_slice.slice.end_offset, located_slice.object_key)
+        for located_slice in slices
+    ]
 
 
 async def located(metadata: Metadata, key: Any, offset: int = 0) -> list[tuple[int, int, str]]:
@@ -44,14 +47,14 @@ async def located(metadata: Metadata, key: Any, offset: int = 0) -> list[tuple[i
 
 
 async def test_readers_find_segments_where_slices_were(ten: Compaction, peer: Metadata) -> None:
-    key, other = ten.scene.key, ten.scene.other
-    await ten.compacted((key, 0, 70), (other, 0, 30), per_segment=7)
+    key, second = ten.scene.key, ten.scene.other
+    await ten.compacted((key, 0, 70), (second, 0, 30), per_segment=7)
 
     assert (await located(peer, key))[:2] == [(0, 70, "data/000001"), (70, 80, "wal/7")]
-    assert (await located(peer, other))[:2] == [(0, 30, "data/000001"), (30, 40, "wal/3")]
-    one = (await peer.log.locate(key, 35, limit=1)).slices[0]
-    assert (one.kind, one.slice.position, one.slice.length) == (PARQUET, 0, sum(range(100, 107)))
-    assert one.object == ("data/000001", (sum(range(100, 107)) + 21) // 2, PARQUET)
+    assert (await located(peer, second))[:2] == [(0, 30, "data/000001"), (30, 40, "wal/3")]
+    first = (await peer.log.locate(key, 35, limit=1)).slices[0]
+    assert (first.kind, first.slice.position, first.slice.length) == (PARQUET, 0, sum(range(100, 107)))
+    assert first.object == ("data/000001", (sum(range(100, 107)) + 21) // 2, PARQUET)
     assert (await peer.log.locate(key, 70, limit=1)).slices[0].kind is WAL
     assert await peer.log.bounds([key]) == {key: (0, 100, 100)}
 
@@ -62,7 +65,7 @@ async def test_usage_is_what_it_was(ten: Compaction) -> None:
     await ten.compacted((ten.scene.key, 0, 70), (ten.scene.other, 0, 100))
 
     assert await ten.metadata.log.usage(keys) == before
-    await ten.scene.settle(entry_count_min=0)
+    await ten.scene.maintain(entry_count_min=0)
     assert await ten.metadata.log.usage(keys) == before
 
 
@@ -93,7 +96,7 @@ async def test_commits_continue_after_a_swap(ten: Compaction, peer: Metadata) ->
 
     assert committed.outcomes[0].base_offset == 100
     assert await located(ten.metadata, key) == [(0, 100, "data/000001"), (100, 105, "wal/next")]
-    await ten.scene.settle(entry_count_min=0)
+    await ten.scene.maintain(entry_count_min=0)
     assert await located(peer, key) == [(0, 100, "data/000001"), (100, 105, "wal/next")]
 
 
@@ -103,7 +106,7 @@ async def test_the_same_swap_again_is_answered_the_same(ten: Compaction, peer: M
     swap = await ten.prepared(claim, ten.file(await ten.segments((key, 0, 70))))
     position = await ten.metadata.log.swap(swap)
     await ten.scene.backend.advance(9 * 60_000)
-    await ten.scene.settle(entry_count_min=0)
+    await ten.scene.maintain(entry_count_min=0)
 
     assert await peer.log.swap(swap) == position
     assert await peer.log.head() == position
@@ -168,20 +171,20 @@ async def test_slices_that_were_trimmed_before_the_swap_are_not_missed(
     segments = await ten.segments((key, 0, 70), per_segment=2)
     await ten.metadata.log.trim(key, start)
     if is_swept:
-        await ten.scene.settle()
+        await ten.scene.maintain()
     before = await peer.log.usage([key])
     await ten.swapped(claim, ten.file(segments))
 
     found = await located(peer, key)
     assert found[0][0] <= start < found[0][1]
-    assert [one[0] for one in found[1:]] == [one[1] for one in found[:-1]]
+    assert [extent[0] for extent in found[1:]] == [extent[1] for extent in found[:-1]]
     assert found[-1][1] == 100
     assert all(name.startswith("data/" if end <= 70 else "wal/") for _, end, name in found)
     assert await peer.log.usage([key]) == before
     assert await peer.tasks.compacted([key]) == {key: 70}
     assert await peer.log.trim(key, 100) == (100, 100, 100)
     assert (await peer.log.usage([key]))[key].size_bytes == 0
-    await ten.scene.settle()
+    await ten.scene.maintain()
     assert await located(peer, key) == []
     assert await ten.unused(PARQUET) == ["data/000001"]
 
@@ -199,7 +202,7 @@ async def test_after_a_trim_no_row_is_lost_to_a_page_that_is_itself_replaced(
     for _ in range(10):
         await ten.scene.commit(ten.scene.batch(key, 10))
     await ten.metadata.log.trim(key, swept)
-    await ten.scene.settle()
+    await ten.scene.maintain()
     claim = await ten.claimed((key, swept, 80))
     file = ten.file(await ten.segments((key, swept, 80), per_segment=per_segment))
     await ten.metadata.log.trim(key, start)
@@ -208,13 +211,13 @@ async def test_after_a_trim_no_row_is_lost_to_a_page_that_is_itself_replaced(
 
     found = await located(ten.metadata, key)
     assert found[0][0] <= start < found[0][1]
-    assert [one[0] for one in found[1:]] == [one[1] for one in found[:-1]]
+    assert [extent[0] for extent in found[1:]] == [extent[1] for extent in found[:-1]]
     assert found[-1][1] == 100
     for offset in range(start, 100, 5):
-        assert await located(ten.metadata, key, offset) == [one for one in found if one[1] > offset]
+        assert await located(ten.metadata, key, offset) == [extent for extent in found if extent[1] > offset]
     assert await ten.metadata.log.usage([key]) == before
     await ten.metadata.log.trim(key, 100)
-    await ten.scene.settle()
+    await ten.scene.maintain()
     assert file.object.key in await ten.unused(PARQUET)
 
 
@@ -231,12 +234,16 @@ async def test_partitions_deleted_meanwhile_are_left_out(ten: Compaction, peer: 
 async def test_a_kept_object_and_a_file_share_the_offsets(ten: Compaction, peer: Metadata) -> None:
     key = ten.scene.key
     claim = await ten.claimed((key, 0, 30))
-    first, second, third = [one.slice for one in await ten.slices((key, 0, 30))]
+    first, second, third = [located_slice.slice for located_slice in await ten.slices((key, 0, 30))]
     kept = ten.file([second._replace(position=32)], kind=WAL, key="kept/1")
     position = await ten.swapped(claim, ten.file([first, third], key="data/000001"), kept)
 
     assert (await located(peer, key))[:3] == [(0, 10, "data/000001"), (10, 20, "kept/1"), (20, 30, "data/000001")]
-    assert [one.kind for one in (await peer.log.locate(key, 0, limit=3)).slices] == [PARQUET, WAL, PARQUET]
+    assert [located_slice.kind for located_slice in (await peer.log.locate(key, 0, limit=3)).slices] == [
+        PARQUET,
+        WAL,
+        PARQUET,
+    ]
     (entry,) = (await peer.log.follow(position - 1, limit=1)).entries
     assert list(entry.ranges) == [(key, 0, 30)]
 
@@ -244,7 +251,7 @@ async def test_a_kept_object_and_a_file_share_the_offsets(ten: Compaction, peer:
 async def test_a_task_in_quarantine_moves_its_bytes_only(ten: Compaction, peer: Metadata) -> None:
     key = ten.scene.key
     claim = await ten.claimed((key, 0, 70))
-    slices = [one.slice for one in await ten.slices((key, 0, 70))]
+    slices = [located_slice.slice for located_slice in await ten.slices((key, 0, 70))]
     swap = await ten.prepared(claim, ten.file(slices, kind=WAL, key="kept/quarantine"), is_final=False)
     position = await ten.metadata.log.swap(swap)
 
@@ -262,7 +269,7 @@ async def test_a_task_in_quarantine_moves_its_bytes_only(ten: Compaction, peer: 
 async def test_small_files_become_a_large_one(ten: Compaction, peer: Metadata) -> None:
     key, other = ten.scene.key, ten.scene.other
     files = [await ten.compacted((key, at, at + 20), (other, at, at + 20)) for at in (0, 20, 40)]
-    await ten.scene.settle()
+    await ten.scene.maintain()
     (task,) = await ten.offer(ten.merge(ten.scene.first.number, *(file.object.key for file in files)))
     claim = await ten.claim()
     before = await peer.log.usage([key, other])
@@ -285,7 +292,7 @@ async def test_a_merge_may_replace_ranges_that_do_not_touch(ten: Compaction, pee
     position = await ten.swapped(claim, ten.file(segments, key="data/merged"))
     (entry,) = (await peer.log.follow(position - 1, limit=1)).entries
 
-    assert [one[2] for one in (await located(peer, key))[:3]] == ["data/merged", "data/000002", "data/merged"]
+    assert [extent[2] for extent in (await located(peer, key))[:3]] == ["data/merged", "data/000002", "data/merged"]
     assert sorted(entry.ranges) == [(key, 0, 20), (key, 40, 60)]
 
 
@@ -298,8 +305,10 @@ async def test_the_first_segment_with_the_timestamp_is_located(
     await ten.compacted((ten.scene.key, 0, 90), per_segment=3)
     found = await ten.metadata.log.locate_timestamp(ten.scene.key, timestamp)
 
-    assert [one.slice.base_offset for one in found.slices] == ([] if expected is None else [expected])
-    assert all(one.kind is PARQUET for one in found.slices)
+    assert [located_slice.slice.base_offset for located_slice in found.slices] == (
+        [] if expected is None else [expected]
+    )
+    assert all(located_slice.kind is PARQUET for located_slice in found.slices)
 
 
 async def test_the_largest_timestamp_is_located_in_a_segment_and_after_it(ten: Compaction, peer: Metadata) -> None:
@@ -324,7 +333,7 @@ async def test_ranges_are_answered_by_partition_and_offset(ten: Compaction, peer
         (10, 20, "wal/1"),
         (20, 30, "wal/2"),
     ]
-    assert [one.slice.partition for one in found] == [key] * 3 + [other] * 2
+    assert [located_slice.slice.partition for located_slice in found] == [key] * 3 + [other] * 2
     assert found == await ten.slices((key, 35, 75), (other, 0, 25))
     assert await ten.slices((key, 100, 200), (key, 70, 70)) == []
 

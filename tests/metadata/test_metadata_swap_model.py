@@ -86,8 +86,8 @@ class History:
                 return None
             chosen = self.random.sample(list(files), self.random.randint(1, min(3, len(files))))
             number = stream_number(chosen[0].segments[0].partition)
-            offer = self.compaction.merge(number, *(one.object.key for one in chosen))
-            keys = [one.object.key for one in chosen]
+            offer = self.compaction.merge(number, *(file.object.key for file in chosen))
+            keys = [file.object.key for file in chosen]
             ranges = sorted(
                 OffsetRange(segment.partition, segment.base_offset, segment.end_offset)
                 for file in chosen
@@ -100,10 +100,14 @@ class History:
                 return None
             number = stream_number(self.random.choice(list(waiting)).partition)
             ranges = []
-            for one in waiting:
-                if stream_number(one.partition) == number:
-                    located = await self.log.locate(one.partition, one.compacted, limit=self.random.randint(1, 5))
-                    ranges.append(OffsetRange(one.partition, one.compacted, located.slices[-1].slice.end_offset))
+            for uncompacted in waiting:
+                if stream_number(uncompacted.partition) == number:
+                    located = await self.log.locate(
+                        uncompacted.partition, uncompacted.compacted, limit=self.random.randint(1, 5)
+                    )
+                    ranges.append(
+                        OffsetRange(uncompacted.partition, uncompacted.compacted, located.slices[-1].slice.end_offset)
+                    )
             offer = self.compaction.compact(*ranges)
         made = await self.compaction.offer(offer)
         if not made:
@@ -125,12 +129,12 @@ class History:
         if claimed is None:
             return
         claim, ranges = claimed
-        slices = [one.slice for one in await self.compaction.slices(*ranges)]
+        slices = [located_slice.slice for located_slice in await self.compaction.slices(*ranges)]
         if kind is TaskKind.MERGE:
             slices = [
-                one
-                for one in slices
-                if any(r.partition == one.partition and r.start <= one.base_offset < r.end for r in ranges)
+                slice_
+                for slice_ in slices
+                if any(r.partition == slice_.partition and r.start <= slice_.base_offset < r.end for r in ranges)
             ]
         for interference in ("trim", "commit", "maintain"):  # between the work and the swap
             if self.random.random() < 0.3:
@@ -194,7 +198,7 @@ class History:
     async def sweep(self) -> None:
         objects = self.compaction.metadata.objects
         for kind in ObjectKind:
-            keys = [one.object.key for one in await objects.unused(kind, unused_ms=0)]
+            keys = [unused_object.object.key for unused_object in await objects.unused(kind, unused_ms=0)]
             await objects.deleted(keys)
             assert not self.swept & set(keys), "what is deleted is not told again"
             self.swept |= set(keys)
@@ -215,40 +219,53 @@ class History:
             located = await self.log.locate(key, 0, limit=1_000)
             assert located.bounds == (start, end, end)
             assert located.slices == await self.compaction.slices((key, 0, end + 10))
-            self._check_cover(key, [one.slice for one in located.slices], start, end, usage[key].size_bytes)
-            assert not self.swept & {one.object_key for one in located.slices}, "I7: what is named is not swept"
+            self._check_cover(
+                key, [located_slice.slice for located_slice in located.slices], start, end, usage[key].size_bytes
+            )
+            assert not self.swept & {located_slice.object_key for located_slice in located.slices}, (
+                "I7: what is named is not swept"
+            )
             probe = self.random.randint(start, end)
             found = (await self.log.locate(key, probe, limit=1)).slices
-            assert [one.slice for one in found] == [
-                one.slice for one in located.slices if one.slice.end_offset > probe
+            assert [located_slice.slice for located_slice in found] == [
+                located_slice.slice for located_slice in located.slices if located_slice.slice.end_offset > probe
             ][:1]
             for timestamp in (0, 25, 51):
                 first = (await self.log.locate_timestamp(key, timestamp)).slices
-                assert first == [one for one in located.slices if one.slice.max_timestamp >= timestamp][:1]
+                assert (
+                    first
+                    == [
+                        located_slice
+                        for located_slice in located.slices
+                        if located_slice.slice.max_timestamp >= timestamp
+                    ][:1]
+                )
 
     def _check_cover(self, key: PartitionKey, slices: list[Slice], start: int, end: int, size: int) -> None:
-        assert [one.base_offset for one in slices[1:]] == [one.end_offset for one in slices[:-1]]
+        assert [slice_.base_offset for slice_ in slices[1:]] == [slice_.end_offset for slice_ in slices[:-1]]
         assert (slices[-1].end_offset if slices else start) == end
         assert not slices or slices[0].base_offset <= start < slices[0].end_offset
-        for one in slices[1:]:
-            assert one.length == self.model.bytes_between(key, one.base_offset, one.end_offset)
+        for slice_ in slices[1:]:
+            assert slice_.length == self.model.bytes_between(key, slice_.base_offset, slice_.end_offset)
         assert size >= self.model.bytes_between(key, start, end)
         if start == end:
             assert size == 0
 
-    async def settle(self) -> None:
+    async def check_unused(self) -> None:
         """In the end: exactly what no offset needs is unused."""
         for _ in range(2):
-            await self.scene.settle(entry_count_min=0)
+            await self.scene.maintain(entry_count_min=0)
         for _ in range(50):  # deleted streams are swept in rounds of their own
             await self.log.maintain(entry_count_min=0)
         named = {
-            one.object_key
+            located_slice.object_key
             for key in sorted(self.model.starts)
-            for one in (await self.log.locate(key, 0, limit=1_000)).slices
+            for located_slice in (await self.log.locate(key, 0, limit=1_000)).slices
         }
         objects = self.compaction.metadata.objects
-        unused = {one.object.key for kind in ObjectKind for one in await objects.unused(kind, unused_ms=0)}
+        unused = {
+            unused_object.object.key for kind in ObjectKind for unused_object in await objects.unused(kind, unused_ms=0)
+        }
         made = {f"wal/{number:08}" for number in range(1, self.scene.object_count + 1)}
         assert unused - made | named - made <= {
             f"data/{number:06}" for number in range(1, self.compaction.file_count + 1)
@@ -285,7 +302,7 @@ async def test_random_histories_leave_no_gap_and_no_wrong_count(
     for step in steps:
         await getattr(history, step)()
         await history.compare()
-    await history.settle()
+    await history.check_unused()
     await history.compare()
 
 
@@ -299,9 +316,9 @@ async def test_a_follower_that_reads_the_whole_log_sees_no_offset_change(compact
     kinds = set()
     for entry in (await peer.log.follow(0, limit=10_000)).entries:
         kinds.add(entry.kind)
-        for one in entry.slices:
-            assert one.base_offset == ends[one.partition], "I2: dense"
-            ends[one.partition] = one.end_offset
+        for slice_ in entry.slices:
+            assert slice_.base_offset == ends[slice_.partition], "I2: dense"
+            ends[slice_.partition] = slice_.end_offset
         for key, start, end in entry.ranges:
             assert entry.kind is EntryKind.SWAP
             assert 0 <= start < end <= ends[key]

@@ -50,7 +50,7 @@ async def test_prepared_objects_are_not_forbidden_however_long_their_task_stays_
     assert forbidden == {"kept/nobodys"}
     assert by_token == set()
     await peer.log.swap(three.swap(heir, file))
-    assert [one.object_key for one in await three.slices((key, 0, 10))] == [file.object.key]
+    assert [located_slice.object_key for located_slice in await three.slices((key, 0, 10))] == [file.object.key]
 
 
 async def test_an_object_that_was_forbidden_is_never_prepared_by_the_claim_that_wrote_it(
@@ -63,7 +63,7 @@ async def test_an_object_that_was_forbidden_is_never_prepared_by_the_claim_that_
     assert await peer.objects.forbid([file.object.key]) == {file.object.key}
     for _ in range(3):
         await three.scene.backend.advance(WEEKS_MS)
-        await three.scene.settle(entry_count_min=0)
+        await three.scene.maintain(entry_count_min=0)
         await peer.objects.forbid(["data/another"])
 
     with pytest.raises(Conflict):
@@ -82,7 +82,7 @@ async def test_a_worker_whose_objects_were_forbidden_writes_new_ones(three: Comp
         await three.metadata.tasks.prepare(claim, b"result", ["data/first"])
     await three.swapped(claim, three.file(await three.segments((key, 0, 10)), key="data/second"))
 
-    assert [one.object_key for one in await three.slices((key, 0, 10))] == ["data/second"]
+    assert [located_slice.object_key for located_slice in await three.slices((key, 0, 10))] == ["data/second"]
 
 
 async def test_bans_are_dropped_once_the_claims_of_their_time_have_ended(three: Compaction, peer: Metadata) -> None:
@@ -120,16 +120,16 @@ async def test_objects_that_a_closed_task_left_behind_may_be_swept(
 
 async def test_a_swap_accepts_only_objects_that_its_own_task_has_prepared(three: Compaction, peer: Metadata) -> None:
     first, second = three.scene.keys[:2]
-    one, other = await three.claimed((first, 0, 10)), await three.claimed((second, 0, 10))
-    await three.metadata.tasks.prepare(other, b"result", ["data/other"])
+    first_claim, second_claim = await three.claimed((first, 0, 10)), await three.claimed((second, 0, 10))
+    await three.metadata.tasks.prepare(second_claim, b"result", ["data/other"])
     segments = await three.segments((first, 0, 10))
 
     for key in ("data/nobodys", "data/other"):
         with pytest.raises(Conflict):
-            await three.metadata.log.swap(three.swap(one, three.file(segments, key=key)))
+            await three.metadata.log.swap(three.swap(first_claim, three.file(segments, key=key)))
     with pytest.raises(Conflict):
-        await peer.tasks.prepare(one, b"result", ["data/other"])
-    await three.swapped(one, three.file(segments, key="data/own"))
+        await peer.tasks.prepare(first_claim, b"result", ["data/other"])
+    await three.swapped(first_claim, three.file(segments, key="data/own"))
 
 
 async def test_an_object_that_is_in_the_index_is_neither_prepared_nor_forbidden_again(
@@ -273,7 +273,7 @@ async def test_every_store_decides_as_the_rules_do(three: Compaction, peer: Meta
             rules.close(task_id)
         else:
             key = partition_of[task_id]
-            (task,) = [one for one in await peer.tasks.list() if one.id == task_id]
+            (task,) = [task for task in await peer.tasks.list() if task.id == task_id]
             file = three.file(await three.segments(*map(tuple, task.ranges)), key=keys[0])  # type: ignore[arg-type]
             try:
                 await peer.log.swap(three.swap(claims[task_id], file))

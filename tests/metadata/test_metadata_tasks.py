@@ -119,7 +119,7 @@ async def test_the_oldest_tasks_are_claimed_first_within_limits(four: Compaction
     second = await tasks.claim(four.worker, limit=10, bytes_max=199)
     rest = await tasks.claim(four.worker, limit=10, bytes_max=200)
 
-    assert [[task.id for task in some] for some in (first, second, rest)] == [
+    assert [[task.id for task in tasks] for tasks in (first, second, rest)] == [
         [made[0].id],
         [made[1].id],
         [made[2].id, made[3].id],
@@ -154,7 +154,7 @@ async def test_tasks_of_a_dead_worker_are_taken_over(four: Compaction, peer: Met
     with pytest.raises(Fenced):
         await four.metadata.tasks.cancel(claim)
     await four.metadata.tasks.release([claim])
-    assert [one.holder for one in await peer.tasks.list()] == [heir]
+    assert [task.holder for task in await peer.tasks.list()] == [heir]
 
 
 async def test_tasks_of_a_worker_that_left_are_taken_over_at_once(four: Compaction, peer: Metadata) -> None:
@@ -305,7 +305,7 @@ async def test_a_task_in_quarantine_goes_with_its_stream(four: Compaction, peer:
     await four.metadata.tasks.fail(claim, "undecodable", retry_after_ms=0, is_quarantined=True)
     await by_name.delete(peer, "orders")
     assert await four.metadata.tasks.claim(four.worker, limit=1, bytes_max=1) == []
-    await four.scene.settle()
+    await four.scene.maintain()
 
     assert list(await peer.tasks.list()) == []
 
@@ -344,17 +344,17 @@ async def test_uncompacted_partitions_are_listed_with_sizes_and_ages(
     await four.compacted((keys[0], 0, 20), (keys[1], 0, 20), (keys[2], 0, 10))
     await four.metadata.log.trim(keys[3], 15)
     if is_rolled_up:
-        await four.scene.settle()
+        await four.scene.maintain()
     await four.scene.backend.advance(50)
 
-    assert [tuple(one) for one in await peer.tasks.uncompacted(after=START, limit=10)] == [
+    assert [tuple(partition) for partition in await peer.tasks.uncompacted(after=START, limit=10)] == [
         (keys[0], 20, 21, 7, 50),
         (keys[2], 10, 20, 100, 150),
         (keys[3], 15, 20, 100, 150),
     ]
-    assert [one.partition for one in await peer.tasks.uncompacted(after=START, limit=1)] == [keys[0]]
-    assert [one.partition for one in await peer.tasks.uncompacted(after=keys[0], limit=1)] == [keys[2]]
-    assert [one.partition for one in await peer.tasks.uncompacted(after=keys[3], limit=1)] == []
+    assert [partition.partition for partition in await peer.tasks.uncompacted(after=START, limit=1)] == [keys[0]]
+    assert [partition.partition for partition in await peer.tasks.uncompacted(after=keys[0], limit=1)] == [keys[2]]
+    assert [partition.partition for partition in await peer.tasks.uncompacted(after=keys[3], limit=1)] == []
 
 
 @pytest.mark.parametrize("is_rolled_up", [False, True])
@@ -368,12 +368,18 @@ async def test_the_backlog_is_reported_by_stream(four: Compaction, peer: Metadat
     await four.compacted((keys[0], 0, 20), (keys[1], 0, 20), (keys[2], 0, 10))
     await by_name.delete(peer, "gone")
     if is_rolled_up:
-        await four.scene.settle()
+        await four.scene.maintain()
     await four.scene.backend.advance(4)
 
     assert [
-        (one.stream_number, one.size_bytes, one.record_count, one.partition_count, one.age_ms)
-        for one in await peer.tasks.backlog()
+        (
+            partition.stream_number,
+            partition.size_bytes,
+            partition.record_count,
+            partition.partition_count,
+            partition.age_ms,
+        )
+        for partition in await peer.tasks.backlog()
     ] == [(four.scene.first.number, 300, 30, 2, 34), (other.number, 5, 3, 1, 4)]
 
 

@@ -97,7 +97,7 @@ async def test_commits_and_a_termination_at_once_agree_on_the_end(scene: Any, st
         return end
 
     objects = [scene.object(scene.batch(key, 1)) for _ in range(30)]
-    commits = [(scene.metadata, peer)[number % 2].log.commit(one) for number, one in enumerate(objects)]
+    commits = [(scene.metadata, peer)[number % 2].log.commit(commit) for number, commit in enumerate(objects)]
     *results, end = await asyncio.gather(*commits[:15], *commits[15:], terminate())
 
     outcomes = [result.outcomes[0] for result in results]
@@ -119,7 +119,7 @@ async def test_it_is_an_entry_of_the_log_once(scene: Any, stream: Stream, peer: 
 
 async def test_it_survives_maintenance_and_a_new_handle(scene: Any, stream: Stream, backend: Any) -> None:
     await by_name.terminate(scene.metadata, "orders")
-    await scene.settle(entry_count_min=0)
+    await scene.maintain(entry_count_min=0)
     reopened = await backend.open()
 
     refused = await scene.commit(scene.batch(stream.partition(0)), by=reopened)

@@ -86,7 +86,7 @@ async def test_a_late_change_cannot_bring_back_a_deleted_user(metadata: Metadata
 
 async def test_one_of_many_concurrent_changes_wins(metadata: Metadata, peer: Metadata) -> None:
     handles = [metadata, peer] * 5
-    changes = (one.users.change([put(f"user-{n}")], revision=0) for n, one in enumerate(handles))
+    changes = (handle.users.change([put(f"user-{n}")], revision=0) for n, handle in enumerate(handles))
     results = await asyncio.gather(*changes, return_exceptions=True)
 
     assert sum(not isinstance(result, BaseException) for result in results) == 1
@@ -120,7 +120,7 @@ async def test_a_name_that_no_user_can_have_is_nobodys(metadata: Metadata, name:
 
 
 async def test_all_servers_have_one_decoy_key(metadata: Metadata, peer: Metadata) -> None:
-    keys = await asyncio.gather(*(one.users.decoy_key() for one in [metadata, peer] * 5))
+    keys = await asyncio.gather(*(handle.users.decoy_key() for handle in [metadata, peer] * 5))
 
     assert len(set(keys)) == 1
     assert len(keys[0]) == DECOY_KEY_BYTES

@@ -1,7 +1,6 @@
 """Requests of zombies in every store: requests of servers, workers and clients arrive after their senders were replaced.
 
-Promised (I8, I10, I12 to I14): none of them changes anything that anybody can see, in whatever order they arrive and however often. Each
-is refused, or gets its earlier answer.
+Promised (I8, I10, I12 to I14): in any order and number, they change no visible state. Each is refused, or gets its earlier answer.
 """
 
 import random
@@ -29,7 +28,7 @@ ORDER_COUNT = 3
 
 Request = Callable[[Metadata], Awaitable[Any]]
 Late = tuple[Request, tuple[type[BearlakeError], ...]]
-"""A request, and the refusals that it may get; none: it is answered as before."""
+"""A request and the refusals that it may get; if there are none, it gets its earlier answer."""
 
 
 class Zombies:
@@ -62,7 +61,7 @@ class Zombies:
         dispatch = await metadata.leases.acquire(DISPATCH, self.old)
         snapshot = GroupSnapshot(group="g", protocol_type="consumer", state=b"zombie")
         offsets = {key: CommittedOffset(offset=1)}
-        counts = {one.ref: one.heartbeat_count for one in await metadata.servers.live()}
+        counts = {server.ref: server.heartbeat_count for server in await metadata.servers.live()}
         how: dict[str, Any] = {"zone": None, "endpoints": {}, "version": "1", "timeout_ms": 10_000}
         before = await metadata.servers.last_epoch("server-0") - 1
 
@@ -125,7 +124,7 @@ class Zombies:
         }
 
     async def _outcome(self, to: Metadata, batch: Any) -> None:
-        """The batch of a producer whose epoch is old, by the server that lives."""
+        """A batch of a producer with an old epoch, sent by the live server."""
         commit = self.scene.object(batch, server=self.new)
         assert [outcome.kind for outcome in (await to.log.commit(commit)).outcomes] == [OutcomeKind.FENCED]
 

@@ -8,8 +8,8 @@ from bearlake.metadata.producers import (
     Producer,
     advanced,
     advanced_named,
-    judge,
-    judge_named,
+    decide_idempotent,
+    decide_named,
 )
 
 ACCEPTED, DUPLICATE, OUT_OF_ORDER, FENCED, NOT_FOUND, UNEXPECTED_OFFSET, TERMINATED, UNKNOWN_PRODUCER, UNSURE = (
@@ -50,7 +50,7 @@ def test_outcomes_of_batches(
     known: Producer | None, epoch: int, sequence: int, count: int, expected: tuple[OutcomeKind, int]
 ) -> None:
     """KIP-98, KAFKA-5793: rules of ProducerAppendInfo and ProducerStateEntry; I9: an unknown producer starts at 0."""
-    assert judge(known, epoch, sequence, count, may_have_expired=False) == expected
+    assert decide_idempotent(known, epoch, sequence, count, may_have_expired=False) == expected
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_outcomes_of_batches(
 def test_only_a_producer_without_a_state_can_have_lost_it(
     known: Producer | None, epoch: int, sequence: int, kind: OutcomeKind
 ) -> None:
-    assert judge(known, epoch, sequence, 1, may_have_expired=True) == (kind, -1)
+    assert decide_idempotent(known, epoch, sequence, 1, may_have_expired=True) == (kind, -1)
 
 
 def test_five_batches_are_remembered_newest_first() -> None:
@@ -76,9 +76,9 @@ def test_five_batches_are_remembered_newest_first() -> None:
 
     assert known is not None
     assert known[:5] == (0, 6, 12, 13, 112)
-    assert [judge(known, 0, 2 * number, 2, may_have_expired=False)[0] for number in range(7)] == [OUT_OF_ORDER] * 2 + [
-        DUPLICATE
-    ] * BATCHES_REMEMBERED
+    assert [decide_idempotent(known, 0, 2 * number, 2, may_have_expired=False)[0] for number in range(7)] == [
+        OUT_OF_ORDER
+    ] * 2 + [DUPLICATE] * BATCHES_REMEMBERED
     assert advanced(known, 9, 1, 0, 1, 114) == (1, 9, 0, 0, 114)
 
 
@@ -109,7 +109,7 @@ def test_outcomes_of_named_batches_that_may_skip(
     known: Producer | None, partition_epoch: int, epoch: int, sequence: int, expected: tuple[OutcomeKind, int]
 ) -> None:
     """Pulsar's MessageDeduplication: a sequence at or below the last one is a duplicate; the topic epoch fences (PIP-68)."""
-    assert judge_named(known, partition_epoch, epoch, sequence, is_in_step=False) == expected
+    assert decide_named(known, partition_epoch, epoch, sequence, is_in_step=False) == expected
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_a_named_batch_is_not_stored_without_the_one_that_was_sent_before(
     known: Producer | None, sequence: int, after: int, expected: tuple[OutcomeKind, int]
 ) -> None:
     """Otherwise a retry of the previous batch would count as a duplicate."""
-    assert judge_named(known, 4, 4, sequence, after, is_in_step=False) == expected
+    assert decide_named(known, 4, 4, sequence, after, is_in_step=False) == expected
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_outcomes_of_named_batches_that_may_not_skip(
     known: Producer | None, epoch: int, sequence: int, expected: tuple[OutcomeKind, int]
 ) -> None:
     """Durable Streams, idempotent producers: no gaps, each epoch starts at 0. The partition's epoch does not matter."""
-    assert judge_named(known, 9, epoch, sequence, is_in_step=True) == expected
+    assert decide_named(known, 9, epoch, sequence, is_in_step=True) == expected
 
 
 def test_a_newer_epoch_forgets_only_what_goes_in_step() -> None:
@@ -168,5 +168,5 @@ def test_five_named_batches_are_remembered_newest_first() -> None:
         known = advanced_named(known, sequence, 0, sequence, 100 + sequence, is_in_step=False)
 
     assert known is not None
-    bases = [judge_named(known, 0, 0, sequence, is_in_step=False)[1] for sequence in range(0, 70, 10)]
+    bases = [decide_named(known, 0, 0, sequence, is_in_step=False)[1] for sequence in range(0, 70, 10)]
     assert bases == [-1, -1, 120, 130, 140, 150, 160]

@@ -39,7 +39,7 @@ async def small(tmp_path: Path, new_scene: Any) -> AsyncIterator[Compaction]:
     scene.keys = [scene.first.partition(0), scene.first.partition(1)]
     for number in range(8):
         await scene.commit(*(scene.batch(key, 10) for key in scene.keys), token=f"wal/0{number}")
-    await scene.settle()
+    await scene.maintain()
     yield compaction
     for handle in store.handles:
         await handle.close()
@@ -73,12 +73,12 @@ async def test_a_crash_inside_a_swap_leaves_nothing(small: Compaction, step_coun
     await victim._database.run(victim._database.writer.set_progress_handler, interrupt, 20)
     with pytest.raises(Unavailable):
         await victim.log.swap(swap)
-    before = [one.object_key for one in await small.slices((key, 0, 80))]
+    before = [located_slice.object_key for located_slice in await small.slices((key, 0, 80))]
     position = await small.metadata.log.swap(swap)
 
     assert before == [f"wal/0{number}" for number in range(8)]
     assert position == await small.metadata.log.head()
-    assert [one.object_key for one in await small.slices((key, 0, 80))] == ["data/000001", "wal/07"]
+    assert [located_slice.object_key for located_slice in await small.slices((key, 0, 80))] == ["data/000001", "wal/07"]
 
 
 async def test_pages_are_filled_again_as_compaction_shrinks_them(small: Compaction) -> None:
@@ -115,7 +115,7 @@ async def test_idle_partitions_are_not_in_the_index_of_those_that_wait(small: Co
     await small.compacted((small.scene.keys[0], 0, 80))
     assert rows(path, waiting) == [(1,)]
     await small.metadata.log.trim(small.scene.keys[1], 80)
-    await small.scene.settle()
+    await small.scene.maintain()
     assert rows(path, waiting) == [(0,)]
 
 
@@ -132,6 +132,6 @@ async def test_commits_in_one_process_and_swaps_in_another_take_turns(small: Com
     stream = await other.streams.create(StreamSpec(name="bills", partition_count=1))
 
     assert await other.log.bounds([key, stream.partition(0)]) == {key: (0, 120, 120), stream.partition(0): (0, 0, 0)}
-    assert [one.slice.end_offset for one in (await other.log.locate(key, 0, limit=100)).slices] == [
+    assert [located_slice.slice.end_offset for located_slice in (await other.log.locate(key, 0, limit=100)).slices] == [
         20, 40, 60, 80, 90, 100, 110, 120,
     ]  # fmt: skip

@@ -62,8 +62,8 @@ async def opened(tmp_path: Path) -> AsyncIterator[Opened]:
     registration = await store.servers.register("a", zone=None, endpoints={}, version="1", timeout_ms=1_000)
     opened.server = registration.server
     yield opened
-    for one in opened.stores:
-        await one.close()
+    for opened_store in opened.stores:
+        await opened_store.close()
 
 
 async def end_of(store: SqliteMetadata, opened: Opened) -> int:
@@ -125,8 +125,8 @@ async def test_a_crash_inside_maintenance_leaves_no_trace(opened: Opened, step_c
         pass
     located = await store.log.locate(opened.stream.partition(0), 0, limit=10)
 
-    assert [one.slice.base_offset for one in located.slices] == [0, 2]
-    assert [one.object_key for one in located.slices] == ["wal/0", "wal/2"]
+    assert [located_slice.slice.base_offset for located_slice in located.slices] == [0, 2]
+    assert [located_slice.object_key for located_slice in located.slices] == ["wal/0", "wal/2"]
 
 
 # SQLite's errors.

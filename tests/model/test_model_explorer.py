@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from simulator.model.__main__ import main
-from simulator.model.explorer import NEVER_SETTLES, explore
+from simulator.model.explorer import NEVER_FINISHES, explore
 from simulator.model.families import FAMILIES, REDUNDANT
 from simulator.model.fingerprints import Fingerprints
 from simulator.model.guards import rules, without
@@ -18,19 +18,19 @@ BREAK = Action("break", is_progress=False)
 
 
 class Counting:
-    """Counts to 20 in steps of one and three; from 7 on it may break, and is then stuck."""
+    """Counts to 20 in steps of one and three; at 7 it may break, and is then stuck."""
 
     name = "counting"
 
-    def __init__(self, *, forbidden: int = 99, may_break: bool = False, must_settle: bool = False) -> None:
+    def __init__(self, *, forbidden: int = 99, may_break: bool = False, must_finish: bool = False) -> None:
         self._forbidden = forbidden
         self._may_break = may_break
-        self.must_settle = must_settle
+        self.must_finish = must_finish
 
     def initial(self) -> tuple[int]:
         return (0,)
 
-    def is_settled(self, state: tuple[int]) -> bool:
+    def is_quiescent(self, state: tuple[int]) -> bool:
         return state[0] == 20
 
     def violation(self, state: tuple[int]) -> str:
@@ -68,17 +68,17 @@ def test_a_reached_bound_on_states_is_reported() -> None:
     assert report.violation is None
 
 
-def test_a_state_that_cannot_reach_a_settled_state_is_found() -> None:
-    assert explore(Counting(must_settle=True)).violation is None
-    stuck = explore(Counting(must_settle=True, may_break=True)).violation
+def test_a_state_that_cannot_reach_a_quiescent_state_is_found() -> None:
+    assert explore(Counting(must_finish=True)).violation is None
+    stuck = explore(Counting(must_finish=True, may_break=True)).violation
 
     assert stuck is not None
-    assert stuck.promise == NEVER_SETTLES
+    assert stuck.promise == NEVER_FINISHES
     assert stuck.trace[-1].endswith("break")
 
 
 def test_fingerprints_keep_all_numbers() -> None:
-    numbers = [hash((one, one * 7)) for one in range(20_000)]
+    numbers = [hash((number, number * 7)) for number in range(20_000)]
     found = Fingerprints()
 
     assert [found.add(number) for number in numbers] == [True] * len(numbers)
@@ -117,6 +117,6 @@ def test_the_command_prints_a_readable_counterexample(capsys: pytest.CaptureFixt
     code = main(["--part", "offsets", "--guard-off", "lease_epoch_in_offset_commit"])
 
     assert code == 1
-    told = capsys.readouterr().out
-    assert "takes the lease of the group" in told
-    assert "=> an acknowledged offset was overwritten" in told
+    output = capsys.readouterr().out
+    assert "takes the lease of the group" in output
+    assert "=> an acknowledged offset was overwritten" in output

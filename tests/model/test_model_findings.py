@@ -1,4 +1,4 @@
-"""Losses that the protocol once allowed: without the rule that ended each of them, the model finds it again."""
+"""Losses that the protocol once allowed: without the rule that prevents a loss, the model finds the loss again."""
 
 from simulator.model.families import explore_all
 
@@ -10,12 +10,12 @@ def way(name: str, *off: str) -> tuple[str, str]:
     return "\n".join(found.trace), found.promise
 
 
-def test_a_stock_client_takes_a_lost_record_for_delivered_if_an_unknown_producer_may_start_anywhere() -> None:
+def test_a_client_counts_a_lost_record_as_delivered_if_an_unknown_producer_may_start_anywhere() -> None:
     trace, promise = way("write", "unknown_starts_at_zero")
 
     assert "a commit of attempt 0" not in trace
-    assert "the client hears of attempt 1: stored" in trace
-    assert promise == "the client was told that batch 0 is stored, but the log does not have it"
+    assert "the client receives the answer to attempt 1: stored" in trace
+    assert promise == "the client got the answer that batch 0 is stored, but the log does not have the batch"
 
 
 def test_the_orphan_sweep_takes_the_kept_object_of_a_prepared_task_if_keys_do_not_belong_to_the_store() -> None:
@@ -26,7 +26,7 @@ def test_the_orphan_sweep_takes_the_kept_object_of_a_prepared_task_if_keys_do_no
 
 
 def test_a_refused_swap_is_retried_forever_if_it_counts_as_no_failure() -> None:
-    _, promise = way("compaction", "refused_prepare_is_blamed")
+    _, promise = way("compaction", "refused_prepare_counts_failure")
 
     assert promise == "the live processes can no longer finish an open task"
 
@@ -47,7 +47,7 @@ def test_a_late_delete_removes_the_stream_that_was_created_again_if_it_names_no_
 def test_a_coordinator_confirms_after_it_lost_its_lease_if_it_does_not_look() -> None:
     trace, promise = way("leases", "confirm_before_answer")
 
-    assert "takes it: yes" in trace
+    assert "the store accepts: yes" in trace
     assert promise == "A confirmed a request after another server had taken the lease"
 
 
@@ -59,7 +59,7 @@ def test_a_commit_that_arrives_after_its_ban_was_forgotten_names_deleted_bytes_i
     assert promise == "offset 1 is readable, but its object does not exist"
 
 
-def test_an_acknowledged_offset_falls_back_if_a_commit_that_came_without_a_detour_outdates_none_that_took_one() -> None:
+def test_an_acknowledged_offset_falls_back_if_a_local_commit_does_not_outdate_forwarded_commits() -> None:
     trace, promise = way("offsets", "local_commit_takes_revision")
 
     assert "through another server" in trace

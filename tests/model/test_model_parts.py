@@ -21,4 +21,4 @@ def test_every_promise_is_kept_in_every_reachable_state(name: str) -> None:
 def test_a_deleted_rule_breaks_a_promise(name: str, guard: str) -> None:
     report = explore_all(name, "small", guard)[-1]
 
-    assert report.violation is not None, f"nobody misses {guard}"
+    assert report.violation is not None, f"no promise needs {guard}"

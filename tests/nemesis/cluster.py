@@ -198,6 +198,7 @@ class Cluster:
 
     @property
     def roles(self) -> dict[str, str]:
+        """Role of each server and worker, by name."""
         return {**self.size.servers, **dict.fromkeys(self.size.workers, "compactor")}
 
     def java_of(self, worker: str) -> list[int]:

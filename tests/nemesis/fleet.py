@@ -35,6 +35,7 @@ class Client:
 
     @property
     def is_producer(self) -> bool:
+        """Whether the client writes."""
         return self.kind.startswith(("produce", "churn"))
 
 
@@ -100,6 +101,7 @@ class Fleet:
                     client.process = None
 
     def histories(self) -> list[Path]:
+        """Return the clients' history files."""
         return sorted(self._cluster.folder.glob("*.jsonl"))
 
     def start_counts(self) -> dict[str, int]:

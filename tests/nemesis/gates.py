@@ -1,6 +1,6 @@
-"""The gates: pure functions that judge the measurements of a run. `test_nemesis_gates.py` shows a measurement that fails each gate.
+"""The gates: pure functions that check the measurements of a run. `test_nemesis_gates.py` shows a measurement that fails each gate.
 
-A gate without anything to judge has `is_passed` None. A run of `COMPLETE_S` or more must judge every gate: what such a run did not
+A gate without anything to check has `is_passed` None. A run of `COMPLETE_S` or more must check every gate: what such a run did not
 observe is a fault of the run, and the gate fails.
 """
 
@@ -24,12 +24,12 @@ GROWTH_MB = 30.0
 WARM_MB = 150.0
 """Memory of any server after it has read a data file: it loads libraries then, which does not count as growth."""
 LIFE_SAMPLES_MIN = 20
-"""Smallest number of samples of one process (one every 5 s) whose growth is judged."""
+"""Smallest number of samples of one process (one every 5 s) whose growth is checked."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gate:
-    """A condition that must hold. `is_passed` None: this run could not judge it; `figures` gives the reason."""
+    """A condition that must hold. `is_passed` None: this run could not check it; `figures` gives the reason."""
 
     name: str
     is_passed: bool | None
@@ -61,7 +61,7 @@ def faults_seen(
 ) -> Gate:
     """Every kind of fault that is possible in this run took effect; a short run reports the kinds that did not."""
     seen = {fault.kind for fault in injected_faults if fault.proof and not fault.error}
-    tries = Counter(one.kind for one in injected_faults)
+    tries = Counter(injected_fault.kind for injected_fault in injected_faults)
     missing = sorted(set(possible) - seen)
     undrawn = [kind for kind in missing if not tries[kind]]
     unseen = [f"{kind} ({tries[kind]} tries)" for kind in missing if tries[kind]]
@@ -116,15 +116,15 @@ def attempts(sample_count: int, attempts_max: int, claims_max: int, *, has_worke
 
 def memory(lives: Mapping[tuple[str, int], Sequence[int]], load_s: float) -> Gate:
     """Resident memory of each process over its lifetime, so a restart hides no growth: the last fifth is compared with the second fifth."""
-    judged = {life: growth for life, sizes in lives.items() if (growth := growth_mb(sizes)) is not None}
+    checked = {life: growth for life, sizes in lives.items() if (growth := growth_mb(sizes)) is not None}
     worst: dict[str, tuple[float, float]] = {}
-    for (name, _), pair in judged.items():
+    for (name, _), pair in checked.items():
         if name not in worst or pair[1] - pair[0] > worst[name][1] - worst[name][0]:
             worst[name] = pair
     text = ", ".join(f"{name} {before:.0f} → {after:.0f} MB" for name, (before, after) in sorted(worst.items()))
-    unjudged = sorted({name for name, _ in lives} - worst.keys())
-    if unjudged or not worst:
-        text += ("; " if text else "") + f"lives too short to judge: {', '.join(unjudged) or 'all'}"
+    unchecked = sorted({name for name, _ in lives} - worst.keys())
+    if unchecked or not worst:
+        text += ("; " if text else "") + f"lives too short to check: {', '.join(unchecked) or 'all'}"
     has_grown = any(after > max(before, WARM_MB) * GROWTH_MAX + GROWTH_MB for before, after in worst.values())
     is_long = load_s >= COMPLETE_S
     is_passed = False if has_grown or (is_long and not worst) else None if not worst else True
@@ -149,7 +149,7 @@ def idle_cpu(shares: Mapping[str, float]) -> Gate:
 
 
 def promises(violations: int | None, text: str) -> Gate:
-    """No violation; the gate also fails if the history could not be judged."""
+    """No violation; the gate also fails if the history could not be checked."""
     return Gate(name="every promise holds", is_passed=violations == 0, figures=text.replace("|", "/"))
 
 

@@ -40,6 +40,7 @@ class Network:
 
     @property
     def pid(self) -> int:
+        """Process id of the proxy."""
         return self._process.pid
 
     def open(self, name: str, target: str, *, listen: str = f"{HOST}:0", kind: str = "tcp") -> str:

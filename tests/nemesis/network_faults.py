@@ -3,6 +3,8 @@
 import abc
 from typing import Any
 
+from typing_extensions import override
+
 from nemesis.process_faults import Fault
 
 
@@ -30,6 +32,7 @@ class LinkFault(Fault):
     def rule(self) -> dict[str, Any]:
         """Return the rule; see `proxy.py`."""
 
+    @override
     def begin(self) -> str:
         self._links = self.links()
         rule = {**self.rule(), "salt": self.random.getrandbits(30)}
@@ -37,6 +40,7 @@ class LinkFault(Fault):
         shown = {key: value for key, value in rule.items() if key not in ("salt", "mode")}
         return f"{', '.join(self._links)} {shown or ''}".strip()
 
+    @override
     def end(self) -> str | None:
         found: dict[str, int] = {}
         for link in self._links:
@@ -57,6 +61,7 @@ class Cut(LinkFault):
     resources = frozenset({"network"})
     counts = ("reset", "refused")
 
+    @override
     def rule(self) -> dict[str, Any]:
         return {"mode": "cut"}
 
@@ -74,6 +79,7 @@ class Flap(LinkFault):
         network = self.cluster.network
         return self.random.choice([network.matching(">postgresql"), network.matching("clients>")])
 
+    @override
     def rule(self) -> dict[str, Any]:
         return {"mode": "cut", "old": True, "fraction": self.random.choice((0.7, 1.0))}
 
@@ -85,6 +91,7 @@ class Drop(LinkFault):
     resources = frozenset({"network"})
     counts = ("dropped_bytes", "dropped_answer_bytes")
 
+    @override
     def rule(self) -> dict[str, Any]:
         return {
             "mode": "drop",
@@ -100,6 +107,7 @@ class Delay(LinkFault):
     resources = frozenset({"network"})
     counts = ("delayed_blocks",)
 
+    @override
     def rule(self) -> dict[str, Any]:
         return {"mode": "delay", "delay_ms": self.random.choice((20, 200, 1000))}
 
@@ -112,10 +120,12 @@ class Hold(LinkFault):
     seconds = (6.0, 15.0)
     counts = ("delivered_later_bytes", "delivered_after_client_had_gone")
 
+    @override
     def links(self) -> list[str]:
         store = self.random.choice((">postgresql", ">postgresql", ">s3"))
         return self.random.choice([[f"{self.pick()}{store}"], self.cluster.network.matching(store)])
 
+    @override
     def rule(self) -> dict[str, Any]:
         return {"mode": "hold", "old": self.random.random() < 0.7, "fraction": self.random.choice((0.5, 1.0))}
 
@@ -131,6 +141,7 @@ class IsolateHolder(LinkFault):
     seconds = (6.0, 15.0)
     counts = ("reset", "refused", "dropped_bytes")
 
+    @override
     def links(self) -> list[str]:
         holders = self.cluster.postgresql.execute(
             "select distinct s.name from bearlake.lease l join bearlake.server s using (node_id) where not s.has_left"
@@ -138,11 +149,13 @@ class IsolateHolder(LinkFault):
         names = sorted({row["name"] for row in holders} & set(self.cluster.of_role("kafka", "pulsar", "rest", "grpc")))
         return [f"{self.random.choice(names)}>postgresql"]
 
+    @override
     def begin(self) -> str:
         what = super().begin()
         self.cluster.fleet.wake("member-silent")
         return what
 
+    @override
     def rule(self) -> dict[str, Any]:
         return {"mode": self.random.choice(("cut", "drop"))}
 
@@ -155,9 +168,11 @@ class PutOutage(LinkFault):
     seconds = (10.0, 90.0)
     counts = ("status_503",)
 
+    @override
     def links(self) -> list[str]:
         return self.cluster.network.matching(">s3")
 
+    @override
     def rule(self) -> dict[str, Any]:
         return {"mode": "status", "status": 503, "by": "path", "fraction": self.random.choice((0.2, 0.5, 0.8))}
 
@@ -169,6 +184,7 @@ class Errors(PutOutage):
     seconds = (5.0, 20.0)
     counts = ("status_500", "status_503")
 
+    @override
     def rule(self) -> dict[str, Any]:
         return {
             "mode": "status",
@@ -186,9 +202,11 @@ class SlowStorage(LinkFault):
     resources = frozenset({"network", "s3"})
     counts = ("delayed_blocks",)
 
+    @override
     def links(self) -> list[str]:
         return self.cluster.network.matching(">s3")
 
+    @override
     def rule(self) -> dict[str, Any]:
         return {"mode": "delay", "delay_ms": self.random.choice((100, 500, 2000))}
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
+from typing_extensions import override
 
 from faults.waiting import until
 from nemesis import tools
@@ -72,6 +73,7 @@ class KillServer(Fault):
     roles: tuple[str, ...] = ("kafka", "pulsar", "rest", "grpc")
     seconds = (0.0, 10.0)
 
+    @override
     def begin(self) -> str:
         self._server = self.cluster.servers[self.pick(*self.roles)]
         self._pid = self._server.pid
@@ -79,6 +81,7 @@ class KillServer(Fault):
         self._server.kill()
         return f"{self._server.name} ({self._pid})"
 
+    @override
     def end(self) -> str | None:
         was_dead = not psutil.pid_exists(self._pid)
         self.cluster.restart(self._server.name)
@@ -93,9 +96,11 @@ class KillWorker(KillServer):
     seconds = (2.0, 60.0)
 
     @classmethod
+    @override
     def is_possible(cls, cluster: Cluster) -> bool:
         return bool(cluster.size.workers)
 
+    @override
     def begin(self) -> str:
         self.cluster.record_processes()  # its JVM must not outlive the run
         return super().begin()
@@ -113,6 +118,7 @@ class KillWorkerAtStep(KillWorker):
         "swapped": "select id, epoch from bearlake.task_closed where position > 0",
     }
 
+    @override
     def begin(self) -> str:
         self._step, question = self.random.choice(list(self.steps.items()))
         self._task: tuple[int, int] | None = None
@@ -139,6 +145,7 @@ class KillWorkerAtStep(KillWorker):
             return f"without a task that was {self._step}"
         return f"after task {self._task[0]} was {self._step} (epoch {self._task[1]})"
 
+    @override
     def end(self) -> str | None:
         dead = [name for name in self._workers if not self._runs(name)]
         for name in self._workers:
@@ -159,15 +166,18 @@ class KillJava(Fault):
     seconds = (1.0, 2.0)
 
     @classmethod
+    @override
     def is_possible(cls, cluster: Cluster) -> bool:
         return bool(cluster.size.workers)
 
+    @override
     def begin(self) -> str:
         self._name = self.pick("compactor")
         self._pids = self.cluster.java_of(self._name)
         signal_all(self._pids, signal.SIGKILL)
         return f"JVM of {self._name} ({self._pids})"
 
+    @override
     def end(self) -> str | None:
         gone = [pid for pid in self._pids if not is_running(pid)]
         return f"{len(gone)} JVMs were gone" if gone else None
@@ -179,6 +189,7 @@ class KillClient(Fault):
     name = "kill-client"
     seconds = (1.0, 2.0)
 
+    @override
     def begin(self) -> str:
         fleet = self.cluster.fleet
         running = [client for client in fleet.clients if client.process is not None and client.process.poll() is None]
@@ -186,6 +197,7 @@ class KillClient(Fault):
         self._starts = self._client.start_count
         return f"{self._client.name} ({fleet.kill(self._client)})"
 
+    @override
     def end(self) -> str | None:
         with contextlib.suppress(AssertionError):
             until(lambda: self._client.start_count > self._starts, WAIT_S, "")
@@ -199,6 +211,7 @@ class Pause(Fault):
     name = "pause-process"
     seconds = (2.0, 20.0)
 
+    @override
     def begin(self) -> str:
         what, self._pids = self.random.choice(self._choices())
         signal_all(self._pids, signal.SIGSTOP)
@@ -210,6 +223,7 @@ class Pause(Fault):
         choices += [(f"JVM of {name}", cluster.java_of(name)) for name in cluster.size.workers if cluster.java_of(name)]
         return choices
 
+    @override
     def end(self) -> str | None:
         stopped = [pid for pid in self._pids if is_stopped(pid)]
         signal_all(self._pids, signal.SIGCONT)
@@ -264,6 +278,7 @@ class FullMemory(Fault):
     name = "full-memory"
     seconds = (5.0, 15.0)
 
+    @override
     def begin(self) -> str:
         self._server = self.cluster.servers[self.pick("kafka", "pulsar", "rest", "grpc")]
         self._pid = self._server.pid
@@ -299,9 +314,11 @@ class ProcessClock(Fault):
     seconds = (10.0, 30.0)
 
     @classmethod
+    @override
     def is_possible(cls, cluster: Cluster) -> bool:
         return tools.find_faketime() is not None
 
+    @override
     def begin(self) -> str:
         self._server = self.cluster.servers[self.pick("kafka", "pulsar", "rest", "grpc")]
         seconds = self.random.choice((-600, -60, 60, 600))
@@ -315,6 +332,7 @@ class ProcessClock(Fault):
         self._server.restart_with(self._more)
         return f"{self._server.name} {seconds:+d} s"
 
+    @override
     def end(self) -> str | None:
         libraries = ""
         with contextlib.suppress(OSError, AssertionError):

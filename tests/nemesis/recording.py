@@ -57,10 +57,10 @@ class Recording:
         """Record a definitive refusal. `at`: its time, if not now."""
         self._write({"e": "fail", "i": number, "t": now() if at is None else at, "why": why})
 
-    def unknown(self, number: int, why: str, *, settled: bool = False, at: int | None = None) -> None:
+    def unknown(self, number: int, why: str, *, is_answered: bool = False, at: int | None = None) -> None:
         """Record that the client gave up. `at`: the time, if not now."""
         event = {"e": "unknown", "i": number, "t": now() if at is None else at, "why": why}
-        self._write({**event, **({"settled": True} if settled else {})})
+        self._write({**event, **({"settled": True} if is_answered else {})})
 
     def note(self, kind: str) -> None:
         """Record an event that is no operation, such as an error of the client library, in a separate file."""

@@ -13,8 +13,8 @@ import psutil
 
 from bearlake import __version__
 from nemesis import tools
+from nemesis.checking import Facts, Verdict, windows
 from nemesis.gates import Gate
-from nemesis.judging import Facts, Verdict, windows
 from nemesis.schedule import InjectedFault
 from nemesis.watch import Objects
 
@@ -46,7 +46,7 @@ class Run:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every gate was judged."""
+        """Whether every gate was checked."""
         return all(gate.is_passed is not None for gate in self.gates)
 
     @property
@@ -65,7 +65,7 @@ def _head(run: Run) -> str:
     verdict = "every gate was passed" if run.is_passed else "**a gate was not passed**"
     if not run.is_complete:
         verdict += (
-            "; the run is not complete: " + ", ".join(g.name for g in run.gates if g.is_passed is None) + " not judged"
+            "; the run is not complete: " + ", ".join(g.name for g in run.gates if g.is_passed is None) + " not checked"
         )
     return f"""# Nemesis: {verdict}
 
@@ -87,7 +87,7 @@ Seed {run.seed}, {run.load_s:.0f} s of load and faults, {run.total_s:.0f} s in a
 
 
 def _gates(run: Run) -> str:
-    shown = {True: "passed", False: "**not passed**", None: "not judged"}
+    shown = {True: "passed", False: "**not passed**", None: "not checked"}
     rows = [f"| {gate.name} | {shown[gate.is_passed]} | {gate.figures} |" for gate in run.gates]
     return "\n".join(["## Gates", "", "| gate | | figures |", "|---|---|---|", *rows, ""])
 
@@ -128,10 +128,10 @@ def _load(run: Run) -> str:
             "|---|---|---|---|---|---|---|---|---|", *rows, "",
         ]  # fmt: skip
     if run.objects:
-        orphans, unused = max(one.orphans for one in run.objects), max(one.unused for one in run.objects)
+        orphans, unused = max(sample.orphans for sample in run.objects), max(sample.unused for sample in run.objects)
         last = run.objects[-1]
         lines.append(
-            f"Objects: at most {max(one.stored for one in run.objects)} stored, {orphans} orphans, {unused} unused; "
+            f"Objects: at most {max(sample.stored for sample in run.objects)} stored, {orphans} orphans, {unused} unused; "
             f"at the end {last.stored} stored, {last.orphans} orphans, {last.unused} unused, {last.open_tasks} open tasks, and "
             f"{last.unused_files} data files that only snapshots name.\n"
         )
@@ -140,8 +140,8 @@ def _load(run: Run) -> str:
 
 def _faults(run: Run) -> str:
     by_kind: dict[str, list[InjectedFault]] = defaultdict(list)
-    for one in run.injected_faults:
-        by_kind[one.kind].append(one)
+    for injected_fault in run.injected_faults:
+        by_kind[injected_fault.kind].append(injected_fault)
     heads = " | ".join(
         f"{protocol}: one producer without writes p99 / max (s), all without (s), errors, again"
         for protocol in sorted(run.facts.acknowledged)
@@ -153,7 +153,7 @@ def _faults(run: Run) -> str:
         "|---" * (3 + len(run.facts.acknowledged)) + "|",
     ]
     for kind, all_of_it in sorted(by_kind.items()):
-        seen = sum(1 for one in all_of_it if one.proof)
+        seen = sum(1 for injected_fault in all_of_it if injected_fault.proof)
         cells = []
         for protocol in sorted(run.facts.acknowledged):
             impact = run.facts.impact(protocol, windows(run.injected_faults, kind))
@@ -190,8 +190,8 @@ def _injected(run: Run) -> str:
     return "\n".join([*head, *rows, "", "</details>", ""])
 
 
-def _shown(one: InjectedFault) -> str:
-    return one.proof or one.error or "–"
+def _shown(injected_fault: InjectedFault) -> str:
+    return injected_fault.proof or injected_fault.error or "–"
 
 
 def _oddities(run: Run) -> str:

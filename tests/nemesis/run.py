@@ -2,7 +2,7 @@
 
     python tests/nemesis/run.py --seconds 600 --seed 1 [--size whole] [--faults kill-server,partition] [--report FILE] [--keep FOLDER]
 
-Exit code 0: every gate passed; 1: a gate failed; 2: a tool is missing. README.md describes what runs and what is judged.
+Exit code 0: every gate passed; 1: a gate failed; 2: a tool is missing. README.md describes what runs and what is checked.
 """
 
 import argparse
@@ -16,17 +16,17 @@ HERE = Path(__file__).resolve()
 sys.path[:1] = [str(HERE.parents[1]), *(str(HERE.parents[2] / part) for part in ("servers", "operator"))]
 
 from conformance.packages import ObtainFailed, ToolMissing  # noqa: E402 - the path comes first
-from nemesis import judging, settling  # noqa: E402
+from nemesis import checking, finishing  # noqa: E402
 from nemesis.plan import SIZES  # noqa: E402
 from nemesis.report import render  # noqa: E402
 
 LIMIT_S = 900
-"""Time limit for starting, healing and settling together."""
+"""Time limit for starting, healing and finishing together."""
 
 
 def limit_s(load_s: float) -> int:
     """Return the time limit of the whole run."""
-    return int(1.25 * load_s + LIMIT_S + judging.limit_s(load_s))
+    return int(1.25 * load_s + LIMIT_S + checking.limit_s(load_s))
 
 
 def too_late(*_: object) -> None:
@@ -38,7 +38,7 @@ def main() -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--seconds", type=float, default=300, help="of load and faults; starting, healing and judging come on top"
+        "--seconds", type=float, default=300, help="of load and faults; starting, healing and checking come on top"
     )
     parser.add_argument("--seed", type=int, default=None, help="drawn, if not given")
     parser.add_argument("--size", choices=sorted(SIZES), default="whole")
@@ -53,7 +53,7 @@ def main() -> int:
     signal.alarm(limit_s(options.seconds))
     seed = options.seed if options.seed is not None else time.time_ns() % 1_000_000
     names = [] if not options.faults else options.faults.split(",")
-    run_options = settling.RunOptions(
+    run_options = finishing.RunOptions(
         size=options.size,
         per_second=options.per_second,
         seconds=options.seconds,
@@ -62,7 +62,7 @@ def main() -> int:
         keep=options.keep,
     )
     try:
-        run = settling.run(run_options)
+        run = finishing.run(run_options)
     except (ToolMissing, ObtainFailed) as missing:
         print(f"nemesis: {missing}", file=sys.stderr)
         return 2

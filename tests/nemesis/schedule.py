@@ -104,7 +104,7 @@ class Schedule:
             injected.error = f"{type(error).__name__}: {error}"[:200]
             injected.ended = int(self._clock() * 1e9)
             log.warning("%s could not begin: %s", kind.name, injected.error)
-            self._judge(kind, injected)
+            self._check(kind, injected)
             return
         log.info("%s: %s, for %.1f s", kind.name, injected.what, lasts_s)
         self._open.append((self._clock() + lasts_s, fault, injected))
@@ -117,12 +117,12 @@ class Schedule:
         except Exception as error:  # noqa: BLE001 - the run continues; healing repairs the rest
             injected.error = f"{type(error).__name__}: {error}"[:200]
         injected.ended = int(self._clock() * 1e9)
-        self._judge(type(fault), injected)
+        self._check(type(fault), injected)
         log.info("%s is over; seen: %s", injected.kind, injected.proof or injected.error or "nothing")
         if not self._open:
             self._pause()
 
-    def _judge(self, kind: type[Fault], injected: InjectedFault) -> None:
+    def _check(self, kind: type[Fault], injected: InjectedFault) -> None:
         """Return a kind that has never taken effect to the deck."""
         if injected.proof:
             self._seen.add(kind.name)

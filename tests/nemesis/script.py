@@ -43,9 +43,11 @@ class Script:
 
     @property
     def is_running(self) -> bool:
+        """Whether the client shall continue."""
         return not self._over.is_set()
 
     def end(self) -> None:
+        """End the client, and wake its waiting parts."""
         self._over.set()
         for wake in self._wakers:
             wake()

@@ -2,6 +2,8 @@
 
 import signal
 
+from typing_extensions import override
+
 from faults.waiting import until
 from nemesis.cluster import Cluster
 from nemesis.process_faults import WAIT_S, Fault
@@ -18,11 +20,13 @@ class StandbyAway(Fault):
     seconds = (10.0, 120.0)
 
     @classmethod
+    @override
     def is_possible(cls, cluster: Cluster) -> bool:
         return cluster.size.with_standby and bool(
             cluster.size.workers
         )  # the short run has too little time for this fault
 
+    @override
     def begin(self) -> str:
         postgresql = self.cluster.postgresql
         until(postgresql.is_synchronous, WAIT_S, "the standby has everything")
@@ -36,6 +40,7 @@ class StandbyAway(Fault):
             signal_all(tree_of(postgresql.standby.pid), signal.SIGSTOP)
         return ("crashed" if self._has_crashed else "stands still") + (", is promoted" if self._is_promoted else "")
 
+    @override
     def end(self) -> str | None:
         postgresql = self.cluster.postgresql
         held_back = postgresql.execute(HELD_BACK)[0]["held_back"]

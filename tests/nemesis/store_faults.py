@@ -3,6 +3,7 @@
 import signal
 
 import psutil
+from typing_extensions import override
 
 from faults.waiting import until
 from nemesis.cluster import Cluster
@@ -18,12 +19,14 @@ class KillStorage(Fault):
     name = "kill-s3"
     resources = frozenset({"s3"})
 
+    @override
     def begin(self) -> str:
         assert self.cluster.storage.process is not None
         self._pid = self.cluster.storage.process.pid
         self.cluster.storage.kill()
         return f"S3 server ({self._pid})"
 
+    @override
     def end(self) -> str | None:
         self.cluster.storage.start()
         return f"{self._pid} was gone"
@@ -36,11 +39,13 @@ class KillBackend(Fault):
     resources = frozenset({"postgresql"})
     seconds = (1.0, 3.0)
 
+    @override
     def begin(self) -> str:
         self._pid = self.random.choice(sorted(self.cluster.postgresql.backends()))
         signal_all([self._pid], signal.SIGKILL)
         return f"backend {self._pid}"
 
+    @override
     def end(self) -> str | None:
         return f"{self._pid} was gone" if not is_running(self._pid) else None
 
@@ -51,6 +56,7 @@ class RestartPostgresql(Fault):
     name = "restart-postgresql"
     resources = frozenset({"postgresql"})
 
+    @override
     def begin(self) -> str:
         server = self.cluster.postgresql.primary
         is_crash = self.random.random() < 0.5
@@ -58,6 +64,7 @@ class RestartPostgresql(Fault):
         server.kill() if is_crash else server.stop()
         return "crash" if is_crash else "clean stop"
 
+    @override
     def end(self) -> str | None:
         was_gone = self._pid is not None and not psutil.pid_exists(self._pid)
         self.cluster.postgresql.primary.start()
@@ -72,9 +79,11 @@ class FailOver(Fault):
     seconds = (0.0, 5.0)
 
     @classmethod
+    @override
     def is_possible(cls, cluster: Cluster) -> bool:
         return cluster.size.with_standby
 
+    @override
     def begin(self) -> str:
         postgresql = self.cluster.postgresql
         until(postgresql.is_synchronous, WAIT_S, "the standby has everything")
@@ -85,6 +94,7 @@ class FailOver(Fault):
         self._moved = f"{before} to {postgresql.address}"
         return self._moved
 
+    @override
     def end(self) -> str | None:
         rows = self.cluster.postgresql.execute("select pg_is_in_recovery() as standby", database="postgres")
         self.cluster.postgresql.ensure_running()
@@ -98,11 +108,13 @@ class StepClock(Fault):
     resources = frozenset({"postgresql"})
     seconds = (5.0, 30.0)
 
+    @override
     def begin(self) -> str:
         self._wanted = self.random.choice((-HOUR_MS, HOUR_MS, self.random.randint(-HOUR_MS, HOUR_MS), 20_000, -20_000))
         self._was = self.cluster.postgresql.set_clock(self._wanted)
         return f"{self._wanted / 1000:+.0f} s"
 
+    @override
     def end(self) -> str | None:
         self.cluster.postgresql.set_clock(0)
         return f"it differed by {self._was / 1000:+.0f} s" if abs(self._was - self._wanted) < 1000 else None
@@ -115,9 +127,11 @@ class FullDisk(Fault):
     resources = frozenset({"postgresql", "s3"})
 
     @classmethod
+    @override
     def is_possible(cls, cluster: Cluster) -> bool:
         return all(disk.can_be_full for disk in cluster.disks.values())
 
+    @override
     def begin(self) -> str:
         name = self.random.choice(sorted(self.cluster.disks))
         self._disk = self.cluster.disks[name]
@@ -126,6 +140,7 @@ class FullDisk(Fault):
         self._was_full = self._disk.is_full()  # deletions may free a little space later
         return f"{name}: {used >> 20} MiB used"
 
+    @override
     def end(self) -> str | None:
         self._disk.free()
         self.cluster.postgresql.ensure_running()

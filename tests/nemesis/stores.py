@@ -49,6 +49,7 @@ class Disk:
         raise AssertionError("the disk cannot be made smaller")
 
     def is_full(self) -> bool:
+        """Whether nearly nothing is free."""
         stat = os.statvfs(self.folder)
         return stat.f_bfree * stat.f_frsize < FULL_BYTES
 
@@ -57,6 +58,7 @@ class Disk:
         self._mount(f"remount,size={self._size_bytes}", str(self.folder))
 
     def end(self) -> None:
+        """Unmount the disk."""
         if self.can_be_full:
             self.can_be_full = False
             subprocess.run(["umount", "-l", str(self.folder)], check=False, timeout=WAIT_S)
@@ -76,9 +78,11 @@ class Postgresql:
 
     @property
     def address(self) -> str:
+        """`host:port` of the primary."""
         return f"127.0.0.1:{self.primary.port}"
 
     def start(self) -> None:
+        """Start the primary, create the database, and add the standby if there shall be one."""
         self.primary.start()
         self.execute(f"create database {DATABASE}", database="postgres")
         if self.with_standby:
@@ -143,6 +147,7 @@ class Postgresql:
         return int(rows[0]["difference"])
 
     def end(self) -> None:
+        """Kill the servers and delete their files."""
         for server in (self.standby, self.primary):
             if server is not None:
                 if server.pid is not None:
@@ -175,6 +180,7 @@ class Storage:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
+        """Start the S3 server."""
         options = ["--port", self.address, "--keep-alive", "--quiet", "--region", s3.REGION]
         store = ["posix", "--sidecar", str(self._folder / "sidecar"), str(self._folder / "buckets")]
         keys = {"ROOT_ACCESS_KEY": s3.ACCESS_KEY_ID, "ROOT_SECRET_KEY": s3.SECRET_ACCESS_KEY}
@@ -186,6 +192,7 @@ class Storage:
         assert s3.wait_until_it_answers(self.server.endpoint, self.process), "the S3 server does not start"
 
     def kill(self) -> None:
+        """Kill the S3 server; its files stay."""
         assert self.process is not None
         self.process.kill()
         self.process.wait(WAIT_S)
@@ -202,6 +209,7 @@ class Storage:
         return [str(path.relative_to(root)) for path in (root / prefix).rglob("*") if path.is_file()]
 
     def end(self) -> None:
+        """Kill the S3 server if it runs."""
         if self.process is not None:
             self.kill()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nemesis import gates, judging, table_files
+from nemesis import checking, gates, table_files
 from nemesis.gates import COMPLETE_S, LIFE_SAMPLES_MIN, Gate, Leftovers
 from nemesis.report import Run, render
 from nemesis.schedule import InjectedFault
@@ -152,7 +152,7 @@ def test_a_restart_hides_no_growth() -> None:
     assert gates.memory(lives, LONG_S).is_passed is False
 
 
-def test_too_short_lifetimes_leave_a_short_run_unjudged_and_fail_a_long_run() -> None:
+def test_too_short_lifetimes_leave_a_short_run_unchecked_and_fail_a_long_run() -> None:
     lives = {("k1", 1): grown(0, LIFE_SAMPLES_MIN - 1)}
 
     assert gates.memory(lives, SHORT_S).is_passed is None
@@ -184,7 +184,7 @@ def test_a_history_that_breaks_a_promise_fails_the_gate(tmp_path: Path) -> None:
     history = tmp_path / "p-1.jsonl"
     history.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
-    verdict = judging.judge([history], tmp_path / "verdict.log")
+    verdict = checking.check([history], tmp_path / "verdict.log")
 
     gate = gates.promises(verdict.violations, verdict.text)
     assert (gate.is_passed, gate.figures) == (False, "ONCE 1")
@@ -198,33 +198,33 @@ def test_violations_that_are_not_shown_are_counted(tmp_path: Path) -> None:
     history = tmp_path / "r-1.jsonl"
     history.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
-    verdict = judging.judge([history], tmp_path / "verdict.log")
+    verdict = checking.check([history], tmp_path / "verdict.log")
 
     assert (verdict.violations, verdict.text) == (50, "SENT 50")
 
 
-def test_a_history_that_cannot_be_judged_fails_the_gate(tmp_path: Path) -> None:
+def test_a_history_that_cannot_be_checked_fails_the_gate(tmp_path: Path) -> None:
     history = tmp_path / "p-1.jsonl"
     history.write_text('{"e": "invoke", "i": 0, "t": 1, "p": "p", "op": "complete", "log": ["main", 0]}\n')
 
-    verdict = judging.judge([history], tmp_path / "verdict.log", keep=tmp_path)
+    verdict = checking.check([history], tmp_path / "verdict.log", keep=tmp_path)
 
     assert gates.promises(verdict.violations, verdict.text).is_passed is False
 
 
-def test_histories_that_are_not_judged_in_time_are_kept_and_named(
+def test_histories_that_are_not_checked_in_time_are_kept_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     history = tmp_path / "p-1.jsonl"
     history.write_text('{"history": 1, "clock": "monotonic_ns"}\n')
 
-    verdict = judging.judge([history], tmp_path / "verdict.log", within_s=0)
+    verdict = checking.check([history], tmp_path / "verdict.log", within_s=0)
 
-    (kept,) = tmp_path.glob("nemesis-unjudged-*/p-1.jsonl")
+    (kept,) = tmp_path.glob("nemesis-unchecked-*/p-1.jsonl")
     gate = gates.promises(verdict.violations, verdict.text)
     assert gate.is_passed is False
-    assert gate.figures == f"not judged within 0 s; 1 histories are kept: {kept.parent}/*.jsonl"
+    assert gate.figures == f"not checked within 0 s; 1 histories are kept: {kept.parent}/*.jsonl"
     assert gate.figures in render(run(gates=[gate], verdict=verdict))
 
 
@@ -234,17 +234,17 @@ def test_the_limit_of_the_whole_run_ends_the_checker_and_not_the_report(
     def ended(*_: object, **__: object) -> None:
         raise TimeoutError("the run did not end within its limit")
 
-    monkeypatch.setattr(judging.subprocess, "run", ended)
+    monkeypatch.setattr(checking.subprocess, "run", ended)
 
-    verdict = judging.judge([], tmp_path / "verdict.log", keep=tmp_path)
+    verdict = checking.check([], tmp_path / "verdict.log", keep=tmp_path)
 
     assert verdict.violations is None
-    assert verdict.text.startswith("not judged: the run did not end within its limit; ")
+    assert verdict.text.startswith("not checked: the run did not end within its limit; ")
 
 
 def test_a_longer_run_may_be_checked_for_longer() -> None:
-    assert judging.limit_s(SHORT_S) < judging.limit_s(LONG_S)
-    assert judging.limit_s(45 * SHORT_S) > 45 * SHORT_S
+    assert checking.limit_s(SHORT_S) < checking.limit_s(LONG_S)
+    assert checking.limit_s(45 * SHORT_S) > 45 * SHORT_S
 
 
 def test_a_kind_of_client_that_got_no_answer_fails_the_gate() -> None:
@@ -264,7 +264,7 @@ def test_a_failed_client_fails_the_gate() -> None:
 
 def test_the_impact_on_clients_is_reported_per_fault() -> None:
     """One producer waits 40 s while another one continues; the window is the 30 s of the fault and the 15 s after it."""
-    facts = judging.Facts()
+    facts = checking.Facts()
     steady = [(at * SECOND, at * SECOND - 1, "one") for at in range(101, 146)]
     facts.acknowledged["Kafka"] = sorted([*steady, (104 * SECOND, 1, "two"), (144 * SECOND, 1, "two")])
     facts.failed["Kafka"] = [99 * SECOND, 110 * SECOND, 146 * SECOND]
@@ -282,12 +282,12 @@ def run(**more: Any) -> Run:
     objects = Objects(
         at_s=0, stored=1, orphans=0, unused=0, unused_files=0, open_tasks=0, attempts_max=0, claims_max=0, quarantined=0
     )
-    facts = judging.Facts()
+    facts = checking.Facts()
     facts.acknowledged["Kafka"] = [(2 * SECOND, SECOND, "one")]
     values: dict[str, Any] = {
         "command": "run", "seed": 1, "load_s": 60, "total_s": 90, "size": "small", "impossible": [], "facts": facts,
         "injected_faults": [InjectedFault("kill-server", "k1", SECOND, 3 * SECOND, "gone")], "objects": [objects], "exits": [],
-        "verdict": judging.Verdict(violations=0, text=""), "gates": [], "missed": [], "alarms": {}, "client_starts": {},
+        "verdict": checking.Verdict(violations=0, text=""), "gates": [], "missed": [], "alarms": {}, "client_starts": {},
         "client_failures": [],
     }  # fmt: skip
     return Run(**{**values, **more})
@@ -299,11 +299,11 @@ def test_the_report_has_a_row_per_fault_with_its_impact_on_clients() -> None:
     assert "| kill-server | 1 | 1 | 16.0 / 16.0, 16.0, 0, 0 |" in text
 
 
-def test_a_run_with_a_gate_that_was_not_judged_does_not_count_as_complete() -> None:
-    passed, unjudged, failed = (Gate(name="gate", is_passed=value, figures="") for value in (True, None, False))
+def test_a_run_with_a_gate_that_was_not_checked_does_not_count_as_complete() -> None:
+    passed, unchecked, failed = (Gate(name="gate", is_passed=value, figures="") for value in (True, None, False))
 
     assert render(run(gates=[passed])).startswith("# Nemesis: every gate was passed\n")
-    assert "the run is not complete: gate not judged" in render(run(gates=[passed, unjudged])).splitlines()[0]
+    assert "the run is not complete: gate not checked" in render(run(gates=[passed, unchecked])).splitlines()[0]
     assert not run(gates=[passed, failed]).is_passed
 
 

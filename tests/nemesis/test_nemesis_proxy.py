@@ -37,7 +37,7 @@ class Echo:
             writer.transport.abort()
         await asyncio.gather(*(writer.wait_closed() for writer in self.dialled), return_exceptions=True)
 
-    async def has_heard(self, text: bytes) -> None:
+    async def has_received(self, text: bytes) -> None:
         async with self.news:
             await self.news.wait_for(lambda: text in self.heard)
 
@@ -88,7 +88,7 @@ async def test_held_bytes_are_delivered_after_their_client_has_gone() -> None:
 
         link.set_rule(None)
 
-        await echo.has_heard(b"late")
+        await echo.has_received(b"late")
         assert link.counts["delivered_after_client_had_gone"] == 1
 
 
@@ -149,7 +149,7 @@ async def test_requests_of_some_keys_get_an_error_and_the_others_succeed(body: b
         reader, writer = await echo.dial(port)
         request = b"PUT %s?x=1 HTTP/1.1\r\n" + body
         writer.write(request % passing.encode())
-        await echo.has_heard(request % passing.encode())
+        await echo.has_received(request % passing.encode())
         await reader.readexactly(len(request % passing.encode()))
         writer.write(request % failing.encode())
 

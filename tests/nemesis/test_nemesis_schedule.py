@@ -62,19 +62,26 @@ def test_every_kind_happens_once_before_any_kind_happens_again() -> None:
 
 
 def test_faults_with_a_common_resource_never_overlap() -> None:
-    needs = {one.name: one.resources for one in KINDS}
+    needs = {kind.name: kind.resources for kind in KINDS}
     found = injected_faults(4)
-    pairs = [(one, two) for one in found for two in found if one is not two and one.begun <= two.begun < one.ended]
+    pairs = [
+        (first, second)
+        for first in found
+        for second in found
+        if first is not second and first.begun <= second.begun < first.ended
+    ]
 
     assert pairs
-    assert [(one.kind, two.kind) for one, two in pairs if needs[one.kind] & needs[two.kind]] == []
+    assert [(first.kind, second.kind) for first, second in pairs if needs[first.kind] & needs[second.kind]] == []
 
 
 def test_a_fault_that_cannot_begin_is_recorded_and_the_others_continue() -> None:
     found = injected_faults(5, (kind("broken", fails=True), kind("sound")))
 
-    assert {one.error for one in found if one.kind == "broken"} == {"RuntimeError: not now"}
-    assert all(one.proof == "seen" for one in found if one.kind == "sound")
+    assert {injected_fault.error for injected_fault in found if injected_fault.kind == "broken"} == {
+        "RuntimeError: not now"
+    }
+    assert all(injected_fault.proof == "seen" for injected_fault in found if injected_fault.kind == "sound")
 
 
 def test_a_kind_that_took_no_effect_is_repeated_before_the_next_round() -> None:

@@ -169,8 +169,8 @@ def _cpu_s(pid: int) -> float:
     total = 0.0
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
-        for one in [process, *process.children(recursive=True)]:
+        for member in [process, *process.children(recursive=True)]:
             with contextlib.suppress(psutil.Error):
-                times = one.cpu_times()
+                times = member.cpu_times()
                 total += times.user + times.system
     return total

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from typing_extensions import override
 
 from bearlake.objects import ObjectStore
 from bearlake.objects.cloud import CloudObjectStore, open_s3
@@ -38,6 +39,7 @@ class NamedFileCalls(FileCalls):
 
 @pytest.fixture
 async def memory_store() -> AsyncIterator[MemoryObjectStore]:
+    """A store in memory."""
     store = MemoryObjectStore()
     yield store
     await store.close()
@@ -45,6 +47,7 @@ async def memory_store() -> AsyncIterator[MemoryObjectStore]:
 
 @pytest.fixture
 async def local_store(tmp_path: Path) -> AsyncIterator[LocalObjectStore]:
+    """A store in a local folder."""
     store = LocalObjectStore(tmp_path / "objects")
     yield store
     await store.close()
@@ -52,6 +55,7 @@ async def local_store(tmp_path: Path) -> AsyncIterator[LocalObjectStore]:
 
 @pytest.fixture
 async def local_named_store(tmp_path: Path) -> AsyncIterator[LocalObjectStore]:
+    """A store in a local folder, with calls for file systems without unnamed files."""
     store = LocalObjectStore(tmp_path / "objects", calls=NamedFileCalls())
     yield store
     await store.close()
@@ -59,6 +63,7 @@ async def local_named_store(tmp_path: Path) -> AsyncIterator[LocalObjectStore]:
 
 @pytest.fixture
 async def s3_store(s3_server: S3Server, s3_bucket: str, s3_credentials: None) -> AsyncIterator[CloudObjectStore]:
+    """A store in a bucket of the S3 server."""
     store = open_s3(s3_bucket, "some/prefix", CloudSettings(endpoint=s3_server.endpoint))
     yield store
     await store.close()
@@ -66,6 +71,7 @@ async def s3_store(s3_server: S3Server, s3_bucket: str, s3_credentials: None) ->
 
 @pytest.fixture
 def s3_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sets the S3 server's credentials in the environment."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY_ID)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_ACCESS_KEY)
     monkeypatch.setenv("AWS_REGION", REGION)
@@ -73,17 +79,20 @@ def s3_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=KINDS, ids=[name.removesuffix("_store") for name in KINDS])
 def bare_store(request: pytest.FixtureRequest) -> ObjectStore:
+    """Each kind of store in turn, without faults."""
     store: ObjectStore = request.getfixturevalue(request.param)
     return store
 
 
 @pytest.fixture(params=["bare", "faulty"])
 def is_faulty(request: pytest.FixtureRequest) -> bool:
+    """Whether faults are injected."""
     return bool(request.param == "faulty")
 
 
 @pytest.fixture
 def store(bare_store: ObjectStore, is_faulty: bool) -> ObjectStore:
+    """The store, with injected faults and retries if `is_faulty`."""
     if not is_faulty:
         return bare_store
     faulty = FaultyObjectStore(bare_store, FAULTS, random.Random(7))
@@ -97,10 +106,12 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self._now_s = 0.0
         super().__init__(_JumpingSelector(self))
 
+    @override
     def time(self) -> float:
         return self._now_s
 
     def jump(self, delta_s: float) -> None:
+        """Move the loop's time forward."""
         self._now_s += delta_s
 
 

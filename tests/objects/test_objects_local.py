@@ -239,25 +239,25 @@ async def test_emptied_folders_are_removed_but_the_root_stays(tmp_path: Path, op
 
 
 async def test_puts_continue_while_another_store_empties_their_folder(tmp_path: Path, open_local: OpenLocal) -> None:
-    one, other = open_local(), open_local()
+    first, second = open_local(), open_local()
     stored: list[str] = []
 
     async def put_all() -> None:
         for at in range(150):
-            await one.put(f"wal/deep/{at}", [b"content"])
+            await first.put(f"wal/deep/{at}", [b"content"])
             stored.append(f"wal/deep/{at}")
 
     async def delete_all() -> None:
         for _ in range(150):
-            await other.delete(stored)
+            await second.delete(stored)
 
     async with asyncio.TaskGroup() as group:
         group.create_task(put_all())
         group.create_task(delete_all())
-    await other.delete(stored[:-1])
-    await one.put("wal/deep/last", [b"content"])
+    await second.delete(stored[:-1])
+    await first.put("wal/deep/last", [b"content"])
 
-    assert set(await keys_of(one)) - {"wal/deep/149"} == {"wal/deep/last"}
+    assert set(await keys_of(first)) - {"wal/deep/149"} == {"wal/deep/last"}
 
 
 async def test_two_stores_on_one_folder_do_not_replace_each_others_objects(

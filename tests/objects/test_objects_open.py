@@ -1,4 +1,4 @@
-"""From URLs to stores."""
+"""Stores are opened by their URLs."""
 
 import random
 from pathlib import Path
@@ -37,14 +37,14 @@ async def test_stores_of_different_prefixes_in_one_bucket_do_not_see_each_other(
     s3_server: S3Server, s3_bucket: str, s3_credentials: None
 ) -> None:
     settings = ObjectStoreSettings(cloud=CloudSettings(endpoint=s3_server.endpoint))
-    one, other, whole = (
+    first, second, whole = (
         open_store(f"s3://{s3_bucket}{prefix}", settings) for prefix in ("/deep/one", "/deep/other/", "")
     )
-    await one.put("wal/1", [b"one"])
-    await other.put("wal/2", [b"other"])
+    await first.put("wal/1", [b"one"])
+    await second.put("wal/2", [b"other"])
 
-    assert [found.key async for found in one.list("")] == ["wal/1"]
-    assert [found.key async for found in other.list("wal/")] == ["wal/2"]
+    assert [found.key async for found in first.list("")] == ["wal/1"]
+    assert [found.key async for found in second.list("wal/")] == ["wal/2"]
     assert [found.key async for found in whole.list("")] == ["deep/one/wal/1", "deep/other/wal/2"]
 
 
@@ -58,12 +58,12 @@ async def test_endpoint_and_credentials_come_from_the_environment(
 
 
 async def test_faults_are_injected_below_the_retries_and_only_when_asked_for(caplog: pytest.LogCaptureFixture) -> None:
-    some = ObjectStoreSettings(faults=InjectedFaults(error_fraction=0.5), retry=RetrySettings(pause_first_ms=0))
+    settings = ObjectStoreSettings(faults=InjectedFaults(error_fraction=0.5), retry=RetrySettings(pause_first_ms=0))
     all_ = ObjectStoreSettings(faults=InjectedFaults(error_fraction=1.0), retry=RetrySettings(pause_first_ms=0))
 
     assert await put_and_read(open_store("memory:///", randomness=random.Random(1))) == b"content"
     assert not caplog.records
-    assert await put_and_read(open_store("memory:///", some, randomness=random.Random(1))) == b"content"
+    assert await put_and_read(open_store("memory:///", settings, randomness=random.Random(1))) == b"content"
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     with pytest.raises(Unavailable, match="injected"):
         await put_and_read(open_store("memory:///", all_))

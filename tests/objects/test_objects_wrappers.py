@@ -61,6 +61,41 @@ async def test_a_lost_reply_then_a_retry_is_one_success(run_virtual: RunVirtual)
     assert [found.key async for found in inner.list("")] == ["wal/one"]
 
 
+class Claims(MemoryObjectStore):
+    """Fails the first put, and then claims `claim_count` times that the object exists, as a gateway whose disk was full."""
+
+    def __init__(self, claim_count: int, content: bytes | None = None) -> None:
+        super().__init__()
+        self._answers: list[Exception] = [Unavailable("no space"), *[AlreadyExists("claimed")] * claim_count]
+        self._torn = content
+
+    async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
+        if self._torn is not None:
+            content, self._torn = self._torn, None
+            await super().put(key, [content])
+        if self._answers:
+            raise self._answers.pop(0)
+        await super().put(key, parts)
+
+
+async def test_an_object_that_the_store_only_claims_to_have_is_not_stored() -> None:
+    inner = Claims(claim_count=100)
+    with pytest.raises(Unavailable, match="does not have it"):
+        await retrying(inner, pause_first_ms=0).put("wal/one", [b"content"])
+    assert [found.key async for found in inner.list("")] == []
+
+
+async def test_a_put_goes_on_until_the_store_has_the_object() -> None:
+    inner = Claims(claim_count=2)
+    await retrying(inner, pause_first_ms=0).put("wal/one", [b"con", b"tent"])
+    assert await inner.size("wal/one") == 7
+
+
+async def test_an_object_of_another_size_is_not_taken_for_the_own() -> None:
+    with pytest.raises(Unavailable, match="the store has 4 bytes"):
+        await retrying(Claims(claim_count=100, content=b"torn"), pause_first_ms=0).put("wal/one", [b"content"])
+
+
 async def test_a_taken_key_without_an_earlier_failure_stays_an_error() -> None:
     store = retrying(MemoryObjectStore())
     await store.put("wal/one", [b"content"])

@@ -18,6 +18,7 @@ from fixtures.small_cluster import SmallCluster, served
 
 @pytest.fixture
 async def stack():
+    """Functions that are called at the end, the last one first."""
     closers = []
     yield closers
     for close in reversed(closers):
@@ -26,6 +27,7 @@ async def stack():
 
 @pytest.fixture
 async def cluster():
+    """A small API server on loopback."""
     made = SmallCluster()
     async with served(made.handle) as made.url:
         yield made
@@ -33,11 +35,13 @@ async def cluster():
 
 @pytest.fixture
 def fake_cluster(certificates):
+    """A cluster with pods, for the metrics API."""
     return FakeCluster(certificates["authority"].read_text())
 
 
 @pytest.fixture
 async def scraper(fake_cluster, stack, tmp_path):
+    """A scraper of the fake cluster's pods."""
     pod_port = await serve(
         stack,
         {"/metrics": fake_cluster.metrics, "/v1/compaction/backlog": fake_cluster.backlog},

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import yaml
+from typing_extensions import override
 
 GOLDEN = Path(__file__).parent / "golden"
 REPOSITORY = Path(__file__).parents[2]
@@ -17,6 +18,7 @@ from bearlake_operator.settings import Autoscaling, ListenerType, ScalingMode, S
 
 
 def example() -> Settings:
+    """Return the operator's example settings."""
     return settings.load(REPOSITORY / "operator/bearlake_operator/example.yaml")
 
 
@@ -27,10 +29,12 @@ def with_tier(name: str, values: Tier) -> Settings:
 
 
 def compactor_resource(**spec: object) -> api.Resource:
+    """Return a Compactor with this spec."""
     return {"metadata": {"namespace": "team-a", "name": "main"}, "spec": spec}
 
 
 def of_compactor(values: Settings, streams: Sequence[str] = (), **spec: object) -> list[Manifest]:
+    """Return the manifests of a Compactor with this spec."""
     parsed = api.compactor_spec(compactor_resource(**spec))
     return compactor.objects(values, parsed, namespace="bearlake", replicas=parsed.replicas, streams=streams)
 
@@ -67,6 +71,7 @@ def everything() -> Tier:
 
 
 def outside(protocol: str, listener: TierListener) -> list[Manifest]:
+    """Return the manifests of a tier with this listener."""
     return tier.objects(with_tier(protocol, Tier(listeners=(listener,))), "default", protocol)
 
 
@@ -118,6 +123,7 @@ SCENARIOS: dict[str, Callable[[], list[Manifest]]] = {
 class Dumper(yaml.SafeDumper):
     """Writes multi-line strings as blocks, and no aliases."""
 
+    @override
     def ignore_aliases(self, data: object) -> bool:
         return True
 
@@ -129,6 +135,7 @@ Dumper.add_representer(
 
 
 def render(scenario: str) -> str:
+    """Return the YAML of a scenario."""
     return yaml.dump_all(SCENARIOS[scenario](), Dumper=Dumper, sort_keys=True, width=120)
 
 

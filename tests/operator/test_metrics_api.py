@@ -28,11 +28,11 @@ async def test_a_single_pod_and_a_selector_return_only_matching_pods(fake_cluste
     fake_cluster.add("r", "127.0.0.3", labels.selector("default", "rest"))
     await counted(fake_cluster, scraper)
 
-    _, one = await api.ask(f"{CUSTOM}/namespaces/lake/pods/r/bearlake_bytes_per_second")
+    _, answer = await api.ask(f"{CUSTOM}/namespaces/lake/pods/r/bearlake_bytes_per_second")
     _, selected = await api.ask(f"{KAFKA}?labelSelector=app.kubernetes.io%2Fcomponent+in+(rest)")
     _, nothing = await api.ask(f"{KAFKA}?labelSelector=app.kubernetes.io%2Fcomponent%3Dgrpc")
 
-    assert [item["describedObject"]["name"] for item in one["items"]] == ["r"]
+    assert [item["describedObject"]["name"] for item in answer["items"]] == ["r"]
     assert [item["describedObject"]["name"] for item in selected["items"]] == ["r"]
     assert nothing["items"] == []
 
@@ -76,14 +76,14 @@ async def test_a_selector_returns_the_backlog_of_its_compactor(fake_cluster, scr
     worker(fake_cluster, "x", "127.0.0.3", "weekly").count = 70
     await scraper.scrape()
 
-    _, one = await api.ask(
+    _, answer = await api.ask(
         f"{BACKLOG}?labelSelector=bearlake.dev%2Fcompactor%3Dnightly,bearlake.dev%2Fdata-layer%3Ddefault"
     )
     _, both = await api.ask(BACKLOG)
     _, none = await api.ask(f"{BACKLOG}?labelSelector=bearlake.dev%2Fcompactor%3Dyearly")
 
-    (item,) = one["items"]
-    assert (one["kind"], one["apiVersion"]) == ("ExternalMetricValueList", "external.metrics.k8s.io/v1beta1")
+    (item,) = answer["items"]
+    assert (answer["kind"], answer["apiVersion"]) == ("ExternalMetricValueList", "external.metrics.k8s.io/v1beta1")
     assert (item["metricName"], item["value"]) == ("bearlake_compaction_backlog_bytes", "5000")
     assert item["metricLabels"] == {"bearlake.dev/compactor": "nightly", "bearlake.dev/data-layer": "default"}
     assert [item["value"] for item in both["items"]] == ["5000", "70"]

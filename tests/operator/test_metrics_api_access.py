@@ -29,7 +29,7 @@ async def test_both_forms_of_discovery_list_the_metrics(api):
 
     assert (whole["kind"], whole["apiVersion"]) == ("APIGroupDiscoveryList", "apidiscovery.k8s.io/v2")
     pods, external = (item["versions"][0]["resources"][0] for item in whole["items"])
-    assert [one["subresource"] for one in pods["subresources"]] == [
+    assert [subresource["subresource"] for subresource in pods["subresources"]] == [
         "bearlake_requests_per_second",
         "bearlake_bytes_per_second",
     ]

@@ -36,8 +36,8 @@ def template(helm: str, *values: str) -> subprocess.CompletedProcess[str]:
 def objects(helm: str, *values: str) -> dict[tuple[str, str], dict[str, Any]]:
     done = template(helm, *values)
     assert done.returncode == 0, done.stderr
-    found = [one for one in yaml.safe_load_all(done.stdout) if one]
-    return {(one["kind"], one["metadata"]["name"]): one for one in found}
+    found = [resource for resource in yaml.safe_load_all(done.stdout) if resource]
+    return {(resource["kind"], resource["metadata"]["name"]): resource for resource in found}
 
 
 def test_the_metrics_api_is_not_installed_by_default(helm: str) -> None:
@@ -67,9 +67,9 @@ def test_its_role_allows_listing_pods_only(helm: str) -> None:
     assert found["Role", "lake-metrics-api"]["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]
     subject = {"kind": "ServiceAccount", "name": "lake-metrics-api", "namespace": "bearlake"}
     bound = {
-        (name, one["roleRef"]["name"])
-        for (kind, name), one in found.items()
-        if kind.endswith("RoleBinding") and subject in one["subjects"]
+        (name, resource["roleRef"]["name"])
+        for (kind, name), resource in found.items()
+        if kind.endswith("RoleBinding") and subject in resource["subjects"]
     }
     assert bound == {
         ("lake-metrics-api", "lake-metrics-api"),

@@ -30,8 +30,8 @@ def sample(at_s, requests, **more):
 
 def with_samples(*samples, window_s=30):
     found = RateTracker(window_s=window_s, age_max_s=20)
-    for one in samples:
-        found.record("a", one)
+    for sample in samples:
+        found.record("a", sample)
     return found
 
 

@@ -33,8 +33,8 @@ def test_builtin_uses_cpu_only_if_a_cpu_target_is_set():
     without = of_tier(mode=ScalingMode.BUILTIN, target_bytes_per_second=1000)
     both = of_tier(mode=ScalingMode.BUILTIN, target_bytes_per_second=1000, target_cpu_percent=50)
 
-    assert [one["type"] for one in without["spec"]["metrics"]] == ["Pods"]
-    assert [one["type"] for one in both["spec"]["metrics"]] == ["Resource", "Pods"]
+    assert [metric["type"] for metric in without["spec"]["metrics"]] == ["Pods"]
+    assert [metric["type"] for metric in both["spec"]["metrics"]] == ["Resource", "Pods"]
 
 
 def test_workers_scale_by_the_backlog_of_their_own_compactor():

@@ -11,9 +11,9 @@ def resource(version, name="a", namespace="n", **more):
 
 def cache_with(*resources, kind="Stream"):
     cache, notified = ResourceCache(), []
-    for one in resources:
-        cache.put(kind, one)
-    cache.on_change(lambda kind, one: notified.append((kind, one["metadata"]["name"])))
+    for resource in resources:
+        cache.put(kind, resource)
+    cache.on_change(lambda kind, resource: notified.append((kind, resource["metadata"]["name"])))
     return cache, notified
 
 
@@ -81,7 +81,7 @@ def test_a_list_adds_missing_and_removes_deleted_resources():
     )
 
     assert news == 3
-    assert sorted(one["metadata"]["name"] for one in cache.list("Stream")) == ["new", "old", "same"]
+    assert sorted(resource["metadata"]["name"] for resource in cache.list("Stream")) == ["new", "old", "same"]
     assert sorted(notified) == [("Stream", "gone"), ("Stream", "new"), ("Stream", "old")]
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from bearlake_operator import metrics
 from bearlake_operator.admin import Backlog, Backlogs, Commits, ObservedStream
 from bearlake_operator.controllers import rate_limit, tiers
 from bearlake_operator.controllers.apply import HANDOVER_MANAGER, Applier
@@ -17,6 +18,7 @@ from bearlake_operator.controllers.tiers import TierController
 from bearlake_operator.errors import Unavailable
 from bearlake_operator.kube import KubeClient
 from bearlake_operator.kube_config import ClientConfig
+from bearlake_operator.reconcile import status
 from bearlake_operator.reconcile.claims import FINALIZER
 from bearlake_operator.settings import AdminAccess, Autoscaling, DataLayer, ScalingMode, Settings, Tier
 
@@ -49,9 +51,12 @@ class Lake:
         return Commits(count=0, streams=[])
 
     async def change(self, changes):
-        for one in changes:
-            self.kept[one.name] = ObservedStream(
-                name=one.name, id=f"id of {one.name}", partitions=one.partitions or 1, configs=dict(one.set_configs)
+        for stream in changes:
+            self.kept[stream.name] = ObservedStream(
+                name=stream.name,
+                id=f"id of {stream.name}",
+                partitions=stream.partitions or 1,
+                configs=dict(stream.set_configs),
             )
         return {change.name: self.problems[change.name] for change in changes if change.name in self.problems}
 
@@ -252,7 +257,7 @@ async def test_an_autoscaler_takes_over_the_current_number_of_pods(cluster, oper
 
     await autoscaled(cluster, operator)
 
-    changes = [one for one in cluster.asked if one[1].endswith(f"/deployments/{WORKERS}")]
+    changes = [request for request in cluster.asked if request[1].endswith(f"/deployments/{WORKERS}")]
     assert [(manager, body["spec"].get("replicas")) for _, _, manager, body in changes] == [
         (HANDOVER_MANAGER, 4),
         ("bearlake-operator", None),
@@ -271,7 +276,9 @@ async def test_replicas_that_another_writer_has_set_are_not_handed_over(cluster,
     operator.kube.apply = given = Given(cluster)
     await autoscaled(cluster, operator)
 
-    assert [one[2] for one in cluster.asked if one[1].endswith(f"/deployments/{WORKERS}")] == [HANDOVER_MANAGER]
+    assert [request[2] for request in cluster.asked if request[1].endswith(f"/deployments/{WORKERS}")] == [
+        HANDOVER_MANAGER
+    ]
     assert "Deployment" in given.kinds
 
 
@@ -405,6 +412,57 @@ async def test_a_problem_is_dropped_if_the_stream_already_matches(cluster, opera
 
 
 # Events.
+
+
+async def test_a_bug_with_one_resource_does_not_affect_others(cluster, operator, monkeypatch):
+    cluster.add(stream("bad"), stream("good"), compactor("bad"), compactor("good"))
+    for module, name in ((status, "stream"), (tiers.compactor, "objects")):
+        monkeypatch.setattr(module, name, broken_for("bad", getattr(module, name)))
+    before = bug_count()
+
+    await operator.tiers()
+    with pytest.raises(Unavailable, match="a bug"):
+        await operator.streams()
+
+    assert ready(cluster, "Stream", "good")[0] in ("True", "False")
+    assert "status" not in cluster.get("Stream", "bad", "team")
+    assert cluster.get("Deployment", "bearlake-compactor-team-good")["spec"]["replicas"] == 1
+    status_, reason, message = ready(cluster, "Compactor", "bad")
+    assert (status_, reason, "a bug" in message) == ("False", "Invalid", True)
+    assert bug_count() == before + 2
+
+
+async def test_a_bug_with_one_object_does_not_affect_others(cluster, operator, monkeypatch):
+    cluster.add(compactor("bad"), compactor("good"))
+    broken = broken_for("bearlake-compactor-team-bad", operator.kube.apply)
+    monkeypatch.setattr(operator.kube, "apply", broken)
+
+    with pytest.raises(Unavailable, match="a bug"):
+        await operator.tiers()
+
+    assert cluster.get("Deployment", "bearlake-compactor-team-good")["spec"]["replicas"] == 1
+    assert "a bug" in ready(cluster, "Compactor", "bad")[2]
+
+
+def broken_for(name, function):
+    """The function with a bug for the resource of this name, which is an argument or the name in its metadata."""
+
+    def call(*arguments, **named):
+        for argument in arguments:
+            metadata = (
+                argument.get("metadata", {}) if isinstance(argument, dict) else {"name": getattr(argument, "name", "")}
+            )
+            if metadata.get("name") == name:
+                raise KeyError("a bug")
+        return function(*arguments, **named)
+
+    return call
+
+
+def bug_count():
+    """How many bugs the metric counts."""
+    (family,) = metrics.CONTAINED_FAULTS.collect()
+    return sum(sample.value for sample in family.samples if sample.name.endswith("_total"))
 
 
 async def test_events_of_a_flapping_resource_are_rate_limited(cluster, operator, monkeypatch):

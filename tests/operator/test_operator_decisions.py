@@ -226,8 +226,8 @@ def view_of(resource, **more):
 
 
 def ready(found):
-    (one,) = [one for one in found["conditions"] if one["type"] == "Ready"]
-    return one["status"], one["reason"]
+    (condition,) = [condition for condition in found["conditions"] if condition["type"] == "Ready"]
+    return condition["status"], condition["reason"]
 
 
 def test_the_status_of_a_ready_stream_shows_endpoints_and_figures():
@@ -246,7 +246,7 @@ def test_the_status_of_a_ready_stream_shows_endpoints_and_figures():
         7,
         {"name": "streams.orders", "freshness": "1m", "backlogBytes": 5},
     )
-    assert [(one["protocol"], one["listener"], one["address"]) for one in found["endpoints"]] == [
+    assert [(endpoint["protocol"], endpoint["listener"], endpoint["address"]) for endpoint in found["endpoints"]] == [
         ("kafka", "internal", "bearlake-default-kafka.bearlake.svc:9092"),
         ("kafka", "EXTERNAL", "192.0.2.1:30094,192.0.2.2:30094"),
         ("rest", "internal", "http://bearlake-default-rest.bearlake.svc:8082"),
@@ -304,7 +304,7 @@ def test_only_a_changed_condition_gets_a_new_transition_time():
 
     found = shown(resource, view_of(resource, observed=observed()), now="2026-01-02T00:00:00Z")
 
-    times = {one["type"]: one["lastTransitionTime"] for one in found["conditions"]}
+    times = {condition["type"]: condition["lastTransitionTime"] for condition in found["conditions"]}
     assert times == {
         "Ready": "2026-01-02T00:00:00Z",
         "Synced": "2026-01-01T00:00:00Z",
@@ -324,7 +324,14 @@ def test_a_younger_stream_names_the_owner_of_its_name():
 
 
 def table_ready(found):
-    return next(((one["status"], one["reason"]) for one in found["conditions"] if one["type"] == "TableReady"), None)
+    return next(
+        (
+            (condition["status"], condition["reason"])
+            for condition in found["conditions"]
+            if condition["type"] == "TableReady"
+        ),
+        None,
+    )
 
 
 @pytest.mark.parametrize(
@@ -369,7 +376,7 @@ def test_a_load_balancer_becomes_an_endpoint_when_it_has_an_address():
         for balancers in ({}, {"bearlake-default-kafka-public": endpoints.load_balancer_host(service)})
     ]
 
-    assert [len(one) for one in found] == [1, 2]
+    assert [len(group) for group in found] == [1, 2]
     assert found[1][1] == {"protocol": "kafka", "listener": "PUBLIC", "address": "192.0.2.7:9095"}
     assert endpoints.load_balancer_host({"status": {"loadBalancer": {}}}) == ""
 
@@ -400,7 +407,7 @@ def test_addresses_have_the_form_that_the_protocols_clients_expect():
         endpoints.ExternalAddresses(nodes=nodes),
     )
 
-    assert [(one["protocol"], one["address"]) for one in found] == [
+    assert [(endpoint["protocol"], endpoint["address"]) for endpoint in found] == [
         ("pulsar", "pulsar://bearlake-default-pulsar.bearlake.svc:6650"),
         ("pulsar-http", "http://bearlake-default-pulsar.bearlake.svc:8080"),
         ("pulsar", "pulsar+ssl://p.test:6651"),
@@ -420,7 +427,7 @@ def test_tls_settings_of_servers_give_secure_addresses():
 
     found = endpoints.endpoints(settings(rest=rest), "bearlake", "default", ["rest"], endpoints.ExternalAddresses())
 
-    assert [one["address"] for one in found] == [
+    assert [endpoint["address"] for endpoint in found] == [
         "https://bearlake-default-rest.bearlake.svc:8082",
         "http://bearlake-default-rest.bearlake.svc:8081",
         "https://bearlake-default-rest-out.bearlake.svc:443",
@@ -435,7 +442,7 @@ def test_an_address_has_at_most_three_nodes_and_none_before_one_is_ready():
             nodes={"bearlake-default-kafka": [f"192.0.2.{number}" for number in range(1, count + 1)]}
         )
         found = endpoints.endpoints(settings(kafka=kafka), "bearlake", "default", ["kafka"], hosts)
-        return [one["address"] for one in found if one["listener"] == "OUT"]
+        return [endpoint["address"] for endpoint in found if endpoint["listener"] == "OUT"]
 
     assert addresses(0) == []
     assert addresses(4) == ["192.0.2.1:30094,192.0.2.2:30094,192.0.2.3:30094"]

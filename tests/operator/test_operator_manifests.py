@@ -24,7 +24,7 @@ def test_servers_advertise_the_host_of_the_load_balancer():
         listener = TierListener(name="OUT", type=ListenerType.LOAD_BALANCER, port=9095, **more)
         values = rendering.with_tier("kafka", Tier(listeners=(listener,)))
         found = tier.objects(values, "default", "kafka", balancers)
-        (container,) = one(found, "Deployment")["spec"]["template"]["spec"]["containers"]
+        (container,) = only(found, "Deployment")["spec"]["template"]["spec"]["containers"]
         variables = {variable["name"]: variable.get("value", "") for variable in container["env"]}
         return yaml.safe_load(variables["BEARLAKE_LISTENERS__KAFKA_MORE"])[0]["advertised_host"]
 
@@ -35,14 +35,14 @@ def test_servers_advertise_the_host_of_the_load_balancer():
     assert advertised(got, advertised_host="kafka.example.com") == "kafka.example.com"
 
 
-def one(objects: list[Manifest], kind: str) -> Manifest:
+def only(objects: list[Manifest], kind: str) -> Manifest:
     found = [item for item in objects if item["kind"] == kind]
     assert len(found) == 1
     return found[0]
 
 
 def pod_of(scenario: str) -> Manifest:
-    template: Manifest = one(rendering.SCENARIOS[scenario](), "Deployment")["spec"]["template"]
+    template: Manifest = only(rendering.SCENARIOS[scenario](), "Deployment")["spec"]["template"]
     return template
 
 
@@ -81,21 +81,21 @@ def test_replicas_are_set_only_without_an_autoscaler(scenario):
     objects = rendering.SCENARIOS[scenario]()
     has_autoscaler = any(item["kind"] in ("HorizontalPodAutoscaler", "ScaledObject") for item in objects)
 
-    assert ("replicas" in one(objects, "Deployment")["spec"]) is not has_autoscaler
+    assert ("replicas" in only(objects, "Deployment")["spec"]) is not has_autoscaler
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_the_grace_period_is_longer_than_draining(scenario):
     objects = rendering.SCENARIOS[scenario]()
-    document = rendering.yaml.safe_load(one(objects, "ConfigMap")["data"][server_settings.FILE])
+    document = rendering.yaml.safe_load(only(objects, "ConfigMap")["data"][server_settings.FILE])
 
-    grace_ms = one(objects, "Deployment")["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] * 1000
+    grace_ms = only(objects, "Deployment")["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] * 1000
     assert grace_ms > document["server"]["drain_ms"] > document["server"]["drain_notice_ms"]
 
 
 def test_pods_roll_exactly_when_their_settings_change():
     def mark(values):
-        item = one(rendering.tier.objects(values, "default", "kafka"), "Deployment")
+        item = only(rendering.tier.objects(values, "default", "kafka"), "Deployment")
         return item["spec"]["template"]["metadata"]["annotations"][labels.SETTINGS_HASH]
 
     tier = rendering.example().data_layers["default"].tiers["kafka"]
@@ -122,9 +122,9 @@ def test_tier_settings_override_those_of_the_data_layer_key_by_key():
 
 def test_executors_have_the_workers_profile_and_are_not_selected_as_workers():
     objects = rendering.SCENARIOS["compactor-spark"]()
-    worker, selector = pod_of("compactor-spark"), one(objects, "Deployment")["spec"]["selector"]["matchLabels"]
+    worker, selector = pod_of("compactor-spark"), only(objects, "Deployment")["spec"]["selector"]["matchLabels"]
 
-    executor = rendering.yaml.safe_load(one(objects, "ConfigMap")["data"]["executor.yaml"])
+    executor = rendering.yaml.safe_load(only(objects, "ConfigMap")["data"]["executor.yaml"])
 
     (container,) = executor["spec"]["containers"]
     (of_worker,) = worker["spec"]["containers"]
@@ -150,7 +150,7 @@ def test_executors_mount_only_the_object_stores_files():
     values = rendering.replace(values, data_layers={"default": layer}, spark_service_account="bearlake-spark")
     objects = rendering.of_compactor(values, spark={"master": "k8s://https://kubernetes.default.svc"})
 
-    executor = rendering.yaml.safe_load(one(objects, "ConfigMap")["data"]["executor.yaml"])["spec"]
+    executor = rendering.yaml.safe_load(only(objects, "ConfigMap")["data"]["executor.yaml"])["spec"]
 
     assert [volume["secret"]["secretName"] for volume in executor["volumes"] if "secret" in volume] == ["lake-keys"]
     (container,) = executor["containers"]
@@ -166,7 +166,7 @@ def test_sidecars_are_not_configured_as_drivers():
         podTemplate={"spec": {"containers": beside}},
     )
 
-    sidecar, worker = one(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+    sidecar, worker = only(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
 
     assert sidecar == {"name": "sidecar", "image": "s"}
     assert [variable["name"] for variable in worker["env"]] == ["BEARLAKE_SPARK__KUBERNETES__DRIVER_POD"]
@@ -181,7 +181,11 @@ def test_file_secrets_are_mounted_into_every_pod():
     for scenario in ("kafka", "compactor"):
         spec = pod_of(scenario)["spec"]
         (container,) = spec["containers"]
-        (mount,) = [one for one in container["volumeMounts"] if one["mountPath"].startswith("/etc/bearlake/secrets/")]
+        (mount,) = [
+            volume_mount
+            for volume_mount in container["volumeMounts"]
+            if volume_mount["mountPath"].startswith("/etc/bearlake/secrets/")
+        ]
         assert mount["mountPath"] == "/etc/bearlake/secrets/bearlake-database"
-        (volume,) = [one for one in spec["volumes"] if one["name"] == mount["name"]]
+        (volume,) = [volume for volume in spec["volumes"] if volume["name"] == mount["name"]]
         assert volume["secret"] == {"secretName": "bearlake-database"}

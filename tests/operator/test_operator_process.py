@@ -146,7 +146,7 @@ async def test_changes_of_unwatched_kinds_do_not_mean_a_failed_watch(kube, clust
 # Reconcile loop.
 
 
-@pytest.mark.parametrize("failure", [KeyError("an answer without a field"), Unavailable("nobody answers")])
+@pytest.mark.parametrize("failure", [KeyError("an answer without a field"), Unavailable("no answer")])
 async def test_a_reconcile_loop_continues_after_any_failure(failure, monkeypatch):
     naps, done = [], asyncio.Event()
     nap = asyncio.sleep

@@ -9,6 +9,12 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted(
     path for folder in ("servers/bearlake", "operator/bearlake_operator") for path in (ROOT / folder).rglob("*.py")
 )
+PROGRAMS = [ROOT / "tools/requirements", ROOT / "tools/settings-reference", ROOT / "hatch_build.py"]
+ALL = SOURCES + PROGRAMS + sorted(path for folder in ("tests", "bench") for path in (ROOT / folder).rglob("*.py"))
+WORDED = SOURCES + sorted(
+    path for folder in ("bench", "tests/simulator", "tests/nemesis") for path in (ROOT / folder).rglob("*.py")
+)
+"""The files whose public names a reader of documentation and reports meets."""
 INSTEAD = {
     "aside": "quarantined",
     "beaten": "with_heartbeat",
@@ -16,6 +22,8 @@ INSTEAD = {
     "bury": "cancel, close",
     "doubt": "unanswered, unknown outcome",
     "heard": "advance, renew a session",
+    "judge": "decide (a batch), check (a history)",
+    "judged": "decided, checked",
     "misfit": "mismatch",
     "misfits": "mismatches",
     "nobody": "the missing thing: no producer, non-idempotent",
@@ -58,9 +66,9 @@ def public_names(path: Path) -> Iterator[str]:
 def test_public_names_use_the_words_of_the_field() -> None:
     found = {
         f"{path.relative_to(ROOT)}: {name}": INSTEAD[word]
-        for path in SOURCES
+        for path in WORDED
         for name in public_names(path)
-        if not name.startswith("_")
+        if not name.startswith(("_", "test_"))
         for word in (part.lower() for part in WORD.findall(name))
         if word in INSTEAD
     }
@@ -81,10 +89,7 @@ def bound_names(path: Path) -> Iterator[tuple[int, str]]:
 
 def test_variables_name_what_they_hold() -> None:
     found = [
-        f"{path.relative_to(ROOT)}:{line}: {name}"
-        for path in SOURCES
-        for line, name in bound_names(path)
-        if name in VAGUE
+        f"{path.relative_to(ROOT)}:{line}: {name}" for path in ALL for line, name in bound_names(path) if name in VAGUE
     ]
 
     assert found == [], "name the batch, partition, member, stream, field, ..."

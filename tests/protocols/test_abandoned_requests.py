@@ -26,10 +26,10 @@ async def create_anew(streams: Streams, name: str) -> int:
 
 async def numbers(streams: Streams, name: str) -> list[int]:
     """The incarnation of the topic, if there is one."""
-    return [one.number for one in await streams.metadata.streams.list() if one.name == name]
+    return [stream.number for stream in await streams.metadata.streams.list() if stream.name == name]
 
 
-async def settled(streams: Streams) -> None:
+async def all_done(streams: Streams) -> None:
     """All that requests began by now is done: the store executes writes one after the other."""
     for number in range(3):
         await by_name.create(streams.metadata, StreamSpec(name=f"later-{number}", partition_count=1))
@@ -50,7 +50,7 @@ async def test_kafka_a_deletion_that_was_given_up_unread_leaves_the_next_topic_a
 
     connection._transport.resume_reading()
     await until(lambda: not len(node.server.connections))
-    await settled(node.streams)
+    await all_done(node.streams)
 
     assert await numbers(node.streams, "t") == [anew]
 
@@ -70,7 +70,7 @@ async def test_kafka_a_deletion_that_waits_for_another_request_ends_with_its_con
 
     connection._is_working = False
     connection._work_next()
-    await settled(node.streams)
+    await all_done(node.streams)
 
     assert await numbers(node.streams, "t") == [anew]
 
@@ -98,6 +98,6 @@ async def test_http_a_deletion_that_was_given_up_unread_leaves_the_next_topic_al
 
     held.transport.resume_reading()
     await until(lambda: held not in http.connections)
-    await settled(node.streams)
+    await all_done(node.streams)
 
     assert await numbers(node.streams, "t") == [anew]

@@ -178,6 +178,15 @@ async def test_guessing_ends_with_429(start: Start, protocol: str, user: str) ->
     assert 1 <= int(right.headers["Retry-After"]) <= 1200
 
 
+async def test_a_right_token_is_accepted_where_others_guess(start: Start, logins: Logins) -> None:
+    """Clients behind one proxy have one address: a client with a wrong password must not lock the others out."""
+    place = await start(failures=FailureSettings(per_address_max=3, window_ms=3_600_000))
+    answers = [await place.ask("rest", basic("ghost", f"guess {number}")) for number in range(4)]
+    assert answers[-1].status == 429
+    assert (await place.ask("rest", logins.bearer())).status == 200
+    assert (await place.ask("rest", logins.bearer(aud="somebody else"))).status == 429
+
+
 async def test_a_password_that_was_right_is_not_an_oracle_for_guesses_at_once(start: Start) -> None:
     place = await start(failures=FailureSettings(per_address_max=3, window_ms=3_600_000))
     assert (await place.ask("rest", basic())).status == 200

@@ -251,10 +251,10 @@ async def pair_with_held_log(rest_servers: MakeServers) -> tuple[RestNode, RestN
         logs.append(HeldLog(metadata.log))
         return Failing(metadata, logs[-1])
 
-    (one,) = await rest_servers(1, stores=stores)
-    (other,) = await rest_servers(1)
-    await one.member.refresh()
-    return one, other, logs[0]
+    (first,) = await rest_servers(1, stores=stores)
+    (second,) = await rest_servers(1)
+    await first.member.refresh()
+    return first, second, logs[0]
 
 
 def claim(sequence: int, *, is_ordered: bool = False) -> dict[str, str]:
@@ -269,22 +269,22 @@ async def test_rest_an_append_whose_producer_was_forgotten_is_unknown(
     rest_servers: MakeServers, hangs: str, sequence: int, is_ordered: bool
 ) -> None:
     """Its commit hung, or it waited for the write path's memory; a retry was stored meanwhile."""
-    one, other, log = await pair_with_held_log(rest_servers)
-    await one.put("/v1/stream/t", b"", headers=JSON)
+    first_server, second_server, log = await pair_with_held_log(rest_servers)
+    await first_server.put("/v1/stream/t", b"", headers=JSON)
     for n in range(sequence):
-        await one.post("/v1/stream/t", b"[%d]" % n, headers=claim(n, is_ordered=is_ordered))
-    memory = FullMemory(one.streams) if hangs == "room" else None
+        await first_server.post("/v1/stream/t", b"[%d]" % n, headers=claim(n, is_ordered=is_ordered))
+    memory = FullMemory(first_server.streams) if hangs == "room" else None
     log.is_held = memory is None
     headers = claim(sequence, is_ordered=is_ordered)
-    first = asyncio.create_task(one.post("/v1/stream/t", b"[%d]" % sequence, headers=headers))
+    first = asyncio.create_task(first_server.post("/v1/stream/t", b"[%d]" % sequence, headers=headers))
     await until(lambda: bool(log.held) if memory is None else memory.is_awaited)
-    retried = await other.post("/v1/stream/t", b"[%d]" % sequence, headers=headers)
-    await forget(one.streams, other.streams)
+    retried = await second_server.post("/v1/stream/t", b"[%d]" % sequence, headers=headers)
+    await forget(first_server.streams, second_server.streams)
     log.are_let_go.set()
     if memory is not None:
         memory.relieve()
     answer = await first
-    seen = await other.get("/v1/stream/t")
+    seen = await second_server.get("/v1/stream/t")
 
     assert retried.status == 200
     assert answer.status == 503, answer
@@ -292,48 +292,48 @@ async def test_rest_an_append_whose_producer_was_forgotten_is_unknown(
 
 
 async def test_rest_a_producer_that_was_forgotten_starts_again(rest_servers: MakeServers) -> None:
-    one, other = await rest_servers(2)
-    await one.put("/v1/stream/t", b"", headers=JSON)
-    assert (await one.post("/v1/stream/t", b"[0]", headers=claim(0))).status == 200
-    await forget(one.streams, other.streams)
-    went_on = await one.post("/v1/stream/t", b"[1]", headers=claim(1))
-    began = await one.post("/v1/stream/t", b"[1]", headers=claim(0))
+    first, second = await rest_servers(2)
+    await first.put("/v1/stream/t", b"", headers=JSON)
+    assert (await first.post("/v1/stream/t", b"[0]", headers=claim(0))).status == 200
+    await forget(first.streams, second.streams)
+    went_on = await first.post("/v1/stream/t", b"[1]", headers=claim(1))
+    began = await first.post("/v1/stream/t", b"[1]", headers=claim(0))
 
     assert (went_on.status, went_on.headers["Producer-Expected-Seq"]) == (409, "0")
     assert began.status == 200
-    assert (await other.get("/v1/stream/t")).body == [0, 1]
+    assert (await second.get("/v1/stream/t")).body == [0, 1]
 
 
 async def test_rest_a_server_with_a_stuck_follower_names_the_append_with_which_a_forgotten_producer_starts(
     rest_servers: MakeServers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, other = await rest_servers(2)
-    await one.put("/v1/stream/t", b"", headers=JSON)
-    assert (await one.post("/v1/stream/t", b"[0]", headers=claim(0))).status == 200
+    first, second = await rest_servers(2)
+    await first.put("/v1/stream/t", b"", headers=JSON)
+    assert (await first.post("/v1/stream/t", b"[0]", headers=claim(0))).status == 200
     # A follower that is stuck: no store makes a follower that reads and sees nothing.
-    monkeypatch.setattr(one.streams._follower, "_heard", lambda position: None)  # noqa: SLF001
-    await forget(other.streams, other.streams)
-    went_on = [await one.post("/v1/stream/t", b"[1]", headers=claim(1)) for _ in range(3)]
+    monkeypatch.setattr(first.streams._follower, "_heard", lambda position: None)  # noqa: SLF001
+    await forget(second.streams, second.streams)
+    went_on = [await first.post("/v1/stream/t", b"[1]", headers=claim(1)) for _ in range(3)]
 
     assert [answer.status for answer in went_on] == [503, 409, 409]
     assert went_on[1].headers["Producer-Expected-Seq"] == "0"
-    assert (await one.post("/v1/stream/t", b"[1]", headers=claim(0))).status == 200
+    assert (await first.post("/v1/stream/t", b"[1]", headers=claim(0))).status == 200
 
 
 async def test_rest_an_append_that_waits_for_its_turn_while_it_is_stored_by_another_server_is_a_duplicate(
     rest_servers: MakeServers,
 ) -> None:
-    one, other, log = await pair_with_held_log(rest_servers)
-    await one.put("/v1/stream/t", b"", headers=JSON)
+    first, second, log = await pair_with_held_log(rest_servers)
+    await first.put("/v1/stream/t", b"", headers=JSON)
     log.is_held = True
-    before = asyncio.create_task(one.post("/v1/stream/t", b"[9]", headers=JSON | {"Stream-Seq": "0"}))
+    before = asyncio.create_task(first.post("/v1/stream/t", b"[9]", headers=JSON | {"Stream-Seq": "0"}))
     await until(lambda: bool(log.held))
     headers = claim(0) | {"Stream-Seq": "1"}
-    waiting = asyncio.create_task(one.post("/v1/stream/t", b"[1]", headers=headers))
-    await until(lambda: one.server.open_count == 2)
+    waiting = asyncio.create_task(first.post("/v1/stream/t", b"[1]", headers=headers))
+    await until(lambda: first.server.open_count == 2)
     for _ in range(20):  # it waits for the first one
-        await one.get("/v1/stream/t")
-    retried = await other.post("/v1/stream/t", b"[1]", headers=headers)
+        await first.get("/v1/stream/t")
+    retried = await second.post("/v1/stream/t", b"[1]", headers=headers)
     log.are_let_go.set()
     answers = [(await one_of).status for one_of in (before, waiting)]
 

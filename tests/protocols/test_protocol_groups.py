@@ -51,17 +51,17 @@ def test_a_group_continues_in_another_protocol_at_its_committed_offsets(at: Addr
     with Client(at.grpc) as client:
         client.create_stream(stream)
         fill(client, stream, 1)
-    one = MEMBERS[first](at, stream, stream)
-    step_until(one, lambda: len(one.values) >= RECORD_COUNT // 2)
-    one.commit(0, RECORD_COUNT // 2)
-    one.leave()
-    other = MEMBERS[second](at, stream, stream)
+    first_member = MEMBERS[first](at, stream, stream)
+    step_until(first_member, lambda: len(first_member.values) >= RECORD_COUNT // 2)
+    first_member.commit(0, RECORD_COUNT // 2)
+    first_member.leave()
+    second_member = MEMBERS[second](at, stream, stream)
     rest = RECORD_COUNT - RECORD_COUNT // 2
-    step_until(other, lambda: len(other.values) >= rest)
-    other.commit(0, RECORD_COUNT)
-    other.leave()
+    step_until(second_member, lambda: len(second_member.values) >= rest)
+    second_member.commit(0, RECORD_COUNT)
+    second_member.leave()
 
-    assert other.values == {(0, offset): b"0-%d" % offset for offset in range(RECORD_COUNT // 2, RECORD_COUNT)}
+    assert second_member.values == {(0, offset): b"0-%d" % offset for offset in range(RECORD_COUNT // 2, RECORD_COUNT)}
 
     again = MEMBERS[first](at, stream, stream)
     step_until(again, lambda: again.assigned() == {0})

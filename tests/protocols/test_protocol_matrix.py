@@ -57,11 +57,11 @@ def written(at: Addresses, writer: Writer) -> tuple[str, list[Item]]:
 def test_records_of_one_protocol_are_read_by_another(at: Addresses, writer: Writer, reader: Reader) -> None:
     stream, stored = written(at, writer)
     expected = [replace(reader.shown(item), offset=item.offset) for item in stored]
-    found = [without_reserved(one) for one in reader.read(at, stream, len(stored))]
+    found = [without_reserved(item) for item in reader.read(at, stream, len(stored))]
 
     assert len(stored) >= 11
-    for one, wanted in zip(found, expected, strict=True):
-        assert one == wanted
+    for read_item, wanted in zip(found, expected, strict=True):
+        assert read_item == wanted
 
 
 @pytest.mark.timeout(180)
@@ -87,7 +87,7 @@ def test_every_protocol_sees_the_same_order_of_what_all_wrote_at_once(at: Addres
         offset: item.value for name, told in offsets.items() for offset, item in zip(told, batches[name], strict=True)
     }
     expected = [by_offset[offset] for offset in range(count)]
-    seen = {reader.name: [one.value for one in reader.read(at, "by-all", count)] for reader in READERS}
+    seen = {reader.name: [item.value for item in reader.read(at, "by-all", count)] for reader in READERS}
 
     assert len(by_offset) == count  # no offset was given twice
     assert all(told == sorted(told) for told in offsets.values())  # a writer's own order is kept

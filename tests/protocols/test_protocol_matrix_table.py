@@ -77,9 +77,9 @@ def test_sql_reads_what_a_protocol_wrote(folder: Path, written: Mapping[str, lis
         for row in rows
     ]
     assert len(found) == len(expected) >= 11
-    for one, wanted in zip(found, expected, strict=True):
-        one["_timestamp"] = round(datetime.fromisoformat(one["_timestamp"]).timestamp() * 1000)
-        assert one == wanted
+    for read_row, wanted in zip(found, expected, strict=True):
+        read_row["_timestamp"] = round(datetime.fromisoformat(read_row["_timestamp"]).timestamp() * 1000)
+        assert read_row == wanted
 
 
 def _row(item: Item) -> Mapping[str, Any]:
@@ -102,5 +102,5 @@ def test_a_protocol_reads_from_the_table_what_another_wrote(
     stored = written[writer.name]
     found = reader.read(at, f"by-{writer.name}", len(stored))
 
-    for one, item in zip(found, stored, strict=True):
-        assert without_reserved(one) == replace(reader.shown(item), offset=item.offset)
+    for row, item in zip(found, stored, strict=True):
+        assert without_reserved(row) == replace(reader.shown(item), offset=item.offset)

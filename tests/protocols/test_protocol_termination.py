@@ -62,10 +62,10 @@ def test_kafka_producers_get_a_policy_violation(at: Addresses) -> None:
 def test_rest_v2_answers_an_error_that_is_not_retriable(at: Addresses) -> None:
     kind = "application/vnd.kafka.binary.v2+json"
 
-    (one,) = at.ask("POST", f"/topics/{STREAM}", RECORDS, Content_Type=kind).json()["offsets"]
+    (result,) = at.ask("POST", f"/topics/{STREAM}", RECORDS, Content_Type=kind).json()["offsets"]
 
-    assert one["error_code"] == 1
-    assert "terminated" in one["error"]
+    assert result["error_code"] == 1
+    assert "terminated" in result["error"]
 
 
 def test_rest_v3_answers_a_conflict(at: Addresses) -> None:

@@ -128,7 +128,7 @@ async def test_a_stream_is_deleted_by_its_id_only_while_it_has_its_name(api: Api
     assert status == 207
     assert [result["status"] for result in answer["results"]] == [404, 200, 400, 400]
     assert f"has the id {ids['a']}, not " in answer["results"][0]["problem"]["detail"]
-    assert [one["name"] for one in (await api.call("GET", "/v1/streams"))[1]["streams"]] == ["a"]
+    assert [stream["name"] for stream in (await api.call("GET", "/v1/streams"))[1]["streams"]] == ["a"]
 
 
 async def test_an_item_that_fails_does_not_stop_the_others(api: Api) -> None:
@@ -490,21 +490,21 @@ def test_loopback_names_are_known_in_the_host_header(host: str, *, expected: boo
 
 async def test_the_openapi_document_has_every_route_and_is_valid(api: Api) -> None:
     status, document = await api.call("GET", "/openapi.json")
-    described = {(method.upper(), path) for path, some in document["paths"].items() for method in some}
+    described = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
 
     assert status == 200
     assert described == set(operations.OPERATIONS)
-    assert all(some["summary"] for path in document["paths"].values() for some in path.values())
+    assert all(operation["summary"] for path in document["paths"].values() for operation in path.values())
     assert [str(error) for error in OpenAPIV31SpecValidator(document).iter_errors()] == []
 
 
 async def test_the_openapi_document_requires_the_same_fields_as_the_server(api: Api) -> None:
     _, document = await api.call("GET", "/openapi.json")
     schemas = document["components"]["schemas"]
-    one = {"name": "a", "partition_count": 2, "configs": {}}
-    _, created = await api.call("POST", "/v1/streams", {"streams": [one, {"name": "b", "set": {}}]})
+    stream = {"name": "a", "partition_count": 2, "configs": {}}
+    _, created = await api.call("POST", "/v1/streams", {"streams": [stream, {"name": "b", "set": {}}]})
 
-    assert set(schemas["NewStream"]["properties"]) == set(one)
+    assert set(schemas["NewStream"]["properties"]) == set(stream)
     assert schemas["NewStream"]["required"] == ["name"]
     validator = jsonschema.Draft202012Validator(
         {"$ref": "#/components/schemas/Results", "components": document["components"]}

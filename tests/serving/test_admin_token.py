@@ -117,15 +117,15 @@ def test_a_token_without_a_file_stays(tmp_path: Path) -> None:
 
 def test_changed_and_replaced_files_are_reported_once(tmp_path: Path) -> None:
     now_s = 0.0
-    one, other = tmp_path / "one", tmp_path / "other"
-    one.write_text("1")
-    followed = FollowedFiles([str(one), str(other)], pause_ms=0, now_s=lambda: now_s)
+    first, second = tmp_path / "one", tmp_path / "other"
+    first.write_text("1")
+    followed = FollowedFiles([str(first), str(second)], pause_ms=0, now_s=lambda: now_s)
     assert not followed.have_changed()
 
-    other.write_text("2")
+    second.write_text("2")
     assert [followed.have_changed(), followed.have_changed()] == [True, False]
     (tmp_path / "new").write_text("1")
-    (tmp_path / "new").rename(one)
+    (tmp_path / "new").rename(first)
     assert [followed.have_changed(), followed.have_changed()] == [True, False]
-    other.unlink()
+    second.unlink()
     assert [followed.have_changed(), followed.have_changed()] == [True, False]

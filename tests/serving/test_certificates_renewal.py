@@ -72,7 +72,7 @@ def kept(files: Files) -> tuple[Certificates, ssl.SSLContext]:
     assert made is not None
     context = RenewableContext(made)
     certificates = Certificates()
-    certificates.keep(files.settings, "kafka", context)
+    certificates.watch(files.settings, "kafka", context)
     return certificates, context
 
 

@@ -105,7 +105,7 @@ class Listening:
         made = tls_context(settings, "kafka")
         assert made is not None
         context, certificates = RenewableContext(made), Certificates()
-        certificates.keep(settings, "kafka", context)
+        certificates.watch(settings, "kafka", context)
         return context, certificates
 
     def is_let_in(self, server: ssl.SSLContext, client: Issued) -> bool:

@@ -231,7 +231,7 @@ def test_the_time_in_which_the_server_does_not_read_does_not_count_against_a_cli
     assert scene.closed("slow_request") == 1
 
 
-def test_a_client_that_takes_some_of_what_it_is_sent_in_time_stays(scene: Scene) -> None:
+def test_a_client_that_reads_part_of_its_responses_in_time_stays_connected(scene: Scene) -> None:
     scene.transport.unsent_bytes = 100
     scene.connection.pause_writing()
     for left in (99, 98, 97):
@@ -242,7 +242,7 @@ def test_a_client_that_takes_some_of_what_it_is_sent_in_time_stays(scene: Scene)
     assert not scene.transport.is_read
 
 
-def test_a_client_that_takes_nothing_of_what_it_is_sent_is_disconnected(scene: Scene) -> None:
+def test_a_client_that_reads_none_of_its_responses_is_disconnected(scene: Scene) -> None:
     scene.transport.unsent_bytes = 100
     scene.connection.pause_writing()
 
@@ -296,7 +296,7 @@ def test_bytes_that_arrive_at_an_empty_socket_count_as_arrived_after_it_was_empt
 
 
 def test_bytes_after_a_full_read_count_as_arrived_before_the_socket_was_emptied() -> None:
-    """A full read says nothing of the socket: what follows may have waited there."""
+    """A full read does not show that the socket is empty: later bytes may have waited there."""
     scene = Scene()
     scene.receive(b"0000")
     scene.budget.seen.position = 7
@@ -310,7 +310,7 @@ def test_bytes_after_a_full_read_count_as_arrived_before_the_socket_was_emptied(
     assert scene.connection.arrived == 9
 
 
-def test_a_frame_came_when_its_first_byte_came() -> None:
+def test_a_frame_arrives_when_its_first_byte_arrives() -> None:
     scene = Scene()
     scene.receive(b"0000")
     scene.budget.seen.position = 7

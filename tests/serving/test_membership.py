@@ -61,46 +61,46 @@ async def join(
 
 
 async def test_a_member_sees_itself_and_then_the_others(metadata: Metadata) -> None:
-    one = await join(metadata.servers, SETTINGS)
-    assert names(one.live()) == ["one"]
-    assert (one.live()[0].zone, one.live()[0].endpoints) == ("east", ENDPOINTS)
-    version = one.version
+    first = await join(metadata.servers, SETTINGS)
+    assert names(first.live()) == ["one"]
+    assert (first.live()[0].zone, first.live()[0].endpoints) == ("east", ENDPOINTS)
+    version = first.version
 
-    two = await join(metadata.servers, OTHER)
-    await one.beat()
+    second = await join(metadata.servers, OTHER)
+    await first.beat()
 
-    assert names(one.live()) == names(two.live()) == ["one", "two"]
-    assert one.version == version + 1
-    assert one.node_id != two.node_id
-    assert one.cluster_id == two.cluster_id
+    assert names(first.live()) == names(second.live()) == ["one", "two"]
+    assert first.version == version + 1
+    assert first.node_id != second.node_id
+    assert first.cluster_id == second.cluster_id
 
 
 async def test_concurrent_questions_share_a_read_that_began_after_them(metadata: Metadata) -> None:
     store = Counting(metadata.servers)
-    one = await join(store, SETTINGS)
+    first = await join(store, SETTINGS)
     before = store.read_count
 
-    asking = [asyncio.create_task(one.refresh()) for _ in range(5)]
+    asking = [asyncio.create_task(first.refresh()) for _ in range(5)]
     await store.reading.wait()
-    two = await join(metadata.servers, OTHER)  # the read in flight began before the question
-    asking += [asyncio.create_task(one.refresh()) for _ in range(5)]
+    second = await join(metadata.servers, OTHER)  # the read in flight began before the question
+    asking += [asyncio.create_task(first.refresh()) for _ in range(5)]
     await asyncio.gather(*asking)
 
-    assert names(one.live()) == ["one", two.live()[1].name]
+    assert names(first.live()) == ["one", second.live()[1].name]
     assert store.read_count == before + 2
 
 
 async def test_a_failed_read_affects_only_its_own_callers(metadata: Metadata) -> None:
     store = Counting(metadata.servers)
-    one = await join(store, SETTINGS)
+    server = await join(store, SETTINGS)
     await join(metadata.servers, OTHER)
     store.failures = 1
 
-    failed, read = await asyncio.gather(one.refresh(), one.refresh(), return_exceptions=True)
+    failed, read = await asyncio.gather(server.refresh(), server.refresh(), return_exceptions=True)
 
     assert isinstance(failed, Unavailable)
     assert read is None
-    assert names(one.live()) == ["one", "two"]
+    assert names(server.live()) == ["one", "two"]
 
 
 class Counting:
@@ -126,24 +126,24 @@ class Counting:
 
 
 async def test_the_version_stays_when_nothing_changes(metadata: Metadata, clock: ManualClock) -> None:
-    one = await join(metadata.servers, SETTINGS)
-    version = one.version
+    server = await join(metadata.servers, SETTINGS)
+    version = server.version
     clock.advance(1_000)
 
-    await one.beat()
+    await server.beat()
 
-    assert one.version == version
+    assert server.version == version
 
 
 @virtual_time
 async def test_a_silent_server_disappears_from_the_view_of_the_others_when_its_timeout_has_passed() -> None:
     metadata = await open_metadata("memory:///", clock=ManualClock())
-    one = await join(metadata.servers, SETTINGS)
+    server = await join(metadata.servers, SETTINGS)
     await join(metadata.servers, OTHER)
     views = []
     for _ in range(8):
-        await one.beat()
-        views.append(names(one.live()))
+        await server.beat()
+        views.append(names(server.live()))
         await asyncio.sleep(1)
 
     assert views == [["one", "two"]] * 6 + [["one"]] * 2
@@ -155,32 +155,32 @@ async def test_a_silent_server_disappears_from_the_view_of_the_others_when_its_t
 async def test_two_servers_with_heartbeats_keep_each_other_live_whatever_the_stores_clock_does() -> None:
     clock = ManualClock()
     metadata = await open_metadata("memory:///", clock=clock)
-    one, two = await join(metadata.servers, SETTINGS), await join(metadata.servers, OTHER)
+    first, second = await join(metadata.servers, SETTINGS), await join(metadata.servers, OTHER)
     for step_ms in (3_600_000, -7_200_000, 10_000) * 10:
         clock.step(step_ms)
-        await one.beat()
+        await first.beat()
         await asyncio.sleep(0.5)
-        await two.beat()
+        await second.beat()
         await asyncio.sleep(0.5)
 
-    assert names(one.live()) == names(two.live()) == ["one", "two"]
-    assert (one.tenure.lapse_count, two.tenure.lapse_count) == (0, 0)
+    assert names(first.live()) == names(second.live()) == ["one", "two"]
+    assert (first.tenure.lapse_count, second.tenure.lapse_count) == (0, 0)
     await metadata.close()
 
 
 @virtual_time
 async def test_a_server_that_was_declared_lapsed_learns_this_from_its_next_heartbeat() -> None:
     metadata = await open_metadata("memory:///", clock=ManualClock())
-    one, two = await join(metadata.servers, SETTINGS), await join(metadata.servers, OTHER)
+    first, second = await join(metadata.servers, SETTINGS), await join(metadata.servers, OTHER)
     for _ in range(8):
-        await one.beat()
+        await first.beat()
         await asyncio.sleep(1)
 
-    assert await two.beat()
+    assert await second.beat()
 
-    assert two.tenure.lapse_count == 1
-    await one.beat()
-    assert names(one.live()) == names(two.live()) == ["one", "two"]
+    assert second.tenure.lapse_count == 1
+    await first.beat()
+    assert names(first.live()) == names(second.live()) == ["one", "two"]
     await metadata.close()
 
 
@@ -188,62 +188,62 @@ async def test_a_server_that_was_declared_lapsed_learns_this_from_its_next_heart
 async def test_after_an_outage_of_the_store_no_server_is_declared_dead() -> None:
     metadata = await open_metadata("memory:///", clock=ManualClock())
     flaky = Flaky(metadata.servers, failures=0)
-    one = await join(flaky, SETTINGS)  # type: ignore[arg-type]
-    two = await join(metadata.servers, OTHER)
-    await one.beat()
+    first = await join(flaky, SETTINGS)  # type: ignore[arg-type]
+    second = await join(metadata.servers, OTHER)
+    await first.beat()
     flaky.failures = 1_000
     for _ in range(30):
         await asyncio.sleep(1)
-        await one.beat()
+        await first.beat()
     flaky.failures = 0
 
     for _ in range(5):
-        assert await one.beat()
+        assert await first.beat()
         await asyncio.sleep(1)
 
-    assert names(one.live()) == ["one", "two"]
-    await two.beat()
-    assert two.tenure.lapse_count == 0
+    assert names(first.live()) == ["one", "two"]
+    await second.beat()
+    assert second.tenure.lapse_count == 0
     await metadata.close()
 
 
 async def test_a_lapsed_server_still_sees_itself(metadata: Metadata) -> None:
-    one = await join(metadata.servers, SETTINGS)
-    assert await metadata.servers.lapse(one.server, 0)
+    server = await join(metadata.servers, SETTINGS)
+    assert await metadata.servers.lapse(server.server, 0)
 
-    await one.refresh()
+    await server.refresh()
 
-    assert names(one.live()) == ["one"]
+    assert names(server.live()) == ["one"]
 
 
 async def test_the_age_of_heartbeats_is_the_observers(metadata: Metadata, clock: ManualClock) -> None:
-    one, two = await join(metadata.servers, SETTINGS), await join(metadata.servers, OTHER)
+    first, second = await join(metadata.servers, SETTINGS), await join(metadata.servers, OTHER)
     clock.step(3_600_000)
-    await one.beat()
+    await first.beat()
 
-    assert one.heartbeat_age_ms(one.server) == 0
-    assert one.heartbeat_age_ms(two.server) < 60_000
+    assert first.heartbeat_age_ms(first.server) == 0
+    assert first.heartbeat_age_ms(second.server) < 60_000
 
 
 async def test_a_draining_member_is_seen_as_draining_by_itself_and_others(metadata: Metadata) -> None:
-    one = await join(metadata.servers, SETTINGS)
-    two = await join(metadata.servers, OTHER)
+    first = await join(metadata.servers, SETTINGS)
+    second = await join(metadata.servers, OTHER)
 
-    await one.drain()
-    await two.beat()
+    await first.drain()
+    await second.beat()
 
-    assert [server.is_draining for server in one.live()] == [True, False]
-    assert [server.is_draining for server in two.live()] == [True, False]
+    assert [server.is_draining for server in first.live()] == [True, False]
+    assert [server.is_draining for server in second.live()] == [True, False]
 
 
 async def test_a_member_that_left_is_gone(metadata: Metadata) -> None:
-    one = await join(metadata.servers, SETTINGS)
-    two = await join(metadata.servers, OTHER)
+    first = await join(metadata.servers, SETTINGS)
+    second = await join(metadata.servers, OTHER)
 
-    await one.leave()
-    await two.beat()
+    await first.leave()
+    await second.beat()
 
-    assert names(two.live()) == ["two"]
+    assert names(second.live()) == ["two"]
 
 
 async def test_the_same_name_keeps_its_node_id_and_fences_the_old_process(metadata: Metadata) -> None:
@@ -270,28 +270,28 @@ async def test_a_fenced_member_logs_it_once_and_then_waits_for_the_end(metadata:
 
 async def test_a_failed_heartbeat_is_tried_again_at_once(metadata: Metadata) -> None:
     store = Flaky(metadata.servers, failures=2)
-    one = await join(store, SETTINGS)
+    server = await join(store, SETTINGS)
 
-    assert await one.beat()
+    assert await server.beat()
     assert store.calls == 3
 
 
 async def test_a_store_whose_queue_is_full_ends_no_server(metadata: Metadata) -> None:
     """SQLite refuses calls for which it has no room; `run` ends the process with any error that a heartbeat raises."""
     store = Flaky(metadata.servers, failures=4, error=Overloaded("full"))
-    one = await join(store, SETTINGS)
+    server = await join(store, SETTINGS)
 
-    assert not await one.beat()
-    assert await one.beat()
+    assert not await server.beat()
+    assert await server.beat()
 
 
 async def test_retries_of_a_heartbeat_are_bounded_and_the_next_interval_starts_again(metadata: Metadata) -> None:
     store = Flaky(metadata.servers, failures=3)
-    one = await join(store, SETTINGS)
+    server = await join(store, SETTINGS)
 
-    assert not await one.beat()
+    assert not await server.beat()
     assert store.calls == 3
-    assert await one.beat()
+    assert await server.beat()
 
 
 def test_the_default_name_is_host_and_port() -> None:

@@ -33,7 +33,7 @@ class Observer:
     def reads(self, at_s: float, counts: Mapping[ServerRef, int], *, took_ms: int = 100) -> list[ServerRef]:
         """The servers that a read that begins at `at_s` reports as stopped."""
         servers = [server(ref, count) for ref, count in counts.items()]
-        return [one.ref for one in self.watcher.saw(at_s * 1000, at_s * 1000 + took_ms, servers)]
+        return [server.ref for server in self.watcher.saw(at_s * 1000, at_s * 1000 + took_ms, servers)]
 
 
 def test_a_count_that_does_not_change_for_the_timeout_is_reported() -> None:
@@ -88,7 +88,7 @@ def test_a_short_pause_of_the_observer_changes_nothing() -> None:
     assert [observer.reads(at_s, {A: 7}) for at_s in (2.8, 5.6, 8.4)] == [[], [], [A]]
 
 
-def test_an_observer_with_a_long_interval_still_judges_servers_with_a_short_timeout() -> None:
+def test_an_observer_with_a_long_interval_still_checks_servers_with_a_short_timeout() -> None:
     watcher = Watcher(OWN, interval_ms=1_000)
     quick = server(A, 7, timeout_ms=1_200)
 

@@ -26,7 +26,7 @@ SEED_COUNT = 100
 ONCE_FAILED = {
     11: "a fetch ended with a row group that held nothing of its partition",
     30: "an answer told an end behind its bytes: the store had told of more than was followed",
-    88: "a worker that was fenced while it drained waited for ever",
+    88: "a worker that was fenced while it drained waited forever",
     113: "a worker that was paused found its task's slices swapped, and died of it",
     230: "a slow worker made the table of a deleted stream anew",
     256: "a swap behind a trim lost the rows of a page that it took for its neighbour",
@@ -105,7 +105,7 @@ def test_the_command_runs_the_compaction_profile(capsys: pytest.CaptureFixture[s
 # -- bugs that must be found -------------------------------------------------------------------------------------------
 
 
-def forget_the_marks(patch: pytest.MonkeyPatch) -> None:
+def forget_applied_tasks(patch: pytest.MonkeyPatch) -> None:
     def decide(
         found: applied_tasks.AppliedTasks, changes: Any, closed_tasks: Collection[int]
     ) -> applied_tasks.Decision:
@@ -123,7 +123,7 @@ def swap_in_what_this_epoch_wrote(patch: pytest.MonkeyPatch) -> None:
         await swap(self, work)
 
     async def forget(self: Committer, work: Work) -> None:
-        """Nothing that an earlier epoch left is looked at."""
+        """Ignore what an earlier epoch left."""
 
     patch.setattr(Committer, "_swap", own)
     patch.setattr(Committer, "recover", forget)
@@ -150,14 +150,14 @@ def forbid_what_is_prepared(patch: pytest.MonkeyPatch) -> None:
 
 
 def know_tasks_objects_by_their_names_only(patch: pytest.MonkeyPatch) -> None:
-    """As it was before objects belonged to tasks: nothing is registered, and a swap takes whatever is not forbidden."""
+    """The rules from before objects belonged to tasks: nothing is registered, and a swap accepts each object that is not forbidden."""
 
     def forbid_unless_named(connection: Any, keys: Collection[str]) -> set[str]:
         open_tasks = {f"/{task_id:016x}-" for (task_id,) in connection.execute("SELECT id FROM tasks")}
         return forbid(connection, [key for key in keys if not any(name in key for name in open_tasks)])
 
     async def nothing(self: Committer, work: Work) -> None:
-        """An earlier epoch's objects are believed to be there."""
+        """Assume that an earlier epoch's objects exist."""
 
     forbid = task_objects.forbid
     patch.setattr(Committer, "_take_over", nothing)
@@ -186,7 +186,7 @@ def look_at_numbers_up_to_the_first_gap(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTATIONS: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, ...]] = {
-    forget_the_marks: ("I5", "I7", "history: ROWS_STAY"),
+    forget_applied_tasks: ("I5", "I7", "history: ROWS_STAY"),
     sweep_files_of_live_snapshots: ("I7", "I4"),
     delete_what_the_table_has: ("I7", "I4"),
     swap_in_what_this_epoch_wrote: ("I7", "I4", "I5", "after"),
@@ -198,13 +198,13 @@ MUTATIONS: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, ...]] = {
 }
 """Each mutation, and the rules that it may break first."""
 SHOW_RARE_ONES = (10, 7, 30, 113)
-"""Seeds that are tried first, since most of the mutations show in one of 20 only."""
+"""Seeds that are tried first, because most mutations break a rule in only one of 20 seeds."""
 STORMS = (203, 213)
-"""Seeds that show in a storm that tables have marks: a worker that was replaced commits late."""
+"""Seeds of a storm in which a replaced worker commits late: without applied tasks in the table, a rule breaks."""
 
 
 def in_a_storm(seed: int) -> ScenarioSettings:
-    """Frozen workers are replaced all the time, and messages are late."""
+    """Frozen workers are replaced again and again, and messages are late."""
     drawn = draw_lake_settings(seed)
     assert drawn.lake is not None
     calm = replace(drawn.lake, unreadable="", is_sweep_aggressive=False, absence_rate=0.0, crash_before_swap_rate=0.1)

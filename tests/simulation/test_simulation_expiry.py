@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bearlake.metadata import judging
+from bearlake.metadata import batch_decision
 from bearlake.metadata.model import ObjectCommit
 from bearlake.streams.writer import Writer
 from simulator import simulate, truth
@@ -35,7 +35,7 @@ def test_nothing_is_stored_twice_when_months_pass() -> None:
 
 
 def remove_the_position_floor(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(judging, "is_unsure", lambda *_: False)
+    patch.setattr(batch_decision, "is_unsure", lambda *_: False)
 
 
 def name_the_position_that_is_known_at_the_commit(patch: pytest.MonkeyPatch) -> None:
@@ -95,7 +95,7 @@ def test_the_simulation_of_expiry_notices_code_that_would(
 def test_the_clients_history_shows_code_that_would(
     mutate: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only the history judges: each record of an idempotent producer is stored once."""
+    """Only the history checks: each record of an idempotent producer is stored once."""
     mutate(monkeypatch)
     remember = truth.remember
     monkeypatch.setattr(truth, "contradiction", lambda *_: None)

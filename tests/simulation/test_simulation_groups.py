@@ -1,4 +1,4 @@
-"""Consumer groups in the simulation: the history judges members while servers freeze, are cut off, and return."""
+"""Consumer groups in the simulation: the history checks members while servers freeze, are cut off, and return."""
 
 from collections import Counter
 from dataclasses import replace

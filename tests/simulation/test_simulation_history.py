@@ -25,7 +25,7 @@ def _silent_truth(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def first_in_history(**changes: Any) -> str:
-    """The first broken promise in the histories of the seeds. (The reads at the end of a run may stop before its history is judged.)"""
+    """The first broken promise in the histories of the seeds. (The reads at the end of a run may stop before its history is checked.)"""
     return mutations.first_violation("history: ", **changes)
 
 
@@ -48,4 +48,4 @@ def test_a_history_without_faults_keeps_every_promise() -> None:
     report = run_seed(3)
 
     assert report.violation is None
-    assert report.events["operations judged"] > 100
+    assert report.events["operations checked"] > 100

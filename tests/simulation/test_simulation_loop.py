@@ -95,13 +95,13 @@ def test_a_paused_process_does_nothing_until_it_is_resumed() -> None:
             await asyncio.sleep(1)
 
     async def main() -> None:
-        one, other = loop.process("one"), loop.process("other")
-        start(loop, one, work())
-        start(loop, other, work())
+        first, second = loop.process("one"), loop.process("other")
+        start(loop, first, work())
+        start(loop, second, work())
         await asyncio.sleep(1.5)
-        loop.pause(one)
+        loop.pause(first)
         await asyncio.sleep(3)
-        loop.resume(one)
+        loop.resume(first)
         await asyncio.sleep(1)
 
     try:

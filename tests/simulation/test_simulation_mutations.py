@@ -10,7 +10,7 @@ import pytest
 
 from bearlake.cache.objects import Extent, ObjectCache
 from bearlake.errors import BearlakeError, Fenced, Unavailable
-from bearlake.metadata import judging
+from bearlake.metadata import batch_decision
 from bearlake.metadata.ledger import Ledger
 from bearlake.metadata.model import ObjectCommit, ObjectCommitted, Outcome, OutcomeKind
 from bearlake.metadata.sqlite import log as sqlite_log
@@ -201,24 +201,24 @@ def forget_what_was_sent_before(patch: pytest.MonkeyPatch) -> None:
 
 
 def let_the_overtaken_write(patch: pytest.MonkeyPatch) -> None:
-    judge = judging.judge_named
+    decide = batch_decision.decide_named
 
-    def judge_without_epoch(known: Any, partition_epoch: int, *arguments: int, **named: bool) -> Any:
-        return judge(known, 0, *arguments, **named)
+    def decide_without_epoch(known: Any, partition_epoch: int, *arguments: int, **named: bool) -> Any:
+        return decide(known, 0, *arguments, **named)
 
-    patch.setattr(judging, "judge_named", judge_without_epoch)
+    patch.setattr(batch_decision, "decide_named", decide_without_epoch)
 
 
 def let_unknown_producers_start_anywhere(patch: pytest.MonkeyPatch) -> None:
     """As Apache Kafka does, and this store once did on partitions with records."""
-    judge = judging.judge
+    decide = batch_decision.decide_idempotent
 
     def lenient(known: Any, *arguments: int, **named: bool) -> Any:
         if known is None:
             return OutcomeKind.ACCEPTED, -1
-        return judge(known, *arguments, **named)
+        return decide(known, *arguments, **named)
 
-    patch.setattr(judging, "judge", lenient)
+    patch.setattr(batch_decision, "decide_idempotent", lenient)
 
 
 def believe_in_the_rules(patch: pytest.MonkeyPatch) -> None:

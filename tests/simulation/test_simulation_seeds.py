@@ -7,7 +7,7 @@ from simulator.scenario import Report, draw_settings, run_seed
 
 SEEDS_PER_TEST = 25
 ONCE_FAILED = {
-    4: "stream changes were lost when the store did not answer; tails of deleted streams were kept for ever",
+    4: "stream changes were lost when the store did not answer; tails of deleted streams were kept forever",
     8: "a look-up by time skipped the rest of the batch that a trim had cut into",
     9: "a commit asked again behind the truncated log was 'fenced': its server stopped, and said that nothing was stored",
     16: "a commit that a full queue refused ended the write path",

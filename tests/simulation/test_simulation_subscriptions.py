@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from bearlake.streams.subscriptions.consumers import AttachedConsumer
 from bearlake.streams.subscriptions.cursor import AckCursor
 from bearlake.streams.subscriptions.holding import HeldPartition
 from bearlake.streams.subscriptions.key_shared import KeyShared
-from bearlake.streams.subscriptions.members import Member
 from bearlake.streams.subscriptions.pool import Pool
 from bearlake.streams.subscriptions.saving import SavedCursor
 from bearlake.streams.subscriptions.single import SingleActive
@@ -21,7 +21,7 @@ SEED_COUNT = 40
 ONCE_FAILED = {
     17: "a redelivery of an entry that the server had read ahead of its follower was asked for again without a pause, and nothing else ran",
     48: "a Failover consumer whose turn it was again before the hand-over was done got everything again",
-    68: "a read of an entry that a trim had cut into asked for its trimmed base for ever; a wait was cut short as it ran out",
+    68: "a read of an entry that a trim had cut into requested its trimmed base forever; a wait was cut short as it ran out",
     133: "an acknowledgement of part of an entry in which the mark-delete offset lay was dropped, and said to be saved",
     94: "an acknowledgement that waited for a read was dropped when its consumer left, and said to be saved",
     31: "an acknowledgement of what a trim had left of an entry was dropped, and said to be saved",
@@ -68,7 +68,7 @@ def test_a_subscriptions_seed_repeats_the_same_steps() -> None:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scenario, "SETTLE_S", 10.0)
+    monkeypatch.setattr(scenario, "FINISH_S", 10.0)
 
 
 def assert_found(expected: str) -> None:
@@ -81,8 +81,8 @@ def assert_found(expected: str) -> None:
 
 @pytest.mark.usefixtures("impatient")
 def test_a_consumer_whose_entries_are_forgotten_when_it_leaves_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def remove(self: Pool, member: Member) -> None:
-        self.members.remove(member)
+    def remove(self: Pool, consumer: AttachedConsumer) -> None:
+        self.consumers.remove(consumer)
 
     monkeypatch.setattr(Pool, "remove", remove)
 
@@ -90,7 +90,7 @@ def test_a_consumer_whose_entries_are_forgotten_when_it_leaves_is_found(monkeypa
 
 
 def test_a_key_that_does_not_wait_for_its_former_consumer_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def candidate(self: KeyShared, slot: int) -> Member | None:
+    def candidate(self: KeyShared, slot: int) -> AttachedConsumer | None:
         assert self._slots is not None
         return self._slots.owner(slot)
 
@@ -111,7 +111,7 @@ def test_entries_delivered_before_their_time_are_found(monkeypatch: pytest.Monke
 
 
 def test_an_entry_that_two_consumers_have_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def redeliver(self: Pool, member: Member, bases: Sequence[int]) -> None:
+    def redeliver(self: Pool, consumer: AttachedConsumer, bases: Sequence[int]) -> None:
         self._redeliver([entry for entry in self._entries.values() if entry.owner is not None])
 
     monkeypatch.setattr(Pool, "redeliver", redeliver)
@@ -147,9 +147,9 @@ def test_a_takeover_that_starts_after_unacknowledged_entries_is_found(monkeypatc
 def test_entries_that_are_redelivered_without_a_request_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     flow = SingleActive.flow
 
-    def again(self: SingleActive, member: Member, permits: int) -> None:
+    def again(self: SingleActive, consumer: AttachedConsumer, permits: int) -> None:
         self._rewind()
-        flow(self, member, permits)
+        flow(self, consumer, permits)
 
     monkeypatch.setattr(SingleActive, "flow", again)
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bearlake.metadata import judging, offset_assignment
+from bearlake.metadata import batch_decision, offset_assignment
 from bearlake.metadata.partition_state import StreamState
 from simulator.scenario import Report, run_seed
 
@@ -44,9 +44,11 @@ def hear_late(patch: pytest.MonkeyPatch) -> None:
 
 
 def refuse_all(patch: pytest.MonkeyPatch) -> None:
-    """A client that lost an answer is told that its stored batch is not stored."""
+    """A client that lost an answer gets the answer that its stored batch is not stored."""
     patch.setattr(
-        offset_assignment, "refused", lambda batch, state, *rest: judging.Outcome(judging.TERMINATED, -1, state.start)
+        offset_assignment,
+        "refused",
+        lambda batch, state, *rest: batch_decision.Outcome(batch_decision.TERMINATED, -1, state.start),
     )
 
 

@@ -176,14 +176,14 @@ class ClientHistory:
         for row in rows:
             batches[row.base_offset].append(row)
         seen: list[Seen] = []
-        for base, some in batches.items():
-            some.sort(key=lambda row: row.offset)
-            is_whole = base is not None and some[0].offset == base
-            payloads = [row.fields[1:] for row in some]
+        for base, batch in batches.items():
+            batch.sort(key=lambda row: row.offset)
+            is_whole = base is not None and batch[0].offset == base
+            payloads = [row.fields[1:] for row in batch]
             name = _digest(repr(payloads).encode())
             if (sent := self._in_rows.get(name)) is not None:
                 name, payloads = sent.name, list(sent.payloads)
-            for at, (row, payload) in enumerate(zip(some, payloads, strict=True)):
+            for at, (row, payload) in enumerate(zip(batch, payloads, strict=True)):
                 digest = _digest(repr((row.fields[0], *payload)).encode())
                 seen.append(Seen(row.offset, f"{name}.{at}" if is_whole else "", digest))
         self.recorder.complete(number, Outcome.OK, Answer(records=tuple(seen)))
@@ -243,7 +243,7 @@ def _content(batch: bytes | memoryview) -> Content:
 def _in_row(payload: Payload) -> Payload:
     """Return the payload as a row holds it: bytes of header keys that are not UTF-8 are replaced (`docs/table.md`)."""
     key, value, headers = payload
-    shown = tuple((name.encode(errors="surrogateescape").decode(errors="replace"), one) for name, one in headers)
+    shown = tuple((name.encode(errors="surrogateescape").decode(errors="replace"), value) for name, value in headers)
     return key, value, shown
 
 

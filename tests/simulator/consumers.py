@@ -51,7 +51,9 @@ class Consumer(Client):
         bytes_max, bytes_min = int(10 ** (2 + 4 * draw())), int(draw() ** 8 * 2000)
         wait_ms = int(draw() * self.deployment.settings.fetch_wait_ms)
         client_history = self.deployment.client_history
-        numbers = [client_history.begins_read(each.partition, each.offset, connection.node.name) for each in ranges]
+        numbers = [
+            client_history.begins_read(range_.partition, range_.offset, connection.node.name) for range_ in ranges
+        ]
         results: list[Fetched] = await self.call(
             connection,
             lambda streams: streams.fetch(ranges, bytes_min=bytes_min, bytes_max=bytes_max, wait_ms=wait_ms),

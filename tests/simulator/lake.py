@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SETTLE_S = 240.0
+FINISH_S = 240.0
 """Maximum virtual time until a healed deployment has compacted and swept everything."""
 WORKER_TIMEOUT_MS = 2_500
 HEARTBEAT_MS = 500
@@ -310,13 +310,13 @@ class Lake:
             if not worker.is_gone:
                 self._deployment.loop.resume(worker.process)
 
-    async def settle(self) -> None:
+    async def wait_until_done(self) -> None:
         """Wait until everything is compacted, merged and swept; then stop the workers and check the tables."""
         deployment = self._deployment
-        if self.readable.name and not await self._is_settled("beside an unreadable table", self._left_beside):
+        if self.readable.name and not await self._is_done("beside an unreadable table", self._left_beside):
             return
         self.readable.heal()
-        if not await self._is_settled("to do", self._left_to_do):
+        if not await self._is_done("to do", self._left_to_do):
             return
         if self._keeper is not None:
             self._keeper.cancel()
@@ -326,19 +326,19 @@ class Lake:
             if not worker.is_gone
         ]
         if stopping:
-            _, waiting = await asyncio.wait(stopping, timeout=SETTLE_S)
+            _, waiting = await asyncio.wait(stopping, timeout=FINISH_S)
             if waiting:
                 deployment.fail("a worker does not stop")
         await self._check()
 
-    async def _is_settled(self, what: str, left_of: Callable[[], Awaitable[str]]) -> bool:
+    async def _is_done(self, what: str, left_of: Callable[[], Awaitable[str]]) -> bool:
         left = ""
-        for _ in range(int(SETTLE_S / 0.5)):
+        for _ in range(int(FINISH_S / 0.5)):
             await asyncio.sleep(0.5)
             left = await left_of()
             if not left:
                 return True
-        self._deployment.fail(f"after {SETTLE_S} s there is still {what}: {left}")
+        self._deployment.fail(f"after {FINISH_S} s there is still {what}: {left}")
         return False
 
     async def _left_beside(self) -> str:

@@ -22,7 +22,7 @@ def draw_lake_settings(seed: int) -> ScenarioSettings:
     """Draw the scenario of a seed in the compaction profile."""
     drawn = draw_settings(seed)
     draw = random.Random(f"{seed} lake")
-    # Clients send batches with records that nobody can read, which servers store only if they check headers alone.
+    # Clients send batches with unreadable records, which servers store only if they check headers alone.
     unchecked = {"record.validation": "header"}
     streams_of = {
         name: (count, {**configs, **_configs(draw), **unchecked}) for name, (count, configs) in drawn.streams_of.items()

@@ -63,13 +63,13 @@ class LakeTruth:
             return False
         self._swaps[identity] = position
         self.counts["swap" if swap.is_final else "moved to quarantine"] += 1
-        for one in swap.objects:
-            key = one.object.key
+        for swap_object in swap.objects:
+            key = swap_object.object.key
             is_there = key in self._truth.objects and key not in self._truth.deleted
             self._truth.expect(is_there, "I4: what is swapped in is there", key=key)
-            if one.object.kind is ObjectKind.PARQUET:
-                self._check_segments(one)
-            for piece in one.slices:
+            if swap_object.object.kind is ObjectKind.PARQUET:
+                self._check_segments(swap_object)
+            for piece in swap_object.slices:
                 self._place(piece.partition, Place(piece.base_offset, piece.end_offset, key))
         return True
 
@@ -85,10 +85,10 @@ class LakeTruth:
                 left.append(other._replace(start=place.end))
         self._places[partition] = sorted([*left, place])
 
-    def _check_segments(self, one: SwapObject) -> None:
+    def _check_segments(self, swap_object: SwapObject) -> None:
         """Check that the file's rows from `position` on are those of the segment."""
-        keys = self.keys_of(one.object.key)
-        for piece in one.slices:
+        keys = self.keys_of(swap_object.object.key)
+        for piece in swap_object.slices:
             index = partition_index(piece.partition)
             rows = [
                 offset

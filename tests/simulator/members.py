@@ -1,7 +1,7 @@
 """Members of consumer groups in a simulated deployment, as Kafka's classic consumers behave: join, sync, heartbeat, commit, leave.
 
 A member gives up its partitions before it rejoins, and when it learns that it was expelled. It writes its partitions and its confirmations
-into the history; `history/groups.py` judges whether two members owned one partition at the same time.
+into the history; `history/groups.py` checks whether two members owned one partition at the same time.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 TOPIC = "consumed"
 ANSWER_S = 3.0
 """Longest wait for an answer that does not depend on other members."""
-SETTLE_S = 300.0
+FINISH_S = 300.0
 """Virtual time in which the groups of a healed deployment become stable."""
 GROWTH_MAX = 3
 """Maximum number of members at the end, as a multiple of the number at the start."""
@@ -199,7 +199,7 @@ class GroupMember(Client):
         elif isinstance(answer, GroupRefusal) and answer.problem is not Problem.COORDINATOR_UNAVAILABLE:
             self._end(number, Outcome.FAIL)
         else:
-            self._end(number, Outcome.UNKNOWN, Answer(is_settled=isinstance(answer, GroupRefusal)))
+            self._end(number, Outcome.UNKNOWN, Answer(is_answered=isinstance(answer, GroupRefusal)))
 
     def _ref(self) -> MemberRef:
         return MemberRef(group=self.group, member_id=self._member_id, generation=self._generation)
@@ -353,22 +353,22 @@ class Members:
 
     # -- the end -------------------------------------------------------------------------------------------------
 
-    async def settle(self) -> None:
+    async def wait_until_stable(self) -> None:
         """Check that without faults all partitions of each group are owned; then stop the members."""
         deployment = self._deployment
         if self._trouble is not None:
             self._trouble.cancel()
         for _, member in self._live():
             deployment.loop.resume(member.process)
-        for _ in range(int(SETTLE_S)):
+        for _ in range(int(FINISH_S)):
             await asyncio.sleep(1)
             if all(self._is_stable(group) for group in {member.group for member in self._members.values()}):
                 break
         else:
-            deployment.fail(f"a healed group is not stable after {SETTLE_S} s")
+            deployment.fail(f"a healed group is not stable after {FINISH_S} s")
         deployment.is_consuming = False
         live = [task for member, task in self._running if member not in self._gone]
-        await asyncio.wait(live, timeout=SETTLE_S)
+        await asyncio.wait(live, timeout=FINISH_S)
         for task in live:
             if not task.done():
                 deployment.fail("a member does not stop")

@@ -16,10 +16,10 @@ from bearlake.metadata.model import BATCH_IN_STEP, BATCH_NAMED, BatchCommit, Out
 if TYPE_CHECKING:
     from simulator.truth import Partition
 
-DUPLICATES_TOLD = 5
+DUPLICATES_RECOGNIZED = 5
 """Requests that a client may have in flight; that many of its newest batches are recognized as duplicates (KAFKA-5793)."""
 
-Judged = tuple[OutcomeKind, int]
+DueOutcome = tuple[OutcomeKind, int]
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ def is_repeated(partition: "Partition", batch: BatchCommit) -> bool:
         return False
     if batch.flags & BATCH_NAMED:
         return _due_named(partition, batch)[0] is OutcomeKind.DUPLICATE
-    newest = known.batches[-DUPLICATES_TOLD:] if batch.producer_epoch == known.epoch else []
+    newest = known.batches[-DUPLICATES_RECOGNIZED:] if batch.producer_epoch == known.epoch else []
     return any((batch.base_sequence, _last(batch)) == (first, last) for first, last, _ in newest)
 
 
@@ -90,7 +90,7 @@ def _last(batch: BatchCommit) -> int:
     return batch.base_sequence + batch.record_count - 1
 
 
-def _due_named(partition: "Partition", batch: BatchCommit) -> Judged:
+def _due_named(partition: "Partition", batch: BatchCommit) -> DueOutcome:
     assert not batch.flags & BATCH_IN_STEP, "no producer here requires consecutive sequences"
     known = partition.producers.get(batch.producer_id)
     newest = known.epoch if known is not None else 0

@@ -34,6 +34,6 @@ def read_rows(deployment: "Deployment", stream: Stream) -> None:
     rows = [row for key in table.files for row in deployment.truth.lake.rows_of(key)]
     for key in deployment.keys(stream):
         index = partition_index(key)
-        end = table.marks.ends.get(index, 0)
+        end = table.applied_tasks.ends.get(index, 0)
         number = deployment.client_history.begins_rows(key, min(deployment.truth.partition(key).start, end), end)
         deployment.client_history.ends_rows(number, [row for row in rows if row.partition == index])

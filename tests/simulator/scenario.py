@@ -36,7 +36,7 @@ from simulator.truth import Violation
 
 READ_ON_S = 2.0
 """Virtual time during which consumers keep reading while a healed deployment compacts the rest."""
-SETTLE_S = 120.0
+FINISH_S = 120.0
 """Maximum virtual time until all producers of a healed deployment know the fate of their batches and all servers have caught up."""
 TIME_MAX_S = 600.0
 """Maximum virtual time of a run without skipped months."""
@@ -205,7 +205,7 @@ def run_seed(seed: int, settings: ScenarioSettings | None = None, **changes: Any
                 _run(deployment),
                 time_max_s=TIME_MAX_S if drawn.members is None and drawn.months is None else float("inf"),
             )
-            _judge(deployment)
+            _check(deployment)
         except Violation as violation:
             report.violation = violation
         except Exception as error:  # noqa: BLE001 - whatever the code under test raises is a finding
@@ -231,10 +231,10 @@ def run_seed(seed: int, settings: ScenarioSettings | None = None, **changes: Any
     return report
 
 
-def _judge(deployment: Deployment) -> None:
+def _check(deployment: Deployment) -> None:
     """Check the promises against the clients' history alone. Raises `Violation`."""
     verdict = deployment.client_history.verdict()
-    deployment.events["operations judged"] += verdict.counts["operations"]
+    deployment.events["operations checked"] += verdict.counts["operations"]
     if verdict.violations:
         raise Violation(f"history: {verdict.violations[0]}")
 
@@ -318,19 +318,19 @@ async def _run(deployment: Deployment) -> None:
             deployment.loop.resume(node.process)
     if deployment.lake is not None:
         deployment.lake.heal()
-    await _settled(producing, "producers")
+    await _finished(producing, "producers")
     if subscribing:
         await asyncio.sleep(ARRIVAL_DEADLINES * settings.network.deadline_ms / 1000)
     deployment.can_more_be_stored = False
-    await _settled(subscribing, "subscribers")
+    await _finished(subscribing, "subscribers")
     if deployment.lake is not None:
         await asyncio.sleep(READ_ON_S)
     if deployment.members is not None:
-        await deployment.members.settle()
+        await deployment.members.wait_until_stable()
     deployment.is_consuming = False
-    await _settled(consuming, "consumers")
+    await _finished(consuming, "consumers")
     if deployment.lake is not None:
-        await deployment.lake.settle()
+        await deployment.lake.wait_until_done()
         for stream in deployment.truth.active():
             read_rows(deployment, stream)
     await check_end(deployment)
@@ -348,16 +348,16 @@ def _producers(deployment: Deployment) -> list[Client]:
     draw = deployment.randomness("lanes")
     lanes = [(name, index) for name, (count, _) in deployment.settings.streams_of.items() for index in range(count)]
 
-    def some() -> list[tuple[str, int]]:
+    def sample() -> list[tuple[str, int]]:
         return draw.sample(lanes, draw.randint(1, min(3, len(lanes))))
 
     settings = deployment.settings
     return [
-        *(IdempotentProducer(deployment, number, some()) for number in range(settings.idempotent_count)),
-        *(InferringProducer(deployment, number, some()) for number in range(settings.inferring_count)),
-        *(PlainProducer(deployment, number, some()) for number in range(settings.plain_count)),
-        *(NamedClient(deployment, number, some()) for number in range(settings.named_count)),
-        *(ConditionalProducer(deployment, number, some()) for number in range(settings.conditional_count)),
+        *(IdempotentProducer(deployment, number, sample()) for number in range(settings.idempotent_count)),
+        *(InferringProducer(deployment, number, sample()) for number in range(settings.inferring_count)),
+        *(PlainProducer(deployment, number, sample()) for number in range(settings.plain_count)),
+        *(NamedClient(deployment, number, sample()) for number in range(settings.named_count)),
+        *(ConditionalProducer(deployment, number, sample()) for number in range(settings.conditional_count)),
     ]
 
 
@@ -369,9 +369,9 @@ async def _watch(deployment: Deployment) -> None:
             node.check_bounds()
 
 
-async def _settled(tasks: Sequence["asyncio.Task[Any]"], who: str) -> None:
-    _, waiting = await asyncio.wait(tasks, timeout=SETTLE_S) if tasks else ((), ())
+async def _finished(tasks: Sequence["asyncio.Task[Any]"], who: str) -> None:
+    _, waiting = await asyncio.wait(tasks, timeout=FINISH_S) if tasks else ((), ())
     if waiting:
-        raise Violation(f"{who} are not done {SETTLE_S} s after everything was healed")
+        raise Violation(f"{who} are not done {FINISH_S} s after everything was healed")
     for task in tasks:
         task.result()

@@ -99,11 +99,11 @@ class Total:
     def text(self) -> str:
         """Return a readable summary of a few lines."""
         spent = time.process_time() - self._started
-        each = spent / max(1, self.seed_count)
+        seed_s = spent / max(1, self.seed_count)
         lines = [
             f"{self.seed_count} seeds, {self.violation_count} with a violation",
             f"{self.step_count:,} steps, {self.call_count:,} calls of stores, {self.virtual_s:,.0f} virtual seconds",
-            f"{spent:.1f} CPU seconds, {each:.3f} each",
+            f"{spent:.1f} CPU seconds, {seed_s:.3f} each",
         ]
         for what, counter in self.counts.items():
             lines.append(f"{what}: " + ", ".join(f"{name} {count:,}" for name, count in counter.most_common()))

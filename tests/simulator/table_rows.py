@@ -27,7 +27,7 @@ def read_table_rows(stored: bytes) -> list[TableRow]:
     columns = [table[name].to_pylist() for name in names]
     found = []
     for time_us, partition, offset, batch, key, value, headers in zip(micros, *columns, strict=True):
-        pairs = tuple((one["key"], one["value"]) for one in headers or ())
+        pairs = tuple((header["key"], header["value"]) for header in headers or ())
         base = None if batch is None else batch["base_offset"]
         found.append(TableRow(partition, offset, base, (time_us // 1000, key, value, pairs)))
     return found

@@ -44,7 +44,7 @@ class MemoryTable:
     identifier: tuple[str, str]
     location_key: str
     version: int = 0
-    marks: AppliedTasks = field(default_factory=lambda: AppliedTasks(ends={}, applied={}))
+    applied_tasks: AppliedTasks = field(default_factory=lambda: AppliedTasks(ends={}, applied={}))
     snapshots: list[Snapshot] = field(default_factory=list)
 
     @property
@@ -59,13 +59,13 @@ class MemoryTable:
             location_key=self.location_key,
             metadata_location=f"{self.location_key}/metadata/{self.version}",
             snapshot_id=self.snapshots[-1].id if self.snapshots else None,
-            ends=self.marks.ends,
-            applied=self.marks.applied,
+            ends=self.applied_tasks.ends,
+            applied=self.applied_tasks.applied,
         )
 
     def load(self) -> "LoadedTable":
         """The table as it is now."""
-        return LoadedTable(self, self.version, self.marks, self.files)
+        return LoadedTable(self, self.version, self.applied_tasks, self.files)
 
     def replace(self, files: Mapping[str, DataFile], operation: str, now_ms: int) -> None:
         """Add a new snapshot."""
@@ -79,7 +79,7 @@ class LoadedTable:
 
     table: MemoryTable
     version: int
-    marks: AppliedTasks
+    applied_tasks: AppliedTasks
     files: Mapping[str, DataFile]
 
 
@@ -87,7 +87,7 @@ class LoadedTable:
 class Replacement:
     """The version with which a commit attempt replaces the loaded version; `commit` None: a replacement without a commit."""
 
-    marks: AppliedTasks
+    applied_tasks: AppliedTasks
     files: Mapping[str, DataFile]
     operation: str
     commit: TableCommit | None
@@ -128,7 +128,9 @@ class MemoryTables(Tables):
         table = self.tables.get(stream.number)
         if table is None:
             taken = {other.identifier for other in self.tables.values()}
-            identifier = next(one for one in table_naming.table_identifiers(stream) if one not in taken)
+            identifier = next(
+                identifier for identifier in table_naming.table_identifiers(stream) if identifier not in taken
+            )
             location = table_naming.location_key(stream)
             table = self.tables[stream.number] = MemoryTable(stream, identifier, location)
         return table.state()
@@ -160,7 +162,7 @@ class MemoryTables(Tables):
         table = self._existing(stream)
         if table is not seen.table or table.version != seen.version:
             raise Overtaken(f"the table of {stream.name} is not at version {seen.version} any more")
-        table.marks = by.marks
+        table.applied_tasks = by.applied_tasks
         table.replace(by.files, by.operation, self._clock.now_ms())
         if by.commit is not None:
             self._on_change(table, by.commit)
@@ -273,7 +275,7 @@ async def commit_to(
     """`Tables.commit`."""
     while True:
         seen = await tables.load(stream)
-        decision = decide(seen.marks, commit.changes, closed_tasks)
+        decision = decide(seen.applied_tasks, commit.changes, closed_tasks)
         if not decision.changes:
             return seen.table.state()
         await check()
@@ -285,7 +287,7 @@ async def commit_to(
             files.update({file.key: file for file in change.add})
         is_append = not any(change.remove for change in decision.changes)
         by = Replacement(
-            marks=decision.applied,
+            applied_tasks=decision.applied,
             files=files,
             operation="append" if is_append else "replace",
             commit=TableCommit(changes=decision.changes),
@@ -299,7 +301,7 @@ async def fence(tables: Versions, stream: Stream) -> TableState | None:
     while True:
         try:
             seen = await tables.load(stream)
-            by = Replacement(marks=seen.marks, files=seen.files, operation="append", commit=None)
+            by = Replacement(applied_tasks=seen.applied_tasks, files=seen.files, operation="append", commit=None)
             return await tables.replace(stream, seen, by)
         except NotFound:
             return None

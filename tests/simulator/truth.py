@@ -240,7 +240,7 @@ class Truth:
         accepted: list[tuple[BatchCommit, int]] = []
         for batch, outcome in zip(commit.batches, result.outcomes, strict=False):
             kind, base, _ = outcome
-            reason = self._judge(batch, kind, base)
+            reason = self._contradiction(batch, kind, base)
             self.expect(reason is None, "outcomes follow the rules", outcome=outcome, reason=reason, batch=batch)
             self.outcomes[OutcomeKind(kind).name] += 1
             if kind is OutcomeKind.ACCEPTED:
@@ -258,8 +258,8 @@ class Truth:
         self.expect(position == self.position + 1, "log positions are dense", actual=position, before=self.position)
         self.position = position
 
-    def _judge(self, batch: BatchCommit, kind: OutcomeKind, base: int) -> str | None:
-        """Return the error in an outcome, judged by the whole history; None if the outcome is correct."""
+    def _contradiction(self, batch: BatchCommit, kind: OutcomeKind, base: int) -> str | None:
+        """Return how the outcome contradicts the whole history; None if the outcome is correct."""
         if not self.exists(batch.partition):
             return None if kind is OutcomeKind.NOT_FOUND else "there is no such partition"
         partition = self.partition(batch.partition)

@@ -62,7 +62,7 @@ class Rules(AccessRules):
         self.before_change()
         if revision != self.present.revision:
             raise Conflict("changed meanwhile")
-        rules = [one for one in self.present.rules if one not in deleted] + list(created)
+        rules = [present for present in self.present.rules if present not in deleted] + list(created)
         self.present = RuleSet(revision + 1, rules)
         return revision + 1
 

@@ -81,7 +81,7 @@ def judge(
 @given(
     rules=st.lists(RULES, max_size=12),
     who=CALLERS,
-    operation=st.sampled_from([one for one in Operation if one is not Operation.ALL]),
+    operation=st.sampled_from([operation for operation in Operation if operation is not Operation.ALL]),
     kind=st.sampled_from([Resource.STREAM, Resource.GROUP]),
     name=st.sampled_from(NAMES),
     supers=st.frozensets(st.sampled_from(["User:alice", "Group:dev", "User:nobody"]), max_size=1),

@@ -1,5 +1,5 @@
 # ruff: noqa: SLF001 - leases are doubted at the step that the test says
-"""A bug in one cursor, or a lease that cannot be looked up: the other subscriptions of the server are saved and looked after."""
+"""After a bug in one cursor or a failed look-up of one lease, the server still saves and dispatches its other subscriptions."""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -26,7 +26,7 @@ def fault_count(step: str) -> float:
 
 
 async def consumers(made: Lake) -> tuple[SubscriptionService, dict[str, Consumer]]:
-    """A server with one consumer of each name, which has got an entry."""
+    """A server with one consumer per name; each consumer has received an entry."""
     streams, service = await made.serve()
     await append(streams, made.view, batch_of(b"a"))
     found = {name: await attach(service, made.partition, subscription=name) for name in NAMES}
@@ -36,7 +36,7 @@ async def consumers(made: Lake) -> tuple[SubscriptionService, dict[str, Consumer
 
 
 async def acknowledged(consumer: Consumer) -> str:
-    """What a client hears that acknowledges its entry and waits for the receipt."""
+    """Acknowledge the consumer's entry; return `stored`, or the name of the error that the client gets."""
     attachment(consumer).acknowledge([EntryAck(0)])
     try:
         async with asyncio.timeout(10):
@@ -47,7 +47,7 @@ async def acknowledged(consumer: Consumer) -> str:
 
 
 async def marks(made: Lake) -> dict[str, int]:
-    """What the store has."""
+    """The stored mark-delete offsets, by name."""
     return {cursor.name: cursor.mark_delete for cursor in await made.cursors.load(made.partition)}
 
 
@@ -108,7 +108,7 @@ def refuse(made: Lake, monkeypatch: pytest.MonkeyPatch, error_of: Callable[[list
     save = made.cursors.save
 
     async def refusing(saves: Collection[CursorSave]) -> Any:
-        error = error_of([update.name for one in saves for update in one.updates])
+        error = error_of([update.name for save in saves for update in save.updates])
         if error is not None:
             raise error
         return await save(saves)
@@ -122,16 +122,16 @@ def test_a_lease_that_cannot_be_looked_up_hides_no_other(error: Exception, monke
     async def body() -> None:
         async with lake() as made:
             streams, service = await made.serve()
-            one = await attach(service, made.partition)
-            other = await attach(service, (await create(streams, "bills")).partition(0))
+            first_consumer = await attach(service, made.partition)
+            second_consumer = await attach(service, (await create(streams, "bills")).partition(0))
             first, second = service._holdings.all()
             for held, raised in ((first, error), (second, Fenced("another server has it"))):
                 held.is_doubted = True
                 monkeypatch.setattr(held.held, "confirm", raising(raised))
             await asyncio.sleep(service.settings.idle_ms / 4000 + 60)
 
-            assert one.closings == []
-            assert other.closings == [Closed.FENCED]
+            assert first_consumer.closings == []
+            assert second_consumer.closings == [Closed.FENCED]
 
     body()
 

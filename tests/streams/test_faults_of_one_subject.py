@@ -2,6 +2,7 @@
 """A bug in the code of one caller, group or subscription: all others are served, and the clients concerned get an answer."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.settings import GroupSettings
 from bearlake.streams.principal import ANONYMOUS
 from bearlake.streams.subscriptions.model import Closed, EntryTraits
+from bearlake.streams.upkeep import Upkeep, UpkeepSettings
 from bearlake.telemetry import metrics
 from fixtures.deployment import append, append_of, batch_of, create, deployment, submit, verdicts_of
 from fixtures.failing_stores import SlowStore, settings
@@ -84,7 +86,7 @@ async def test_a_connection_that_fails_does_not_stop_the_others() -> None:
         streams.on_relief(lambda: relieved.append("the other"))
 
         async with asyncio.timeout(30):
-            results = [(await one)[0][0] for one in waiting]
+            results = [(await task)[0][0] for task in waiting]
 
         assert set(results) == {Verdict.ACCEPTED}
         assert relieved == ["the other"]
@@ -242,3 +244,61 @@ async def test_a_consumer_that_cannot_be_closed_does_not_keep_others_open() -> N
         await service.drain()
 
         assert other.closings == [Closed.MOVED]
+
+
+# -- rounds over many subjects ---------------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_a_stream_whose_configs_cannot_be_parsed_stops_no_server() -> None:
+    async with deployment() as stores:
+        writer = await stores.serve(settings())
+        await create(writer, "a")
+        bad, good = await create(writer, "bad"), await create(writer, "c")
+        inner = stores.metadata.streams
+
+        class Broken:
+            """A catalog that returns configs of one stream that cannot be parsed."""
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(inner, name)
+
+            async def list(self, **options: Any) -> Any:
+                found = await inner.list(**options)
+                return [
+                    replace(stream, configs={"max.message.bytes": "large"}) if stream.name == "bad" else stream
+                    for stream in found
+                ]
+
+        broken: Any = Broken()
+        stores.metadata.streams = broken
+        before = fault_count("read a stream")
+        streams = await stores.serve(settings())
+
+        assert streams.catalog.names() == ["a", "c"]
+        assert verdicts_of(await append(streams, good, batch_of(b"a"))) == ["ACCEPTED"]
+        assert fault_count("read a stream") == before + 1
+        stores.metadata.streams = inner
+        assert verdicts_of(await append(writer, bad, batch_of(b"b"))) == ["ACCEPTED"]
+
+
+@virtual_time
+async def test_a_bug_in_one_job_of_upkeep_does_not_stop_the_others() -> None:
+    async with deployment() as stores:
+        inner = stores.metadata.log
+
+        class Broken:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(inner, name)
+
+            async def maintain(self, **_: Any) -> int:
+                raise KeyError("a bug")
+
+        log: Any = Broken()
+        upkeep = asyncio.create_task(Upkeep(log, stores.metadata.producers, UpkeepSettings()).run())
+        await asyncio.sleep(300)
+
+        assert not upkeep.done()
+        assert await stores.metadata.producers.advance_clock(-1) >= 3
+        upkeep.cancel()
+        await asyncio.wait([upkeep])

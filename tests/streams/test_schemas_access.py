@@ -85,7 +85,7 @@ async def test_lists_contain_what_the_caller_may_see(schemas: Schemas, grants: G
     found = await schemas.all_versions(GUEST, names.ALL_CONTEXTS, Deletion.LIVE)
 
     assert await schemas.subjects(GUEST, names.ALL_CONTEXTS, Deletion.LIVE) == ["mine"]
-    assert [one.subject.name for one in found] == ["mine"]
+    assert [version.subject.name for version in found] == ["mine"]
     assert await schemas.contexts(GUEST) == [".other"]
     assert len(await schemas.subjects(OWNER, names.ALL_CONTEXTS, Deletion.LIVE)) == 3
 

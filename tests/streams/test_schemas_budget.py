@@ -135,9 +135,9 @@ async def test_messages_that_print_more_than_they_are_end_the_answer() -> None:
     async with registry(value_bytes_max=100_000, value_growth_max=2, value_time_ms_max=10_000) as (schemas, payloads):
         found = await schemas.register(ANONYMOUS, "t-value", Draft(type=SchemaType.PROTOBUF, text=text))
         head = wire.head(found.schema.id) + b"\0"
-        some, many = head + b"\x0a\0" * 10, head + b"\x0a\0" * 1_000
-        before = await payloads.read_all(ANONYMOUS, [some, many, some], SchemaType.PROTOBUF, payloads.budget())
-        alone = await payloads.read_all(ANONYMOUS, [many, some], SchemaType.PROTOBUF, payloads.budget())
+        few, many = head + b"\x0a\0" * 10, head + b"\x0a\0" * 1_000
+        before = await payloads.read_all(ANONYMOUS, [few, many, few], SchemaType.PROTOBUF, payloads.budget())
+        alone = await payloads.read_all(ANONYMOUS, [many, few], SchemaType.PROTOBUF, payloads.budget())
 
     assert len(before.texts) == 1
     assert before.error is None  # the next request begins with the large record
@@ -223,7 +223,7 @@ async def test_the_queue_is_bounded_by_bytes_and_a_small_request_still_fits() ->
     finally:
         pool.close()
 
-    assert [type(one).__name__ for one in found] == ["Compiled", "Overloaded", "Compiled"]
+    assert [type(result).__name__ for result in found] == ["Compiled", "Overloaded", "Compiled"]
 
 
 # -- references, lists, configs ------------------------------------------------------------------------------------
@@ -272,15 +272,15 @@ async def test_a_list_of_schemas_has_bounded_size_and_continues_by_offset() -> N
             await schemas.register(ANONYMOUS, f"s{at:02}", Draft(text=text_of(at, 4_000)))
         counting = Counting(schemas._store)
         limited = Schemas(counting, SchemasSettings(schema_list_bytes_max=20_000))
-        one = Schemas(counting, SchemasSettings(schema_list_bytes_max=1))
+        narrow = Schemas(counting, SchemasSettings(schema_list_bytes_max=1))
         try:
             found = await limited.all_versions(ANONYMOUS, "", Deletion.LIVE)
             loaded = len(counting.loaded)
             rest = await limited.all_versions(ANONYMOUS, "", Deletion.LIVE, offset=len(found))
-            smallest = await one.all_versions(ANONYMOUS, "", Deletion.LIVE)
+            smallest = await narrow.all_versions(ANONYMOUS, "", Deletion.LIVE)
         finally:
             limited.close()
-            one.close()
+            narrow.close()
 
     assert len(found) == 4
     assert loaded <= 16
@@ -494,6 +494,6 @@ async def test_the_reasons_of_many_values_are_bounded() -> None:
     async with registry() as (_, payloads):
         found = await written(payloads, SchemaType.AVRO, text, *({"x" * 100: 0} for _ in range(1_000)))
 
-        assert all(isinstance(one, Unfit) for one in found)
+        assert all(isinstance(result, Unfit) for result in found)
         assert str(found[0]).startswith("the schema has no field")
-        assert sum(len(str(one)) for one in found) < 100_000
+        assert sum(len(str(result)) for result in found) < 100_000

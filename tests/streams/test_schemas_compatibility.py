@@ -21,7 +21,7 @@ from bearlake.streams.schemas.service import Schemas
 
 def problems(type_: SchemaType, old: Any, new: Any) -> list[str]:
     """The reasons why a reader with `new` cannot read data of a writer with `old`."""
-    old, new = (one if isinstance(one, str) else json.dumps(one) for one in (old, new))
+    old, new = (schema if isinstance(schema, str) else json.dumps(schema) for schema in (old, new))
     return parsing.incompatibilities(parsing.compiled(type_, new, {}), parsing.compiled(type_, old, {}))
 
 

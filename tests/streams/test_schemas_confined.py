@@ -65,7 +65,7 @@ def inherited(pid: int) -> tuple[set[str], set[str]]:
     """Names of the environment variables and numbers of the open files of a process."""
     variables = Path(f"/proc/{pid}/environ").read_text().split("\0")
     return {variable.partition("=")[0] for variable in variables if variable}, {
-        one.name for one in Path(f"/proc/{pid}/fd").iterdir()
+        descriptor.name for descriptor in Path(f"/proc/{pid}/fd").iterdir()
     }
 
 
@@ -195,12 +195,12 @@ async def test_requests_beyond_the_queue_are_refused_and_waiting_ones_are_served
             *(compilers.compiled("PROTOBUF", HONEST, {}) for _ in range(4)), return_exceptions=True
         )
 
-        assert [type(one).__name__ for one in found] == ["Compiled", "Compiled", "Compiled", "Overloaded"]
+        assert [type(result).__name__ for result in found] == ["Compiled", "Compiled", "Compiled", "Overloaded"]
         assert len(helpers()) == 1
         assert (await compilers.compiled("PROTOBUF", HONEST, {})).text == HONEST
 
 
-async def test_a_schema_that_waits_too_long_is_not_blamed() -> None:
+async def test_a_schema_that_waits_too_long_counts_no_failure() -> None:
     async with pool(compile_wait_ms_max=1) as compilers:
         with pytest.raises(Overloaded):
             await compilers.compiled("PROTOBUF", HONEST, {})
@@ -243,4 +243,4 @@ async def test_two_callers_of_one_schema_share_one_compilation() -> None:
         schemas.close()
         await metadata.close()
 
-    assert {one.record_name for one in found} == {"Order"}
+    assert {result.record_name for result in found} == {"Order"}

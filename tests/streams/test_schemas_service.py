@@ -113,7 +113,10 @@ async def test_concurrent_registrations_give_each_schema_one_id(closing: AsyncEx
         *(schemas.register(ANONYMOUS, subject, Draft(text=text)) for schemas, subject, text in work)
     )
 
-    ids = {text: {one.schema.id for one, (_, _, of) in zip(made, work, strict=True) if of == text} for text in texts}
+    ids = {
+        text: {registered.schema.id for registered, (_, _, of) in zip(made, work, strict=True) if of == text}
+        for text in texts
+    }
     assert sorted(min(found) for found in ids.values()) == list(range(1, 9))
     assert all(len(found) == 1 for found in ids.values())
     for at in range(4):
@@ -124,14 +127,14 @@ async def test_concurrent_incompatible_schemas_do_not_both_get_in(closing: Async
     several = await servers(closing, url, 3)
     drafts = [Draft(text=record("R", a=kind)) for kind in ("int", "string", "boolean")]
 
-    async def one(schemas: Schemas, draft: Draft) -> bool:
+    async def register(schemas: Schemas, draft: Draft) -> bool:
         try:
             await schemas.register(ANONYMOUS, "s", draft)
             return True
         except Incompatible:
             return False
 
-    taken = await asyncio.gather(*(one(schemas, draft) for schemas, draft in zip(several, drafts, strict=True)))
+    taken = await asyncio.gather(*(register(schemas, draft) for schemas, draft in zip(several, drafts, strict=True)))
 
     assert taken.count(True) == 1
     assert await several[0].versions(ANONYMOUS, "s", Deletion.ALL) == [1]

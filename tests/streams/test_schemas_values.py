@@ -41,21 +41,21 @@ def avro(schema: Any) -> Values:
 
 
 def json_schema(schema: Any, **references: Any) -> Values:
-    texts = {name: json.dumps(one) for name, one in references.items()}
+    texts = {name: json.dumps(reference) for name, reference in references.items()}
     return values_of(parsing.compiled(SchemaType.JSON, json.dumps(schema), texts))
 
 
 def weights() -> st.SearchStrategy[Any]:
     return st.one_of(
         st.none(),
-        st.builds(lambda one: {"int": one}, st.integers(-(2**31), 2**31 - 1)),
-        st.builds(lambda one: {"long": one}, st.integers(-(2**63), 2**63 - 1)),
-        st.builds(lambda one: {"float": one}, st.floats(width=32, allow_nan=False, allow_infinity=False)),
-        st.builds(lambda one: {"double": one}, st.floats(allow_nan=False, allow_infinity=False)),
+        st.builds(lambda value: {"int": value}, st.integers(-(2**31), 2**31 - 1)),
+        st.builds(lambda value: {"long": value}, st.integers(-(2**63), 2**63 - 1)),
+        st.builds(lambda value: {"float": value}, st.floats(width=32, allow_nan=False, allow_infinity=False)),
+        st.builds(lambda value: {"double": value}, st.floats(allow_nan=False, allow_infinity=False)),
         st.sampled_from([{"float": "NaN"}, {"double": "-Infinity"}, {"double": "Infinity"}]),
-        st.builds(lambda one: {"boolean": one}, st.booleans()),
-        st.builds(lambda one: {"string": one}, st.text(st.characters(exclude_categories=["Cs"]), max_size=20)),
-        st.builds(lambda one: {"bytes": one.decode("iso-8859-1")}, st.binary(max_size=20)),
+        st.builds(lambda value: {"boolean": value}, st.booleans()),
+        st.builds(lambda value: {"string": value}, st.text(st.characters(exclude_categories=["Cs"]), max_size=20)),
+        st.builds(lambda value: {"bytes": value.decode("iso-8859-1")}, st.binary(max_size=20)),
     )
 
 
@@ -63,7 +63,7 @@ def nodes(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.fixed_dictionaries(
         {
             "kind": st.sampled_from("AB"),
-            "hash": st.binary(min_size=2, max_size=2).map(lambda one: one.decode("iso-8859-1")),
+            "hash": st.binary(min_size=2, max_size=2).map(lambda value: value.decode("iso-8859-1")),
             "weight": weights(),
             "tags": st.dictionaries(
                 st.text(st.characters(exclude_categories=["Cs"]), max_size=5), st.just("ü"), max_size=3
@@ -76,8 +76,8 @@ def nodes(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 def trees() -> st.SearchStrategy[Any]:
     def wider(children: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-        one = st.builds(lambda node: {"tree.Node": node}, nodes(children))
-        return one | st.builds(lambda some: {"array": some}, st.lists(nodes(children), max_size=3))
+        node_ = st.builds(lambda node: {"tree.Node": node}, nodes(children))
+        return node_ | st.builds(lambda nodes_: {"array": nodes_}, st.lists(nodes(children), max_size=3))
 
     return nodes(st.recursive(st.none(), wider, max_leaves=6))
 
@@ -112,7 +112,7 @@ def same(found: Any, value: Any) -> bool:
     elif children is None:
         is_same_below = found["inner"] is None
     else:
-        is_same_below = all(same(one, other) for one, other in zip(found["inner"], children, strict=True))
+        is_same_below = all(same(node, child) for node, child in zip(found["inner"], children, strict=True))
     is_same_weight = plain == weight or str(plain) == str(weight) == "nan"
     rest = (found["kind"], found["hash"].decode("iso-8859-1"), found["tags"], found["day"])
     return is_same_weight and is_same_below and rest == (value["kind"], value["hash"], value["tags"], value["day"])
@@ -229,7 +229,10 @@ def test_message_indexes_count_the_messages_that_the_author_wrote() -> None:
 
     assert values.read(wire.write_indexes([0, 0]) + b"\x08\x05") == {"n": 5}
     assert values.read(wire.write_indexes([0, 0, 0]) + b"\x0a\x01x") == {"s": "x"}
-    for octets in (b"\x02\x01", *(wire.write_indexes(one) for one in ([0, 1], [1], [0, 0, 1]))):  # the first is [-1]
+    for octets in (
+        b"\x02\x01",
+        *(wire.write_indexes(indexes) for indexes in ([0, 1], [1], [0, 0, 1])),
+    ):  # the first is [-1]
         with pytest.raises(Unfit, match="no message at"):
             values.read(octets)
 
@@ -247,9 +250,9 @@ def test_json_schema_references_are_those_that_are_registered() -> None:
     named = json_schema({"$id": "http://a.example/b/c.json", "$ref": "n.json"}, **{"n.json": {"type": "integer"}})
 
     assert values.write(1) == named.write(1) == b"1"
-    for one in (values, named):
+    for union in (values, named):
         with pytest.raises(Unfit, match="integer"):
-            one.write("x")
+            union.write("x")
 
 
 @pytest.mark.parametrize("draft", ["draft-04", "draft-06", "draft-07", "2019-09", "2020-12"])

@@ -52,12 +52,12 @@ def test_as_many_results_as_batches_are_expected() -> None:
 
 
 def test_sealing_gives_every_hold_of_every_batch_back() -> None:
-    one, two = Hold(), Hold()
+    first, second = Hold(), Hold()
     buffer = WriteBuffer(0.0)
-    items = [append(1, hold) for hold in (one, one, None, two, one)]
+    items = [append(1, hold) for hold in (first, first, None, second, first)]
     call = call_of(*items)
     buffer.partitions[PartitionKey(1)] = [(call, at, item) for at, item in enumerate(items)]
 
     seal(buffer, ServerRef(node_id=1, epoch=1))
 
-    assert (one.held, one.calls, two.held) == (-3, 2, -1)
+    assert (first.held, first.calls, second.held) == (-3, 2, -1)

@@ -27,24 +27,24 @@ async def test_appended_records_are_fetched_from_the_same_server() -> None:
 @virtual_time
 async def test_appended_records_are_fetched_from_another_server() -> None:
     async with deployment() as stores:
-        one, other = await stores.serve(), await stores.serve()
-        view = await create(one)
-        await append(one, view, batch_of(b"a"), batch_of(b"b"))
-        await append(other, view, batch_of(b"c"))
+        first, second = await stores.serve(), await stores.serve()
+        view = await create(first)
+        await append(first, view, batch_of(b"a"), batch_of(b"b"))
+        await append(second, view, batch_of(b"c"))
 
-        fetched = await fetch(other, view)
+        fetched = await fetch(second, view)
 
         assert values_of(fetched) == [(0, b"a"), (1, b"b"), (2, b"c")]
-        assert values_of(await fetch(one, view, 2)) == [(2, b"c")]
+        assert values_of(await fetch(first, view, 2)) == [(2, b"c")]
 
 
 @virtual_time
 async def test_a_server_that_starts_later_reads_earlier_records() -> None:
     async with deployment() as stores:
-        one = await stores.serve()
-        view = await create(one)
+        streams = await stores.serve()
+        view = await create(streams)
         for value in (b"a", b"b", b"c"):
-            await append(one, view, batch_of(value))
+            await append(streams, view, batch_of(value))
 
         late = await stores.serve()
 
@@ -106,13 +106,13 @@ async def test_a_waiting_fetch_is_woken_by_a_commit_on_the_same_server() -> None
 @virtual_time
 async def test_a_waiting_fetch_is_woken_by_a_commit_on_another_server() -> None:
     async with deployment() as stores:
-        one, other = await stores.serve(), await stores.serve()
-        view = await create(one)
+        first, second = await stores.serve(), await stores.serve()
+        view = await create(first)
         loop = asyncio.get_running_loop()
-        waiting = asyncio.create_task(fetch(other, view, bytes_min=1, wait_ms=10_000))
+        waiting = asyncio.create_task(fetch(second, view, bytes_min=1, wait_ms=10_000))
         await asyncio.sleep(3)
 
-        await append(one, view, batch_of(b"a"))
+        await append(first, view, batch_of(b"a"))
         fetched = await waiting
 
         assert values_of(fetched) == [(0, b"a")]
@@ -224,13 +224,13 @@ async def test_enough_bytes_after_an_offset_late_in_a_slice_are_returned_at_once
 @virtual_time
 async def test_out_of_range_answers_have_the_bounds_of_the_store() -> None:
     async with deployment() as stores:
-        one, other = await stores.serve(), await stores.serve()
-        view = await create(one)
-        await append(one, view, batch_of(b"a"), batch_of(b"b"))
+        first, second = await stores.serve(), await stores.serve()
+        view = await create(first)
+        await append(first, view, batch_of(b"a"), batch_of(b"b"))
 
-        behind = await fetch(other, view, 3, bytes_min=1, wait_ms=1_000)
-        at_end = await fetch(other, view, 2)
-        negative = await fetch(one, view, -1)
+        behind = await fetch(second, view, 3, bytes_min=1, wait_ms=1_000)
+        at_end = await fetch(second, view, 2)
+        negative = await fetch(first, view, -1)
 
         assert isinstance(behind.error, OutOfRange)
         assert (behind.error.start, behind.error.end) == (0, 2)
@@ -241,16 +241,16 @@ async def test_out_of_range_answers_have_the_bounds_of_the_store() -> None:
 @virtual_time
 async def test_trimmed_offsets_are_out_of_range_and_later_offsets_stay_readable() -> None:
     async with deployment() as stores:
-        one, other = await stores.serve(), await stores.serve()
-        view = await create(one)
-        await append(one, view, batch_of(b"a"), batch_of(b"b", b"c"))
-        await fetch(other, view)
+        first, second = await stores.serve(), await stores.serve()
+        view = await create(first)
+        await append(first, view, batch_of(b"a"), batch_of(b"b", b"c"))
+        await fetch(second, view)
 
-        bounds = await one.trim(ANONYMOUS, "orders", 0, 2)
+        bounds = await first.trim(ANONYMOUS, "orders", 0, 2)
         await asyncio.sleep(1)
 
         assert bounds == (2, 3, 3)
-        for streams in (one, other):
+        for streams in (first, second):
             assert isinstance((await fetch(streams, view, 1)).error, OutOfRange)
             fetched = await fetch(streams, view, 2)
             assert (values_of(fetched), fetched.start) == ([(1, b"b"), (2, b"c")], 2)
@@ -259,46 +259,46 @@ async def test_trimmed_offsets_are_out_of_range_and_later_offsets_stay_readable(
 @virtual_time
 async def test_a_deleted_stream_refuses_batches_and_reads() -> None:
     async with deployment() as stores:
-        one, other = await stores.serve(), await stores.serve()
-        view = await create(one)
-        await append(one, view, batch_of(b"a"))
-        await fetch(other, view)
-        waiting = asyncio.create_task(fetch(other, view, 1, bytes_min=1, wait_ms=10_000))
+        first, second = await stores.serve(), await stores.serve()
+        view = await create(first)
+        await append(first, view, batch_of(b"a"))
+        await fetch(second, view)
+        waiting = asyncio.create_task(fetch(second, view, 1, bytes_min=1, wait_ms=10_000))
         await asyncio.sleep(1)
 
-        await one.delete(ANONYMOUS, (await one.catalog.resolve("orders")).stream)
-        (result,) = await append(other, view, batch_of(b"b"))
+        await first.delete(ANONYMOUS, (await first.catalog.resolve("orders")).stream)
+        (result,) = await append(second, view, batch_of(b"b"))
         woken = await waiting
 
         assert result == (Verdict.NOT_FOUND, -1, -1)
         assert isinstance(woken.error, NotFound)
-        assert isinstance((await fetch(one, view)).error, NotFound)
+        assert isinstance((await fetch(first, view)).error, NotFound)
         assert asyncio.get_running_loop().time() < 2
 
 
 @virtual_time
 async def test_a_recreated_stream_starts_empty() -> None:
     async with deployment() as stores:
-        one, other = await stores.serve(), await stores.serve()
-        old = await create(one)
-        await append(one, old, batch_of(b"old"))
-        await one.delete(ANONYMOUS, (await one.catalog.resolve("orders")).stream)
+        first, second = await stores.serve(), await stores.serve()
+        old = await create(first)
+        await append(first, old, batch_of(b"old"))
+        await first.delete(ANONYMOUS, (await first.catalog.resolve("orders")).stream)
 
-        new = await create(other)
-        await append(other, new, batch_of(b"new"))
+        new = await create(second)
+        await append(second, new, batch_of(b"new"))
         await asyncio.sleep(1)
 
-        assert one.catalog.peek("orders").stream == new.stream  # type: ignore[union-attr]
-        assert values_of(await fetch(one, new)) == [(0, b"new")]
+        assert first.catalog.peek("orders").stream == new.stream  # type: ignore[union-attr]
+        assert values_of(await fetch(first, new)) == [(0, b"new")]
 
 
 @virtual_time
 async def test_a_refused_batch_does_not_affect_the_other_batches_of_its_object() -> None:
     async with deployment() as stores:
-        one, other = await stores.serve(), await stores.serve()
-        kept = await create(one, "kept")
-        gone = await create(one, "gone")
-        await one.delete(ANONYMOUS, (await one.catalog.resolve("gone")).stream)
+        first, second = await stores.serve(), await stores.serve()
+        kept = await create(first, "kept")
+        gone = await create(first, "gone")
+        await first.delete(ANONYMOUS, (await first.catalog.resolve("gone")).stream)
         appends = [
             append_of(kept, batch_of(b"a")),
             append_of(gone, batch_of(b"lost")),
@@ -308,7 +308,7 @@ async def test_a_refused_batch_does_not_affect_the_other_batches_of_its_object()
             append_of(kept, batch_of(b"d")),
         ]
 
-        results = await one.append(appends, one.seen.position)
+        results = await first.append(appends, first.seen.position)
 
         assert verdicts_of(results) == [
             "ACCEPTED",
@@ -319,21 +319,21 @@ async def test_a_refused_batch_does_not_affect_the_other_batches_of_its_object()
             "ACCEPTED",
         ]
         expected = [(0, b"a"), (1, b"b"), (2, b"c"), (3, b"d")]
-        for streams in (one, other):
+        for streams in (first, second):
             assert values_of(await fetch(streams, kept)) == expected
 
 
 @virtual_time
 async def test_a_duplicate_gets_its_original_offset_on_any_server() -> None:  # KIP-98
     async with deployment() as stores:
-        one, other = await stores.serve(), await stores.serve()
-        view = await create(one)
+        first, second = await stores.serve(), await stores.serve()
+        view = await create(first)
         batches = [batch_of(b"%d" % number, producer=7, sequence=number) for number in range(6)]
         for batch in batches:
-            await append(one, view, batch)
+            await append(first, view, batch)
 
-        again = await append(other, view, *batches)
+        again = await append(second, view, *batches)
 
         assert verdicts_of(again) == ["OUT_OF_ORDER"] + ["DUPLICATE"] * 5
         assert [result.base_offset for result in again] == [-1, 1, 2, 3, 4, 5]
-        assert len(values_of(await fetch(other, view))) == 6
+        assert len(values_of(await fetch(second, view))) == 6

@@ -56,7 +56,7 @@ class Overtaken:
         return await self._store.streams.create(spec)
 
 
-async def test_a_change_that_lost_is_decided_again_on_what_the_other_wrote(store: Metadata) -> None:
+async def test_a_change_that_lost_a_race_is_decided_again_on_the_result_of_the_other(store: Metadata) -> None:
     catalog = Catalog(store.streams, 10)
     stale = (await catalog.create("orders", 1, {"cleanup.policy": "delete"})).stream
     await by_name.alter(store, "orders", set_configs={"retention.ms": "5"}, unset_configs=["cleanup.policy"])
@@ -132,7 +132,7 @@ async def test_a_creation_does_not_restore_a_stream_that_was_created_and_deleted
 
 
 async def test_a_creation_that_hangs_while_others_create_and_delete_has_no_effect(store: Metadata) -> None:
-    """How a client settles a creation without an answer: create the topic again, then delete it."""
+    """How a client resolves a creation without an answer: create the topic again, then delete it."""
     late, other = Hanging(store), Catalog(store.streams, 10)
     given_up = asyncio.create_task(Catalog(late, 10).create("orders", 1, {}))  # type: ignore[arg-type]
     await late.begun.wait()

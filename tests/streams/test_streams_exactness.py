@@ -90,7 +90,7 @@ async def commit(
     stores: Deployment, streams: Streams, view: StreamView, key: str, batches: list[tuple[int, Made]]
 ) -> None:
     """Commit an object with the batches as they are, past what admission would refuse."""
-    ordered = sorted(batches, key=lambda each: each[0])
+    ordered = sorted(batches, key=lambda batch: batch[0])
     body = b"".join(made.raw for _, made in ordered)
     position = 0
     commits = []
@@ -191,9 +191,9 @@ def test_consumers_see_the_same_before_and_after(
                     if kind in ("control", "undecodable"):
                         producer_id = -1
                     sequence = sequences.get((index, producer_id), 0)
-                    one = make(kind, records, codec, producer_id, sequence)
-                    sequences[index, producer_id] = sequence + one.record_count
-                    made.append((index, one))
+                    batch = make(kind, records, codec, producer_id, sequence)
+                    sequences[index, producer_id] = sequence + batch.record_count
+                    made.append((index, batch))
                 await commit(stores, streams, view, f"wal/{number}", made)
                 is_last = number == len(objects) - 1
                 if is_merged and not is_last:
@@ -218,7 +218,7 @@ def test_consumers_see_the_same_before_and_after(
 
             for server in (reader, await stores.serve(COLD)):
                 after = [await read_batches(server, view, index, starts[index], bytes_max) for index in range(3)]
-                assert [spread(one) for one in after] == [spread(one) for one in before]
+                assert [spread(batch) for batch in after] == [spread(batch) for batch in before]
                 if times_before is not None:
                     assert await ask_times(server, view) == times_before
 

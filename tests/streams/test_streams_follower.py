@@ -71,91 +71,91 @@ def known(streams: Streams) -> dict[str, dict[str, str]]:
 @virtual_time
 async def test_streams_created_changed_and_deleted_elsewhere_are_known_soon() -> None:
     async with deployment() as stores:
-        one, other = await stores.serve(), await stores.serve()
-        await create(one, "kept", 2)
-        await create(one, "gone")
-        await one.alter(ANONYMOUS, (await one.catalog.resolve("kept")).stream, {"retention.ms": "5"}, [])
-        await one.add_partitions(ANONYMOUS, (await one.catalog.resolve("kept")).stream, 4)
-        await one.delete(ANONYMOUS, (await one.catalog.resolve("gone")).stream)
+        first, second = await stores.serve(), await stores.serve()
+        await create(first, "kept", 2)
+        await create(first, "gone")
+        await first.alter(ANONYMOUS, (await first.catalog.resolve("kept")).stream, {"retention.ms": "5"}, [])
+        await first.add_partitions(ANONYMOUS, (await first.catalog.resolve("kept")).stream, 4)
+        await first.delete(ANONYMOUS, (await first.catalog.resolve("gone")).stream)
 
         await asyncio.sleep(0.1)
 
-        assert known(other) == {"kept": {"retention.ms": "5"}}
-        view = other.catalog.peek("kept")
+        assert known(second) == {"kept": {"retention.ms": "5"}}
+        view = second.catalog.peek("kept")
         assert view is not None
         assert view.partition_count == 4
-        assert other.catalog.peek_id(view.id_bytes) is view is other.catalog.peek_number(view.stream.number)
+        assert second.catalog.peek_id(view.id_bytes) is view is second.catalog.peek_number(view.stream.number)
 
 
 @virtual_time
 async def test_an_unknown_stream_is_read_from_the_store_once() -> None:
     async with deployment() as stores:
-        other = await stores.serve()
-        one = await stores.serve()
-        view = await create(one)
-        assert other.catalog.peek("orders") is None
+        second = await stores.serve()
+        first = await stores.serve()
+        view = await create(first)
+        assert second.catalog.peek("orders") is None
 
-        found = await other.catalog.find("orders")
+        found = await second.catalog.find("orders")
 
         assert found.stream == view.stream
         with pytest.raises(NotFound):
-            await other.catalog.find("nothing")
+            await second.catalog.find("nothing")
 
 
 @virtual_time
 async def test_a_changed_stream_is_read_again_once_the_store_answers_again() -> None:
     async with deployment() as stores:
-        one = await stores.serve()
+        first = await stores.serve()
         metadata, gate = gated(stores, "streams", "by_numbers")
-        other = await stores.serve(metadata=metadata)
-        await create(one)
+        second = await stores.serve(metadata=metadata)
+        await create(first)
         gate.is_broken = True
-        await one.alter(ANONYMOUS, (await one.catalog.resolve("orders")).stream, {"retention.ms": "5"}, [])
+        await first.alter(ANONYMOUS, (await first.catalog.resolve("orders")).stream, {"retention.ms": "5"}, [])
         await asyncio.sleep(1)
-        before = known(other)
+        before = known(second)
         gate.is_broken = False
 
         await asyncio.sleep(2)
 
         assert before == {}
-        assert known(other) == {"orders": {"retention.ms": "5"}}
+        assert known(second) == {"orders": {"retention.ms": "5"}}
 
 
 @virtual_time
 async def test_a_late_answer_does_not_revive_a_deleted_stream() -> None:
     async with deployment() as stores:
-        one = await stores.serve()
+        first = await stores.serve()
         metadata, gate = gated(stores, "streams", "get")
-        other = await stores.serve(metadata=metadata)
-        await by_name.delete(stores.metadata, (await create(one, "old")).name)
-        view = await create(one)
-        other.catalog._drop(view.stream)  # as if it were not known yet  # noqa: SLF001
+        second = await stores.serve(metadata=metadata)
+        await by_name.delete(stores.metadata, (await create(first, "old")).name)
+        view = await create(first)
+        second.catalog._drop(view.stream)  # as if it were not known yet  # noqa: SLF001
         gate.opened.clear()
-        finding = asyncio.create_task(other.catalog.find("orders"))
+        finding = asyncio.create_task(second.catalog.find("orders"))
         await asyncio.sleep(0.1)
 
-        await one.delete(ANONYMOUS, (await one.catalog.resolve("orders")).stream)
+        await first.delete(ANONYMOUS, (await first.catalog.resolve("orders")).stream)
         await asyncio.sleep(1)
         gate.opened.set()
         await finding
 
-        assert known(other) == {}
+        assert known(second) == {}
 
 
 @virtual_time
 async def test_a_server_that_fell_behind_the_truncated_log_starts_over() -> None:
     async with deployment() as stores:
-        one = await stores.serve(QUICK)
-        view = await create(one)
-        gone = await create(one, "gone")
-        await append(one, view, batch_of(b"first"))
+        first = await stores.serve(QUICK)
+        view = await create(first)
+        gone = await create(first, "gone")
+        await append(first, view, batch_of(b"first"))
         metadata, gate = gated(stores, "log", "follow")
-        other = await stores.serve(metadata=metadata)
+        second = await stores.serve(metadata=metadata)
         gate.is_broken = True
         for number in range(20):
-            await append(one, view, batch_of(b"%d" % number))
-        await one.delete(ANONYMOUS, (await one.catalog.resolve(gone.name)).stream)
-        await create(one, "new")
+            await append(first, view, batch_of(b"%d" % number))
+        await first.delete(ANONYMOUS, (await first.catalog.resolve(gone.name)).stream)
+        await create(first, "new")
         await asyncio.sleep(5)
         with pytest.raises(OutOfRange):
             await stores.metadata.log.follow(2, limit=1)
@@ -163,52 +163,52 @@ async def test_a_server_that_fell_behind_the_truncated_log_starts_over() -> None
 
         await asyncio.sleep(3)
 
-        assert sorted(known(other)) == ["new", "orders"]
-        assert len(values_of(await fetch(other, view))) == 21
-        await append(one, view, batch_of(b"last"))
-        assert values_of(await fetch(other, view, 21, bytes_min=1, wait_ms=1_000)) == [(21, b"last")]
+        assert sorted(known(second)) == ["new", "orders"]
+        assert len(values_of(await fetch(second, view))) == 21
+        await append(first, view, batch_of(b"last"))
+        assert values_of(await fetch(second, view, 21, bytes_min=1, wait_ms=1_000)) == [(21, b"last")]
 
 
 @virtual_time
 async def test_starting_over_is_retried_until_the_store_answers() -> None:
     async with deployment() as stores:
-        one = await stores.serve(QUICK)
-        view = await create(one)
+        first = await stores.serve(QUICK)
+        view = await create(first)
         metadata, gate = gated(stores, "streams", "list")
         log, log_gate = gated(stores, "log", "follow")
-        other = await stores.serve(metadata=Gated(metadata, log=log.log))
+        second = await stores.serve(metadata=Gated(metadata, log=log.log))
         log_gate.is_broken = gate.is_broken = True
         for number in range(20):
-            await append(one, view, batch_of(b"%d" % number))
-        await create(one, "new")
+            await append(first, view, batch_of(b"%d" % number))
+        await create(first, "new")
         await asyncio.sleep(5)
         log_gate.is_broken = False
         await asyncio.sleep(3)
-        names_meanwhile = other.catalog.names()
+        names_meanwhile = second.catalog.names()
         gate.is_broken = False
 
         await asyncio.sleep(3)
 
         assert names_meanwhile == ["orders"]
-        assert other.catalog.names() == ["new", "orders"]
-        assert len(values_of(await fetch(other, view))) == 20
+        assert second.catalog.names() == ["new", "orders"]
+        assert len(values_of(await fetch(second, view))) == 20
 
 
 @virtual_time
 async def test_bounds_that_arrive_after_a_start_over_do_not_hide_commits_in_between() -> None:
     async with deployment() as stores:
-        one = await stores.serve()
-        view = await create(one)
+        first = await stores.serve()
+        view = await create(first)
         metadata, gate = gated(stores, "log", "bounds")
-        other = await stores.serve(metadata=metadata)
+        second = await stores.serve(metadata=metadata)
         gate.opened.clear()
-        fetching = asyncio.create_task(fetch(other, view, bytes_min=1, wait_ms=5_000))
+        fetching = asyncio.create_task(fetch(second, view, bytes_min=1, wait_ms=5_000))
         await asyncio.sleep(0.1)
         assert gate.waiting_count == 1
 
-        await append(one, view, batch_of(b"a"))
+        await append(first, view, batch_of(b"a"))
         await asyncio.sleep(1)
-        await other._follower.start()  # noqa: SLF001 - a start over at the moment that the test says
+        await second._follower.start()  # noqa: SLF001 - a start over at the moment that the test says
         gate.opened.set()
 
         assert values_of(await fetching) == [(0, b"a")]
@@ -263,11 +263,11 @@ async def test_the_log_is_kept_short() -> None:
 @virtual_time
 async def test_a_stream_is_created_once() -> None:
     async with deployment() as stores:
-        one, other = await stores.serve(), await stores.serve()
-        await create(one)
+        first, second = await stores.serve(), await stores.serve()
+        await create(first)
 
         with pytest.raises(AlreadyExists):
-            await create(other)
+            await create(second)
 
 
 @virtual_time

@@ -183,7 +183,7 @@ async def test_partitions_that_share_row_groups_are_read_each_for_itself() -> No
             assert await read_all(streams, view, index=index) == expected(1 + index % 5)
         ranges = [FetchRange(view.partition(index), 0, 1 << 20) for index in range(30)]
         together = await streams.fetch(ranges, bytes_min=0, bytes_max=1 << 24, wait_ms=0)
-        assert [len(values_of(one)) for one in together] == [2 * (1 + index % 5) for index in range(30)]
+        assert [len(values_of(fetched)) for fetched in together] == [2 * (1 + index % 5) for index in range(30)]
 
 
 @virtual_time
@@ -328,7 +328,7 @@ def test_a_reader_sees_every_offset_once_while_swaps_merges_sweeps_and_trims_hap
 
 
 class CountingStore(MemoryObjectStore):
-    """Notes the key of each read."""
+    """Records the key of each read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -411,7 +411,7 @@ async def test_a_damaged_data_file_is_reported_as_corrupt_and_other_partitions_a
             written.file.key, [bytes(whole[:200]), b"\xff" * (len(whole) - 400), bytes(whole[-200:])]
         )
         await asyncio.sleep(1)
-        ranges = [FetchRange(one.partition(0), 0, 1 << 20) for one in (view, other)]
+        ranges = [FetchRange(view_.partition(0), 0, 1 << 20) for view_ in (view, other)]
 
         damaged, healthy = await streams.fetch(ranges, bytes_min=0, bytes_max=1 << 20, wait_ms=0)
 

@@ -27,13 +27,13 @@ async def ask(streams: Streams, view: StreamView, *timestamps: int) -> list[Offs
 @virtual_time
 async def test_the_ends_of_a_partition_are_the_stores() -> None:
     async with deployment() as stores:
-        one, other = await stores.serve(), await stores.serve()
-        view = await create(one)
-        await append(one, view, batch_of(b"a"), batch_of(b"b", b"c"))
-        await one.trim(ANONYMOUS, "orders", 0, 1)
+        first, second = await stores.serve(), await stores.serve()
+        view = await create(first)
+        await append(first, view, batch_of(b"a"), batch_of(b"b", b"c"))
+        await first.trim(ANONYMOUS, "orders", 0, 1)
 
         answers = await ask(
-            other, view, OffsetSpec.EARLIEST, OffsetSpec.LATEST, OffsetSpec.EARLIEST_LOCAL, OffsetSpec.LATEST_TIERED
+            second, view, OffsetSpec.EARLIEST, OffsetSpec.LATEST, OffsetSpec.EARLIEST_LOCAL, OffsetSpec.LATEST_TIERED
         )
 
         assert [answer.offset for answer in answers] == [1, 3, 1, -1]

@@ -143,7 +143,7 @@ async def test_a_server_whose_follower_is_stuck_stores_repeated_batches() -> Non
         waiting = [submit(deaf, view, batches[0])]
         await asyncio.sleep(0.05)
         waiting.append(submit(deaf, view, batches[1]))
-        refused = [verdicts_of(await one) for one in waiting]
+        refused = [verdicts_of(await append) for append in waiting]
         again = await append(deaf, view, *batches)
 
         assert refused == [["UNAVAILABLE"], ["NOT_STORED"]]

@@ -51,6 +51,26 @@ async def test_idle_producers_are_forgotten_and_busy_ones_are_not() -> None:
 
 
 @virtual_time
+async def test_the_smallest_idle_time_of_all_servers_applies() -> None:
+    metadata = await open_metadata("memory:///", clock=ManualClock())
+    key = await written(metadata, 5)
+    times_ms = (86_400_000, SETTINGS.producer_idle_ms)
+    servers = [
+        Upkeep(metadata.log, metadata.producers, replace(SETTINGS, producer_idle_ms=idle_ms)) for idle_ms in times_ms
+    ]
+    running = [asyncio.create_task(server.run()) for server in servers]
+    await asyncio.sleep(1_000)
+    assert len(await metadata.log.producers(key)) == 4
+
+    await asyncio.sleep(200)
+    assert await _has_none(metadata, key)
+    for upkeep in running:
+        upkeep.cancel()
+    await asyncio.wait(running)
+    await metadata.close()
+
+
+@virtual_time
 async def test_no_producer_is_forgotten_when_the_wall_clock_jumps() -> None:
     clock = ManualClock()
     metadata = await open_metadata("memory:///", clock=clock)
@@ -73,8 +93,8 @@ async def test_many_servers_count_minutes_no_faster_than_one_and_go_on_when_one_
     counts: list[int] = []
     for number in range(3):
         faults = MetadataFaults(delay_ms_max=1_000, lost_reply_rate=0.1, late_rate=0.1)
-        stores = [FaultyMetadata(inner, faults, random.Random(10 * number + each)) for each in range(3)]
-        running = [asyncio.create_task(Upkeep(each.log, each.producers, SETTINGS).run()) for each in stores]
+        stores = [FaultyMetadata(inner, faults, random.Random(10 * number + index)) for index in range(3)]
+        running = [asyncio.create_task(Upkeep(store.log, store.producers, SETTINGS).run()) for store in stores]
         before = await inner.producers.advance_clock(-1)
         await asyncio.sleep(1_000)
         counts.append(await inner.producers.advance_clock(-1) - before)
@@ -122,7 +142,7 @@ async def test_one_search_forgets_all_names_that_never_wrote() -> None:
     await asyncio.wait([running])
 
     again = [await metadata.producers.named(key, f"name-{number}") for number in range(count)]
-    assert {one.producer_id for one in first} & {one.producer_id for one in again} == set()
+    assert {producer.producer_id for producer in first} & {producer.producer_id for producer in again} == set()
     await metadata.close()
 
 

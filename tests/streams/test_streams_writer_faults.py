@@ -84,7 +84,7 @@ def test_an_unknown_commit_is_given_up_before_the_store_may_have_forgotten_it(
 
             anew = await stores.serve(settings(), name="a")
             again = [await append(anew, view, batch_of(b"ab"[n : n + 1], producer=1, sequence=n)) for n in (0, 1)]
-            assert [verdicts_of(one) for one in again] == [["DUPLICATE"], ["ACCEPTED"]]
+            assert [verdicts_of(result) for result in again] == [["DUPLICATE"], ["ACCEPTED"]]
             assert values_of(await fetch(anew, view)) == [(0, b"a"), (1, b"b")]
 
     body()
@@ -170,6 +170,25 @@ async def test_a_bug_acknowledges_nothing_and_fences_the_server(caplog: pytest.L
         assert verdicts_of(results) == ["UNAVAILABLE"]
         assert told == ["fenced"]
         assert len([record for record in caplog.records if record.levelno >= logging.ERROR]) == 1
+
+
+@virtual_time
+async def test_after_a_bug_no_later_object_is_committed() -> None:
+    """Otherwise batches that a client sent later would be stored without those before them (I3)."""
+    store = SlowStore()
+    async with deployment(store) as stores:
+        store.each_put_s = [0.3, 0.1]  # the second object is durable first, and its commit waits
+        metadata = failing(stores, KeyError("a bug"))
+        streams = await stores.serve(settings(deadline_ms=1_000, linger_ms=10), metadata=metadata)
+        view = await create(streams)
+        waiting = [submit(streams, view, batch_of(b"a"))]
+        await asyncio.sleep(0.05)
+        waiting.append(submit(streams, view, batch_of(b"b")))
+        results = [verdicts_of(await one) for one in waiting]
+
+        assert results == [["UNAVAILABLE"], ["SERVER_FENCED"]]
+        assert len(metadata.log.tokens) == 1
+        assert values_of(await fetch(streams, view)) == []
 
 
 @virtual_time

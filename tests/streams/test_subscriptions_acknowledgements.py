@@ -6,8 +6,8 @@ import random
 import pytest
 
 from bearlake.metadata.subscriptions import unpack_ranges
+from bearlake.streams.subscriptions.consumers import AttachedConsumer, StoredEntry
 from bearlake.streams.subscriptions.dispatcher import Dispatcher, Read
-from bearlake.streams.subscriptions.members import Member, StoredEntry
 from bearlake.streams.subscriptions.model import Delivery, EntryAck, EntryTraits, SubscriptionType
 from bearlake.streams.subscriptions.pool import Entry
 from fixtures.subscription_machines import FakeConsumer, FakeLog, join, machine_of
@@ -43,7 +43,7 @@ class Worker(FakeConsumer):
         self.random = random.Random(seed)
         self.held: dict[int, int] = {}
         """Base offset → bits of the messages that are not acknowledged."""
-        self.member: Member = join(machine, f"c{seed}", permits=PERMITS, sink=self)[0]
+        self.consumer: AttachedConsumer = join(machine, f"c{seed}", permits=PERMITS, sink=self)[0]
 
     def deliver(self, deliveries: list[Delivery]) -> int:  # type: ignore[override]
         for delivery in deliveries:
@@ -60,11 +60,11 @@ class Worker(FakeConsumer):
         chosen = messages[kept_count:]
         for base, bit in chosen:
             self.held[base] &= ~(1 << bit)
-            assert self.machine.acknowledge(self.member, EntryAck(base, self.held[base]))
+            assert self.machine.acknowledge(self.consumer, EntryAck(base, self.held[base]))
             if not self.held[base]:
                 del self.held[base]
         if chosen:
-            self.machine.flow(self.member, len(chosen))
+            self.machine.flow(self.consumer, len(chosen))
         return len(chosen)
 
 

@@ -293,7 +293,7 @@ class LateAnswer:
 async def test_a_creation_does_not_make_its_subscription_again_after_a_deletion(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its client gave up while the store's answer was on its way, and another client was told that the subscription is deleted."""
+    """Its client gave up while the store's answer was on its way, and another client got the answer that the subscription is deleted."""
     async with lake() as made:
         service = await filled(made)
         answer = LateAnswer(made, monkeypatch)

@@ -31,11 +31,11 @@ def test_a_part_is_acknowledged_at_a_server_that_has_loaded_the_cursor_and_read_
 ) -> None:
     """The consumer got the batch from the former server, and acknowledges its last record at this one."""
     machine = machine_of(type_, log_of_batches(2), mark_delete=1)
-    member, _ = join(machine)
+    consumer, _ = join(machine)
     ack = EntryAck(0, LAST_OPEN)
 
-    assert not machine.acknowledge(member, ack)  # it is looked up
-    machine.acknowledge_read(member, ack, 0, 4)
+    assert not machine.acknowledge(consumer, ack)  # it is looked up
+    machine.acknowledge_read(consumer, ack, 0, 4)
 
     assert machine.cursor.ranges == [(3, 4)]
 
@@ -43,13 +43,13 @@ def test_a_part_is_acknowledged_at_a_server_that_has_loaded_the_cursor_and_read_
 def test_a_part_is_acknowledged_when_the_extent_of_its_entry_was_forgotten() -> None:
     log = log_of_batches(8)
     machine = machine_of(SubscriptionType.EXCLUSIVE, log, settings=_remembers(2))
-    member, _ = join(machine, permits=100)
+    consumer, _ = join(machine, permits=100)
     feed(machine, log, read_count=1)
-    machine.acknowledge_read(member, EntryAck(0, FIRST_OPEN), 0, 4)
+    machine.acknowledge_read(consumer, EntryAck(0, FIRST_OPEN), 0, 4)
     assert machine.cursor.mark_delete == 1
 
-    assert not machine.acknowledge(member, EntryAck(0, LAST_OPEN))
-    machine.acknowledge_read(member, EntryAck(0, LAST_OPEN), 0, 4)
+    assert not machine.acknowledge(consumer, EntryAck(0, LAST_OPEN))
+    machine.acknowledge_read(consumer, EntryAck(0, LAST_OPEN), 0, 4)
 
     assert machine.cursor.ranges == [(3, 4)]
 
@@ -57,39 +57,39 @@ def test_a_part_is_acknowledged_when_the_extent_of_its_entry_was_forgotten() -> 
 def test_an_entry_that_is_acknowledged_again_when_all_are_acknowledged_is_not_looked_up() -> None:
     log = log_of_batches(1)
     machine = machine_of(SubscriptionType.EXCLUSIVE, log)
-    member, _ = join(machine, permits=100)
+    consumer, _ = join(machine, permits=100)
     feed(machine, log)
 
-    assert machine.acknowledge(member, EntryAck(0))
+    assert machine.acknowledge(consumer, EntryAck(0))
     assert machine.cursor.mark_delete == log.end
-    assert machine.acknowledge(member, EntryAck(0))
+    assert machine.acknowledge(consumer, EntryAck(0))
 
 
 def test_an_entry_that_was_trimmed_together_with_unread_ones_is_not_looked_up() -> None:
     log = log_of_batches(1)
     machine = machine_of(SubscriptionType.EXCLUSIVE, log)
-    member, _ = join(machine, permits=4)
+    consumer, _ = join(machine, permits=4)
     feed(machine, log)
     log.append(4)
 
     machine.cursor.acknowledge_before(log.end)
     machine.moved()
 
-    assert machine.acknowledge(member, EntryAck(0))
-    assert not machine.acknowledge(member, EntryAck(4))
+    assert machine.acknowledge(consumer, EntryAck(0))
+    assert not machine.acknowledge(consumer, EntryAck(4))
 
 
 @pytest.mark.parametrize("type_", list(SubscriptionType))
 def test_an_entry_that_is_known_to_be_below_the_mark_is_not_looked_up(type_: SubscriptionType) -> None:
     log = log_of_batches(3)
     machine = machine_of(type_, log)
-    member, _ = join(machine, permits=100)
+    consumer, _ = join(machine, permits=100)
     feed(machine, log)
     for base in (0, 4):
-        assert machine.acknowledge(member, EntryAck(base))
+        assert machine.acknowledge(consumer, EntryAck(base))
 
-    assert machine.acknowledge(member, EntryAck(0))
-    assert machine.acknowledge(member, EntryAck(0, LAST_OPEN))
+    assert machine.acknowledge(consumer, EntryAck(0))
+    assert machine.acknowledge(consumer, EntryAck(0, LAST_OPEN))
     assert machine.cursor.mark_delete == 8
 
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bearlake.streams.subscriptions.consumers import AttachedConsumer
 from bearlake.streams.subscriptions.dispatcher import Dispatcher, acknowledged_spans
-from bearlake.streams.subscriptions.members import Member
 from bearlake.streams.subscriptions.model import Delivery, EntryAck, SubscriptionType
 from bearlake.streams.subscriptions.single import SingleActive
 from fixtures.subscription_machines import SETTINGS, FakeConsumer, FakeLog, feed, join, machine_of
@@ -63,7 +63,7 @@ class Run:
     def __init__(self, type_: SubscriptionType) -> None:
         self.log = FakeLog()
         self.machine: Dispatcher = machine_of(type_, self.log, settings=SMALL)
-        self.consumers: list[tuple[Member, Checked]] = []
+        self.consumers: list[tuple[AttachedConsumer, Checked]] = []
         self.acknowledged: set[int] = set()
         self.trimmed = 0
         """The log was trimmed below this offset."""
@@ -111,12 +111,12 @@ class Run:
         assert set(range(mark)) | above <= self.acknowledged | void, "only acknowledged offsets count as acknowledged"
         assert self.acknowledged <= set(range(mark)) | above, "whatever was acknowledged is"
         if self.machine.type in SHARED_TYPES:
-            for member, consumer in self.consumers:
+            for attached, consumer in self.consumers:
                 open_count = sum(
                     len(set(range(base, base + has.record_count)) - self.acknowledged)
                     for base, has in consumer.has.items()
                 )
-                assert member.unacknowledged == open_count
+                assert attached.unacknowledged == open_count
             assert self.machine.unacknowledged <= SMALL.unacknowledged_per_subscription_max + 3
             assert self.machine.delayed_count <= SMALL.delayed_entry_count_max + 3
 
@@ -153,8 +153,8 @@ class Run:
             return
         self.joined += 1
         consumer = Checked(self)
-        member, _ = join(self.machine, f"consumer-{self.joined}", sink=consumer, priority=priority)
-        self.consumers.append((member, consumer))
+        attached, _ = join(self.machine, f"consumer-{self.joined}", sink=consumer, priority=priority)
+        self.consumers.append((attached, consumer))
 
     def trim(self, count: int) -> None:
         start = self.trimmed = min(self.machine.cursor.mark_delete + count, self.log.end)
@@ -168,29 +168,29 @@ class Run:
         self.machine.cursor.acknowledge_before(start)
         self.machine.moved()
 
-    def happen_to(self, kind: str, member: Member, consumer: Checked, *details: int) -> None:
+    def happen_to(self, kind: str, attached: AttachedConsumer, consumer: Checked, *details: int) -> None:
         if kind == "leave":
-            self.consumers.remove((member, consumer))
-            self.machine.remove(member)
+            self.consumers.remove((attached, consumer))
+            self.machine.remove(attached)
         elif kind == "flow":
             consumer.permits += details[0]
-            self.machine.flow(member, details[0])
+            self.machine.flow(attached, details[0])
         elif kind == "stick":
             consumer.is_stuck = bool(details[0])
         elif kind == "redeliver all":
             self.has_nacked = True
             consumer.has.clear()
-            self.machine.redeliver_all(member)
+            self.machine.redeliver_all(attached)
         elif consumer.deliveries:
             delivery = consumer.deliveries[details[0] % len(consumer.deliveries)]
             if kind == "redeliver":
                 self.has_nacked = True
                 if self.machine.type in SHARED_TYPES:
                     consumer.has.pop(delivery.base_offset, None)
-                self.machine.redeliver(member, [delivery.base_offset])
+                self.machine.redeliver(attached, [delivery.base_offset])
             else:
                 open_bits = details[1] & (1 << delivery.record_count) - 1
-                is_known = self.machine.acknowledge(member, EntryAck(delivery.base_offset, open_bits))
+                is_known = self.machine.acknowledge(attached, EntryAck(delivery.base_offset, open_bits))
                 assert (
                     is_known or delivery.base_offset + delivery.record_count <= self.trimmed
                 )  # a look-up that finds nothing does no harm
@@ -201,15 +201,15 @@ class Run:
         self.now_ms += 10
         self.join(0)
         for _ in range(1_000):
-            for member, consumer in self.consumers:
+            for attached, consumer in self.consumers:
                 consumer.is_stuck = False
                 consumer.permits += 5
-                self.machine.flow(member, 5)
+                self.machine.flow(attached, 5)
             self.feed()
-            for member, consumer in self.consumers:
+            for attached, consumer in self.consumers:
                 for delivery in consumer.deliveries:
                     base, end = delivery.base_offset, delivery.base_offset + delivery.record_count
-                    self.machine.acknowledge(member, EntryAck(base))
+                    self.machine.acknowledge(attached, EntryAck(base))
                     self.acknowledge(base, end, 0)
             self.check_cursor()
             if self.machine.cursor.mark_delete == self.log.end:

@@ -15,41 +15,41 @@ from simulator.loop import virtual_time
 @virtual_time
 async def test_another_server_learns_the_dispatcher_and_takes_over_when_it_drains() -> None:
     async with lake() as made:
-        streams, one = await made.serve()
-        _, other = await made.serve()
+        streams, first = await made.serve()
+        _, second = await made.serve()
         await append(streams, made.view, batch_of(b"a"), batch_of(b"b"))
-        consumer = await attach(one, made.partition)
+        consumer = await attach(first, made.partition)
         await consumer.got(2)
         with pytest.raises(NotHolder) as refused:
-            await attach(other, made.partition)
-        assert refused.value.holder == streams.server == await other.holder(made.partition)
+            await attach(second, made.partition)
+        assert refused.value.holder == streams.server == await second.holder(made.partition)
 
         attachment(consumer).acknowledge([EntryAck(0)])
-        await one.drain()
+        await first.drain()
 
         assert consumer.closings == [Closed.MOVED]
-        assert await other.holder(made.partition) is None
+        assert await second.holder(made.partition) is None
         with pytest.raises(NotHolder):
-            await attach(one, made.partition)
-        moved = await attach(other, made.partition)
+            await attach(first, made.partition)
+        moved = await attach(second, made.partition)
         assert await moved.got(1) == [1]
 
 
 @virtual_time
 async def test_a_killed_server_s_partition_is_taken_over_when_its_registration_is_dead() -> None:
     async with lake() as made:
-        streams, one = await made.serve()
-        _, other = await made.serve()
+        streams, first = await made.serve()
+        _, second = await made.serve()
         await append(streams, made.view, batch_of(b"a"), batch_of(b"b"), batch_of(b"c"))
-        consumer = await attach(one, made.partition)
+        consumer = await attach(first, made.partition)
         await consumer.got(3)
         attachment(consumer).acknowledge([EntryAck(1)])
         await attachment(consumer).flushed()
         attachment(consumer).acknowledge([EntryAck(0)])  # not saved: the kill happens first
-        await made.kill(one)
+        await made.kill(first)
         await made.stores.metadata.servers.leave(streams.server)
 
-        heir = await attach(other, made.partition)
+        heir = await attach(second, made.partition)
 
         assert await heir.got(2) == [0, 2]
 
@@ -57,13 +57,13 @@ async def test_a_killed_server_s_partition_is_taken_over_when_its_registration_i
 @virtual_time
 async def test_an_overtaken_server_stops_at_its_next_save() -> None:
     async with lake() as made:
-        streams, one = await made.serve()
-        reader, other = await made.serve()
+        streams, first = await made.serve()
+        reader, second = await made.serve()
         await append(streams, made.view, batch_of(b"a"), batch_of(b"b"))
-        consumer = await attach(one, made.partition)
+        consumer = await attach(first, made.partition)
         await consumer.got(2)
         await made.stores.metadata.servers.leave(streams.server)
-        heir = await attach(other, made.partition)
+        heir = await attach(second, made.partition)
         await heir.got(2)
 
         attachment(consumer).acknowledge([EntryAck(0)])
@@ -81,17 +81,17 @@ async def test_an_overtaken_server_stops_at_its_next_save() -> None:
 @virtual_time
 async def test_an_idle_partition_is_given_up() -> None:
     async with lake(idle_ms=2_000) as made:
-        streams, one = await made.serve()
-        _, other = await made.serve()
-        consumer = await attach(one, made.partition)
+        streams, first = await made.serve()
+        _, second = await made.serve()
+        consumer = await attach(first, made.partition)
         await asyncio.sleep(10)
-        assert await other.holder(made.partition) == streams.server
+        assert await second.holder(made.partition) == streams.server
 
         attachment(consumer).detach()
-        await consumer.until(lambda: not one._holdings.all())  # noqa: SLF001 - memory that nothing else shows
+        await consumer.until(lambda: not first._holdings.all())  # noqa: SLF001 - memory that nothing else shows
 
-        assert await other.holder(made.partition) is None
-        await attach(other, made.partition)
+        assert await second.holder(made.partition) is None
+        await attach(second, made.partition)
 
 
 @virtual_time
@@ -116,32 +116,32 @@ async def test_acknowledgements_wait_for_a_store_that_does_not_answer() -> None:
 @virtual_time
 async def test_non_durable_subscriptions_need_no_lease_and_leave_nothing() -> None:
     async with lake() as made:
-        streams, one = await made.serve()
-        _, other = await made.serve()
+        streams, first = await made.serve()
+        _, second = await made.serve()
         await append(streams, made.view, batch_of(b"a"), batch_of(b"b"))
-        await attach(one, made.partition)
-        reader = await attach(other, made.partition, SubscriptionType.EXCLUSIVE, is_durable=False, position=1)
+        await attach(first, made.partition)
+        reader = await attach(second, made.partition, SubscriptionType.EXCLUSIVE, is_durable=False, position=1)
 
         assert await reader.got(1) == [1]
         attachment(reader).acknowledge([EntryAck(1)])
         await attachment(reader).flushed()
         attachment(reader).detach()
 
-        assert await one.names(made.partition) == ["readers"]
-        assert not other._local  # noqa: SLF001 - memory that nothing else shows
+        assert await first.names(made.partition) == ["readers"]
+        assert not second._local  # noqa: SLF001 - memory that nothing else shows
 
 
 @virtual_time
 async def test_delayed_entries_are_delivered_in_time_from_another_server_too() -> None:
     async with lake() as made:
-        streams, one = await made.serve()
-        _, other = await made.serve()
+        streams, first = await made.serve()
+        _, second = await made.serve()
         await append(streams, made.view, batch_of(b"deliver at %d" % (NOW_MS + 5_000)), batch_of(b"now"))
-        consumer = await attach(one, made.partition)
+        consumer = await attach(first, made.partition)
         await consumer.got(1)
         attachment(consumer).acknowledge([EntryAck(1)])
-        await one.drain()
-        heir = await attach(other, made.partition)
+        await first.drain()
+        heir = await attach(second, made.partition)
         await asyncio.sleep(1)
         assert heir.bases == []
 

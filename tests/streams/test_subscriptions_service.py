@@ -77,16 +77,16 @@ async def test_unacknowledged_entries_of_a_leaving_consumer_go_to_another() -> N
     async with lake() as made:
         streams, service = await made.serve()
         await append(streams, made.view, batch_of(b"a"), batch_of(b"b"))
-        one = await attach(service, made.partition)
-        await one.got(2)
-        other = await attach(service, made.partition, name="other")
-        attachment(one).acknowledge([EntryAck(1)])
+        first = await attach(service, made.partition)
+        await first.got(2)
+        second = await attach(service, made.partition, name="other")
+        attachment(first).acknowledge([EntryAck(1)])
 
-        attachment(one).detach()
+        attachment(first).detach()
 
-        assert await other.got(1) == [0]
-        assert other.deliveries[0].redelivery_count == 1
-        assert values_of(other) == [b"a"]
+        assert await second.got(1) == [0]
+        assert second.deliveries[0].redelivery_count == 1
+        assert values_of(second) == [b"a"]
 
 
 @virtual_time
@@ -105,15 +105,15 @@ async def test_a_subscription_without_consumers_continues_at_its_position() -> N
     async with lake() as made:
         streams, service = await made.serve()
         await append(streams, made.view, batch_of(b"a"), batch_of(b"b"), batch_of(b"c"))
-        one = await attach(service, made.partition)
-        await one.got(3)
-        attachment(one).acknowledge([EntryAck(0), EntryAck(2)])
-        attachment(one).detach()
+        first = await attach(service, made.partition)
+        await first.got(3)
+        attachment(first).acknowledge([EntryAck(0), EntryAck(2)])
+        attachment(first).detach()
 
-        other = await attach(service, made.partition, SubscriptionType.EXCLUSIVE, position=LATEST)
+        second = await attach(service, made.partition, SubscriptionType.EXCLUSIVE, position=LATEST)
         await append(streams, made.view, batch_of(b"d"))
 
-        assert await other.got(2) == [1, 3]
+        assert await second.got(2) == [1, 3]
 
 
 @virtual_time
@@ -260,15 +260,15 @@ async def test_unsubscribing_forgets_the_cursor() -> None:
     async with lake() as made:
         streams, service = await made.serve()
         await append(streams, made.view, batch_of(b"a"))
-        one = await attach(service, made.partition)
-        other = await attach(service, made.partition, name="other")
+        first = await attach(service, made.partition)
+        second = await attach(service, made.partition, name="other")
         with pytest.raises(Busy):
-            await attachment(one).unsubscribe()
-        attachment(other).detach()
+            await attachment(first).unsubscribe()
+        attachment(second).detach()
 
-        await attachment(one).unsubscribe()
+        await attachment(first).unsubscribe()
 
-        assert one.closings == []
+        assert first.closings == []
         assert await service.names(made.partition) == []
         with pytest.raises(NotFound):
             await service.seek(made.partition, "readers", EARLIEST)
@@ -277,26 +277,26 @@ async def test_unsubscribing_forgets_the_cursor() -> None:
 @virtual_time
 async def test_subscriptions_are_made_shown_skipped_and_deleted_without_consumers() -> None:
     async with lake() as made:
-        streams, one = await made.serve()
-        _, other = await made.serve()
+        streams, first = await made.serve()
+        _, second = await made.serve()
         await append(streams, made.view, *(batch_of(b"%d" % number) for number in range(4)))
-        await one.create(made.partition, "made", EARLIEST, {"color": "red"})
+        await first.create(made.partition, "made", EARLIEST, {"color": "red"})
         with pytest.raises(AlreadyExists):
-            await one.create(made.partition, "made", LATEST)
+            await first.create(made.partition, "made", LATEST)
 
-        await one.skip(made.partition, "made", 3)
-        (stats,) = await one.stats(made.partition)
+        await first.skip(made.partition, "made", 3)
+        (stats,) = await first.stats(made.partition)
         assert (stats.name, stats.type, stats.mark_delete, stats.backlog_count) == ("made", None, 3, 1)
         assert stats.properties == {"color": "red"}
         with pytest.raises(NotHolder):
-            await other.delete(made.partition, "made")
-        consumer = await attach(one, made.partition, subscription="made")
+            await second.delete(made.partition, "made")
+        consumer = await attach(first, made.partition, subscription="made")
         with pytest.raises(Busy):
-            await one.delete(made.partition, "made")
-        await one.delete(made.partition, "made", is_forced=True)
+            await first.delete(made.partition, "made")
+        await first.delete(made.partition, "made", is_forced=True)
 
         assert consumer.closings == [Closed.UNSUBSCRIBED]
-        assert await other.names(made.partition) == []
+        assert await second.names(made.partition) == []
 
 
 @virtual_time

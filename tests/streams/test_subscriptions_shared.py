@@ -44,13 +44,13 @@ def test_a_smaller_priority_number_is_served_first() -> None:
     log = log_of(*[b""] * 6)
     machine = machine_of(SHARED, log)
     _, spare = join(machine, "spare", permits=100, priority=1)
-    member, first = join(machine, "first", permits=2)
+    consumer, first = join(machine, "first", permits=2)
     feed(machine, log)
     assert (first.bases, spare.bases) == ([0, 1], [2, 3, 4, 5])
 
     for _ in range(2):
         log.append()
-    machine.flow(member, 10)
+    machine.flow(consumer, 10)
     feed(machine, log)
 
     assert first.bases == [0, 1, 6, 7]
@@ -59,15 +59,15 @@ def test_a_smaller_priority_number_is_served_first() -> None:
 def test_redeliveries_precede_new_entries_and_count() -> None:
     log = log_of(b"", b"")
     machine = machine_of(SHARED, log)
-    member, sink = join(machine, permits=2)
+    consumer, sink = join(machine, permits=2)
     feed(machine, log)
     log.append()
 
-    machine.redeliver(member, [0, 7])
-    machine.flow(member, 2)
+    machine.redeliver(consumer, [0, 7])
+    machine.flow(consumer, 2)
     feed(machine, log)
-    machine.redeliver_all(member)
-    machine.flow(member, 10)
+    machine.redeliver_all(consumer)
+    machine.flow(consumer, 10)
     feed(machine, log)
 
     told = [(delivery.base_offset, delivery.redelivery_count) for delivery in sink.deliveries]
@@ -77,29 +77,33 @@ def test_redeliveries_precede_new_entries_and_count() -> None:
 def test_another_consumer_may_acknowledge_but_not_redeliver_what_somebody_has() -> None:
     log = log_of(b"", b"")
     machine = machine_of(SHARED, log)
-    one, first = join(machine, "a", permits=10)
+    first_consumer, first = join(machine, "a", permits=10)
     feed(machine, log)
-    other, second = join(machine, "b", permits=10)
+    second_consumer, second = join(machine, "b", permits=10)
 
-    machine.redeliver(other, [0])
-    machine.acknowledge(other, EntryAck(1))
+    machine.redeliver(second_consumer, [0])
+    machine.acknowledge(second_consumer, EntryAck(1))
     feed(machine, log)
 
     assert (first.bases, second.bases) == ([0, 1], [])
-    assert (one.unacknowledged, one.acknowledged_count, other.acknowledged_count) == (1, 0, 1)
+    assert (first_consumer.unacknowledged, first_consumer.acknowledged_count, second_consumer.acknowledged_count) == (
+        1,
+        0,
+        1,
+    )
 
 
 def test_a_consumer_with_too_many_unacknowledged_messages_waits_for_half() -> None:
     log = log_of(*[b""] * 10)
     machine = machine_of(SHARED, log, settings=replace(SETTINGS, unacknowledged_per_consumer_max=4))
-    member, sink = join(machine, permits=100)
+    consumer, sink = join(machine, permits=100)
     feed(machine, log)
     assert sink.bases == [0, 1, 2, 3]
-    machine.acknowledge(member, EntryAck(0))
+    machine.acknowledge(consumer, EntryAck(0))
     feed(machine, log)
     assert len(sink.bases) == 4
 
-    machine.acknowledge(member, EntryAck(1))
+    machine.acknowledge(consumer, EntryAck(1))
     feed(machine, log)
 
     assert sink.bases == [0, 1, 2, 3, 4, 5]
@@ -124,7 +128,7 @@ def test_chunks_wait_for_their_consumer_and_others_do_not() -> None:
     log = FakeLog()
     log.append(chunk_of=b"big", is_last_chunk=False)
     machine = machine_of(SHARED, log)
-    one, first = join(machine, "a", permits=1)
+    consumer, first = join(machine, "a", permits=1)
     feed(machine, log)
     _, second = join(machine, "b", permits=10)
     log.append(chunk_of=b"big")
@@ -132,7 +136,7 @@ def test_chunks_wait_for_their_consumer_and_others_do_not() -> None:
     feed(machine, log)
     assert (first.bases, second.bases) == ([0], [2])
 
-    machine.flow(one, 1)
+    machine.flow(consumer, 1)
     feed(machine, log)
 
     assert first.bases == [0, 1]
@@ -141,11 +145,11 @@ def test_chunks_wait_for_their_consumer_and_others_do_not() -> None:
 def test_cumulative_acknowledgement_is_invalid_where_entries_are_shared() -> None:
     log = log_of(b"")
     machine = machine_of(SHARED, log)
-    member, _ = join(machine, permits=1)
+    consumer, _ = join(machine, permits=1)
     feed(machine, log)
 
     with pytest.raises(Invalid):
-        machine.acknowledge(member, EntryAck(0), is_through=True)
+        machine.acknowledge(consumer, EntryAck(0), is_through=True)
 
 
 def test_an_entry_that_is_not_ready_is_not_delivered_to_a_consumer_that_takes_no_more() -> None:
@@ -184,7 +188,7 @@ def test_a_key_stays_with_one_consumer_and_keys_are_spread() -> None:
 def test_a_key_that_moves_waits_until_its_former_consumer_has_acknowledged() -> None:
     log = log_of(*[b"key-%d" % (number % 40) for number in range(40)])
     machine = machine_of(KEY_SHARED, log)
-    one, first = join(machine, "a", permits=1_000)
+    consumer, first = join(machine, "a", permits=1_000)
     feed(machine, log)
     _, second = join(machine, "b", permits=1_000)
     for number in range(40):
@@ -196,7 +200,7 @@ def test_a_key_that_moves_waits_until_its_former_consumer_has_acknowledged() -> 
     assert 5 < moved < 35
 
     for base in range(40):
-        machine.acknowledge(one, EntryAck(base))
+        machine.acknowledge(consumer, EntryAck(base))
         feed(machine, log)
 
     assert len(second.bases) == moved
@@ -206,11 +210,11 @@ def test_a_key_that_moves_waits_until_its_former_consumer_has_acknowledged() -> 
 def test_entries_that_wait_for_their_keys_consumer_precede_entries_that_were_read_later() -> None:
     log = log_of(b"k", b"k", b"k")
     machine = machine_of(KEY_SHARED, log, settings=replace(SETTINGS, held_entry_count_max=1))
-    member, sink = join(machine, permits=1)
+    consumer, sink = join(machine, permits=1)
     feed(machine, log)
-    machine.redeliver(member, [0])
+    machine.redeliver(consumer, [0])
 
-    machine.flow(member, 10)
+    machine.flow(consumer, 10)
     feed(machine, log)
 
     assert sink.bases == [0, 0, 1, 2]
@@ -239,11 +243,11 @@ def test_a_slow_consumer_does_not_hold_up_others_until_enough_wait() -> None:
 def test_entries_of_a_leaving_consumer_go_to_others_in_order_with_their_counts() -> None:
     log = log_of(*[b"a", b"b", b"c"] * 4)
     machine = machine_of(KEY_SHARED, log)
-    one, _ = join(machine, "one", permits=1_000)
+    consumer, _ = join(machine, "one", permits=1_000)
     feed(machine, log)
     _, heir = join(machine, "heir", permits=1_000)
 
-    machine.remove(one)
+    machine.remove(consumer)
     feed(machine, log)
 
     for key in (b"a", b"b", b"c"):

@@ -25,14 +25,14 @@ def log_of(count: int) -> FakeLog:
 def test_a_second_exclusive_consumer_is_refused_and_nothing_changes() -> None:
     log = log_of(2)
     machine = machine_of(SubscriptionType.EXCLUSIVE, log)
-    _, one = join(machine, permits=10)
+    _, sink = join(machine, permits=10)
 
     with pytest.raises(Busy):
         join(machine, "two", permits=10)
     feed(machine, log)
 
-    assert one.bases == [0, 1]
-    assert len(machine.members) == 1
+    assert sink.bases == [0, 1]
+    assert len(machine.consumers) == 1
 
 
 @pytest.mark.parametrize(
@@ -68,12 +68,12 @@ def test_partitions_of_a_stream_are_spread_over_its_consumers(index: int, active
 def test_when_the_active_consumer_leaves_the_next_one_gets_the_unacknowledged_entries() -> None:
     log = log_of(4)
     machine = failover(log)
-    one, first = join(machine, "a", permits=10)
+    consumer, first = join(machine, "a", permits=10)
     _, second = join(machine, "b", permits=10)
     feed(machine, log)
-    machine.acknowledge(one, EntryAck(1))
+    machine.acknowledge(consumer, EntryAck(1))
 
-    machine.remove(one)
+    machine.remove(consumer)
     feed(machine, log)
 
     assert first.bases == [0, 1, 2, 3]
@@ -81,19 +81,19 @@ def test_when_the_active_consumer_leaves_the_next_one_gets_the_unacknowledged_en
     assert (first.activities, second.activities) == ([True], [False, True])
 
 
-def test_one_with_precedence_waits_until_the_other_has_acknowledged_all_that_it_has() -> None:
+def test_a_consumer_with_precedence_waits_until_the_active_one_has_acknowledged_its_entries() -> None:
     log = log_of(2)
     machine = failover(log)
-    one, first = join(machine, "b", permits=10)
+    consumer, first = join(machine, "b", permits=10)
     feed(machine, log)
     _, second = join(machine, "a", permits=10)
     log.append()
-    machine.acknowledge(one, EntryAck(1))
+    machine.acknowledge(consumer, EntryAck(1))
     feed(machine, log)
     assert second.bases == []
     assert (first.activities, second.activities) == ([True, False], [True])
 
-    machine.acknowledge(one, EntryAck(0))
+    machine.acknowledge(consumer, EntryAck(0))
     feed(machine, log)
 
     assert (first.bases, second.bases) == ([0, 1], [2])
@@ -102,9 +102,9 @@ def test_one_with_precedence_waits_until_the_other_has_acknowledged_all_that_it_
 def test_entries_that_were_read_but_not_delivered_to_the_former_consumer_do_not_delay_the_hand_over() -> None:
     log = log_of(3)
     machine = failover(log)
-    one, first = join(machine, "b", permits=1)
+    consumer, first = join(machine, "b", permits=1)
     feed(machine, log)
-    machine.acknowledge(one, EntryAck(0))
+    machine.acknowledge(consumer, EntryAck(0))
 
     _, second = join(machine, "a", permits=10)
     feed(machine, log)
@@ -113,7 +113,7 @@ def test_entries_that_were_read_but_not_delivered_to_the_former_consumer_do_not_
     assert (first.bases, second.bases) == ([0], [1, 2])
 
 
-def test_after_its_time_the_next_one_gets_what_the_former_one_keeps() -> None:
+def test_after_the_hand_over_time_the_next_consumer_gets_the_unacknowledged_entries() -> None:
     log = log_of(2)
     machine = failover(log)
     join(machine, "b", permits=10)
@@ -140,13 +140,13 @@ def test_a_former_consumer_that_becomes_active_again_during_the_hand_over_contin
     assert not machine.is_handing_over
 
 
-def test_a_former_one_that_goes_during_the_hand_over_ends_it() -> None:
+def test_a_former_consumer_that_leaves_during_the_hand_over_ends_it() -> None:
     log = log_of(2)
     machine = failover(log)
-    one, _ = join(machine, "b", permits=10)
+    consumer, _ = join(machine, "b", permits=10)
     feed(machine, log)
     _, second = join(machine, "a", permits=10)
-    machine.remove(one)
+    machine.remove(consumer)
     feed(machine, log)
 
     assert second.bases == [0, 1]
@@ -154,11 +154,11 @@ def test_a_former_one_that_goes_during_the_hand_over_ends_it() -> None:
 
 def test_no_consumer_is_notified_of_activity_before_its_permits() -> None:
     machine = failover(log_of(0))
-    member, sink = join(machine, "a")
+    consumer, sink = join(machine, "a")
     feed(machine, FakeLog())
     assert sink.activities == []
 
-    machine.flow(member, 1)
+    machine.flow(consumer, 1)
     feed(machine, FakeLog())
     feed(machine, FakeLog())
 
@@ -168,11 +168,11 @@ def test_no_consumer_is_notified_of_activity_before_its_permits() -> None:
 def test_redelivery_starts_at_the_cursor_with_counts_unchanged() -> None:
     log = log_of(3)
     machine = machine_of(SubscriptionType.EXCLUSIVE, log)
-    member, sink = join(machine, permits=10)
+    consumer, sink = join(machine, permits=10)
     feed(machine, log)
-    machine.acknowledge(member, EntryAck(1))
+    machine.acknowledge(consumer, EntryAck(1))
 
-    machine.redeliver_all(member)
+    machine.redeliver_all(consumer)
     feed(machine, log)
 
     assert sink.bases == [0, 1, 2, 0, 2]
@@ -182,18 +182,18 @@ def test_redelivery_starts_at_the_cursor_with_counts_unchanged() -> None:
 def test_with_too_many_holes_nothing_new_is_read_but_the_holes_are_read_again() -> None:
     log = log_of(20)
     machine = machine_of(SubscriptionType.EXCLUSIVE, log, settings=replace(SETTINGS, range_count_max=3))
-    member, sink = join(machine, permits=8)
+    consumer, sink = join(machine, permits=8)
     feed(machine, log, read_count=1)
     for base in (1, 3, 5):
-        machine.acknowledge(member, EntryAck(base))
-    machine.flow(member, 100)
+        machine.acknowledge(consumer, EntryAck(base))
+    machine.flow(consumer, 100)
     feed(machine, log, read_count=1)
     assert sink.bases == list(range(8))
 
-    machine.redeliver_all(member)
+    machine.redeliver_all(consumer)
     feed(machine, log, read_count=1)
     assert sink.bases[8:] == [0, 2, 4]
-    machine.acknowledge(member, EntryAck(0))
+    machine.acknowledge(consumer, EntryAck(0))
     feed(machine, log, read_count=1)
 
     assert sink.bases[11:] == list(range(6, 20))
@@ -202,12 +202,12 @@ def test_with_too_many_holes_nothing_new_is_read_but_the_holes_are_read_again() 
 def test_lengths_of_more_entries_than_allowed_are_forgotten_oldest_first() -> None:
     log = log_of(10)
     machine = machine_of(SubscriptionType.EXCLUSIVE, log, settings=replace(SETTINGS, known_entry_count_max=4))
-    member, _ = join(machine, permits=100)
+    consumer, _ = join(machine, permits=100)
     feed(machine, log, read_count=1)
 
-    assert not machine.acknowledge(member, EntryAck(0))
-    machine.acknowledge_read(member, EntryAck(0), 0, 1)
-    assert machine.acknowledge(member, EntryAck(9))
+    assert not machine.acknowledge(consumer, EntryAck(0))
+    machine.acknowledge_read(consumer, EntryAck(0), 0, 1)
+    assert machine.acknowledge(consumer, EntryAck(9))
 
     assert machine.cursor.mark_delete == 1
     assert machine.cursor.ranges == [(9, 10)]

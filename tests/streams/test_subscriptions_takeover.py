@@ -39,12 +39,12 @@ async def seconds_until_delivered_again(heartbeat_ms: int, timeout_ms: int, kill
         )
         await streams.start()
         servers.append((streams, [asyncio.create_task(streams.run()), asyncio.create_task(member.run())]))
-    (one, tasks), (other, _) = servers
-    view = await create(one)
-    await append(other, view, batch_of(b"a"), batch_of(b"b"))
+    (first, tasks), (second, _) = servers
+    view = await create(first)
+    await append(second, view, batch_of(b"a"), batch_of(b"b"))
     spec = ConsumerSpec(type=SubscriptionType.SHARED, name="c", position=EARLIEST)
     consumer = Consumer()
-    attached = await one.subscriptions.attach(view.partition(0), "s", spec, consumer, KeyReader())
+    attached = await first.subscriptions.attach(view.partition(0), "s", spec, consumer, KeyReader())
     attached.flow(10)
     await consumer.got(2)
     attached.acknowledge([EntryAck(0)])
@@ -59,7 +59,7 @@ async def seconds_until_delivered_again(heartbeat_ms: int, timeout_ms: int, kill
     while True:
         await asyncio.sleep(pause_s)
         try:
-            attached = await other.subscriptions.attach(view.partition(0), "s", spec, again, KeyReader())
+            attached = await second.subscriptions.attach(view.partition(0), "s", spec, again, KeyReader())
             break
         except NotHolder:
             pause_s *= 2

@@ -71,7 +71,7 @@ async def test_a_confirmation_of_a_lapsed_server_revives_it_first(metadata: Meta
     assert await lapse(metadata, server)
 
     assert await tenure.confirm() == 1
-    assert [one.ref for one in await metadata.servers.live()] == [server]
+    assert [server.ref for server in await metadata.servers.live()] == [server]
 
 
 async def test_a_registration_that_is_over_confirms_nothing(metadata: Metadata) -> None:

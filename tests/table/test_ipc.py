@@ -82,8 +82,8 @@ def test_keys_values_and_header_keys_have_every_supported_width(kind: pa.DataTyp
         if kind != pa.binary(1)
         else pa.array([b"a", None, b"c"], kind)
     )
-    one = pa.array([b"x"], kind) if kind == pa.binary(1) else pa.array([b"x"], pa.binary()).cast(kind)
-    entries = pa.StructArray.from_arrays([one, one], ["value", "key"])
+    array = pa.array([b"x"], kind) if kind == pa.binary(1) else pa.array([b"x"], pa.binary()).cast(kind)
+    entries = pa.StructArray.from_arrays([array, array], ["value", "key"])
     headers = pa.LargeListArray.from_arrays(pa.array([0, 1, 1, 1], pa.int64()), entries)
 
     found = stored(pa.record_batch({"key": texts, "value": texts, "headers": headers}))

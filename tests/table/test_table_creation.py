@@ -51,11 +51,11 @@ async def workers(
 ) -> AsyncIterator[list[IcebergTables]]:
     """The tables as two workers have them."""
     opened = [open_tables(settings, *store, clock=clock) for _ in range(2)]
-    for one in opened:
-        await one.state(a_stream())  # opens the catalog
+    for tables in opened:
+        await tables.state(a_stream())  # opens the catalog
     yield opened
-    for one in opened:
-        await one.close()
+    for tables in opened:
+        await tables.close()
 
 
 async def first_versions(store: ObjectStore, stream: Stream) -> list[str]:

@@ -1,6 +1,7 @@
-"""Other engines on our table: Spark with Iceberg's runtime reads, inserts, deletes both ways, and is refused what would harm.
+"""Another engine on our table: Spark with Iceberg's runtime reads, inserts, deletes in both modes, and gets an error for harmful changes.
 
-Needs `java` (17 or 21), `mvn` and PySpark; the jars (62 MB) are fetched once into `.cache/iceberg-spark`. Skips, loudly, without them.
+Needs `java` (17 or 21), `mvn` and PySpark; the jars (62 MB) are fetched once into `.cache/iceberg-spark`. Skipped if
+one is missing.
 """
 
 import json

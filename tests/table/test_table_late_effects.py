@@ -15,7 +15,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 
 from bearlake.clock import ManualClock, SystemClock
-from bearlake.errors import NotFound, Unavailable
+from bearlake.errors import Fenced, NotFound, Unavailable
 from bearlake.objects import ObjectInfo, ObjectStore
 from bearlake.table.iceberg import IcebergTables, open_tables
 from bearlake.table.lookup import Lookup
@@ -48,8 +48,8 @@ async def open_more(
         return opened[-1]
 
     yield more
-    for one in opened:
-        await one.close()
+    for tables in opened:
+        await tables.close()
 
 
 @pytest.fixture
@@ -155,6 +155,54 @@ async def test_manifests_that_another_engine_may_commit_again_stay(
     await tables.expire(work.stream, keep_ms=0, keep_count_min=1)
 
     assert await store[0].size(theirs) == 3
+
+
+async def test_a_copy_of_a_refused_commit_that_is_executed_after_two_rollbacks_leaves_the_table_readable(
+    tmp_path: Path, tables: IcebergTables, work: Work
+) -> None:
+    """A proxy repeats the request. The rollbacks set another current snapshot and then the one that the request replaces."""
+    ids = await appended(tables, work, 0, 1)
+    change = await work.append(3, 2, 3)
+    catalog: Any = tables.lookup().catalog
+    execute, copies = catalog.commit_table, list[Callable[[], Any]]()
+
+    def overtaken(*arguments: Any, **named: Any) -> Any:
+        copies.append(lambda: execute(*arguments, **named))
+        foreign(tmp_path).manage_snapshots().rollback_to_snapshot(ids[0]).commit()
+        return execute(*arguments, **named)
+
+    async def stop_at_the_second_attempt() -> None:
+        if copies:
+            raise Fenced("a newer worker has the task")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(catalog, "commit_table", overtaken)
+        with pytest.raises(Fenced):
+            await tables.commit(work.stream, commit_of(change), closed_tasks=[], check=stop_at_the_second_attempt)
+    foreign(tmp_path).manage_snapshots().set_current_snapshot(ids[1]).commit()
+    await asyncio.to_thread(copies[0])
+
+    assert offsets(tmp_path) == [0, 1, 2]
+
+
+async def test_the_manifests_of_a_refused_commit_are_deleted_at_once_if_no_copy_can_succeed(
+    tmp_path: Path, tables: IcebergTables, rival: IcebergTables, work: Work, store: tuple[ObjectStore, str]
+) -> None:
+    await appended(tables, work, 0)
+    theirs = await work.append(3, 1, 2)
+
+    async def overtake() -> None:
+        await rival.commit(work.stream, commit_of(theirs), closed_tasks=[])
+
+    with meanwhile(tables, "commit_table", overtake):
+        await tables.commit(work.stream, commit_of(await work.append(4, 2, 3)), closed_tasks=[])
+    left = {Path(info.key).name async for info in store[0].list("table/") if info.key.endswith(".avro")}
+    named = foreign(tmp_path)
+    files = {Path(snapshot.manifest_list).name for snapshot in named.metadata.snapshots}
+    files |= {Path(m.manifest_path).name for s in named.metadata.snapshots for m in s.manifests(named.io)}
+
+    assert left == files
+    assert offsets(tmp_path) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("is_late", [False, True], ids=["between", "late"])

@@ -52,8 +52,8 @@ async def workers(
         for url in (proxy.url, proxy.target)
     ]
     yield opened
-    for one in opened:
-        await one.close()
+    for tables in opened:
+        await tables.close()
 
 
 class Reader:

@@ -220,15 +220,17 @@ def test_times_are_found_as_by_a_search_through_all_rows(
     async def find() -> tuple[int, int] | None:
         store = MemoryObjectStore()
         base, group = 0, []
-        for each in times:
-            group.append((2, base, each))
-            base += len(each)
+        for file_times in times:
+            group.append((2, base, file_times))
+            base += len(file_times)
         ref, _ = await write(store, "a.parquet", [[(1, 0, [30]), *group, (3, 0, [30])]])
         reader = reader_of(store)
         return await reader.first_at(ref, await reader.footer(ref), 0, Rows(2, start, end), timestamp)
 
     rows = [
-        (offset, time) for offset, time in enumerate(time for each in times for time in each) if start <= offset < end
+        (offset, time)
+        for offset, time in enumerate(time for file_times in times for time in file_times)
+        if start <= offset < end
     ]
     least = max((time for _, time in rows), default=0) if timestamp is None else timestamp
 

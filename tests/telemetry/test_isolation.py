@@ -1,6 +1,8 @@
 """A fault of one subject stops only that subject: it is counted and logged once per change, and the round continues."""
 
+import asyncio
 import logging
+from collections.abc import Mapping
 
 import pytest
 
@@ -20,7 +22,7 @@ class Store:
             raise Unavailable("the metadata store is down")
 
 
-async def a_round(isolation: Isolation, faults: dict[str, BearlakeError], names: str = "abc") -> list[str]:
+async def a_round(isolation: Isolation, faults: Mapping[str, BaseException], names: str = "abc") -> list[str]:
     done = []
     for name in names:
         async with isolation.of(name):
@@ -79,4 +81,25 @@ async def test_a_deleted_subject_no_longer_counts_as_failing() -> None:
     assert isolation.failing == ["b", "c"]
 
     isolation.clear()
+    assert isolation.failing == []
+
+
+async def test_a_bug_in_one_step_is_counted_and_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "bearlake.isolation_test")
+    isolation = Isolation(log, "buggy", Store().probe)
+    done = [await a_round(isolation, {"a": KeyError("a bug")}) for _ in range(3)]
+
+    assert done == [["b", "c"]] * 3
+    assert isolation.failing == ["a"]
+    assert metrics.UPKEEP_FAULTS.labels("buggy", "KeyError").value == 3
+    assert metrics.CONTAINED_FAULTS.labels("upkeep: buggy").value == 3
+    assert [(record.levelname, record.exc_info is not None) for record in caplog.records] == [("ERROR", True)]
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), KeyboardInterrupt(), SystemExit(1)], ids=repr)
+async def test_a_cancellation_ends_the_round(error: BaseException) -> None:
+    isolation = Isolation(log, "test", Store().probe)
+
+    with pytest.raises(type(error)):
+        await a_round(isolation, {"a": error})
     assert isolation.failing == []

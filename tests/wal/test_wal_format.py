@@ -53,7 +53,7 @@ def test_positions_are_those_of_the_parts_as_given() -> None:
     made = sealed(parts)
 
     for part, position in zip(parts, made.positions, strict=True):
-        content = b"".join(bytes(one) for one in part.batches)
+        content = b"".join(bytes(batch) for batch in part.batches)
         assert made.buffer[position : position + len(content)] == content
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from bearlake_operator import api, metrics
 from bearlake_operator.controllers.cache import ResourceCache
+from bearlake_operator.controllers.concurrency import bug_in
 from bearlake_operator.errors import Conflict, OperatorError
 from bearlake_operator.kube import FIELD_MANAGER, KubeClient, Resource
 from bearlake_operator.manifests import Manifest, labels
@@ -77,10 +78,13 @@ class Applier:
             except OperatorError as error:
                 self._errors[key] = str(error)
                 self._failed_groups.add(_group(manifest))
+            except Exception as error:  # noqa: BLE001 - the boundary of one object
+                self._errors[key] = str(bug_in("apply an object", error))
+                self._failed_groups.add(_group(manifest))
         return list(self._errors.values())
 
     async def prune(
-        self, desired: Sequence[Manifest], kept: Collection[str] = (), kinds: Sequence[str] = CHILD_KINDS
+        self, desired: Sequence[Manifest], kept_groups: Collection[str] = (), kinds: Sequence[str] = CHILD_KINDS
     ) -> list[str]:
         """Delete our objects of these kinds that are neither desired nor in a kept group.
 
@@ -94,7 +98,7 @@ class Applier:
                 is_ours = resource["metadata"].get("labels", {}).get(labels.MANAGED_BY) == labels.OPERATOR
                 if not is_ours or (kind, name) in keys or namespace != self._kube.namespace:
                     continue
-                if api.is_terminating(resource) or _group(resource) in kept:
+                if api.is_terminating(resource) or _group(resource) in kept_groups:
                     continue
                 log.info("deleting an object", extra={"kind": kind, "object": name})
                 metrics.WRITES.labels(kind).inc()

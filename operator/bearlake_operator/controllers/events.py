@@ -10,7 +10,7 @@ from bearlake_operator.kube import FIELD_MANAGER, KINDS, KubeClient
 
 log = logging.getLogger(__name__)
 
-NOTE_LENGTH_MAX = 1024
+MESSAGE_LENGTH_MAX = 1024
 
 
 class EventRecorder:
@@ -35,7 +35,7 @@ class EventRecorder:
             "action": "Reconcile",
             "reason": reason,
             "type": "Warning" if is_warning else "Normal",
-            "note": note[:NOTE_LENGTH_MAX],
+            "note": note[:MESSAGE_LENGTH_MAX],
             "regarding": {
                 "apiVersion": KINDS[resource["kind"]].api_version,
                 "kind": resource["kind"],

@@ -85,18 +85,26 @@ class Finalizers:
     async def report_blocked(self, problems: Mapping[NamespacedName, str]) -> None:
         """Report on terminating Streams why their records are not deleted yet. Raises `Unavailable`, `Invalid`."""
         now = timestamp()
-        for (namespace, name), problem in problems.items():
-            resource = self._cache.get("Stream", namespace, name)
+
+        async def report(blocked: tuple[NamespacedName, str]) -> None:
+            key, problem = blocked
+            resource = self._cache.get("Stream", *key)
             if resource is not None:
                 await self._status_writer.write(resource, status.deletion_blocked(resource, problem, now))
 
+        await for_each(report, list(problems.items()))
+
     async def release_orphans(self, terminating: Sequence[Resource]) -> None:
         """Remove the finalizer from terminating Streams of an unknown data layer, and record that their records remain."""
-        for stream in [stream for stream in terminating if not has_stale_finalizer(stream)]:
-            layer = stream["spec"].get("dataLayer", "default")
-            note = f"The data layer {layer!r} does not exist: the Stream is deleted, its records are not."
-            await self._events.record(stream, "RecordsKept", note, is_warning=True)
-        await self.remove(terminating)
+
+        async def release(stream: Resource) -> None:
+            if not has_stale_finalizer(stream):
+                layer = stream["spec"].get("dataLayer", "default")
+                note = f"The data layer {layer!r} does not exist: the Stream is deleted, its records are not."
+                await self._events.record(stream, "RecordsKept", note, is_warning=True)
+            await self._set_finalizers(stream, [])
+
+        await for_each(release, terminating)
 
     async def _set_finalizers(self, resource: Resource, finalizers: Sequence[str]) -> None:
         metadata = resource["metadata"]

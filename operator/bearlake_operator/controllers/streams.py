@@ -84,7 +84,7 @@ class StreamController:
         live = [stream for stream in mine if api.namespaced_name(stream) in found]
         terminating = [stream for stream in mine if api.is_terminating(stream) and has_finalizer(stream)]
         if self._client is None:
-            await self._write_statuses([(stream, self._unknown_layer_view(_claim(stream, found))) for stream in live])
+            await self._write_statuses(live, lambda stream: self._unknown_layer_view(_claim(stream, found)))
             await self._finalizers.release_orphans(terminating)
             return self._settings.resync_seconds
         errors = await errors_of(self._finalizers.remove([stream for stream in mine if has_stale_finalizer(stream)]))
@@ -106,7 +106,7 @@ class StreamController:
         assert self._layer is not None
         addresses = await external_addresses.of_data_layer(self._settings, self._layer, self._kube, self._cache)
         seen = _Observation(observed, problems or {}, backlogs, self._compactor_patterns(found), addresses)
-        await self._write_statuses([(stream, self._view(_claim(stream, found), seen)) for stream in live])
+        await self._write_statuses(live, lambda stream: self._view(_claim(stream, found), seen))
         if errors:
             raise Unavailable("; ".join(errors))
         return self._settings.resync_seconds
@@ -119,9 +119,7 @@ class StreamController:
         self._unreachable_since = self._unreachable_since or now
         is_overdue = now - self._unreachable_since > UNREACHABLE_S
         reporting = live if is_overdue else [stream for stream in live if not status.is_synced(stream)]
-        await self._write_statuses(
-            [(stream, self._unreachable_view(_claim(stream, found), error)) for stream in reporting]
-        )
+        await self._write_statuses(reporting, lambda stream: self._unreachable_view(_claim(stream, found), error))
         blocked = deleting if is_overdue else ()
         await self._finalizers.report_blocked(dict.fromkeys(map(api.namespaced_name, blocked), error))
 
@@ -166,15 +164,16 @@ class StreamController:
         )
         return problems
 
-    async def _write_statuses(self, views: Sequence[tuple[Resource, status.StreamView]]) -> None:
+    async def _write_statuses(
+        self, streams: Sequence[Resource], view_of: Callable[[Resource], status.StreamView]
+    ) -> None:
         now = timestamp()
 
-        async def write(pair: tuple[Resource, status.StreamView]) -> None:
-            resource, view = pair
-            shown = status.stream(self._settings, self._kube.namespace, resource, view, now)
+        async def write(resource: Resource) -> None:
+            shown = status.stream(self._settings, self._kube.namespace, resource, view_of(resource), now)
             await self._status_writer.write(resource, shown)
 
-        await for_each(write, views)
+        await for_each(write, streams)
 
     def _view(self, claim: Claim, seen: _Observation) -> status.StreamView:
         name = claim.spec.name

@@ -13,6 +13,7 @@ from bearlake_operator.api import CompactorSpec, Resource
 from bearlake_operator.controllers import external_addresses
 from bearlake_operator.controllers.apply import AUTOSCALER_KINDS, Applier
 from bearlake_operator.controllers.cache import ResourceCache
+from bearlake_operator.controllers.concurrency import bug_in, for_each
 from bearlake_operator.controllers.debounce import Debouncer
 from bearlake_operator.controllers.status_writer import StatusWriter, timestamp
 from bearlake_operator.errors import Invalid, OperatorError, Unavailable
@@ -34,7 +35,7 @@ class _Plan:
 
     manifests: list[Manifest] = field(default_factory=list)
     kept_groups: set[str] = field(default_factory=set)
-    """Groups of objects that stay as they are: those of invalid Compactors, until somebody edits them."""
+    """Groups of objects that stay as they are: those of invalid Compactors, until their specs are corrected."""
     specs: dict[claims.NamespacedName, CompactorSpec] = field(default_factory=dict)
     streams: dict[claims.NamespacedName, Sequence[str]] = field(default_factory=dict)
     debounces_s: list[float] = field(default_factory=list)
@@ -69,7 +70,7 @@ class TierController:
         """Run once; returns the seconds until the next run. Raises `Unavailable` if some object could not be applied or deleted."""
         now = datetime.now(UTC)
         plan = self._plan(now)
-        # Delete an autoscaler before applying its successor: two autoscalers, or one and a fixed `replicas`, would fight.
+        # Delete an autoscaler before applying its successor: two autoscalers, or an autoscaler and a fixed `replicas`, would conflict.
         errors = await self._applier.prune(plan.manifests, plan.kept_groups, AUTOSCALER_KINDS)
         errors += await self._applier.apply(plan.manifests)
         # Delete all other objects only when their successors exist.
@@ -93,16 +94,22 @@ class TierController:
                 plan.manifests += tier.objects(self._settings, layer, protocol, load_balancers)
         compactors = [resource for resource in self._cache.list("Compactor") if not api.is_terminating(resource)]
         for resource in api.oldest_first(compactors):
-            key = api.namespaced_name(resource)
             try:
                 self._add_compactor(plan, api.compactor_spec(resource), found, now)
             except Invalid as error:
-                plan.problems[key] = str(error)
-                if resource["spec"].get("dataLayer", "default") in self._settings.data_layers:
-                    plan.kept_groups.add(labels.compactor_name(*key))
+                self._add_problem(plan, resource, str(error))
+            except Exception as error:  # noqa: BLE001 - the boundary of one resource
+                self._add_problem(plan, resource, str(bug_in("plan a Compactor", error)))
         plan.kept_groups -= {labels.group_of(manifest["metadata"]["labels"]) for manifest in plan.manifests}
         self._stream_patterns.retain({*plan.specs, *plan.problems})
         return plan
+
+    def _add_problem(self, plan: _Plan, resource: Resource, problem: str) -> None:
+        """Report a Compactor's problem, and keep its objects as they are."""
+        key = api.namespaced_name(resource)
+        plan.problems[key] = problem
+        if resource["spec"].get("dataLayer", "default") in self._settings.data_layers:
+            plan.kept_groups.add(labels.compactor_name(*key))
 
     def _add_compactor(
         self,
@@ -130,15 +137,18 @@ class TierController:
 
     async def _write_statuses(self, plan: _Plan, now: datetime) -> None:
         figures = await self._figures(plan)
-        for resource in self._cache.list("Compactor"):
+
+        async def write(resource: Resource) -> None:
             key = api.namespaced_name(resource)
             if key in plan.problems:
                 view = self._invalid_view(key, plan)
             elif key in plan.specs:
                 view = self._view(plan.specs[key], plan.streams[key], figures.get(key, (None, None)), now)
             else:
-                continue
+                return
             await self._status_writer.write(resource, status.compactor(resource, view, timestamp()))
+
+        await for_each(write, list(self._cache.list("Compactor")))
 
     def _invalid_view(self, key: claims.NamespacedName, plan: _Plan) -> status.CompactorView:
         """An invalid Compactor: its existing workers continue, unless their name belongs to another Compactor."""

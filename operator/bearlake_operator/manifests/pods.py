@@ -23,7 +23,7 @@ def template(
     settings_hash: str,
     service_account: str = "",
 ) -> Manifest:
-    """The pod template of a tier. `selector_labels` select its pods; `service_account` is one whose token is mounted, if any."""
+    """The pod template of a tier. `selector_labels` select its pods; `service_account`: the account whose token is mounted; empty: none."""
     spec: dict[str, Any] = {
         "serviceAccountName": service_account or settings.service_account,
         "automountServiceAccountToken": bool(service_account),

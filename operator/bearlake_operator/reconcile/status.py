@@ -21,8 +21,8 @@ FRESHNESS_MS = 10_000
 """Default of `table.freshness_ms`."""
 BEHIND_FACTOR = 10
 BEHIND_MS_MIN = 120_000
-"""A table is behind if its oldest uncompacted record is older than ten times the freshness, and than two minutes because figures are up
-to a minute old."""
+"""A table is behind if its oldest uncompacted record is older than ten times the freshness and older than two minutes. The minimum exists
+because figures are up to a minute old."""
 NEVER = "1970-01-01T00:00:00Z"
 """Transition time of the default conditions in the CRD."""
 
@@ -74,7 +74,7 @@ def conditions(current: Sequence[Condition], resource: Resource, now: str) -> li
 class StreamView:
     """What was observed of a Stream.
 
-    `problem` is an error of the data layer, or that it does not exist. `conflict` is a part of the spec that cannot be applied.
+    `problem` says that the data layer refuses the Stream or does not exist. `conflict` names a part of the spec that cannot be applied.
     `unready_tiers` are the required tiers without a ready pod. `has_compactor`: some Compactor compacts the stream.
     """
 
@@ -90,7 +90,7 @@ class StreamView:
 
 
 def stream(settings: Settings, namespace: str, resource: Resource, view: StreamView, now: str) -> dict[str, Any]:
-    """The status of a Stream; `namespace` is the operator's, where the tiers are."""
+    """The status of a Stream; `namespace` is that of the operator and the tiers."""
     claim, observed = view.claim, view.observed
     spec = claim.spec
     shown: dict[str, Any] = {
@@ -103,8 +103,8 @@ def stream(settings: Settings, namespace: str, resource: Resource, view: StreamV
     if not claim.is_owner:
         return shown
     if observed is None:
-        kept = ("streamId", "partitions", "recordCount", "sizeBytes", "appliedConfigs", "table", "endpoints")
-        return {**{key: before[key] for key in kept if key in before}, **shown}
+        preserved = ("streamId", "partitions", "recordCount", "sizeBytes", "appliedConfigs", "table", "endpoints")
+        return {**{key: before[key] for key in preserved if key in before}, **shown}
     shown |= {
         "streamId": observed.id,
         "partitions": observed.partitions,

@@ -15,7 +15,7 @@ PASSWORD_THREADS = 2
 
 
 def build_authenticator(settings: AuthenticationSettings, metadata: Metadata, closing: AsyncExitStack) -> Authenticator:
-    """Return an authenticator, which `closing` closes. Raises `Invalid` for a rule or URL of the settings that is none."""
+    """Return an authenticator, which `closing` closes. Raises `Invalid` for a malformed rule or URL in the settings."""
     executor = ThreadPoolExecutor(PASSWORD_THREADS, thread_name_prefix="passwords")
     closing.callback(executor.shutdown, wait=False, cancel_futures=True)
     keys = signing_keys(settings.token)

@@ -22,7 +22,7 @@ from bearlake import __version__, kernel
 from bearlake.app.exits import Exit
 from bearlake.app.startup import Startup, open_stores
 from bearlake.app.stop import Stop
-from bearlake.errors import BearlakeError, Fenced, Unavailable
+from bearlake.errors import BearlakeError
 from bearlake.metadata import Metadata
 from bearlake.objects import ObjectStore
 from bearlake.serving.admin.auth import AdminSettings, read_token
@@ -251,7 +251,7 @@ async def _run(
         for role in roles:
             addresses |= await role.start(tasks)
         admin.is_ready = True
-        _settle()
+        _finish_startup()
         await serve({**admin.endpoints, **addresses})
         if stop.is_graceful:
             await _drain(parts, admin, roles)
@@ -269,7 +269,7 @@ def _open_one(
     listener = open_listener(listener_settings, what)
     closing.callback(listener.socket.close)
     if listener.tls is not None:
-        certificates.keep(listener_settings, what, listener.tls)
+        certificates.watch(listener_settings, what, listener.tls)
     return listener
 
 
@@ -306,7 +306,7 @@ async def _stores(
         await starting.close()
 
 
-def _settle() -> None:
+def _finish_startup() -> None:
     """Run one-time work after all modules are loaded."""
     gc.collect()
     gc.freeze()
@@ -351,7 +351,7 @@ async def _drain(parts: Parts, admin: AdminServer, roles: Sequence[Role]) -> Non
 async def _announce_drain(settings: Settings, registered: RegisteredServer) -> None:
     try:
         await registered.drain()
-    except (Fenced, Unavailable) as error:
+    except BearlakeError as error:
         log.warning("cannot announce the drain to the other servers", extra={"error": error})
         return
     if registered.has_peers():

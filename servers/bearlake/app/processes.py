@@ -62,13 +62,13 @@ class ServerProcesses:
 
         Returns early, with fewer, if the process is asked to stop. Raises `Unavailable` if they are not ready in time.
         """
-        wanted_port = settings.listeners.kafka.port
+        configured_port = settings.listeners.kafka.port
         base = int(first["kafka"].rpartition(":")[2])
         folder = options.data_dir / "run"
         folder.mkdir(exist_ok=True)
         waits = []
         for index in range(1, count + 1):
-            port = base + index if wanted_port else 0
+            port = base + index if configured_port else 0
             ready_file = folder / f"kafka-{index}.json"
             ready_file.unlink(missing_ok=True)
             name = f"server process {index + 1}"

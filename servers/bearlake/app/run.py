@@ -126,7 +126,7 @@ async def _serve(options: ServeOptions, plan: Plan) -> Exit:
     _forget(options.ready_file)
 
     async def until_stopped(endpoints: Mapping[str, str]) -> None:
-        _note_start(endpoints)
+        _report_start(endpoints)
         if options.ready_file is not None:
             ready.write_ready_file(options.ready_file, ready.addresses(endpoints))
         await stop.wait()
@@ -142,7 +142,7 @@ async def _up(options: UpOptions, plan: Plan) -> Exit:
     _forget(options.ready_file)
 
     async def show_and_wait(endpoints: Mapping[str, str]) -> None:
-        start_s = _note_start(endpoints)
+        start_s = _report_start(endpoints)
         async with AsyncExitStack() as running:
             others = await running.enter_async_context(ServerProcesses(stop))
             if options.has_compactor:
@@ -183,7 +183,7 @@ def _places(settings: Settings) -> Mapping[str, str]:
     }
 
 
-def _note_start(endpoints: Mapping[str, str]) -> float:
+def _report_start(endpoints: Mapping[str, str]) -> float:
     start_s = ready.since_process_start_s()
     metrics.SERVER_START_SECONDS.set(start_s)
     log.info("serving", extra={**endpoints, "start_s": round(start_s, 3)})

@@ -1,6 +1,6 @@
-"""Users for a command, which opens the metadata store itself: it needs neither a running server nor an administrator.
+"""Users for a command, which opens the metadata store itself: it needs neither a running server nor a right.
 
-A change is decided on the revision that was read, and decided again if other processes changed users meanwhile.
+A change is decided on the revision that was read, and decided again if other processes have changed users in the meantime.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence

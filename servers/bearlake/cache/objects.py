@@ -6,6 +6,7 @@
   run of batches without a copy. Rebasing is deterministic, so it is safe to repeat.
 - The cache evicts the least recently used extents. Views that readers still hold keep evicted bytes alive a little longer; `size_bytes`
   counts only cached extents. A reader that needs a small part of a large read gets a copy, so that its view does not keep the rest alive.
+- Bytes that turn out to be damaged leave the cache, and the next reader reads them again.
 - The bytes being read from the store at once are bounded, so memory outside the cache stays bounded however many readers lag.
 """
 
@@ -83,7 +84,7 @@ class ObjectCache:
         self._insert((ref.key, 0, ref.size), Extent(0, memoryview(buffer), None))
 
     def peek(self, ref: ObjectRef, piece: Slice) -> memoryview | None:
-        """Return the slice's bytes if they are cached, else None; never waits."""
+        """Return the slice's bytes if they are cached and not damaged, else None; never waits."""
         extents = self._extents
         key: ExtentKey = (ref.key, 0, ref.size)
         extent = extents.get(key)
@@ -93,8 +94,13 @@ class ObjectCache:
             if extent is None:
                 return None
         extents.move_to_end(key)
+        try:
+            part = extent.view(piece)
+        except Corrupt:
+            self._drop(key)  # `get` reads the bytes again
+            return None
         self._on_lookup(True)
-        return extent.view(piece)
+        return part
 
     async def get(self, ref: ObjectRef, piece: Slice, *, is_tail: bool) -> memoryview:
         """Return the slice's bytes; reads them from the store if they are not cached.
@@ -115,7 +121,13 @@ class ObjectCache:
         if task is None:
             task = self._loading[key] = asyncio.get_running_loop().create_task(self._load(key))
             task.add_done_callback(lambda done: self._loaded(key, done))
-        part = (await asyncio.shield(task)).view(piece)
+        extent = await asyncio.shield(task)
+        try:
+            part = extent.view(piece)
+        except Corrupt:
+            if self._extents.get(key) is extent:
+                self._drop(key)  # the next reader finds the repaired object
+            raise
         if len(part) < (key[2] - key[1]) * self._settings.slice_fraction_min:
             return memoryview(bytes(part))
         return part
@@ -145,15 +157,17 @@ class ObjectCache:
         return extent
 
     def _insert(self, key: ExtentKey, extent: Extent) -> None:
-        before = self._extents.pop(key, None)
-        if before is not None:
-            self.size_bytes -= len(before.buffer)
+        if key in self._extents:
+            self._drop(key)
         self._extents[key] = extent
         self.size_bytes += len(extent.buffer)
         while self.size_bytes > self._settings.bytes_max and len(self._extents) > 1:
             _, oldest = self._extents.popitem(last=False)
             self.size_bytes -= len(oldest.buffer)
             metrics.CACHE_EVICTED_BYTES.value += len(oldest.buffer)
+
+    def _drop(self, key: ExtentKey) -> None:
+        self.size_bytes -= len(self._extents.pop(key).buffer)
 
     async def close(self) -> None:
         """Cancel reads in progress and drop all bytes."""

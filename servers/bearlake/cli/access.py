@@ -35,8 +35,8 @@ def rule_options(*, are_required: bool) -> Callable[[Command], Command]:
         ("--principal", {"required": are_required, "help": "User:name, Group:name, or User:* for everybody."}),
         ("--operation", {"required": are_required, "type": click.Choice(OPERATIONS, case_sensitive=False)}),
         ("--resource", {"required": are_required, "help": f"Kind:name. Kinds: {', '.join(KINDS)}."}),
-        ("--host", {"default": "*" if are_required else None, "help": "The client's address (Kafka only)."}),
-        ("--prefixed", {"is_flag": True, "help": "All resources whose name begins so."}),
+        ("--host", {"default": "*" if are_required else None, "help": "The client's IP address; * for all."}),
+        ("--prefixed", {"is_flag": True, "help": "All resources whose names begin with the name."}),
     )
 
     def decorate(command: Command) -> Command:
@@ -68,7 +68,7 @@ def deny(principal: str, operation: str, resource: str, host: str, prefixed: boo
 @lake_options
 @json_option
 def list_rules(as_json: bool, **given: Any) -> int:
-    """List the rules that have all the given fields."""
+    """List the rules that match all the options."""
     selected, settings = _selected(given), chosen(given, extra="kafka")
     _show(asyncio.run(server_module("bearlake.app.access").listed(settings, selected)), as_json)
     return 0
@@ -76,14 +76,14 @@ def list_rules(as_json: bool, **given: Any) -> int:
 
 @access.command()
 @rule_options(are_required=False)
-@click.option("--all", "is_for_all", is_flag=True, help="Delete all rules, if no field is given.")
+@click.option("--all", "is_for_all", is_flag=True, help="Delete all rules if no other option selects any.")
 @lake_options
 @json_option
 def delete(is_for_all: bool, as_json: bool, **given: Any) -> int:
-    """Delete the rules that have all the given fields, and show them."""
+    """Delete the rules that match all the options, and show them."""
     fields = [given[name] for name in ("principal", "operation", "resource", "host", "prefixed")]
     if not any(fields) and not is_for_all:
-        raise Invalid("no field is given: --all deletes all access rules")
+        raise Invalid("no option selects rules: --all deletes all access rules")
     selected, settings = _selected(given), chosen(given, extra="kafka")
     _show(asyncio.run(server_module("bearlake.app.access").delete(settings, selected)), as_json)
     return 0

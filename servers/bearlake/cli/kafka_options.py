@@ -1,4 +1,4 @@
-"""What `produce` and `consume` share: where the server is, and progress for people."""
+"""Options that `produce` and `consume` share, and the progress that they show."""
 
 import sys
 import time
@@ -27,7 +27,7 @@ def bootstrap_option(command: F) -> F:
 
 
 def client_option(command: F) -> F:
-    """The option `-X`: settings of the Kafka client, as librdkafka calls them."""
+    """The option `-X`: settings of the Kafka client, by librdkafka's names."""
     return click.option(
         "-X", "client_settings", multiple=True, metavar="KEY=VALUE", help="Setting of the client (librdkafka's names)."
     )(command)
@@ -43,7 +43,7 @@ def as_client_settings(texts: tuple[str, ...]) -> dict[str, str]:
 
 
 class Outage:
-    """An `error_cb` that says once on standard error that no server answers, and again after records have flowed in between."""
+    """An `error_cb` that reports on standard error that no server answers: once, and once more after records have flowed again."""
 
     def __init__(self, code: int, bootstrap: str) -> None:
         """`code` is the client's error code for "all brokers are down"."""

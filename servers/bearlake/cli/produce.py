@@ -96,7 +96,7 @@ def produce(
 
 
 class _Sender:
-    """Sends records and counts what became of them."""
+    """Sends records and counts their outcomes."""
 
     def __init__(self, confluent: ModuleType, settings: dict[str, Any], progress: Progress) -> None:
         self._confluent = confluent

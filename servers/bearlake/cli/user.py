@@ -38,7 +38,7 @@ def user() -> None:
     type=click.IntRange(4_096, 16_384),
     default=4_096,
     show_default=True,
-    help="Rounds of hashing. A number other than the default shows everybody that the user exists.",
+    help="Rounds of hashing. A number other than the default reveals that the user exists.",
 )
 @click.option("--replace", is_flag=True, help="Give an existing user a new password.")
 @lake_options

@@ -28,6 +28,7 @@ from bearlake.client.errors import (
     TimedOut,
     Unavailable,
 )
+from bearlake.client.login import Password, Token
 from bearlake.client.records import ArrowRecords, Record, Start, StreamDescription
 from bearlake.client.synchronous import Client, Consumer
 
@@ -46,11 +47,13 @@ __all__ = [
     "NotFound",
     "OutOfRange",
     "Overloaded",
+    "Password",
     "Record",
     "Refused",
     "Start",
     "StreamDescription",
     "TimedOut",
     "Tls",
+    "Token",
     "Unavailable",
 ]

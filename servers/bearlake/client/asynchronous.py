@@ -10,6 +10,7 @@ from typing import Self
 from bearlake.client.appender import Appender
 from bearlake.client.connections import ClientSettings, Connections, Tls
 from bearlake.client.consumer import AsyncConsumer, ConsumerOptions
+from bearlake.client.login import Login
 from bearlake.client.producer import Sender
 from bearlake.client.reader import Ends, read, read_arrow
 from bearlake.client.records import ArrowRecords, Headers, Record, Start, StreamDescription, position, to_message
@@ -21,9 +22,18 @@ from bearlake.records.partitioning import partition_of
 class AsyncClient:
     """Client for asyncio: `async with AsyncClient("localhost:50051") as client: …`. Every method may raise `CallFailed`."""
 
-    def __init__(self, *addresses: str, tls: Tls | None = None, settings: ClientSettings | None = None) -> None:
-        """`addresses` (`host:port`) name servers of one deployment; when a server fails, the client moves to the next address."""
-        self._connections = Connections(addresses, tls, settings or ClientSettings())
+    def __init__(
+        self,
+        *addresses: str,
+        tls: Tls | None = None,
+        login: Login | None = None,
+        settings: ClientSettings | None = None,
+    ) -> None:
+        """`addresses` (`host:port`) name servers of one deployment; when a server fails, the client moves to the next address.
+
+        Raises `ValueError` for a login that would travel to another machine without TLS.
+        """
+        self._connections = Connections(addresses, tls, login, settings or ClientSettings())
         self._appender = Appender(self._connections)
 
     async def __aenter__(self) -> Self:

@@ -14,6 +14,7 @@ import grpc
 import grpc.aio
 
 from bearlake.client.errors import CallFailed, call_failed
+from bearlake.client.login import Login, check_secrecy
 from bearlake.protocols.grpc.methods import Method, Request, Response
 
 T = TypeVar("T")
@@ -66,11 +67,16 @@ class ClientSettings:
 class Connections:
     """Keeps at most one channel per address and uses one address at a time. Use from a single event loop."""
 
-    def __init__(self, addresses: Sequence[str], tls: Tls | None, settings: ClientSettings) -> None:
-        """`addresses` are `host:port`, at least one. Connects on demand."""
+    def __init__(
+        self, addresses: Sequence[str], tls: Tls | None, login: Login | None, settings: ClientSettings
+    ) -> None:
+        """`addresses` are `host:port`, at least one. Connects on demand. Raises `ValueError` if others could read the login."""
         if not addresses:
             raise ValueError("expected at least one address")
+        if login is not None:
+            check_secrecy(login, addresses, has_tls=tls is not None)
         self.settings = settings
+        self._login = login
         self._addresses = list(addresses)
         self._at = 0
         self._credentials = None if tls is None else _credentials(tls)
@@ -98,7 +104,7 @@ class Connections:
             self._channels[address] = channel
         return channel
 
-    def turn_away(self, channel: grpc.aio.Channel) -> None:
+    def move_on(self, channel: grpc.aio.Channel) -> None:
         """Move to the next address, if `channel` is the current channel."""
         if channel is self.channel():
             self._at += 1
@@ -109,7 +115,7 @@ class Connections:
             method.path,
             request_serializer=method.request.SerializeToString,
             response_deserializer=method.response.FromString,
-        )()
+        )(metadata=self._metadata())
 
     async def call(self, method: Method[Request, Response], request: Request) -> Response:
         """Make a unary call, with retries while they can help. Raises `CallFailed`."""
@@ -120,7 +126,7 @@ class Connections:
                 request_serializer=method.request.SerializeToString,
                 response_deserializer=method.response.FromString,
             )
-            answer: Response = await invoke(request, timeout=self.settings.call_timeout_s)
+            answer: Response = await invoke(request, metadata=self._metadata(), timeout=self.settings.call_timeout_s)
             return answer
 
         return await self.retrying(attempt, self.settings.call_timeout_s)
@@ -136,8 +142,12 @@ class Connections:
                 failure = call_failed(error)
                 if not failure.is_retriable:
                     raise failure from error
-                self.turn_away(channel)
+                self.move_on(channel)
                 await pauses.wait(failure)
+
+    def _metadata(self) -> grpc.aio.Metadata:
+        login = self._login
+        return grpc.aio.Metadata() if login is None else grpc.aio.Metadata(("authorization", login.authorization()))
 
     async def close(self) -> None:
         """Close all channels."""

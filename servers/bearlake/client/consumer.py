@@ -73,7 +73,7 @@ class AsyncConsumer:
         self._reading: asyncio.Task[pb.ConsumeResponse | None] | None = None
         self._pauses = Pauses(self._settings, self._settings.delivery_timeout_s)
         self._pending: deque[Record] = deque()
-        self._owed = pb.Credit()
+        self._unreturned = pb.Credit()
         """Credit for received messages that is not yet returned to the server."""
         self._tags: dict[Place, int] = {}
         """The partitions of this member, each with the tag that its records carry since its last seek."""
@@ -137,15 +137,15 @@ class AsyncConsumer:
         tag = await self._send_commit(positions)
         until = asyncio.get_running_loop().time() + self._settings.call_timeout_s
         while self._call is call:
-            news = await self._next(until)
-            if news is None:
+            response = await self._next(until)
+            if response is None:
                 raise TimedOut("DEADLINE_EXCEEDED", "the commit timed out", is_retriable=True)
-            if news.WhichOneof("news") == "committed" and news.committed.tag == tag:
-                if news.committed.HasField("error"):
-                    raise failure_of_status(news.committed.error)
+            if response.WhichOneof("news") == "committed" and response.committed.tag == tag:
+                if response.committed.HasField("error"):
+                    raise failure_of_status(response.committed.error)
                 self._committed.update(positions)
                 return
-            await self._hear(news)
+            await self._handle(response)
         raise Unavailable(
             "UNAVAILABLE", "the connection closed before the server answered the commit", is_retriable=True
         )
@@ -194,13 +194,13 @@ class AsyncConsumer:
                 await self._send_commit(positions)
                 self._committed.update(positions)
         while not self._pending:
-            if self._owed.messages and self._call is not None:
-                await self._tell(pb.ConsumeRequest(credit=self._owed))
-                self._owed.Clear()
-            news = await self._next(until)
-            if news is None:
+            if self._unreturned.messages and self._call is not None:
+                await self._tell(pb.ConsumeRequest(credit=self._unreturned))
+                self._unreturned.Clear()
+            response = await self._next(until)
+            if response is None:
                 return
-            await self._hear(news)
+            await self._handle(response)
 
     def take(self) -> Record | None:
         """Return the next buffered record, or None."""
@@ -234,17 +234,17 @@ class AsyncConsumer:
                     self._channel = self._connections.channel()
                     self._call = self._connections.open(self._channel, methods.CONSUME)
                     self._is_leaving = False
-                    self._owed.Clear()
+                    self._unreturned.Clear()
                     credit = pb.Credit(bytes=self._settings.read_bytes, messages=self._settings.read_messages)
                     await self._write(self._call, pb.ConsumeRequest(join=self._join, credit=credit))
-                if (news := await self._call.read()) is not grpc.aio.EOF:
+                if (answer := await self._call.read()) is not grpc.aio.EOF:
                     self._pauses.reset()
-                    said: pb.ConsumeResponse = news
-                    return said
+                    response: pb.ConsumeResponse = answer
+                    return response
                 self._call = None
                 if self._is_closing:
                     return None
-                self._turn_away()
+                self._move_on()
             except grpc.aio.AioRpcError as error:
                 self._call = None
                 failure = call_failed(error)
@@ -252,26 +252,26 @@ class AsyncConsumer:
                     return None
                 if not failure.is_retriable:
                     raise failure from error
-                self._turn_away()
+                self._move_on()
                 await self._pauses.wait(failure)
 
-    def _turn_away(self) -> None:
+    def _move_on(self) -> None:
         if self._channel is not None:
-            self._connections.turn_away(self._channel)
+            self._connections.move_on(self._channel)
 
-    async def _hear(self, news: pb.ConsumeResponse) -> None:
-        match news.WhichOneof("news"):
+    async def _handle(self, response: pb.ConsumeResponse) -> None:
+        match response.WhichOneof("news"):
             case "assigned":
-                await self._begin(news.assigned)
+                await self._begin(response.assigned)
             case "records":
-                self._receive(news.records)
+                self._receive(response.records)
             case "revoked":
                 await self._tell(pb.ConsumeRequest(commit=self._last_commit(), released=True))
                 self._forget()
                 self._positions.clear()
                 self._sought.clear()
-            case "committed" if news.committed.HasField("error"):
-                failure = failure_of_status(news.committed.error)
+            case "committed" if response.committed.HasField("error"):
+                failure = failure_of_status(response.committed.error)
                 _log.warning("cannot commit offsets", extra={"reason": failure.reason})
                 self._committed.clear()
             case "drain":
@@ -297,8 +297,8 @@ class AsyncConsumer:
         if answer.HasField("error"):
             raise failure_of_status(answer.error)
         place = (answer.stream, answer.partition)
-        self._owed.bytes += answer.credit_bytes
-        self._owed.messages += 1
+        self._unreturned.bytes += answer.credit_bytes
+        self._unreturned.messages += 1
         if not self._is_leaving and self._tags.get(place) == answer.tag:
             self._pending.extend(from_message(item, *place) for item in answer.payload.records.records)
 

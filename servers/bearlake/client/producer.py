@@ -130,7 +130,7 @@ class Sender:
                 if self._producer is None:
                     self._producer = await self._connections.call(methods.INIT_PRODUCER, pb.InitProducerRequest())
                 await self._one_call(channel)
-                self._connections.turn_away(channel)
+                self._connections.move_on(channel)
                 pauses.reset()
             except (grpc.aio.AioRpcError, CallFailed) as error:
                 failure = error if isinstance(error, CallFailed) else call_failed(error)
@@ -145,7 +145,7 @@ class Sender:
     async def _after(self, failure: CallFailed, channel: grpc.aio.Channel, pauses: Pauses) -> None:
         """Continue after a failed call, on the next server or without the rejected batch. Raises `CallFailed` if neither can help."""
         if failure.is_retriable:
-            self._connections.turn_away(channel)
+            self._connections.move_on(channel)
             await pauses.wait(failure)
         elif failure.reason == UNKNOWN_PRODUCER and self._sealed:
             self._start_epoch(self._sealed[0])

@@ -68,24 +68,24 @@ async def answers(
             await call.write(pb.FetchRequest(form=form, assign=list(places.values()), credit=credit))
             while (answer := await call.read()) is not grpc.aio.EOF and not answer.HasField("drain"):
                 pauses.reset()
-                _note(answer, places, ends)
+                _advance(answer, places, ends)
                 yield answer
                 if not places:
                     return
                 await tell(call, pb.FetchRequest(credit=pb.Credit(bytes=answer.credit_bytes, messages=1)))
-            connections.turn_away(channel)
+            connections.move_on(channel)
             await tell(call, None)
         except grpc.aio.AioRpcError as error:
             failure = call_failed(error)
             if not failure.is_retriable:
                 raise failure from error
-            connections.turn_away(channel)
+            connections.move_on(channel)
             await pauses.wait(failure)
         finally:
             call.cancel()
 
 
-def _note(answer: pb.FetchResponse, places: dict[Place, pb.Position], ends: Ends | None) -> None:
+def _advance(answer: pb.FetchResponse, places: dict[Place, pb.Position], ends: Ends | None) -> None:
     """Advance the position of the answer's partition, or drop the partition at its end. Raises the failure in the answer, if any."""
     place = (answer.stream, answer.partition)
     if answer.HasField("error"):

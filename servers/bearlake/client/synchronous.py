@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 from bearlake.client.asynchronous import AsyncClient, AsyncProducer
 from bearlake.client.connections import ClientSettings, Tls
 from bearlake.client.consumer import AsyncConsumer, ConsumerOptions
+from bearlake.client.login import Login
 from bearlake.client.records import ArrowRecords, Headers, Record, Start, StreamDescription
 
 T = TypeVar("T")
@@ -18,12 +19,21 @@ T = TypeVar("T")
 class Client:
     """Blocking client: `with Client("localhost:50051") as client: …`. See `AsyncClient`; every method may raise `CallFailed`."""
 
-    def __init__(self, *addresses: str, tls: Tls | None = None, settings: ClientSettings | None = None) -> None:
-        """`addresses` (`host:port`) name servers of one deployment; when a server fails, the client moves to the next address."""
+    def __init__(
+        self,
+        *addresses: str,
+        tls: Tls | None = None,
+        login: Login | None = None,
+        settings: ClientSettings | None = None,
+    ) -> None:
+        """`addresses` (`host:port`) name servers of one deployment; when a server fails, the client moves to the next address.
+
+        Raises `ValueError` for a login that would travel to another machine without TLS.
+        """
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="bearlake client", daemon=True)
         self._thread.start()
-        self._client = self._run(_make(addresses, tls, settings))
+        self._client = self._run(_make(addresses, tls, login, settings))
 
     def __enter__(self) -> Self:
         return self
@@ -267,8 +277,10 @@ def _run(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
         raise
 
 
-async def _make(addresses: Sequence[str], tls: Tls | None, settings: ClientSettings | None) -> AsyncClient:
-    return AsyncClient(*addresses, tls=tls, settings=settings)
+async def _make(
+    addresses: Sequence[str], tls: Tls | None, login: Login | None, settings: ClientSettings | None
+) -> AsyncClient:
+    return AsyncClient(*addresses, tls=tls, login=login, settings=settings)
 
 
 def _copy(done: asyncio.Future[int], result: Future[int]) -> None:

@@ -52,7 +52,7 @@ class Claims:
             self.done(claim)
             self._due[claim.task_id] = claim, wait_ms
 
-    def note_unanswered(self) -> None:
+    def record_unanswered(self) -> None:
         """Note that a claim had no answer."""
         self._has_unanswered = True
 

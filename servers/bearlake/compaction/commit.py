@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 TABLE_COUNT_MAX = 1_000
 """Number of tables whose last state is cached."""
-MARKS_KEPT_MAX = 32
+APPLIED_TASKS_MAX = 32
 """Number of applied tasks in a table above which closed tasks are forgotten."""
 
 
@@ -61,7 +61,7 @@ class Work:
     winner: int = -1
     is_prepared: bool = False
     """Whether the store may have `result`, so that this epoch may have sent a table commit."""
-    kept: Sequence[SwapObject] | None = None
+    kept_objects: Sequence[SwapObject] | None = None
     """Current kept objects of an earlier epoch that won; None: those of the winner's result."""
 
     def winning(self) -> TaskResult:
@@ -73,8 +73,10 @@ class Work:
     def objects(self) -> list[SwapObject]:
         """Return the winning epoch's objects for the index."""
         items = self.winning().items
-        kept = [swap for item in items for swap in item.kept] if self.kept is None else self.kept
-        return [*(file.swap for item in items for file in item.files), *kept]
+        kept_objects = (
+            [swap for item in items for swap in item.kept_objects] if self.kept_objects is None else self.kept_objects
+        )
+        return [*(file.swap for item in items for file in item.files), *kept_objects]
 
 
 class Committer:
@@ -158,10 +160,10 @@ class Committer:
         await self._ask(lambda: self._metadata.tasks.prepare(work.claim, None, files))
         for key in files:
             await self._ask(partial(self._store.size, key))
-        work.kept = []
-        for kept in [swap for item in items for swap in item.kept]:
-            found = kept if await self._is_there(work, kept.object.key) else await self._written_anew(work, kept)
-            work.kept = [*work.kept, *([] if found is None else [found])]
+        work.kept_objects = []
+        for swap in [swap for item in items for swap in item.kept_objects]:
+            found = swap if await self._is_there(work, swap.object.key) else await self._written_anew(work, swap)
+            work.kept_objects = [*work.kept_objects, *([] if found is None else [found])]
 
     async def _is_there(self, work: Work, key: str) -> bool:
         try:
@@ -183,9 +185,9 @@ class Committer:
 
     # -- after the run -------------------------------------------------------------------------------------------
 
-    async def commit(self, stream: Stream, works: Sequence[Work]) -> dict[int, BearlakeError]:
+    async def commit(self, stream: Stream, works: Sequence[Work]) -> dict[int, Exception]:
         """Run all steps for tasks of one stream; return errors by task id. Tasks without an error are done."""
-        errors: dict[int, BearlakeError] = {}
+        errors: dict[int, Exception] = {}
         fresh = [work for work in works if work.winner < 0]
         await self._each(fresh, self._prepare, errors)
         fresh = [work for work in fresh if work.task.id not in errors]
@@ -195,13 +197,13 @@ class Committer:
         return errors
 
     async def _each(
-        self, works: Iterable[Work], step: Callable[[Work], Awaitable[None]], errors: dict[int, BearlakeError]
+        self, works: Iterable[Work], step: Callable[[Work], Awaitable[None]], errors: dict[int, Exception]
     ) -> None:
         async def run_step(work: Work) -> None:
             try:
                 async with self._calls:
                     await step(work)
-            except BearlakeError as error:
+            except Exception as error:  # noqa: BLE001 - boundary: one task
                 errors[work.task.id] = error
 
         async with asyncio.TaskGroup() as group:
@@ -215,7 +217,7 @@ class Committer:
         work.is_prepared = True
         await self._ask(lambda: self._metadata.tasks.prepare(work.claim, result, keys))  # I10: now the task owns them
 
-    async def _list(self, stream: Stream, works: Sequence[Work], errors: dict[int, BearlakeError]) -> None:
+    async def _list(self, stream: Stream, works: Sequence[Work], errors: dict[int, Exception]) -> None:
         """Commit the files to the table, together if possible."""
         try:
             if not await self._has_table(stream, works):
@@ -232,11 +234,11 @@ class Committer:
                 self._states.pop(stream.number, None)
                 for work in works:
                     await self._list_alone(stream, work, errors)
-        except BearlakeError as error:
+        except Exception as error:  # noqa: BLE001 - boundary: one stream
             for work in works:
                 errors.setdefault(work.task.id, error)
 
-    async def _list_alone(self, stream: Stream, work: Work, errors: dict[int, BearlakeError]) -> None:
+    async def _list_alone(self, stream: Stream, work: Work, errors: dict[int, Exception]) -> None:
         """Commit one task alone, so that it fails alone. Creates a dropped table again if its stream should still have a table."""
         try:
             await self._ask(lambda: self._metadata.tasks.check([work.claim]))  # a fenced worker creates no tables
@@ -290,7 +292,7 @@ class Committer:
     async def _closed(self, stream: Stream) -> set[int]:
         """Return tasks that the table can forget. An applied task of a known state that is no longer queued is closed permanently."""
         state = self._states.get(stream.number)
-        if state is None or len(state.applied) <= MARKS_KEPT_MAX:
+        if state is None or len(state.applied) <= APPLIED_TASKS_MAX:
             return set()
         open_tasks = await self._open_tasks(stream)
         return set(state.applied) - open_tasks
@@ -351,7 +353,7 @@ def keys_of(results: Iterable[TaskResult]) -> set[str]:
         swap.object.key
         for result in results
         for item in result.items
-        for swap in [*(file.swap for file in item.files), *item.kept]
+        for swap in [*(file.swap for file in item.files), *item.kept_objects]
     }
 
 
@@ -361,7 +363,7 @@ def check_cover(work: Work) -> None:
     written = _runs(
         piece
         for item in work.result.items
-        for swap in [*(file.swap for file in item.files), *item.kept]
+        for swap in [*(file.swap for file in item.files), *item.kept_objects]
         for piece in swap.slices
     )
     if read != written:

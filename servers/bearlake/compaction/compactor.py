@@ -66,10 +66,16 @@ class Compactor:
     """Converts the slices of one item into files and objects. Not thread-safe."""
 
     def __init__(
-        self, output: Output, kept: KeptBatches, *, row_group_bytes: int, file_bytes_max: int, batch_bytes_max: int
+        self,
+        output: Output,
+        kept_batches: KeptBatches,
+        *,
+        row_group_bytes: int,
+        file_bytes_max: int,
+        batch_bytes_max: int,
     ) -> None:
         self._output = output
-        self._kept = kept
+        self._kept_batches = kept_batches
         self._row_group_bytes = row_group_bytes
         self._file_bytes_max = file_bytes_max
         self._batch_bytes_max = batch_bytes_max
@@ -105,12 +111,12 @@ class Compactor:
         check_cover(self._given, [piece for slices in made for piece in slices])
         return ItemResult(
             files=self._files,
-            kept=self._kept_swaps,
+            kept_objects=self._kept_swaps,
             row_count=self._row_count,
             read_bytes=self._read_bytes,
             record_bytes=self._record_bytes,
             written_bytes=self._written_bytes,
-            kept_counts=dict(self._kept.counts),
+            kept_counts=dict(self._kept_batches.counts),
         )
 
     def _add_slice(self, located: LocatedSlice, view: memoryview) -> Iterator[Upload]:
@@ -193,11 +199,11 @@ class Compactor:
             return
         reason = KeepReason.INEXACT if status is DecodeStatus.INEXACT else KeepReason.UNDECODABLE
         self._keep_lonely(self._segments.cut())
-        self._kept.add(span, batch, reason)
+        self._kept_batches.add(span, batch, reason)
 
     def _keep_lonely(self, spans: Sequence[BatchSpan]) -> None:
         for span in spans:
-            self._kept.add(span, self._controls[span.partition, span.start], KeepReason.LONELY_CONTROL)
+            self._kept_batches.add(span, self._controls[span.partition, span.start], KeepReason.LONELY_CONTROL)
 
     def _write_group(self) -> Iterator[Upload]:
         if self._builder.row_count == 0:
@@ -220,7 +226,7 @@ class Compactor:
         yield upload
 
     def _seal(self, *, is_end: bool) -> Iterator[Upload]:
-        sealed = self._kept.seal(is_end=is_end)
+        sealed = self._kept_batches.seal(is_end=is_end)
         if sealed is not None:
             swap, upload = sealed
             self._kept_swaps.append(swap)

@@ -97,7 +97,7 @@ def decode_result(encoded: bytes | str) -> TaskResult:
 def _item_result_fields(result: ItemResult) -> dict[str, object]:
     return {
         "files": [{"file": _file_fields(file.file), "swap": _swap_fields(file.swap)} for file in result.files],
-        "kept": [_swap_fields(swap) for swap in result.kept],
+        "kept": [_swap_fields(swap) for swap in result.kept_objects],
         "row_count": result.row_count,
         "read_bytes": result.read_bytes,
         "record_bytes": result.record_bytes,
@@ -109,7 +109,7 @@ def _item_result_fields(result: ItemResult) -> dict[str, object]:
 def _item_result(fields: _Json) -> ItemResult:
     return ItemResult(
         files=[WrittenFile(file=_file(value["file"]), swap=_swap(value["swap"])) for value in fields["files"]],
-        kept=[_swap(value) for value in fields["kept"]],
+        kept_objects=[_swap(value) for value in fields["kept"]],
         row_count=fields["row_count"],
         read_bytes=fields["read_bytes"],
         record_bytes=fields["record_bytes"],

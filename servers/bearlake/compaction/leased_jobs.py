@@ -27,7 +27,7 @@ async def run_with_lease(
 ) -> None:
     """Run `job` repeatedly, with `pause_ms` between two rounds, whenever this server holds the lease.
 
-    Retries a failed job after `retry_pause_ms`. Ends only by cancellation.
+    Retries a failed job after `retry_pause_ms`, also after a bug, so that the other jobs continue. Ends only by cancellation.
     """
     outage = Outage(log, "upkeep failed; retrying", "upkeep works again", job=name)
     while True:
@@ -42,6 +42,10 @@ async def run_with_lease(
             wait_ms = retry_pause_ms
             metrics.SWEEP_ERRORS.labels(name, type(error).__name__).inc()
             outage.failed(error)
+        except Exception as error:  # noqa: BLE001 - boundary: one job
+            wait_ms = retry_pause_ms
+            metrics.SWEEP_ERRORS.labels(name, type(error).__name__).inc()
+            outage.fault(f"upkeep: {name}", error)
         await asyncio.sleep(wait_ms / 1000)
 
 

@@ -168,7 +168,7 @@ class _Merger:
         check_cover([located.slice for located in self._item.slices], made)
         return ItemResult(
             files=self._files,
-            kept=[],
+            kept_objects=[],
             row_count=written,
             read_bytes=sum(reference.size for reference in self._item.inputs),
             record_bytes=self._record_bytes,

@@ -47,7 +47,7 @@ class ItemResult:
     """An executor's result. `kept`: WAL-format objects with batches that rows cannot represent exactly; `kept_counts`: counts by reason."""
 
     files: Sequence[WrittenFile]
-    kept: Sequence[SwapObject]
+    kept_objects: Sequence[SwapObject]
     row_count: int
     read_bytes: int
     record_bytes: int

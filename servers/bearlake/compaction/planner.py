@@ -30,6 +30,7 @@ from bearlake.metadata.model import (
     PartitionKey,
     ServerRef,
     Slice,
+    Stream,
     stream_number,
 )
 from bearlake.streams import configs as stream_configs
@@ -103,6 +104,8 @@ class Planner:
                     await asyncio.Event().wait()
             except BearlakeError as error:
                 self._outage.failed(error)
+            except Exception as error:  # noqa: BLE001 - boundary: planning starts from scratch, at the log's head
+                self._outage.fault("plan compaction", error)
             finally:
                 self.is_planning = False
                 self._isolation.clear()
@@ -174,22 +177,25 @@ class Planner:
     async def _read_streams(self, numbers: Collection[int]) -> None:
         found = {stream.number: stream for stream in await self._metadata.streams.by_numbers(numbers)}
         for number in numbers:
-            stream = found.get(number)
-            if stream is None or stream.is_deleted:
-                self._backlog.forget_stream(number)
-                self._forget(number)
-            elif not self._choice.takes(stream.name):
-                self._backlog.leave_out(number)
-                self._forget(number)
-            else:
-                rules = stream_configs.table_rules(stream.name, stream.configs)
-                head_start_ms = self._choice.head_start_ms(stream.name)
-                self._backlog.set_freshness(number, rules.freshness_ms, head_start_ms)
+            async with self._isolation.of(f"rules of stream {number}"):
+                self._read_stream(number, found.get(number))
+
+    def _read_stream(self, number: int, stream: Stream | None) -> None:
+        if stream is None or stream.is_deleted:
+            self._backlog.forget_stream(number)
+            self._forget(number)
+        elif not self._choice.takes(stream.name):
+            self._backlog.leave_out(number)
+            self._forget(number)
+        else:
+            rules = stream_configs.table_rules(stream.name, stream.configs)
+            head_start_ms = self._choice.head_start_ms(stream.name)
+            self._backlog.set_freshness(number, rules.freshness_ms, head_start_ms)
 
     def _forget(self, number: int) -> None:
         """Forget a stream that is gone or belongs to other workers."""
         self._merges.forget(number)
-        self._isolation.forget(f"stream {number}", f"offers of stream {number}")
+        self._isolation.forget(f"stream {number}", f"offers of stream {number}", f"rules of stream {number}")
 
     async def _follow(self, wait_ms: int) -> None:
         """Apply the next page of the log."""

@@ -127,7 +127,7 @@ class Sweeper:
         """Check the next page of keys under one of the three prefixes."""
         sweeps = {
             wal_keys.PREFIX: self._sweep_tokens,
-            KEPT_PREFIX: self._sweep_kept,
+            KEPT_PREFIX: self._sweep_kept_objects,
             TABLE_PREFIX: self._sweep_data_files,
         }
         await sweeps[prefix](await self._next_old(prefix))
@@ -137,7 +137,7 @@ class Sweeper:
     async def _sweep_tokens(self, old: Collection[str]) -> None:
         await self._delete_orphans(await self._metadata.log.forbid(old))
 
-    async def _sweep_kept(self, old: Collection[str]) -> None:
+    async def _sweep_kept_objects(self, old: Collection[str]) -> None:
         await self._delete_orphans(await self._metadata.objects.forbid(old))
 
     async def _sweep_data_files(self, old: Collection[str]) -> None:
@@ -171,14 +171,14 @@ class Sweeper:
         self, keys: Collection[str], look: Callable[[Stream, Collection[str]], Awaitable[Collection[str]]]
     ) -> list[str]:
         """Return the keys that `look` finds dead for every stream whose table folder may have them (two ids may share a prefix)."""
-        known, kept = set[str](), set[str]()
+        known, live = set[str](), set[str]()
         async for stream, candidates in self._by_stream(keys):
             dead: Collection[str] = ()
             async with self._orphan_table_isolation.of(stream.name):
                 dead = await look(stream, candidates)
             known.update(candidates)
-            kept.update(set(candidates).difference(dead))
-        return sorted(known - kept)
+            live.update(set(candidates).difference(dead))
+        return sorted(known - live)
 
     async def _of_dropped(self, stream: Stream, keys: Collection[str]) -> Collection[str]:
         """Return the metadata files if the table was dropped with its stream: no commit can restore it, as a new table has a new UUID.

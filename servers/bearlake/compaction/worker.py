@@ -13,7 +13,8 @@ import asyncio
 import logging
 import random
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from bearlake.clock import Clock
@@ -21,6 +22,7 @@ from bearlake.compaction.claims import Claims
 from bearlake.compaction.commit import Committer, Work
 from bearlake.compaction.ensuring import StreamDeleted
 from bearlake.compaction.items import cut, deal_out
+from bearlake.compaction.merge_inputs import Outdated, read_inputs
 from bearlake.compaction.model import WorkItem
 from bearlake.compaction.quarantine import KEPT_PREFIX, move_to_quarantine
 from bearlake.compaction.report import Outcome, Reporter
@@ -30,11 +32,12 @@ from bearlake.compaction.settings import CompactionSettings
 from bearlake.compaction.slot import Slots
 from bearlake.errors import BearlakeError, Conflict, Denied, Fenced, Invalid, NotFound, Overloaded, Unavailable
 from bearlake.metadata import Metadata
-from bearlake.metadata.compaction import OffsetRange, TaskClaim, TaskKind
-from bearlake.metadata.model import LocatedSlice, ObjectKind, ObjectRef, ServerRef, Stream
+from bearlake.metadata.compaction import TaskClaim, TaskKind
+from bearlake.metadata.model import LocatedSlice, ObjectKind, ServerRef, Stream
 from bearlake.objects import ObjectStore
 from bearlake.table import Tables, Unmergeable
 from bearlake.telemetry import metrics
+from bearlake.telemetry.containment import contained, fault
 from bearlake.telemetry.outage import Outage
 from bearlake.wal.keys import KeySource
 
@@ -108,7 +111,7 @@ class Worker:
                     self._idle.clear()
                     works = await self._run_round(works)
                 if not works:
-                    self._settle()
+                    self._set_idle_if_done()
                     await self._pause()
                     continue
                 await self._slots.acquire()
@@ -129,7 +132,7 @@ class Worker:
             except BearlakeError as error:
                 log.info("cannot release tasks", extra={"count": len(claims), "error": repr(error)})
 
-    def _settle(self) -> None:
+    def _set_idle_if_done(self) -> None:
         if self._claims.is_empty:
             self._idle.set()
 
@@ -163,7 +166,7 @@ class Worker:
             self._on_fenced()
             await asyncio.Event().wait()
         except BearlakeError as error:
-            self._claims.note_unanswered()
+            self._claims.record_unanswered()
             self._trouble.failed(error, step="claim")
             return []
         started_s = asyncio.get_running_loop().time()
@@ -198,7 +201,7 @@ class Worker:
                 await self._committer.recover(work)
                 items.append([] if work.winner >= 0 else await self._items(work))
                 ready.append(work)
-            except BearlakeError as error:
+            except Exception as error:  # noqa: BLE001 - boundary: one task
                 await self._failed(work, error)
         if not ready:
             return []
@@ -207,11 +210,11 @@ class Worker:
             async with asyncio.timeout(self._settings.deadline_ms / 1000):
                 flat = [item for group in items for item in group]
                 results = list(await self._runner.run(flat)) if flat else []
-        except (BearlakeError, TimeoutError) as error:
+            deal_out(ready, items, results)
+        except Exception as error:  # noqa: BLE001 - boundary: one round
             await self._round_failed(ready, error)
             return []
         metrics.COMPACTION_SECONDS.labels("run").observe(asyncio.get_running_loop().time() - started_s)
-        deal_out(ready, items, results)
         return ready
 
     async def _items(self, work: Work) -> list[WorkItem]:
@@ -219,7 +222,7 @@ class Worker:
         task = work.task
         prefix = f"{await self._committer.location(work.stream)}/data/{task.id:016x}-{task.epoch}"
         if task.kind is TaskKind.MERGE:
-            await self._read_inputs(work)
+            await read_inputs(work, self._metadata)
             groups: Sequence[Sequence[LocatedSlice]] = [work.slices]
         else:
             work.slices = await self._metadata.log.slices(task.ranges)
@@ -240,32 +243,6 @@ class Worker:
             for number, group in enumerate(groups)
         ]
 
-    async def _read_inputs(self, work: Work) -> None:
-        """Read the index's segments in the files to merge."""
-        task = work.task
-        missing_keys = set(task.inputs)
-        slices: list[LocatedSlice] = []
-        inputs: list[ObjectRef] = []
-        after = 0
-        while missing_keys:
-            page = await self._metadata.objects.data_files(work.stream.number, after=after)
-            if not page:
-                raise _Outdated(f"merge {task.id}: {len(missing_keys)} of its files are no longer in the index")
-            for entry in page:
-                after = max(after, entry.position)
-                if entry.object.key in missing_keys:
-                    missing_keys.remove(entry.object.key)
-                    inputs.append(entry.object)
-                    slices += [LocatedSlice(piece, *entry.object) for piece in entry.segments]
-        slices.sort()
-        # A file may still be listed for rows that are trimmed but not yet forgotten, after an earlier merge has
-        # moved all of its other rows to another file.
-        ranges = [OffsetRange(piece.partition, piece.base_offset, piece.end_offset) for piece, *_ in slices]
-        current = {found.object_key for found in await self._metadata.log.slices(ranges)}
-        if not current.issuperset(task.inputs):
-            raise _Outdated(f"merge {task.id}: the index no longer references one of its files")
-        work.slices, work.inputs = slices, inputs
-
     # -- committing ----------------------------------------------------------------------------------------------
 
     async def _commit_round(self, works: Sequence[Work]) -> None:
@@ -275,10 +252,14 @@ class Worker:
             streams.setdefault(work.stream.number, []).append(work)
         async with asyncio.TaskGroup() as group:
             await self._slots.hold([group.create_task(self._commit_stream(w[0].stream, w)) for w in streams.values()])
-        self._settle()
+        self._set_idle_if_done()
 
     async def _commit_stream(self, stream: Stream, works: Sequence[Work]) -> None:
-        errors = await self._committer.commit(stream, works)
+        errors: Mapping[int, Exception]
+        try:
+            errors = await self._committer.commit(stream, works)
+        except Exception as bug:  # noqa: BLE001 - boundary: one stream
+            errors = dict.fromkeys((work.task.id for work in works), bug)
         now_s = asyncio.get_running_loop().time()
         for work in works:
             error = errors.get(work.task.id)
@@ -286,13 +267,13 @@ class Worker:
                 self._claims.done(work.claim)
                 self._wait_counts.pop(work.task.id, None)
                 self._trouble.over()
-                self.reports.done(work, now_s)
+                contained(log, "report a compaction task", partial(self.reports.done, work, now_s))
             else:
                 await self._failed(work, error)
 
     # -- failures ------------------------------------------------------------------------------------------------
 
-    async def _round_failed(self, works: Sequence[Work], error: BaseException) -> None:
+    async def _round_failed(self, works: Sequence[Work], error: Exception) -> None:
         if len(works) == 1:
             await self._failed(works[0], error)
             return
@@ -300,11 +281,20 @@ class Worker:
         self._trouble.failed(error, step="run a round of tasks")
         self._release([work.claim for work in works])
 
-    async def _failed(self, work: Work, error: BaseException) -> None:
-        """Handle one task's failure."""
+    async def _failed(self, work: Work, error: Exception) -> None:
+        """Handle one task's failure. A bug is a failure like others; a bug on the way gives the task back, for a later attempt."""
+        if not isinstance(error, BearlakeError | TimeoutError):
+            fault(log, "work on a compaction task", error)
+        try:
+            await self._end(work, error)
+        except Exception as bug:  # noqa: BLE001 - boundary: one task
+            fault(log, "end a compaction task", bug)
+            self._postpone(work)
+
+    async def _end(self, work: Work, error: Exception) -> None:
         if isinstance(error, StreamDeleted):  # the orphan sweep fences its table and deletes the written files
             await self._cancel(work)
-        elif isinstance(error, _Outdated | Unmergeable):
+        elif isinstance(error, Outdated | Unmergeable):
             await self._drop_merge(work)
         elif isinstance(error, Unavailable | Overloaded):
             self._trouble.failed(error, step="run a task", stream=work.stream.name)
@@ -332,7 +322,7 @@ class Worker:
             self._wait_counts.popitem(last=False)
         self._release([work.claim], round(1000 * self._retries.pause_s(count, self._settings.retry_first_ms)))
 
-    async def _count_failure(self, work: Work, error: BaseException) -> None:
+    async def _count_failure(self, work: Work, error: Exception) -> None:
         """Count an attempt, or quarantine the task after the last attempt. No effect if the claim was fenced."""
         task, settings = work.task, self._settings
         details = {"task": task.id, "stream": work.stream.name, "attempt": task.attempt_count + 1, "error": repr(error)}
@@ -363,6 +353,9 @@ class Worker:
         except BearlakeError as problem:  # the next attempt tries again
             log.warning("cannot quarantine a task; retrying", extra={**details, "problem": repr(problem)})
             return False
+        except Exception as problem:  # noqa: BLE001 - boundary: one task, whose objects stay where they are
+            fault(log, "move objects to quarantine", problem)
+            details["damage"] = repr(problem)
         return True
 
     async def _cancel(self, work: Work) -> bool:
@@ -393,7 +386,3 @@ class Worker:
             await self._claims.release_due()
         except BearlakeError as error:
             self._trouble.failed(error, step="give tasks back")
-
-
-class _Outdated(Conflict):
-    """A merge is no longer possible; nothing was attempted."""

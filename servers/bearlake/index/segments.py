@@ -60,12 +60,12 @@ class SegmentIndex:
         if not pieces or located.position < self._swapped_at:
             return
         run = self._runs.pop(partition, None)
-        news = [piece for piece in pieces if run is not None and piece.slice.base_offset >= run.end]
-        if run is None or not (news and news[0].slice.base_offset == run.end):
+        added = [piece for piece in pieces if run is not None and piece.slice.base_offset >= run.end]
+        if run is None or not (added and added[0].slice.base_offset == run.end):
             self.piece_count -= len(run.pieces) if run is not None else 0
-            run, news = _Run(), list(pieces)
-        run.extend(news)
-        self.piece_count += len(news)
+            run, added = _Run(), list(pieces)
+        run.extend(added)
+        self.piece_count += len(added)
         self._runs[partition] = run
         self._shrink()
 

@@ -205,10 +205,10 @@ class TailIndex:
         if self._dead_count < _DEAD_COUNT_MIN or self._dead_count * 2 < self.slice_count:
             return
         tails = self._tails
-        kept = [
+        remaining = [
             [piece for piece in slices if (tail := tails.get(piece.partition)) is not None and tail.holds(piece)]
             for slices in self._entries
         ]
-        self._entries = deque(slices for slices in kept if slices)
+        self._entries = deque(slices for slices in remaining if slices)
         self.slice_count = sum(map(len, self._entries))
         self._dead_count = 0

@@ -27,13 +27,13 @@ EVERYONE = "User:*"
 """The principal of rules for every caller."""
 
 RULE_COUNT_MAX = 10_000
-"""Most rules of a deployment. Every server holds all of them in memory."""
+"""Maximum number of rules of a deployment. Every server holds all of them in memory."""
 
 CHANGED_COUNT_MAX = 10_000
-"""Most rules that one change creates and deletes."""
+"""Maximum number of rules that one change creates and deletes."""
 
 RULE_NAME_BYTES_MAX = 512
-"""Longest name, principal and host of a rule."""
+"""Maximum length of the name, of the principal and of the host of a rule."""
 
 PRINCIPAL_KINDS = ("User", "Group")
 """Kinds of principals that rules may name. Other kinds stand for the server itself, which rules do not restrict."""
@@ -51,7 +51,7 @@ class Operation(Enum):
     ALTER = "Alter", 7
     DESCRIBE = "Describe", 8
     CLUSTER_ACTION = "ClusterAction", 9
-    """Known so that clients' rules can be kept; nothing asks for it."""
+    """Only stored, so that clients' rules are kept: no request needs it."""
     DESCRIBE_CONFIGS = "DescribeConfigs", 10
     ALTER_CONFIGS = "AlterConfigs", 11
     IDEMPOTENT_WRITE = "IdempotentWrite", 12

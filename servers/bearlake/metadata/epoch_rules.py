@@ -1,6 +1,6 @@
 """The epoch of a partition's exclusive and shared producers (decision 86). Pure: SQLite and the model run these rules.
 
-`postgresql/functions/partition_epoch.sql` has the same rules in SQL; one conformance suite checks both. `producers.judge_named` decides
+`postgresql/functions/partition_epoch.sql` has the same rules in SQL; one conformance suite checks both. `producers.decide_named` decides
 which appends an epoch fences.
 """
 

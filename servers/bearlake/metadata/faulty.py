@@ -121,14 +121,14 @@ class Line:
         self._randomness = randomness
         self._late: list[Callable[[], Awaitable[object]]] = []
         """Effects of given-up writes that may still happen."""
-        self._settling = asyncio.Lock()
+        self._applying_late = asyncio.Lock()
 
     async def call(
         self, what: str, effect: Callable[..., Awaitable[object]], *arguments: Any, **options: Any
     ) -> object:
         """Run `effect` and return its result, or fail on the way there or back. Errors of `effect` are delayed or lost as replies are."""
         await self._delay()
-        await self._settle(is_final=what not in READS)
+        await self._apply_late(is_final=what not in READS)
         if what not in READS and self._happens(self.faults.late_rate):
             self._late.append(partial(effect, *arguments, **options))
             raise Unavailable(f"{what}: injected give-up, the effect may come late")
@@ -146,9 +146,9 @@ class Line:
             raise refusal
         return result
 
-    async def _settle(self, *, is_final: bool) -> None:
+    async def _apply_late(self, *, is_final: bool) -> None:
         """Let late effects happen, each with even odds; if `is_final`, the remaining ones never happen."""
-        async with self._settling:
+        async with self._applying_late:
             waiting, self._late = self._late, []
             for effect in waiting:
                 if self._happens(0.5):

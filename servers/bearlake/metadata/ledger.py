@@ -8,7 +8,7 @@ failed, cancelled or crashed transaction leaves no trace here.
 States are fetched on demand from a `Checkpoint`, which may be *newer* than the entries that are replayed on top of it. Replay is
 idempotent because offsets only grow. A partition that was changed by entries after the checkpoint is never evicted.
 
-`offset_assignment.py` has the decision, `judging.py` its rules for one batch, and `producers.py` those for producers.
+`offset_assignment.py` has the decision, `batch_decision.py` its rules for one batch, and `producers.py` those for producers.
 
 Transactions can be added here: a partition's state gets `producer id -> first offset` of its open transactions (last stable
 offset = the smallest of these, else the end), fed by the flags that `ProducerBatch` rows already carry. A marker (control batch)
@@ -19,7 +19,7 @@ rolled up with the slices of their page. Both are functions of the log, so the f
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from bearlake.metadata.judging import Unknowns
+from bearlake.metadata.batch_decision import Unknowns
 from bearlake.metadata.model import (
     BATCH_IN_STEP,
     BATCH_NAMED,
@@ -109,7 +109,7 @@ class Ledger:
         self.applied = self.rolled = rolled
 
     def decide(self, batches: Iterable[BatchCommit], now_ms: int, *, seen: int = 0) -> Decision:
-        """Judge the batches and assign their offsets (`offset_assignment.py`). `seen` as in `ObjectCommit`. Changes nothing."""
+        """Decide the batches and assign their offsets (`offset_assignment.py`). `seen` as in `ObjectCommit`. Changes nothing."""
         unknowns = Unknowns(self.expired_id, self.position_floor, seen, self._checkpoint.floor_of)
         return assign_offsets(self.partitions, batches, now_ms, unknowns)
 

@@ -147,7 +147,7 @@ class OutcomeKind(IntEnum):
     UNSURE = 8
     """The batch may already be stored, by a commit of a producer whose state has expired since, so the store decides nothing (I9).
 
-    The server received the batch before it knew of the expiry (`ObjectCommit.seen`). If the client sends it again, it is judged anew.
+    The server received the batch before it knew of the expiry (`ObjectCommit.seen`). If the client sends it again, it is decided anew.
     """
 
 

@@ -1,7 +1,7 @@
 """How a commit assigns offsets: the decision on each batch of a WAL object, and the offsets of the accepted batches (I2).
 
 A pure function of the partitions' states, for SQLite. PostgreSQL has the same rule in `postgresql/functions/commit.sql`. The rules for one
-batch are in `judging.py`, those for producers in `producers.py`; the inner loop over batches that need only offsets is
+batch are in `batch_decision.py`, those for producers in `producers.py`; the inner loop over batches that need only offsets is
 `kernel.assign_offsets`.
 """
 
@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from bearlake import kernel
-from bearlake.metadata.judging import Unknowns, judge_batch, refused
+from bearlake.metadata.batch_decision import Unknowns, decide_batch, refused
 from bearlake.metadata.model import BATCH_CONTROL, BATCH_NAMED, BatchCommit, Outcome, PartitionKey, Slice
 from bearlake.metadata.partition_state import NOWHERE, PartitionState
-from bearlake.metadata.producers import ACCEPTED, HEAD_FIELDS, KEPT, SEQUENCE_MASK, Producer
+from bearlake.metadata.producers import ACCEPTED, HEAD_FIELDS, OLDER_BATCHES_END, SEQUENCE_MASK, Producer
 
 NOT_BY_RECORDS = BATCH_CONTROL | BATCH_NAMED
 """Batches whose sequence, if any, does not count records."""
@@ -38,7 +38,7 @@ class Decision(NamedTuple):
 def assign_offsets(
     partitions: Mapping[PartitionKey, PartitionState], batches: Iterable[BatchCommit], now_ms: int, unknowns: Unknowns
 ) -> Decision:
-    """Judge the batches in order; each decision considers those before it. Changes no state."""
+    """Decide the batches in order; each decision considers those before it. Changes no state."""
     outcomes: list[Outcome] = []
     slices: list[Slice] = []
     rows: list[ProducerBatch] = []
@@ -70,14 +70,14 @@ def assign_offsets(
                 or expected >= 0
                 or flags & NOT_BY_RECORDS
             ):
-                kind, base, made = judge_batch(given[at], state, known, end, now_ms, unknowns)
+                kind, base, made = decide_batch(given[at], state, known, end, now_ms, unknowns)
                 if kind is not ACCEPTED:
                     outcomes.append(Outcome(kind, base, state.start))
                     at += 1
                     continue
             else:  # the next batch of a known producer: the common case, inlined for speed
                 last = (sequence + count - 1) & SEQUENCE_MASK
-                made = (epoch, now_ms, sequence, last, end, *known[HEAD_FIELDS:KEPT])
+                made = (epoch, now_ms, sequence, last, end, *known[HEAD_FIELDS:OLDER_BATCHES_END])
             if made is not None:
                 producers[producer_id] = made
                 rows.append((partition, producer_id, epoch, sequence, count, end, flags))

@@ -49,7 +49,8 @@ class ProducerIds(Protocol):
     async def expire(self, *, idle_ms: int, limit: int) -> int:
         """Forget at most `limit` producer states without a batch for `idle_ms` (from 0) of the producer clock.
 
-        At most `limit` names that never wrote are forgotten too. Returns the larger of the two counts; if it is `limit`, there may be more.
+        At most `limit` names that never wrote are forgotten too. Returns the larger of the two counts; if it is not 0, there may be more.
+        Producers of partitions that are busy at this moment may be left for a later call.
         The clock counts whole minutes, so `expire` forgets a producer up to two minutes later than that.
         Later batches of such an idempotent producer are `UNKNOWN_PRODUCER` until it begins a new epoch at sequence 0 (I9).
         A named producer that was requested within that time is kept.

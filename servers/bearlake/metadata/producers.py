@@ -58,7 +58,7 @@ BATCHES_REMEMBERED = 5
 
 HEAD_FIELDS = 2
 BATCH_FIELDS = 3
-KEPT = HEAD_FIELDS + (BATCHES_REMEMBERED - 1) * BATCH_FIELDS
+OLDER_BATCHES_END = HEAD_FIELDS + (BATCHES_REMEMBERED - 1) * BATCH_FIELDS
 
 MINUTE_MS = 60_000
 """A step of the producer clock, in ms."""
@@ -91,7 +91,7 @@ def newest_idle_minute(minute: int, idle_ms: int) -> int:
     return minute - 1 - -(-idle_ms // MINUTE_MS)
 
 
-def judge(
+def decide_idempotent(
     known: Producer | None,
     epoch: int,
     sequence: int,
@@ -121,7 +121,7 @@ def judge(
     return (ACCEPTED if sequence == (known[HEAD_FIELDS + 1] + 1) & SEQUENCE_MASK else OUT_OF_ORDER), -1
 
 
-def judge_named(
+def decide_named(
     known: Producer | None,
     partition_epoch: int,
     epoch: int,
@@ -160,7 +160,7 @@ def judge_named(
 def advanced(known: Producer | None, now_ms: int, epoch: int, sequence: int, record_count: int, base: int) -> Producer:
     """Return an idempotent producer's state after an accepted batch; a new epoch drops the batches of the previous one."""
     newest = (epoch, now_ms, sequence, (sequence + record_count - 1) & SEQUENCE_MASK, base)
-    return newest + known[HEAD_FIELDS:KEPT] if known is not None and known[0] == epoch else newest
+    return newest + known[HEAD_FIELDS:OLDER_BATCHES_END] if known is not None and known[0] == epoch else newest
 
 
 def advanced_named(
@@ -169,4 +169,4 @@ def advanced_named(
     """Return a named producer's state after an accepted batch; only an in-step producer drops its batches when its epoch changes."""
     newest = (epoch, now_ms, sequence, sequence, base)
     keeps = known is not None and (known[0] == epoch or not is_in_step)
-    return newest + known[HEAD_FIELDS:KEPT] if known is not None and keeps else newest
+    return newest + known[HEAD_FIELDS:OLDER_BATCHES_END] if known is not None and keeps else newest

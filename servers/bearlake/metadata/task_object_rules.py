@@ -6,9 +6,9 @@ A key is in one state at a time. `prepare` and `forbid` compete for an unknown k
        │                        └──task closed without it──► unknown
        └──forbid──► forbidden ──(no claim can prepare it any more)──► unknown
 
-A ban may be forgotten for this reason: each attempt uses a new key, so the worker that wrote the object had claimed its task before the
-sweep saw the object and forbade the key. Claims are numbered in the order in which they are given, and a ban stores the newest number of
-its time. Once every claim up to that number has ended (its task is closed, given back or claimed again), no worker can prepare the key.
+Why a ban may be forgotten: each attempt uses a new key, so the worker that wrote the object had claimed its task before the sweep saw the
+object and forbade the key. Claims are numbered in the order in which they are given, and a ban stores the newest claim number. Once every
+claim up to that number has ended (its task is closed, given back or claimed again), no worker can prepare the key.
 SQLite runs these functions; a differential test compares them with PostgreSQL's (`functions/prepare_task.sql`, `forbid_objects.sql`).
 """
 
@@ -26,7 +26,7 @@ class ClaimState(NamedTuple):
 
 class KeyState(NamedTuple):
     """The store's state of a key. `task_id`: the open task that registered it (0: none). `forbidden_at`: the newest claim's number
-    when the key was forbidden (-1: not forbidden). `is_indexed`: the index names the object, or has named it and remembers that."""
+    when the key was forbidden (-1: not forbidden). `is_indexed`: the index names the object, or has named it and still has its row."""
 
     task_id: int = 0
     forbidden_at: int = -1

@@ -1,7 +1,7 @@
 """Users and their SCRAM credentials.
 
-A credential lets a server check a login, and does not let a thief log in: the client proves that it knows the salted password, of which the
-credential has only hashes. The store has no passwords.
+A server can check a login with a credential, but nobody can log in with it: the client proves that it knows the salted password, and the
+credential has only hashes of that. The store keeps no passwords.
 
 All users share one revision, which grows with every change and never repeats. A change names the revision that its caller read, so a late
 change of any process cannot bring back a credential that was replaced or deleted in the meantime (I12). Changes are rare.
@@ -22,7 +22,7 @@ SCRAM_HASHES: Mapping[str, str] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "
 USER_NAME_BYTES_MAX = 256
 
 CREDENTIAL_CHANGES_MAX = 1_000
-"""Most credentials that one change replaces or deletes."""
+"""Maximum number of credentials that one change replaces or deletes."""
 
 DECOY_KEY_BYTES = 32
 

@@ -43,8 +43,8 @@ class ObjectStore(Protocol):
         the object is durable, perhaps after this has raised. `on_durable` may block and must not raise. Other stores do not call it.
 
         Raises:
-            AlreadyExists: the key is taken, with any content; nothing was replaced. After an `Unavailable` it means that the first
-                attempt succeeded, since keys are never reused.
+            AlreadyExists: the key is taken, with any content; nothing was replaced. After an `Unavailable` the first
+                attempt has probably succeeded, since keys are never reused: `size` tells.
             Unavailable: the object may or may not exist now. Put it again under the same key.
         """
 

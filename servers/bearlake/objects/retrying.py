@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from typing_extensions import override
 
-from bearlake.errors import AlreadyExists, Unavailable
+from bearlake.errors import AlreadyExists, NotFound, Unavailable
 from bearlake.objects import Buffer, ByteRange, ObjectInfo, ObjectStore
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ class RetryingObjectStore(ObjectStore):
 
     @override
     async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
-        """`AlreadyExists` after an `Unavailable` of the same call counts as success."""
+        """`AlreadyExists` after an `Unavailable` of the same call counts as success, if the object is there."""
         was_unavailable = False
 
         async def attempt() -> None:
@@ -61,6 +61,7 @@ class RetryingObjectStore(ObjectStore):
             except AlreadyExists:
                 if not was_unavailable:
                     raise
+                await self._confirm(key, sum(memoryview(part).nbytes for part in parts))
 
         await self._retry(attempt, key)
 
@@ -79,6 +80,19 @@ class RetryingObjectStore(ObjectStore):
     async def close(self) -> None:
         """Close the inner store."""
         await self._inner.close()
+
+    async def _confirm(self, key: str, size: int) -> None:
+        """Raise `Unavailable` unless the object is there, which an earlier attempt may have stored.
+
+        A store can refuse a key whose object it does not have: Versity S3 Gateway 1.8 with a sidecar stores an object's ETag first, and
+        after a full disk has only that.
+        """
+        try:
+            found = await self._inner.size(key)
+        except NotFound as error:
+            raise Unavailable(f"object {key}: the store says that it exists, but does not have it") from error
+        if found != size:
+            raise Unavailable(f"object {key}: the store has {found} bytes under this key, not the {size} of this put")
 
     async def _retry(self, attempt: Callable[[], Awaitable[T]], what: str) -> T:
         deadline_ms = self._settings.deadline_ms

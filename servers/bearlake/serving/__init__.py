@@ -1,8 +1,8 @@
 """Code that all servers share: the life cycle of a service, membership, routing, the admin API, owned background tasks.
 
 A protocol server is a `Service`. `bearlake.app` builds it from bound `Listener`s (`serving/listener.py`), starts it, watches it and
-stops it. The order is always: bind → register → start → (serve) → drain → close. So the address is known, and its port taken, before
-the server is announced.
+stops it. The order is always: bind → register → start → (serve) → drain → close. So the server's address is known and its
+port is taken before the server is announced.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ class Service(Protocol):
         """Accept connections when this returns.
 
         Raises:
-            Unavailable: an address could not be listened on.
+            Unavailable: cannot listen on an address.
         """
 
     async def drain(self, deadline_ms: int) -> None:

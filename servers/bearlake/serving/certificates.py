@@ -11,6 +11,7 @@ import logging
 from bearlake.errors import Invalid
 from bearlake.serving.files import FollowedFiles
 from bearlake.serving.listener import ListenerSettings, RenewableContext, tls_context, tls_files
+from bearlake.telemetry.containment import contained
 
 log = logging.getLogger(__name__)
 
@@ -21,11 +22,11 @@ class Certificates:
     """The TLS contexts of all listeners of a process."""
 
     def __init__(self) -> None:
-        self._kept: list[_Kept] = []
+        self._watched: list[_Watched] = []
 
-    def keep(self, settings: ListenerSettings, what: str, context: RenewableContext) -> None:
+    def watch(self, settings: ListenerSettings, what: str, context: RenewableContext) -> None:
         """Watch the files of a listener; `what` names it in messages."""
-        self._kept.append(_Kept(settings, what, context))
+        self._watched.append(_Watched(settings, what, context))
 
     async def run(self) -> None:
         """Check periodically; ends only by cancellation."""
@@ -35,11 +36,11 @@ class Certificates:
 
     def renew(self) -> None:
         """Load files that have changed since the last check."""
-        for kept in self._kept:
-            kept.renew()
+        for watched in self._watched:
+            contained(log, "renew a certificate", watched.renew)
 
 
-class _Kept:
+class _Watched:
     def __init__(self, settings: ListenerSettings, what: str, context: RenewableContext) -> None:
         self._settings = settings
         self._what = what

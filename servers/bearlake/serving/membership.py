@@ -177,9 +177,9 @@ class RegisteredServer:
                     await self.refresh()
             except (Unavailable, Overloaded, TimeoutError) as error:
                 _FAILED.inc()
-                self._note_failure(error)
+                self._record_failure(error)
             else:
-                self._note_success()
+                self._record_success()
                 return True
         return False
 
@@ -231,12 +231,12 @@ class RegisteredServer:
         await self.tenure.close()
         await self._store.leave(self.server)
 
-    def _note_failure(self, error: BaseException) -> None:
+    def _record_failure(self, error: BaseException) -> None:
         if not self._is_failing:
             log.warning("heartbeat failed; retrying", extra={"error": str(error) or type(error).__name__})
         self._is_failing = True
 
-    def _note_success(self) -> None:
+    def _record_success(self) -> None:
         if self._is_failing:
             log.info("heartbeats succeed again")
         self._is_failing = False

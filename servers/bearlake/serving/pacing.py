@@ -143,7 +143,7 @@ class PacedConnection(Receiver, ABC):
         for task in self._tasks:
             task.cancel()
         self._release()
-        self._note_unsent(0)
+        self._record_unsent(0)
         if self._is_reading_paused:
             self._meters.paused.inc(-1)
 
@@ -168,7 +168,7 @@ class PacedConnection(Receiver, ABC):
         """Check for stalls and idleness; called every few seconds, with the loop's clock as `now` (s)."""
 
     def _close_if_stalled(self, now: float) -> None:
-        self._note_if_empty()
+        self._record_if_empty()
         if self._frame_since and not self._is_reading_paused and now - self._frame_since > self._stall_s:
             self.close("a request did not arrive in time", "slow_request")
         elif self._is_write_paused and self._transport is not None:
@@ -177,7 +177,7 @@ class PacedConnection(Receiver, ABC):
                 self._unsent_since = now
             elif now - self._unsent_since > self._stall_s:
                 self.close("the client does not read its responses", "slow_reader")
-            self._note_unsent(unsent_bytes)
+            self._record_unsent(unsent_bytes)
 
     # -- receive -------------------------------------------------------------------------------------------------
 
@@ -202,7 +202,7 @@ class PacedConnection(Receiver, ABC):
             self._frame_since = 0.0
         elif self._low != first or not self._frame_since:
             self._frame_since = now
-        self._settle()
+        self._release_consumed()
         self._pace()
 
     def _malformed(self, error: Exception) -> None:
@@ -276,16 +276,16 @@ class PacedConnection(Receiver, ABC):
         """Called by the event loop: the client does not read what it is sent."""
         self._is_write_paused = True
         if self._transport is not None:
-            self._note_unsent(self._transport.get_write_buffer_size())
+            self._record_unsent(self._transport.get_write_buffer_size())
             self._unsent_since = self._loop.time()
         self._pace()
 
     def resume_writing(self) -> None:
         """Called by the event loop: the client has read what it was sent."""
         self._is_write_paused = False
-        self._note_unsent(0)
+        self._record_unsent(0)
 
-    def _note_unsent(self, unsent_bytes: int) -> None:
+    def _record_unsent(self, unsent_bytes: int) -> None:
         self._unsent_bytes = unsent_bytes
 
     # -- tasks ---------------------------------------------------------------------------------------------------

@@ -88,7 +88,7 @@ class Receiver(asyncio.BufferedProtocol):
             return False
         return _UNREAD.unpack(unread) == (0,)
 
-    def _note_if_empty(self) -> None:
+    def _record_if_empty(self) -> None:
         """Check the socket of a quiet connection, so that its next request does not appear older than it is."""
         if not self._is_encrypted and self._is_socket_empty():
             self._emptied = self._seen.position
@@ -99,7 +99,7 @@ class Receiver(asyncio.BufferedProtocol):
             return self._low + need > slab.size
         return slab.size - self._high < _ROOM_BYTES_MIN
 
-    def _settle(self) -> None:
+    def _release_consumed(self) -> None:
         """After frames were consumed, release memory that is not needed."""
         slab = self._slab
         if slab is None or self._low != self._high:

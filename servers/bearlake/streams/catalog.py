@@ -9,6 +9,7 @@ A request that changes a stream by name resolves the name once, in the store (`r
 import logging
 import re
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 
 from bearlake.errors import AlreadyExists, Conflict, Invalid, NotFound, Overloaded
 from bearlake.kernel import PlainRules
@@ -155,17 +156,14 @@ class Catalog:
             if view.stream.number not in listed:
                 self._drop(view.stream)
         for stream in listed.values():
-            self._put(stream)
+            contained(log, "read a stream", partial(self._put, stream))
         self.position = position
 
     async def refresh(self, numbers: Collection[int]) -> list[Stream]:
         """Read these streams again after log entries reported changes; returns their current state."""
         streams = await self._store.by_numbers(numbers)
         for stream in streams:
-            if stream.is_deleted:
-                self._drop(stream)
-            else:
-                self._put(stream)
+            contained(log, "read a stream", partial(self._drop if stream.is_deleted else self._put, stream))
         return list(streams)
 
     async def resolve(self, name: str) -> StreamView:
@@ -232,12 +230,12 @@ class Catalog:
         """Raise `Invalid`, naming the expected value, if the stream may not have so many partitions."""
         self._check_partitions(partition_count, stream.partition_count)
 
-    def _check_partitions(self, wanted: int, present: int) -> None:
-        if not 1 <= wanted <= self._stream_partition_count_max:
-            raise Invalid(f"partition count {wanted}: expected 1 to {self._stream_partition_count_max}")
-        if self.partition_count + wanted - present > self._partition_count_max:
+    def _check_partitions(self, requested: int, present: int) -> None:
+        if not 1 <= requested <= self._stream_partition_count_max:
+            raise Invalid(f"partition count {requested}: expected 1 to {self._stream_partition_count_max}")
+        if self.partition_count + requested - present > self._partition_count_max:
             raise Invalid(
-                f"partition count {wanted}: all streams have {self.partition_count} partitions already,"
+                f"partition count {requested}: all streams have {self.partition_count} partitions already,"
                 f" the limit is {self._partition_count_max}"
             )
 

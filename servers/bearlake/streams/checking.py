@@ -107,7 +107,7 @@ class Checks:
         if len(batch) > _AT_ONCE_BATCH_BYTES_MAX or self._left <= 0:
             return False
         if self._left == self._settings.loop_bytes_max:
-            asyncio.get_running_loop().call_soon(self._next_turn)
+            asyncio.get_running_loop().call_soon(self._reset_budget)
         bytes_max = min(self._left, self._settings.uncompressed_bytes_max)
         self._left -= len(batch)
         try:
@@ -135,5 +135,5 @@ class Checks:
             return error
         return True
 
-    def _next_turn(self) -> None:
+    def _reset_budget(self) -> None:
         self._left = self._settings.loop_bytes_max

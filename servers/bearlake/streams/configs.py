@@ -272,6 +272,9 @@ ALL: tuple[Config, ...] = (
 
 BY_NAME: dict[str, Config] = {config.name: config for config in ALL}
 
+ENDING = frozenset({"http.deleted", "http.expires.at", "http.incomplete", "http.ttl.seconds", "http.used.at"})
+"""Configs by which servers delete a stream. A caller who changes one also needs the right to delete the stream."""
+
 
 def check(configs: Mapping[str, str]) -> None:
     """Raise `Invalid`, naming the config, unless every name is known and every value is legal."""

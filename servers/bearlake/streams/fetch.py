@@ -353,10 +353,10 @@ def _ration(plans: Sequence[_Plan], bytes_max: int) -> None:
     room = bytes_max
     is_first = True
     for plan in plans:
-        kept = 0
-        while kept < len(plan.slices) and (room > 0 or is_first):
-            piece = plan.slices[kept].slice
+        slice_count = 0
+        while slice_count < len(plan.slices) and (room > 0 or is_first):
+            piece = plan.slices[slice_count].slice
             room -= bytes_from(piece, plan.fetched.range.offset)
             is_first = is_first and piece.length == 0  # this slice may be empty; then the next one is the first
-            kept += 1
-        del plan.slices[kept:]
+            slice_count += 1
+        del plan.slices[slice_count:]

@@ -53,9 +53,9 @@ class Follower:
         catalog: Catalog,
         access: Rules,
         settings: FollowerSettings,
-        heard: Callable[[int], None],
+        on_position: Callable[[int], None],
     ) -> None:
-        """`heard` is called with each newer log position that this server learns of."""
+        """`on_position` is called with each newer log position that this server learns of."""
         self._log = commit_log
         self._tail = tail
         self._segments = segments
@@ -68,17 +68,17 @@ class Follower:
         self._is_access_changed = False
         """Whether the access rules changed according to the log, and this server has not read them again yet."""
         self._head = 0
-        self._heard = heard
+        self._on_position = on_position
 
     async def start(self) -> None:
         """Start at the log's head, then load the access rules and the catalog; this order ensures that later changes are followed."""
         head = await self._log.head()
+        await self._access.refresh()
+        self._is_access_changed = False
         self._hear(head)
         self._tail.reset(head)
         self._segments.reset(head)
         self._changed.clear()
-        await self._access.refresh()
-        self._is_access_changed = False
         await self._catalog.load(head)
 
     async def run(self) -> None:
@@ -111,6 +111,9 @@ class Follower:
             return  # the hint was our own commit, which is applied already
         page = await self._log.follow(self._tail.position, limit=self._settings.page_entry_count)
         self._hear(page.head)
+        if any(entry.kind is EntryKind.ACCESS for entry in page.entries):
+            self._is_access_changed = True
+            await self._refresh()  # before the entries: nobody may see later records under the former rules
         for entry in page.entries:
             if entry.position <= self._tail.position:
                 continue
@@ -118,8 +121,6 @@ class Follower:
             self._segments.apply(entry)
             if entry.kind is EntryKind.STREAM:
                 self._changed[entry.stream_number] = None
-            elif entry.kind is EntryKind.ACCESS:
-                self._is_access_changed = True
         await self._refresh()
         metrics.LOG_FOLLOWED_POSITION.set(self._tail.position)
         metrics.LOG_FOLLOW_LAG.set(self._head - self._tail.position)
@@ -127,7 +128,7 @@ class Follower:
     def _hear(self, position: int) -> None:
         if position > self._head:
             self._head = position
-            self._heard(position)
+            self._on_position(position)
 
     async def _refresh(self) -> None:
         """Read the changed access rules and streams again; they stay marked until the store answers."""

@@ -12,7 +12,7 @@ Source: the operation names are those of Kafka's ACLs (KIP-11).
 from abc import abstractmethod
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv6Address, ip_address
-from typing import Protocol
+from typing import Any, Protocol
 
 from typing_extensions import override
 
@@ -29,9 +29,11 @@ SERVER = "Server"
 class Grants:
     """What one caller may do to streams, as masks of operations by name: a cache that its authorizer fills and renews."""
 
-    __slots__ = ("masks", "snapshot")
+    __slots__ = ("applying", "masks", "snapshot")
 
     def __init__(self) -> None:
+        self.applying: tuple[object, Any] | None = None
+        """A snapshot of the rules, and what it found for the caller once (Any: its own type). Replaced as a whole."""
         self.snapshot: object = None
         """The rules from which `masks` were computed."""
         self.masks: dict[str, int] = {}

@@ -29,9 +29,10 @@ from bearlake.metadata.model import (
     stream_number,
 )
 from bearlake.objects import ObjectStore
+from bearlake.streams import configs as stream_configs
 from bearlake.streams.access.control import AccessControl, AccessSettings
 from bearlake.streams.append import Append, AppendCall, Result
-from bearlake.streams.catalog import Catalog, ConfigDecision, StreamView
+from bearlake.streams.catalog import Catalog, ConfigChanges, ConfigDecision, StreamView
 from bearlake.streams.checking import Checks, CheckSettings
 from bearlake.streams.fetch import Fetched, FetchRange, Reader, ReaderSettings
 from bearlake.streams.follower import Follower, FollowerSettings
@@ -289,6 +290,7 @@ class Streams:
         Raises `Denied`, `Invalid`, `NotFound`, `Conflict`, `Unavailable`.
         """
         self._require_change(who, stream.name)
+        self._require_end(who, stream.name, stream.configs, set_configs)
         return await self.catalog.alter(stream, set_configs, unset_configs)
 
     async def change(self, who: Principal, stream: Stream, decide: ConfigDecision) -> StreamView:
@@ -297,7 +299,13 @@ class Streams:
         Raises `Denied`, `Invalid`, `NotFound`, `Overloaded`, `Unavailable`, and what `decide` raises.
         """
         self._require_change(who, stream.name)
-        return await self.catalog.change(stream, decide)
+
+        def permitted(present: Mapping[str, str]) -> ConfigChanges:
+            changed, unset = decide(present)
+            self._require_end(who, stream.name, present, changed)
+            return changed, unset
+
+        return await self.catalog.change(stream, permitted)
 
     async def add_partitions(self, who: Principal, stream: Stream, partition_count: int) -> StreamView:
         """Grow a stream to `partition_count` partitions. Raises `Denied`, `Invalid`, `NotFound`, `Unavailable`."""
@@ -334,6 +342,13 @@ class Streams:
     def _require_change(self, who: Principal, name: str) -> None:
         if not self.may_change(who, name):
             self._require(who, Operation.ALTER, name)
+
+    def _require_end(
+        self, who: Principal, name: str, present: Mapping[str, str], set_configs: Mapping[str, str]
+    ) -> None:
+        """Servers delete streams by some of their configs: to change those is to delete."""
+        if any(key in stream_configs.ENDING and present.get(key) != value for key, value in set_configs.items()):
+            self._require(who, Operation.DELETE, name)
 
     def _require(self, who: Principal, operation: Operation, name: str) -> None:
         require(self.authorizer, who, operation, Resource.STREAM, name)

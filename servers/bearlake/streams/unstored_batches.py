@@ -3,7 +3,7 @@
 A failed put affects only its object; the writer still commits later objects. Clients retry after a failure, and then the answer matters:
 "unknown producer" is fatal for librdkafka once it has retried a batch. So each batch gets the most precise answer at once:
 
-- The store judges the object's batches in a commit that accepts nothing. A batch that is stored already is a duplicate; a batch whose
+- The store decides the object's batches in a commit that accepts nothing. A batch that is stored already is a duplicate; a batch whose
   producer has expired must start a new epoch. All other batches are NOT_STORED: the client retries.
 - The store refuses later batches of an idempotent producer (I9), because an earlier sequence is missing. The client does not know that yet,
   and librdkafka would start a new epoch although the outcome of the first batch is unknown. So these batches are NOT_STORED, too.
@@ -48,7 +48,7 @@ class UnstoredBatches:
 
         Clients may have sent batches in objects up to `last` before they learned of the failure.
         """
-        self.note_unsure(batches, results, last)
+        self.record_unsure(batches, results, last)
         answers: list[Result] = []
         for batch, result in zip(batches, results, strict=True):
             if result[0] not in (Verdict.UNEXPECTED_OFFSET, Verdict.NOT_STORED):
@@ -58,7 +58,7 @@ class UnstoredBatches:
             self._miss(batch, last)
         return answers
 
-    def note_unsure(self, batches: Sequence[BatchCommit], results: Sequence[Result], last: int) -> None:
+    def record_unsure(self, batches: Sequence[BatchCommit], results: Sequence[Result], last: int) -> None:
         """Record the UNSURE batches of an object; `last` as in `answers_not_stored`."""
         for batch, result in zip(batches, results, strict=True):
             if result[0] == OutcomeKind.UNSURE:
@@ -72,8 +72,8 @@ class UnstoredBatches:
         self._missing = {key: found for key, found in self._missing.items() if found[0] > number}
         return answers
 
-    async def judge(self, commit: ObjectCommit) -> Sequence[Result]:
-        """Ask the store to judge the batches of an object that was not stored, accepting none; once, and only for idempotent producers."""
+    async def outcomes(self, commit: ObjectCommit) -> Sequence[Result]:
+        """Ask the store to decide the batches of an object that was not stored, accepting none; once, and only for idempotent producers."""
         if any(map(_is_idempotent, commit.batches)):
             batches = [batch._replace(expected_offset=NEVER) for batch in commit.batches]
             try:

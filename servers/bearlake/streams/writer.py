@@ -232,7 +232,7 @@ class Writer:
                 if attempt is None or attempt.claim():
                     if before is not None:
                         await before
-                    results = await self._unstored.judge(commit)
+                    results = await self._unstored.outcomes(commit)
                     last = self._flush_count + len(self._full) + 1  # the open buffer's
                     self._resolve(entries, self._unstored.answers_not_stored(number, batches, results, last))
                     return
@@ -257,8 +257,10 @@ class Writer:
                 self._on_committed(ObjectRef(key, len(buffer)), buffer, result)
             if OutcomeKind.UNSURE in others:
                 await self._seen.look()
-                self._unstored.note_unsure(batches, result.outcomes, self._flush_count + len(self._full) + 1)
+                self._unstored.record_unsure(batches, result.outcomes, self._flush_count + len(self._full) + 1)
             self._resolve(entries, self._unstored.answers_committed(number, batches, result.outcomes))
+        except Exception as error:  # noqa: BLE001 - boundary: fence before the next commit may begin (I3)
+            self._failed(error)
         finally:
             if not done.done():
                 done.set_result(None)

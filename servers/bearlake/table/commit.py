@@ -28,7 +28,7 @@ from pyiceberg.manifest import (
     ManifestFile,
 )
 from pyiceberg.table import Table, Transaction
-from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.metadata import TableMetadata, TableMetadataV1
 from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.update import AssertTableUUID
 from pyiceberg.table.update.snapshot import _MergeAppendFiles, _SnapshotProducer
@@ -195,7 +195,7 @@ class Attempt(Transaction):
             operation=Operation.APPEND,
             transaction=self,
             io=self._table.io,
-            commit_uuid=_Mark(bytes=uuid4().bytes),
+            commit_uuid=_CommitUuid(bytes=uuid4().bytes),
             snapshot_properties=dict(summary),
         )
         self._made.append(producer)
@@ -255,19 +255,30 @@ class Attempt(Transaction):
         return table
 
     def _clean(self, table: Table) -> None:
-        """Delete the manifests of a lost attempt, unless a copy of its request, which a proxy made, has succeeded or may still succeed."""
-        if not self._made:
-            return
+        """Delete the manifests of a lost attempt, unless a copy of its request, which a proxy made, has succeeded or may still succeed.
+
+        A copy can fail for ever only by its sequence numbers: they follow the last one of the version that it replaces, and a catalog
+        refuses a snapshot with a parent whose number the table has reached. The current snapshot tells less: a rollback by another engine
+        changes it without a new number, and another rollback changes it back.
+        """
+        before = self._table.metadata
+        if not self._made or before.current_snapshot_id is None:
+            return  # a snapshot without a parent: upkeep deletes the files after a fence
         try:
             with translated(table_name(table)):
                 current = table.catalog.load_table(table.name())
         except BearlakeError:
             return
-        if current.metadata.current_snapshot_id == self._table.metadata.current_snapshot_id:
-            return  # the condition of the attempt still holds: upkeep deletes the files after a fence
+        if _last_number(current.metadata) <= _last_number(before):
+            return  # a copy may still succeed: upkeep deletes the files after a fence
         if not any(current.metadata.snapshot_by_id(producer.snapshot_id) for producer in self._made):
             for producer in self._made:
                 _forget(table, {*producer._written_manifests, *producer._written_manifest_lists})
+
+
+def _last_number(metadata: TableMetadata) -> int:
+    """Return the largest sequence number that the table has given to a snapshot. It only grows."""
+    return 0 if isinstance(metadata, TableMetadataV1) else metadata.last_sequence_number
 
 
 def _forget(table: Table, locations: Collection[str]) -> None:
@@ -279,7 +290,7 @@ def _forget(table: Table, locations: Collection[str]) -> None:
             log.info("cannot delete a metadata file; the next upkeep will", extra={"file": location, "why": str(error)})
 
 
-class _Mark(UUID):
+class _CommitUuid(UUID):
     """The `commit_uuid` of an attempt. PyIceberg puts it into the names of manifests and manifest lists, which marks them as ours."""
 
     def __str__(self) -> str:
@@ -309,7 +320,7 @@ class Rewrite(_SnapshotProducer["Rewrite"]):
             operation=operation,
             transaction=transaction,
             io=transaction._table.io,
-            commit_uuid=_Mark(bytes=uuid4().bytes),
+            commit_uuid=_CommitUuid(bytes=uuid4().bytes),
             snapshot_properties=summary,
         )
         self._removed: list[ManifestEntry] = []

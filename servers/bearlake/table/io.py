@@ -130,13 +130,13 @@ class StoreBridge:
         Raises:
             FileNotFoundError: no such object, as PyIceberg expects.
         """
-        if (content := self._kept(key)) is not None:
+        if (content := self._cached(key)) is not None:
             return content
         size = self.size(key)
         if size > WHOLE_BYTES_MAX:
             return None
         content = self.read(key, 0, size)
-        self._keep(key, content)
+        self._cache(key, content)
         return content
 
     def read(self, key: str, start: int, end: int) -> bytes:
@@ -152,7 +152,7 @@ class StoreBridge:
 
     def size(self, key: str) -> int:
         """Return the size of an object. Raises as `whole` does."""
-        if (content := self._kept(key)) is not None:
+        if (content := self._cached(key)) is not None:
             return len(content)
         try:
             return self.call(lambda: self.store.size(key))
@@ -169,7 +169,7 @@ class StoreBridge:
             self.call(lambda: self.store.put(key, [content]))
         except AlreadyExists as error:
             raise FileExistsError(f"{key} exists") from error
-        self._keep(key, content)
+        self._cache(key, content)
 
     def delete(self, keys: Collection[str]) -> None:
         """Delete objects; absent objects are ignored."""
@@ -178,14 +178,14 @@ class StoreBridge:
                 self._files_bytes -= len(self._files.pop(key, b""))
         self.call(lambda: self.store.delete(keys))
 
-    def _kept(self, key: str) -> bytes | None:
+    def _cached(self, key: str) -> bytes | None:
         with self._files_lock:
             content = self._files.get(key)
             if content is not None:
                 self._files.move_to_end(key)
             return content
 
-    def _keep(self, key: str, content: bytes) -> None:
+    def _cache(self, key: str, content: bytes) -> None:
         if not key.endswith(METADATA_SUFFIXES):
             return
         with self._files_lock:

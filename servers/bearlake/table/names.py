@@ -59,23 +59,23 @@ class _Bounded(Generic[C]):
     """Collections by name, least recently used first, with at most `count_max` members in total."""
 
     def __init__(self, count_max: int) -> None:
-        self._kept: OrderedDict[str, C] = OrderedDict()
+        self._collections: OrderedDict[str, C] = OrderedDict()
         self._count_max = count_max
         self._count = 0
         self._lock = Lock()
 
     def get(self, name: str) -> C | None:
         with self._lock:
-            members = self._kept.get(name)
+            members = self._collections.get(name)
             if members is not None:
-                self._kept.move_to_end(name)
+                self._collections.move_to_end(name)
             return members
 
     def put(self, name: str, members: C) -> None:
         with self._lock:
-            if name not in self._kept:
-                self._kept[name] = members
+            if name not in self._collections:
+                self._collections[name] = members
                 self._count += len(members) + 1
-            while self._count > self._count_max and len(self._kept) > 1:
-                _, gone = self._kept.popitem(last=False)
+            while self._count > self._count_max and len(self._collections) > 1:
+                _, gone = self._collections.popitem(last=False)
                 self._count -= len(gone) + 1

@@ -216,12 +216,12 @@ def summary(table: Table, state: TableState) -> TableSummary:
     """Return statistics of a table, from its current snapshot's summary and manifest list."""
     current = table.current_snapshot()
     manifests = current.manifests(table.io) if current else []
-    kept = [manifest for manifest in manifests if manifest.content == ManifestContent.DATA]
+    data_manifests = [manifest for manifest in manifests if manifest.content == ManifestContent.DATA]
     properties = _properties(current) if current else {}
     return TableSummary(
         state=state,
-        file_count=sum((m.added_files_count or 0) + (m.existing_files_count or 0) for m in kept),
-        row_count=sum((m.added_rows_count or 0) + (m.existing_rows_count or 0) for m in kept),
+        file_count=sum((m.added_files_count or 0) + (m.existing_files_count or 0) for m in data_manifests),
+        row_count=sum((m.added_rows_count or 0) + (m.existing_rows_count or 0) for m in data_manifests),
         size_bytes=int(properties.get("total-files-size", 0)),
         manifest_count=len(manifests),
         snapshots=[_snapshot_summary(snapshot) for snapshot in table.metadata.snapshots],

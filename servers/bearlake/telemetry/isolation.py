@@ -4,8 +4,10 @@
         async with isolation.of(stream.name):
             await keep_up(stream)
 
-Every `BearlakeError` of a step is counted, logged once per change, and ends only that step. Only a failure of the metadata store ends
-the round: after an `Unavailable` or `Overloaded` step, a cheap probe of the store runs, and its own error is raised.
+Every error of a step is counted, logged once per change, and ends only that step. An error that is no `BearlakeError` is a bug: it is
+logged as ERROR with its traceback, and also counted as a contained fault. Only a failure of the metadata store ends the round: after an
+`Unavailable` or `Overloaded` step, a cheap probe of the store runs, and its own error is raised. Cancellation and other errors outside
+`Exception` end the round.
 """
 
 import logging
@@ -40,7 +42,7 @@ class Isolation:
         """Run the step for `subject` in the block. Raises `Unavailable` and `Overloaded` of the metadata store."""
         try:
             yield
-        except BearlakeError as error:
+        except Exception as error:  # noqa: BLE001 - boundary: one subject
             if isinstance(error, Unavailable | Overloaded):
                 await self._probe()
             self._failed(subject, error)
@@ -65,12 +67,18 @@ class Isolation:
         """The job ends here, perhaps to continue elsewhere: no subject counts as failing."""
         self.forget(*self._failing)
 
-    def _failed(self, subject: str, error: BearlakeError) -> None:
-        kind = type(error).__name__
+    def _failed(self, subject: str, error: Exception) -> None:
+        kind, level, trace = type(error).__name__, logging.WARNING, None
         metrics.UPKEEP_FAULTS.labels(self._job, kind).inc()
-        level = logging.DEBUG if self._failing.get(subject) == kind else logging.WARNING
+        if not isinstance(error, BearlakeError):
+            metrics.CONTAINED_FAULTS.labels(f"upkeep: {self._job}").inc()
+            level, trace = logging.ERROR, error
+        if self._failing.get(subject) == kind:
+            level, trace = logging.DEBUG, None
         details = {"job": self._job, "subject": subject, "error": repr(error)}
-        self._logger.log(level, "a step of upkeep failed; continuing with the other steps", extra=details)
+        self._logger.log(
+            level, "a step of upkeep failed; continuing with the other steps", extra=details, exc_info=trace
+        )
         self._failing[subject] = kind
         self._failed_now.add(subject)
         while len(self._failing) > FAILING_COUNT_MAX:

@@ -16,24 +16,8 @@ REGISTRY = CollectorRegistry(auto_describe=False)
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 LATENCY_SECONDS = (
-    0.0002,
-    0.0005,
-    0.001,
-    0.002,
-    0.005,
-    0.01,
-    0.02,
-    0.05,
-    0.1,
-    0.2,
-    0.35,
-    0.5,
-    1.0,
-    2.0,
-    5.0,
-    10.0,
-    30.0,
-)
+    0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0,
+)  # fmt: skip
 SIZE_BYTES = tuple(float(1 << power) for power in range(10, 27, 2))  # 1 KiB, 4 KiB … 64 MiB
 
 
@@ -92,7 +76,7 @@ SERVER_LAPSES = counters(
 SERVER_DRAINING = gauge("bearlake_server_draining_boolean", "1 while the server drains, else 0.")
 CONTAINED_FAULTS = counters(
     "bearlake_server_contained_faults_total",
-    "Bugs in a step of one connection, subscription or group, which ended that subject alone, by step.",
+    "Bugs in a step of one connection, subscription, group, stream, task or job, which ended that step alone, by step.",
     "step",
 )
 LOOP_DELAY_SECONDS = latency("bearlake_server_loop_delay_seconds", "Delay with which the event loop ran a timer.")
@@ -291,6 +275,9 @@ SUBSCRIPTION_MESSAGES = counters(
 SUBSCRIPTION_ACKS_DROPPED = counter(
     "bearlake_subscription_acks_dropped_total",
     "Acknowledgements of unknown entries that exceeded the limit of look-ups; these entries are redelivered.",
+)
+SUBSCRIPTION_DAMAGED_READS = counter(
+    "bearlake_subscription_damaged_reads_total", "Reads of damaged entries, also by attempts to attach."
 )
 CURSOR_SAVES = counters(
     "bearlake_subscription_cursor_saves_total",

@@ -5,6 +5,8 @@ The loop's metrics count the failures in between, which are logged on level DEBU
 
 import logging
 
+from bearlake.telemetry import metrics
+
 
 class Outage:
     """Used by one loop, from one thread."""
@@ -23,6 +25,13 @@ class Outage:
         level = logging.DEBUG if self.failure_count else logging.WARNING
         self.failure_count += 1
         self._logger.log(level, self._failing, extra={**self._details, **details, "error": repr(error)})
+
+    def fault(self, what: str, error: Exception) -> None:
+        """Note a bug in step `what` (a constant text), perhaps a repeated one. If it begins the outage, its traceback is logged."""
+        metrics.CONTAINED_FAULTS.labels(what).inc()
+        if not self.failure_count:
+            self._logger.error("a step failed; it is tried again", exc_info=error, extra={"step": what})
+        self.failed(error)
 
     def over(self) -> None:
         """Note a success, perhaps a repeated one."""

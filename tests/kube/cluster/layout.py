@@ -31,12 +31,15 @@ ADDONS = ("pause", "coredns", "metrics-server")
 
 
 def node_name(index: int) -> str:
+    """Return the name of node `index`."""
     return f"node{index}"
 
 
 def node_address(index: int) -> str:
+    """Return the IP address of node `index`."""
     return f"10.245.0.{10 + index}"
 
 
 def pod_cidr(index: int) -> str:
+    """Return the range of pod addresses of node `index`."""
     return f"10.244.{index}.0/24"

@@ -26,12 +26,14 @@ class Writer:
 
     @classmethod
     async def on(cls, metadata: Metadata, name: str = "server-0") -> "Writer":
+        """Register a server on this store."""
         registration = await registering.register(
             metadata.servers, name, zone=None, endpoints={}, version="1", timeout_ms=600_000
         )
         return cls(metadata, registration.server, name)
 
     def object(self, partitions: list[PartitionKey], record_count: int = 3, producer: int = -1) -> ObjectCommit:
+        """Return a new object with a batch for each partition."""
         turn, self.object_count = self.object_count, self.object_count + 1
         batches = [
             BatchCommit(
@@ -54,6 +56,7 @@ class Writer:
 
 @pytest.fixture
 def writer_on() -> type[Writer]:
+    """The class of committing servers."""
     return Writer
 
 
@@ -61,11 +64,11 @@ def writer_on() -> type[Writer]:
 def commit_as_before() -> Callable[[Metadata, ObjectCommit], Awaitable[ObjectCommitted]]:
     """Commits with parameters by position, as servers of layout 26 do, so the function must keep its signature."""
 
-    async def commit(metadata: Metadata, one: ObjectCommit) -> ObjectCommitted:
-        runs = runs_of(one.batches)
+    async def commit(metadata: Metadata, commit_: ObjectCommit) -> ObjectCommitted:
+        runs = runs_of(commit_.batches)
         row = await metadata._database.row(  # type: ignore[attr-defined]
             f"select log_position, outcomes from bearlake.commit_object({', '.join(f'${i}' for i in range(1, 20))})",
-            *arguments(one, runs).values(),
+            *arguments(commit_, runs).values(),
         )
         decided = row["outcomes"] or ()
         return ObjectCommitted(
@@ -77,6 +80,7 @@ def commit_as_before() -> Callable[[Metadata, ObjectCommit], Awaitable[ObjectCom
 
 @pytest.fixture
 async def opened(request: pytest.FixtureRequest) -> AsyncIterator[Opening]:
+    """Opens stores, and closes them at the end."""
     stores: list[PostgresqlMetadata] = []
 
     async def open_one(url: str, settings: PostgresqlSettings | None = None) -> PostgresqlMetadata:
@@ -90,6 +94,7 @@ async def opened(request: pytest.FixtureRequest) -> AsyncIterator[Opening]:
 
 @pytest.fixture
 async def admin(postgresql_url: str) -> AsyncIterator[asyncpg.Connection]:
+    """A connection to the database beside the store."""
     connection = await asyncpg.connect(postgresql_url)
     yield connection
     await connection.close()

@@ -53,7 +53,7 @@ def calls_of_package() -> list[tuple[str, str, set[str]]]:
     return found
 
 
-@pytest.mark.parametrize(("file", "function", "names"), sorted(calls_of_package(), key=lambda one: one[:2]))
+@pytest.mark.parametrize(("file", "function", "names"), sorted(calls_of_package(), key=lambda call: call[:2]))
 def test_a_call_names_the_parameters_of_its_function(file: str, function: str, names: set[str]) -> None:
     assert names == parameters_of_functions()[function], file
 

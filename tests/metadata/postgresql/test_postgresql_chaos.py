@@ -76,7 +76,7 @@ async def disturb(metadata: Metadata, number: int, partitions: list[PartitionKey
         await by_name.alter(metadata, "orders", set_configs={"turn": str(turn)}, unset_configs=[])
         if chance.random() < 0.7:
             await by_name.delete(metadata, streams.pop().name)
-        offsets = {one: CommittedOffset(offset=1) for one in chance.sample(partitions, 20)}
+        offsets = {partition: CommittedOffset(offset=1) for partition in chance.sample(partitions, 20)}
         await metadata.groups.commit_offsets("group", offsets, lease)
         await check(metadata, chance.choice(partitions))
 
@@ -84,13 +84,13 @@ async def disturb(metadata: Metadata, number: int, partitions: list[PartitionKey
 async def check(metadata: Metadata, partition: PartitionKey) -> PartitionUsage:
     """Check that located slices cover exactly the bounds; return their size."""
     located = await metadata.log.locate(partition, 0, limit=100_000)
-    slices = [one.slice for one in located.slices]
-    ends = [one.end_offset for one in slices]
+    slices = [located_slice.slice for located_slice in located.slices]
+    ends = [slice_.end_offset for slice_ in slices]
 
-    assert [one.base_offset for one in slices[1:]] == ends[:-1]
+    assert [slice_.base_offset for slice_ in slices[1:]] == ends[:-1]
     assert (ends or [located.bounds.start])[-1] == located.bounds.end
     assert not slices or slices[0].base_offset <= located.bounds.start < ends[0]
-    return PartitionUsage(sum(one.length for one in slices), located.bounds.end - located.bounds.start)
+    return PartitionUsage(sum(slice_.length for slice_ in slices), located.bounds.end - located.bounds.start)
 
 
 async def test_all_operations_at_once_neither_deadlock_nor_contradict_each_other(postgresql_backend: Any) -> None:

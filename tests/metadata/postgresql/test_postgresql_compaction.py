@@ -45,7 +45,7 @@ async def register(metadata: Metadata, name: str) -> ServerRef:
     return registration.server
 
 
-async def settle(metadata: Metadata) -> None:
+async def maintain(metadata: Metadata) -> None:
     """Run maintenance until everything is rolled up and swept."""
     for _ in range(50):
         await metadata.log.maintain(entry_count_min=0)
@@ -80,11 +80,15 @@ async def plan(metadata: Metadata, chance: random.Random, lease: Lease) -> int:
     """Offer the backlog of some partitions as one task, and a merge of some files; returns the number of new tasks."""
     waiting = list(await metadata.tasks.uncompacted(after=PartitionKey(0), limit=1_000))
     chosen = sorted(chance.sample(waiting, min(len(waiting), chance.randint(1, 12))))
-    offers = [offer_of(*(OffsetRange(one.partition, one.compacted, one.end) for one in chosen))] if chosen else []
+    offers = (
+        [offer_of(*(OffsetRange(backlog.partition, backlog.compacted, backlog.end) for backlog in chosen))]
+        if chosen
+        else []
+    )
     number = stream_number(chosen[0].partition) if chosen else 1
     files = list(await metadata.objects.data_files(number, limit=100))
     if len(files) > 3 and chance.random() < 0.5:
-        inputs = [one.object.key for one in chance.sample(files, 3)]
+        inputs = [file.object.key for file in chance.sample(files, 3)]
         offers.append(
             TaskOffer(kind=TaskKind.MERGE, stream_number=number, inputs=inputs, size_bytes=1, record_count=1, age_ms=0)
         )
@@ -95,13 +99,15 @@ async def work(metadata: Metadata, chance: random.Random, claim: TaskClaim, task
     """Swap the task's rows for new ones, sometimes after quarantining it; returns whether the swap succeeded."""
     ranges = list(task.ranges)
     if task.kind is TaskKind.MERGE:
-        files = [one for one in await metadata.objects.data_files(task.stream_number) if one.object.key in task.inputs]
+        files = [
+            file for file in await metadata.objects.data_files(task.stream_number) if file.object.key in task.inputs
+        ]
         ranges = [
             OffsetRange(segment.partition, segment.base_offset, segment.end_offset)
             for file in files
             for segment in file.segments
         ]
-    found = [one.slice for one in await metadata.log.slices(ranges)]
+    found = [located_slice.slice for located_slice in await metadata.log.slices(ranges)]
     key = f"data/{task.id}-{claim.epoch}"
     if task.kind is TaskKind.COMPACT and chance.random() < 0.2:
         moved = SwapObject(object=ObjectRef(f"kept/{task.id}-{claim.epoch}", 1, ObjectKind.WAL), slices=found)
@@ -116,7 +122,7 @@ async def work(metadata: Metadata, chance: random.Random, claim: TaskClaim, task
             for i, part in enumerate((parts[:half], parts[half:]))
         ],
     )
-    await metadata.tasks.prepare(claim, b"result", [one.object.key for one in swap.objects])
+    await metadata.tasks.prepare(claim, b"result", [swap_object.object.key for swap_object in swap.objects])
     try:
         position = await metadata.log.swap(swap)
     except Conflict:
@@ -225,12 +231,12 @@ class Crowd:
             key = chance.choice(self.partitions)
             bounds = (await metadata.log.bounds([key]))[key]
             await metadata.log.trim(key, max(bounds.start, bounds.end - chance.randint(0, 100)))
-            some = chance.sample(self.partitions, 30)
-            await by_name.retain(metadata, some, before_ms=None, size_max=chance.choice((500, 3_000)))
+            sample = chance.sample(self.partitions, 30)
+            await by_name.retain(metadata, sample, before_ms=None, size_max=chance.choice((500, 3_000)))
             await metadata.log.maintain(entry_count_min=chance.choice((0, 50)))
             await metadata.tasks.backlog()
             unused = await metadata.objects.unused(ObjectKind.WAL, unused_ms=0, limit=5)
-            await metadata.objects.deleted([one.object.key for one in unused])
+            await metadata.objects.deleted([unused_object.object.key for unused_object in unused])
             await metadata.log.forbid([f"orphan/{turn}"])
             assert await metadata.objects.forbid([f"data/orphan-{turn}"]) == {f"data/orphan-{turn}"}
             if turn == 30:
@@ -255,22 +261,22 @@ async def check(metadata: Metadata, key: PartitionKey) -> None:
     compacted = (await metadata.tasks.compacted([key]))[key]
     usage = (await metadata.log.usage([key]))[key].size_bytes
     waiting = [
-        one.size_bytes
-        for one in await metadata.tasks.uncompacted(after=PartitionKey(key - 1), limit=1)
-        if one.partition == key
+        partition.size_bytes
+        for partition in await metadata.tasks.uncompacted(after=PartitionKey(key - 1), limit=1)
+        if partition.partition == key
     ]
-    spans = [(one.slice.base_offset, one.slice.end_offset) for one in slices]
-    total = sum(one.slice.length for one in slices)
-    behind = [one for one in slices if one.slice.end_offset > compacted]
+    spans = [(located_slice.slice.base_offset, located_slice.slice.end_offset) for located_slice in slices]
+    total = sum(located_slice.slice.length for located_slice in slices)
+    behind = [located_slice for located_slice in slices if located_slice.slice.end_offset > compacted]
 
     assert [span[0] for span in spans[1:]] == [span[1] for span in spans[:-1]], "I4: no gap"
     assert (spans or [(start, start)])[-1][1] == end
     assert not spans or spans[0][0] <= start < spans[0][1]
     # A segment that begins below the start has bytes that are no longer readable.
     assert usage == total or (spans[0][0] < start and usage < total)
-    assert all(one.kind is ObjectKind.WAL for one in behind)
-    assert all(one.kind is ObjectKind.PARQUET for one in slices if one not in behind)
-    assert sum(waiting) == sum(one.slice.length for one in behind)
+    assert all(located_slice.kind is ObjectKind.WAL for located_slice in behind)
+    assert all(located_slice.kind is ObjectKind.PARQUET for located_slice in slices if located_slice not in behind)
+    assert sum(waiting) == sum(located_slice.slice.length for located_slice in behind)
 
 
 async def test_concurrent_swaps_commits_trims_and_upkeep_end_in_a_consistent_state(postgresql_backend: Any) -> None:
@@ -281,7 +287,7 @@ async def test_concurrent_swaps_commits_trims_and_upkeep_end_in_a_consistent_sta
     partitions = [stream.partition(i) for i in range(70)]
     crowd = Crowd(handles, partitions, [doomed.partition(i) for i in range(40)])
     await crowd.run()
-    await settle(handles[0])
+    await maintain(handles[0])
 
     assert crowd.done["COMPACT True"] > 10
     assert crowd.done["MERGE True"] > 0
@@ -307,7 +313,7 @@ async def test_a_task_and_a_sweep_that_want_the_same_key_exclude_each_other(
         await handles[0].tasks.offer([offer_of(OffsetRange(key, turn - outcomes["swept"], turn + 1))], lease)
         (task,) = await handles[0].tasks.claim(server, limit=1, bytes_max=1)
         claim = TaskClaim(task_id=task.id, epoch=task.epoch, worker=server)
-        found = [one.slice for one in await handles[0].log.slices(task.ranges)]
+        found = [located_slice.slice for located_slice in await handles[0].log.slices(task.ranges)]
         keys = [f"data/{turn}-{number}" for number in range(5)]
         files = [SwapObject(object=ObjectRef(keys[0], 1, ObjectKind.PARQUET), slices=joined(found, 1_000))]
 

@@ -5,9 +5,12 @@ import random
 from dataclasses import replace
 from typing import Any
 
+import asyncpg
+
 from bearlake.errors import Fenced
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import PartitionKey, StreamSpec
+from fixtures.postgresql_metadata import START_MS, until
 from fixtures.waiting import WAIT_S
 
 RECORDS = 3
@@ -23,9 +26,9 @@ async def follow(metadata: Metadata, commit_count: int, partitions: list[Partiti
             assert entry.position == position + 1
             position = entry.position
             seen += bool(entry.object_key)
-            for one in entry.slices:
-                assert one.base_offset == ends[one.partition], "I2: an entry was missed"
-                ends[one.partition] = one.end_offset
+            for slice_ in entry.slices:
+                assert slice_.base_offset == ends[slice_.partition], "I2: an entry was missed"
+                ends[slice_.partition] = slice_.end_offset
         if not page.entries:
             await metadata.log.wait(position, wait_ms=1_000)
     return ends
@@ -131,3 +134,22 @@ async def test_registration_fences_commits_that_run_at_the_same_time(postgresql_
         # Once the newer epoch is registered, nothing of the older one becomes visible any more.
         assert isinstance(committed, BaseException) or committed.position <= head_after
         assert await handles[0].log.head() == (head if isinstance(committed, BaseException) else head + 1)
+
+
+async def test_the_times_of_commits_follow_the_order_of_the_log(postgresql_backend: Any, writer_on: Any) -> None:
+    """A commit that waits for the head of the log gets the time at which it takes its position."""
+    metadata = await postgresql_backend.open()
+    key = (await metadata.streams.create(StreamSpec(name="orders", partition_count=1))).partition(0)
+    writer = await writer_on.on(metadata)
+    holder = await asyncpg.connect(postgresql_backend.database_url)
+    await holder.execute("begin; select from bearlake.log_head for no key update")
+    waiting = asyncio.create_task(metadata.log.commit(writer.object([key])))
+    await until(holder, "select exists (select from pg_locks where not granted)")
+    await postgresql_backend.advance(5_000)
+    await holder.execute("rollback")
+    await waiting
+    await metadata.log.commit(writer.object([key]))
+    times = await holder.fetch("select committed_ms from bearlake.object where number > 0 order by number")
+    await holder.close()
+
+    assert [row[0] - START_MS for row in times] == [5_000, 5_000]

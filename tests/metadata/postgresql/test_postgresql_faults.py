@@ -154,9 +154,9 @@ async def assert_log_is_dense(
     """Positions without gaps, offsets without gaps, and exactly so many commits."""
     entries = (await metadata.log.follow(0, limit=100_000)).entries
     ends = dict.fromkeys(partitions, 0)
-    for one in (one for entry in entries for one in entry.slices):
-        assert one.base_offset == ends[one.partition]
-        ends[one.partition] = one.end_offset
+    for slice_ in (slice_ for entry in entries for slice_ in entry.slices):
+        assert slice_.base_offset == ends[slice_.partition]
+        ends[slice_.partition] = slice_.end_offset
     bounds = await metadata.log.bounds(partitions)
 
     assert [entry.position for entry in entries] == list(range(1, len(entries) + 1))

@@ -1,7 +1,7 @@
 """I12: a write that was given up cannot happen later.
 
-A client gives up a statement while a proxy holds it, or while its backend is paused (SIGSTOP); other writes of the client succeed;
-only then does the database get the old statement.
+A client gives up a statement while a proxy holds it, or while its backend is paused (SIGSTOP). Other writes of the client succeed. Then
+the database gets the old statement.
 """
 
 import asyncio
@@ -146,12 +146,13 @@ CASES = {
 
 
 class Detained(Proxy):
-    """A proxy that can hold the bytes of clients, and the end of their connections, until it is told to deliver them."""
+    """A proxy that can hold the bytes of clients, and the end of their connections, until `deliver` is set."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self.keeps_next_question = False
-        """Hold the next execution of a statement, and all later bytes of its connection, until `deliver`. False again while one is held."""
+        """Hold the next execution of a statement, and all later bytes of its connection, until `deliver` is set. The proxy resets this to
+        False when it holds an execution."""
         self.kept = asyncio.Event()
         self.deliver = asyncio.Event()
         self.delivered = asyncio.Event()

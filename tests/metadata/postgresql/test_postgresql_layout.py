@@ -64,7 +64,9 @@ def test_a_function_file_begins_with_its_promise_its_parameters_and_its_errors(n
     raised = set(re.findall(r"BL\d{3}", "".join(re.findall(r"errcode = '\w+'", script))))
 
     assert all(line.startswith("--") for line in header.splitlines())
-    assert [one for one in re.findall(r"\bp_\w+", first) if not re.search(rf"\b{one}\b", header)] == []
+    assert [
+        parameter for parameter in re.findall(r"\bp_\w+", first) if not re.search(rf"\b{parameter}\b", header)
+    ] == []
     assert raised - set(re.findall(r"BL\d{3}", "\n".join(re.findall("^ *--.*", script, re.MULTILINE)))) == set()
 
 

@@ -171,5 +171,7 @@ async def test_random_commits_are_decided_as_the_ledger_decides(
         state = ledger.existing(partition) if stream_number(partition) in known else None
         if state is not None:
             assert (await metadata.log.bounds([partition]))[partition] == state.bounds()
-            idempotent = [one for one in ledger.producers(state) if one.producer_id < 4]
-            assert [one for one in await metadata.log.producers(partition) if one.producer_id < 4] == idempotent
+            idempotent = [producer for producer in ledger.producers(state) if producer.producer_id < 4]
+            assert [
+                producer for producer in await metadata.log.producers(partition) if producer.producer_id < 4
+            ] == idempotent

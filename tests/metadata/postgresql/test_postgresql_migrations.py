@@ -130,15 +130,15 @@ async def test_the_next_start_finishes_a_start_that_died_after_its_first_transac
 
 
 async def test_schemas_are_separate_stores(postgresql_url: str) -> None:
-    one = await open_postgresql(f"{postgresql_url}?schema=one")
-    two = await open_postgresql(postgresql_url, PostgresqlSettings(schema="two"))
-    await one.streams.create(StreamSpec(name="orders", partition_count=1))
+    first = await open_postgresql(f"{postgresql_url}?schema=one")
+    second = await open_postgresql(postgresql_url, PostgresqlSettings(schema="two"))
+    await first.streams.create(StreamSpec(name="orders", partition_count=1))
 
-    assert [stream.name for stream in await one.streams.list()] == ["orders"]
-    assert not await two.streams.list()
-    assert await one.cluster_id() != await two.cluster_id()
-    await one.close()
-    await two.close()
+    assert [stream.name for stream in await first.streams.list()] == ["orders"]
+    assert not await second.streams.list()
+    assert await first.cluster_id() != await second.cluster_id()
+    await first.close()
+    await second.close()
 
 
 @pytest.mark.parametrize("schema", ["", "Upper", 'a"b', "a-b", "x" * 49])

@@ -1,4 +1,5 @@
-"""A pooler in transaction mode gives one backend to many connections, so that a session is not its connection's: it is refused."""
+"""A pooler in transaction mode lends one backend to many connections, so a session does not belong to one connection: the store refuses
+such a pooler."""
 
 import asyncpg
 import pytest
@@ -32,7 +33,8 @@ async def test_a_pooler_in_transaction_mode_is_refused_before_the_first_write(
 async def test_a_connection_that_its_pooler_has_forgotten_does_not_keep_its_backend_forever(
     postgresql_url: str,
 ) -> None:
-    """In session mode a pooler gives the backend of a client that has gone to the next one. This process sees no end of the former."""
+    """In session mode, a pooler gives the backend of a client that has gone to the next client. This process does not
+    see the session end."""
     pooler = TransactionPooler(postgresql_url)
     url = await pooler.start()
     made = Connections()
@@ -53,15 +55,15 @@ async def test_a_connection_that_its_pooler_has_forgotten_does_not_keep_its_back
 
 
 async def test_neither_of_two_connections_with_one_backend_is_used(postgresql_url: str) -> None:
-    """Both would write in the session of whichever began it last, and ending one session would not stop the other's late writes."""
+    """Both would write in the session that began last, and ending one connection's session would not stop late writes of the other."""
     pooler = TransactionPooler(postgresql_url)
     url = await pooler.start()
     made = Connections()
     try:
-        one = await made.connect(url, statement_cache_size=0)
+        connection = await made.connect(url, statement_cache_size=0)
         with pytest.raises(asyncpg.InterfaceError):
             await made.connect(url, statement_cache_size=0)
 
-        assert one.is_closed()
+        assert connection.is_closed()
     finally:
         await pooler.stop()

@@ -55,7 +55,7 @@ async def begun(sessions: Sessions) -> Any:
     return connection
 
 
-async def settle() -> None:
+async def run_pending() -> None:
     """Let all tasks run until they wait."""
     for _ in range(10):
         await asyncio.sleep(0)
@@ -66,7 +66,7 @@ async def test_all_writers_share_one_attempt_and_its_outcome() -> None:
     sessions = Sessions(store.end)
     (await begun(sessions)).is_gone = True
     writers = [asyncio.ensure_future(sessions.end_lost()) for _ in range(12)]
-    await settle()
+    await run_pending()
     store.outcomes.put_nowait(TimeoutError())
     outcomes = await asyncio.gather(*writers, return_exceptions=True)
 
@@ -85,9 +85,9 @@ async def test_a_writer_that_is_cancelled_does_not_end_the_attempt_of_the_others
     sessions = Sessions(store.end)
     (await begun(sessions)).is_gone = True
     first, second = [asyncio.ensure_future(sessions.end_lost()) for _ in range(2)]
-    await settle()
+    await run_pending()
     first.cancel()
-    await settle()
+    await run_pending()
     store.outcomes.put_nowait(None)
     await second
 
@@ -98,16 +98,16 @@ async def test_a_writer_that_is_cancelled_does_not_end_the_attempt_of_the_others
 async def test_a_session_that_is_lost_during_an_attempt_is_ended_by_another_one() -> None:
     store = Store()
     sessions = Sessions(store.end)
-    one, two = [await begun(sessions) for _ in range(2)]
-    one.is_gone = True
+    first, second = [await begun(sessions) for _ in range(2)]
+    first.is_gone = True
     writer = asyncio.ensure_future(sessions.end_lost())
-    await settle()
-    two.is_gone = True
+    await run_pending()
+    second.is_gone = True
     store.outcomes.put_nowait(None)
     store.outcomes.put_nowait(None)
     await writer
 
-    assert store.asked == [[one.session], [two.session]]
+    assert store.asked == [[first.session], [second.session]]
 
 
 async def test_a_beginning_without_an_answer_is_ended_and_a_refused_one_needs_no_end() -> None:
@@ -133,7 +133,7 @@ async def test_an_attempt_ends_when_the_store_is_closed() -> None:
     sessions = Sessions(store.end)
     (await begun(sessions)).is_gone = True
     writer = asyncio.ensure_future(sessions.end_lost())
-    await settle()
+    await run_pending()
     await sessions.close()
 
     with pytest.raises(Unavailable, match="closed"):
@@ -180,7 +180,7 @@ async def test_no_statement_asks_the_database_to_cancel(
     os.kill(pid, signal.SIGSTOP)  # so that only the client's own timer can end the wait
     try:
         asked = asyncio.ensure_future(apart.execute("select 1") if is_apart else store.streams.delete(1))
-        await settle()
+        await run_pending()
         if how == "cancelled":
             asked.cancel()
         elif how == "closed":

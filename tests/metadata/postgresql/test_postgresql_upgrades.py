@@ -102,8 +102,10 @@ async def test_servers_of_layout_26_continue_during_and_after_the_upgrade(
         is_upgraded.set()
 
     assert await admin.fetchval("select max(version) from bearlake.migration") == VERSION
-    assert [one.outcomes[0].base_offset for one in committed] == list(range(len(committed)))
-    assert [one.name for one in await former.streams.list()] == [one.name for one in await newer.streams.list()]
+    assert [result.outcomes[0].base_offset for result in committed] == list(range(len(committed)))
+    assert [stream.name for stream in await former.streams.list()] == [
+        stream.name for stream in await newer.streams.list()
+    ]
 
 
 async def test_servers_can_read_during_an_upgrade_of_functions(

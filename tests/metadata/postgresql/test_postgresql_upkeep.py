@@ -42,7 +42,7 @@ async def test_only_one_caller_rolls_up_at_a_time(postgresql_backend: Any, write
     located = await handles[0].log.locate(partition, 0, limit=100)
 
     assert [tuple(row) for row in rows] == [(31, 31)]
-    assert [one.slice.base_offset for one in located.slices] == list(range(0, 90, 3))
+    assert [located_slice.slice.base_offset for located_slice in located.slices] == list(range(0, 90, 3))
 
 
 async def test_pages_are_filled_before_new_ones_begin(postgresql_backend: Any, writer_on: Any) -> None:

@@ -143,7 +143,7 @@ def _read_odd_batches_completely(script: Script) -> None:
         call = _open_fetch(channel, outgoing)
         for answer in call:
             _take(script, ODD_STREAM, answer, positions, now())
-            if all(positions[one.partition] >= one.end_offset for one in found.partitions):
+            if all(positions[partition.partition] >= partition.end_offset for partition in found.partitions):
                 break
         outgoing.put(None)
     for partition in positions:
@@ -193,9 +193,9 @@ def _take(script: Script, stream: str, answer: Any, positions: dict[int, int], a
             for record in answer.payload.records.records
         ]  # fmt: skip
     else:
-        seen = [one for batch in _batches(answer.payload.record_batches) for one in _records(batch)]
+        seen = [record for batch in _batches(answer.payload.record_batches) for record in _records(batch)]
     start = positions[answer.partition]
-    seen = [one for one in seen if one[0] >= start]  # the first batch may begin earlier
+    seen = [record for record in seen if record[0] >= start]  # the first batch may begin earlier
     if seen:
         operation = script.history.invoke(
             "read", at=asked, log=(stream, answer.partition), start=start, protocol="grpc"

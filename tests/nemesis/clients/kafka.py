@@ -44,9 +44,14 @@ def shown(callback: Callable[..., None]) -> Callable[..., None]:
     return guarded
 
 
+NO_TIMEOUT = {"message.timeout.ms": 0}
+"""librdkafka never gives a record up. When it does, it begins a new epoch for all partitions, and sends again what the servers may have
+stored: a record may then be stored twice, also in Apache Kafka (docs/correctness.md)."""
+
+
 def produce_idempotently(script: Script) -> None:
     """Run one idempotent producer after another."""
-    _produce(script, "idempotent", {"enable.idempotence": True})
+    _produce(script, "idempotent", {"enable.idempotence": True, **NO_TIMEOUT})
 
 
 def produce_plainly(script: Script) -> None:
@@ -56,7 +61,12 @@ def produce_plainly(script: Script) -> None:
 
 def produce_short_lived(script: Script) -> None:
     """Run short-lived idempotent producers that send their first records in several requests."""
-    _produce(script, "idempotent", {"enable.idempotence": True, "linger.ms": 0, "batch.num.messages": 1}, life_s=0.5)
+    _produce(
+        script,
+        "idempotent",
+        {"enable.idempotence": True, "linger.ms": 0, "batch.num.messages": 1, **NO_TIMEOUT},
+        life_s=0.5,
+    )
 
 
 def _produce(script: Script, kind: str, settings: dict[str, Any], life_s: float | None = None) -> None:
@@ -190,7 +200,7 @@ class _Reader:
         self._next = dict.fromkeys(range(script.partition_count), 0)
         if self._state.exists() and script.random.random() < 0.7:
             found = [line.split() for line in self._state.read_text().splitlines()]
-            self._next |= {int(each[0]): int(each[1]) for each in found if len(each) == 2}
+            self._next |= {int(pair[0]): int(pair[1]) for pair in found if len(pair) == 2}
         self._consumer = confluent_kafka.Consumer(
             {
                 "bootstrap.servers": ",".join(script.addresses("kafka")),

@@ -107,9 +107,9 @@ def _poll(script: Script, session: _Session, base: str) -> bool:
         script.history.note(f"rest poll {found.status_code if found is not None else 'failed'}")
         return found is not None and found.status_code not in (404, 500, 503)
     by_partition: dict[int, list[tuple[int, str]]] = {}
-    for one in found.json():
-        name = base64.b64decode(one["value"]).decode()
-        by_partition.setdefault(one["partition"], []).append((one["offset"], name))
+    for record in found.json():
+        name = base64.b64decode(record["value"]).decode()
+        by_partition.setdefault(record["partition"], []).append((record["offset"], name))
     for partition, records in by_partition.items():
         operation = script.history.invoke(
             "read", at=asked, log=(STREAM, partition), start=records[0][0], protocol="rest"

@@ -28,7 +28,7 @@ def _create(script: Script, channel: object, topic: str) -> None:
     try:
         made = _unary(channel, methods.CREATE_STREAM, pb.CreateStreamRequest(name=topic, partition_count=1))
     except grpc.RpcError as error:
-        _settle(script, operation, error, grpc.StatusCode.ALREADY_EXISTS, "exists")
+        _record_failure(script, operation, error, grpc.StatusCode.ALREADY_EXISTS, "exists")
         return
     script.history.ok(operation, incarnation=made.id.hex())
 
@@ -38,7 +38,7 @@ def _delete(script: Script, channel: object, topic: str) -> None:
     try:
         _unary(channel, methods.DELETE_STREAM, pb.DeleteStreamRequest(name=topic))
     except grpc.RpcError as error:
-        _settle(script, operation, error, grpc.StatusCode.NOT_FOUND, "missing")
+        _record_failure(script, operation, error, grpc.StatusCode.NOT_FOUND, "missing")
         return
     script.history.ok(operation)
 
@@ -65,7 +65,7 @@ def _produce(script: Script, channel: object, topic: str) -> None:
         script.history.note(f"churned produce {error.code().name}")  # type: ignore[attr-defined]
 
 
-def _settle(script: Script, operation: int, error: grpc.RpcError, refusal: grpc.StatusCode, why: str) -> None:
+def _record_failure(script: Script, operation: int, error: grpc.RpcError, refusal: grpc.StatusCode, why: str) -> None:
     code = error.code()  # type: ignore[attr-defined]
     if code == refusal:
         script.history.fail(operation, why)

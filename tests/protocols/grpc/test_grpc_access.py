@@ -11,9 +11,10 @@ from bearlake.protocols.grpc import methods
 from bearlake.protocols.grpc.methods import Method
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
 from bearlake.protocols.grpc.rights import NEEDED
+from bearlake.protocols.grpc.settings import GrpcSettings
 from bearlake.streams.access.rights import Right
 from bearlake.streams.principal import Operation, Resource
-from fixtures.grpc_server import GrpcNode
+from fixtures.grpc_server import GrpcNode, MakeGrpc
 from fixtures.rights import Only, all_but
 
 STREAM, ABSENT = "t", "absent"
@@ -125,3 +126,21 @@ async def test_a_fetch_stream_sends_nothing_once_its_right_is_gone(node: GrpcNod
     await node.call(methods.PRODUCE, requests(STREAM)[methods.PRODUCE])
     second = await asyncio.wait_for(call.read(), 30)
     assert second.error.code == grpc.StatusCode.PERMISSION_DENIED.value[0]
+
+
+async def test_records_that_wait_for_credit_are_not_sent_once_the_right_is_gone(grpc_cluster: MakeGrpc) -> None:
+    """The server has read two records, and the client's credit is for one message of one record."""
+    node = (await grpc_cluster(1, settings=GrpcSettings(payload_bytes=1)))[0]
+    await node.create(STREAM)
+    two = pb.Payload(records=pb.Records(records=[pb.Record(value=b"1"), pb.Record(value=b"2")]))
+    await node.call(methods.PRODUCE, pb.ProduceRequest(stream=STREAM, partition=0, payload=two))
+    call = node.open(methods.FETCH)
+    assign = [pb.Position(stream=STREAM, partition=0, earliest=True)]
+    await call.write(pb.FetchRequest(assign=assign, credit=pb.Credit(bytes=1000, messages=1)))
+    assert [record.value for record in (await call.read()).payload.records.records] == [b"1"]
+
+    node.streams.authorizer = Only([])
+    await call.write(pb.FetchRequest(credit=pb.Credit(messages=1)))
+    second = await asyncio.wait_for(call.read(), 30)
+    assert second.error.code == grpc.StatusCode.PERMISSION_DENIED.value[0]
+    call.cancel()

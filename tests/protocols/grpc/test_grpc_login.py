@@ -29,9 +29,11 @@ from bearlake.protocols.grpc.proto import stream_pb2 as pb
 from bearlake.serving.authentication.pem import subject_of
 from bearlake.serving.authentication.settings import FailureSettings
 from bearlake.serving.listener import ListenerSettings
+from bearlake.streams.append import AppendCall
 from bearlake.streams.principal import Operation, Principal, Resource
 from fixtures.grpc_server import GrpcNode, MakeGrpc, call
 from fixtures.logins import Logins, add_user, basic
+from fixtures.waiting import until
 
 Metadata = list[tuple[str, str]]
 
@@ -125,6 +127,28 @@ async def test_a_stream_ends_with_its_login(
     assert "ended" in str(caught.value.details())
 
 
+async def test_a_batch_that_is_under_way_when_its_login_ends_is_acknowledged(
+    grpc_cluster: MakeGrpc, logins: Logins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the client does not learn that the batch is stored, and sends it again."""
+    node = await start(grpc_cluster, logins, session_ms_max=2_000)
+    held: list[AppendCall] = []
+    append = node.streams.submit
+    monkeypatch.setattr(node.streams, "submit", held.append)
+    opened = node.open(methods.PRODUCE_STREAM, metadata=metadata_of(basic()))
+    payload = pb.Payload(records=pb.Records(records=[pb.Record(value=b"v")]))
+    await opened.write(pb.ProduceStreamRequest(stream="t", partition=0, payload=payload))
+    await until(lambda: held)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(asyncio.shield(reading := asyncio.ensure_future(opened.read())), 2.5)  # the login ends
+    append(held[0])
+
+    assert (await reading).acknowledged_count == 1
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await opened.read()
+    assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
 @pytest.mark.parametrize("user", ["alice", "ghost"])
 async def test_guessing_ends_with_the_time_to_wait(grpc_cluster: MakeGrpc, logins: Logins, user: str) -> None:
     limits = FailureSettings(per_address_max=3, window_ms=3_600_000)
@@ -138,6 +162,38 @@ async def test_guessing_ends_with_the_time_to_wait(grpc_cluster: MakeGrpc, login
     pause.Unpack(told)
     assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert 1 < told.retry_delay.ToSeconds() <= 1200
+
+
+@pytest.mark.parametrize("has_tls", [False, True], ids=["without TLS", "with TLS"])
+async def test_a_password_of_another_machine_needs_tls(
+    grpc_cluster: MakeGrpc,
+    logins: Logins,
+    certificates: dict[str, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    has_tls: bool,
+) -> None:
+    files = {"tls_certificate_file": str(certificates["server"]), "tls_key_file": str(certificates["server_key"])}
+    listener = ListenerSettings(**files if has_tls else {})  # type: ignore[arg-type]
+    node = (await grpc_cluster(1, listener=listener, authentication=logins.settings()))[0]
+    await add_user(node.streams.metadata)
+    monkeypatch.setattr("bearlake.protocols.grpc.entrance.address_of", lambda _: "203.0.113.7")
+    address = f"localhost:{node.server.endpoint.port}"
+    authority = await asyncio.to_thread(certificates["authority"].read_bytes)
+    opened = (
+        grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(authority))
+        if has_tls
+        else grpc.aio.insecure_channel(address)
+    )
+    codes = []
+    async with opened as channel:
+        for headers in (basic(), logins.bearer()):
+            try:
+                await call(channel, methods.LIST_STREAMS, pb.ListStreamsRequest(), metadata=metadata_of(headers))
+                codes.append(grpc.StatusCode.OK)
+            except grpc.aio.AioRpcError as error:
+                codes.append(error.code())
+
+    assert codes == [grpc.StatusCode.OK if has_tls else grpc.StatusCode.UNAUTHENTICATED] * 2
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ BOTH = {"test_pulsar_connection", "test_pulsar_hostile"}
 
 
 def pytest_asyncio_loop_factories(config, item):
+    """Run each test on uvloop, and those of `BOTH` also on asyncio's loop."""
     factories = {"uvloop": uvloop.new_event_loop}
     if item.path.stem in BOTH:
         factories["asyncio"] = asyncio.new_event_loop

@@ -152,7 +152,9 @@ def test_pulsar_reads_what_kafka_wrote(server: ServerProcess, tmp_path: Path) ->
         for message in messages:
             consumer.acknowledge(message)
 
-    assert [(one.partition_key(), one.data()) for one in messages] == [(f"k{n}", b"v%d" % n) for n in range(50)]
+    assert [(message.partition_key(), message.data()) for message in messages] == [
+        (f"k{n}", b"v%d" % n) for n in range(50)
+    ]
     assert messages[0].properties() == {"a": "b"}
 
 

@@ -85,3 +85,12 @@ async def test_another_user_gets_what_one_may_not_read(pulsar_cluster: Make, log
     assert isinstance(await bob.receive(), pb.CommandCloseConsumer)
     alice.flow(10)
     assert (await alice.receive_message())[2] == b"unread"
+
+
+async def test_a_producer_creates_no_subscription_without_the_right_to_read(pulsar: PulsarNode) -> None:
+    await pulsar.create("t")
+    pulsar.streams.authorizer = without(Operation.READ)
+    writer = await pulsar.client()
+
+    assert (await writer.produce("t", initial_subscription_name="planted")).error == pb.AuthorizationError
+    assert isinstance(await writer.produce("t"), pb.CommandProducerSuccess)

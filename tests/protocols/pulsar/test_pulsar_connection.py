@@ -133,7 +133,7 @@ async def test_lookups_of_a_topic_name_the_same_server_everywhere(pulsar_cluster
         [await client.ask("lookup", pb.CommandLookupTopic(topic=topic)) for topic in topics] for client in clients
     ]
 
-    urls = [[answer.broker_service_url for answer in some] for some in answers]
+    urls = [[answer.broker_service_url for answer in lookups] for lookups in answers]
     assert urls[0] == urls[1]
     assert set(urls[0]) == {node.url for node in cluster.nodes}
     assert all(answer.response == pb.CommandLookupTopicResponse.Connect for answer in answers[0])

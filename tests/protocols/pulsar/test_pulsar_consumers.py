@@ -110,9 +110,9 @@ async def test_cumulative_acknowledgements(pulsar: PulsarNode) -> None:
 async def test_a_cumulative_acknowledgement_of_a_shared_subscription_is_refused(pulsar: PulsarNode) -> None:
     client = await filled(pulsar)
     await client.subscribe("t", sub_type=pb.CommandSubscribe.Shared)
-    one = pb.MessageIdData(ledger_id=ledger(pulsar), entry_id=0)
+    message_id = pb.MessageIdData(ledger_id=ledger(pulsar), entry_id=0)
 
-    client.send("ack", ack(one, kind=pb.CommandAck.Cumulative, request_id=5))
+    client.send("ack", ack(message_id, kind=pb.CommandAck.Cumulative, request_id=5))
 
     assert (await client.receive("ack_response")).error == pb.NotAllowedError
 
@@ -123,8 +123,8 @@ async def test_messages_inside_a_batch_are_acknowledged_one_by_one(pulsar: Pulsa
     client.flow(100)
     body, metadata, payload = await client.receive_message()
 
-    one = pb.MessageIdData(ledger_id=ledger(pulsar), entry_id=0, ack_set=[1016], batch_size=10)
-    client.send("ack", ack(one, request_id=5))
+    message_id = pb.MessageIdData(ledger_id=ledger(pulsar), entry_id=0, ack_set=[1016], batch_size=10)
+    client.send("ack", ack(message_id, request_id=5))
     await client.receive("ack_response")
     again = pb.MessageIdData(ledger_id=ledger(pulsar), entry_id=0)
     request = pb.CommandRedeliverUnacknowledgedMessages(consumer_id=1, message_ids=[again])
@@ -138,12 +138,12 @@ async def test_messages_inside_a_batch_are_acknowledged_one_by_one(pulsar: Pulsa
 
 async def test_acknowledgements_of_unknown_consumers_are_ignored_and_not_confirmed(pulsar: PulsarNode) -> None:
     client = await filled(pulsar)
-    one = pb.MessageIdData(ledger_id=ledger(pulsar), entry_id=0)
+    message_id = pb.MessageIdData(ledger_id=ledger(pulsar), entry_id=0)
 
-    client.send("ack", ack(one))
+    client.send("ack", ack(message_id))
     client.flow(5)
     client.send("redeliver_unacknowledged_messages", pb.CommandRedeliverUnacknowledgedMessages(consumer_id=1))
-    client.send("ack", ack(one, request_id=5))
+    client.send("ack", ack(message_id, request_id=5))
     answer = await client.receive("ack_response")
     await client.subscribe("t")
     client.send("ack", ack(pb.MessageIdData(ledger_id=999, entry_id=0), request_id=6))
@@ -160,9 +160,9 @@ async def test_seek_closes_the_consumer_before_it_is_answered(pulsar: PulsarNode
     client.flow(10)
     for _ in range(3):
         await client.receive_message()
-    one = pb.MessageIdData(ledger_id=ledger(pulsar), entry_id=1)
+    message_id = pb.MessageIdData(ledger_id=ledger(pulsar), entry_id=1)
 
-    client.send("seek", pb.CommandSeek(consumer_id=1, request_id=5, message_id=one))
+    client.send("seek", pb.CommandSeek(consumer_id=1, request_id=5, message_id=message_id))
     closed, answer = await client.receive("close_consumer"), await client.receive("success")
     await client.subscribe("t")
     client.flow(10)
@@ -217,8 +217,8 @@ async def test_the_last_message_id_is_returned(pulsar: PulsarNode) -> None:
     plain = await client.ask("get_last_message_id", ask())
     await batched(pulsar)
     batch = await client.ask("get_last_message_id", ask())
-    one = pb.MessageIdData(ledger_id=ledger(pulsar), entry_id=3)
-    client.send("ack", ack(one, kind=pb.CommandAck.Cumulative, request_id=50))
+    message_id = pb.MessageIdData(ledger_id=ledger(pulsar), entry_id=3)
+    client.send("ack", ack(message_id, kind=pb.CommandAck.Cumulative, request_id=50))
     await client.receive("ack_response")
     done = await client.ask("get_last_message_id", ask())
 
@@ -244,7 +244,7 @@ async def test_invalid_subscriptions_are_refused_with_pulsars_errors(pulsar: Pul
     missing = await second.subscribe("none", force_topic_creation=False)
     again = await first.subscribe("t")
 
-    assert [one.error for one in (busy, overlap, no_ranges)] == [
+    assert [command.error for command in (busy, overlap, no_ranges)] == [
         pb.ConsumerBusy,
         pb.ConsumerAssignError,
         pb.ConsumerAssignError,
@@ -321,8 +321,8 @@ async def test_unsubscribe_deletes_the_subscription(pulsar: PulsarNode) -> None:
     client = await filled(pulsar)
     await client.subscribe("t")
     client.flow(1)
-    one = (await client.receive_message())[0].message_id
-    client.send("ack", ack(one))
+    message_id = (await client.receive_message())[0].message_id
+    client.send("ack", ack(message_id))
 
     gone = await client.ask("unsubscribe", pb.CommandUnsubscribe(consumer_id=1))
     late = await client.ask("unsubscribe", pb.CommandUnsubscribe(consumer_id=1))
@@ -361,8 +361,8 @@ async def test_messages_carry_their_consumers_epoch(pulsar: PulsarNode) -> None:
     client.send("redeliver_unacknowledged_messages", request)
     after = [(await client.receive_message())[0] for _ in range(3)]
 
-    assert [one.consumer_epoch for one in before] == [0, 0, 0]
-    assert [one.consumer_epoch for one in after] == [1, 1, 1]
+    assert [command.consumer_epoch for command in before] == [0, 0, 0]
+    assert [command.consumer_epoch for command in after] == [1, 1, 1]
 
 
 async def test_a_consumer_that_is_closed_while_it_is_attached_leaves_no_state(pulsar: PulsarNode) -> None:
@@ -386,8 +386,8 @@ async def test_a_drain_sends_consumers_to_the_other_server(pulsar_cluster: Make)
     await client.subscribe("t")
     await client.subscribe("t", "reader", consumer_id=2, durable=False)
     client.flow(1)
-    one = (await client.receive_message())[0].message_id
-    client.send("ack", ack(one))
+    message_id = (await client.receive_message())[0].message_id
+    client.send("ack", ack(message_id))
 
     await cluster[0].member.drain()
     drain = asyncio.create_task(cluster[0].server.drain(60_000))
@@ -399,7 +399,7 @@ async def test_a_drain_sends_consumers_to_the_other_server(pulsar_cluster: Make)
     client.writer.close()
     await drain
 
-    assert {one.assigned_broker_service_url for one in closed} == {cluster[1].url}
+    assert {command.assigned_broker_service_url for command in closed} == {cluster[1].url}
     assert isinstance(attached, pb.CommandSuccess)
     assert payload == b"m1"
 

@@ -119,7 +119,7 @@ async def test_a_damaged_message_is_refused_in_its_turn(pulsar: PulsarNode) -> N
     client.send_message(b"behind", 3)
     before, wrong, broken, behind = [await client.receive() for _ in range(4)]
 
-    assert [one.sequence_id for one in (before, wrong, broken, behind)] == [0, 1, 2, 3]
+    assert [answer.sequence_id for answer in (before, wrong, broken, behind)] == [0, 1, 2, 3]
     assert (wrong.error, broken.error) == (pb.ChecksumError, pb.NotAllowedError)
     assert isinstance(behind, pb.CommandSendReceipt)
 
@@ -200,7 +200,7 @@ async def test_producers_consumers_and_watchers_of_a_connection_are_bounded(puls
     consumer = await client.subscribe("t")
     watcher = await client.ask("watch_topic_list", pb.CommandWatchTopicList(namespace="public/default"))
 
-    assert [one.error for one in (producer, consumer, watcher)] == [pb.TooManyRequests] * 3
+    assert [answer.error for answer in (producer, consumer, watcher)] == [pb.TooManyRequests] * 3
 
 
 async def test_a_client_that_sends_without_end_is_not_read_without_end(pulsar_cluster: Make) -> None:

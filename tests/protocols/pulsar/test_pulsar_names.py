@@ -117,8 +117,8 @@ def test_partitions_of_a_topic_are_topics() -> None:
     assert str(name.partition(3)) == "persistent://public/default/t-partition-3"
     assert name.partition(3).split_partition() == (name, 3)
     assert [
-        TopicName("public/default", one).split_partition()
-        for one in ("t", "t-partition-", "t-partition-03", "-partition-1")
+        TopicName("public/default", name).split_partition()
+        for name in ("t", "t-partition-", "t-partition-03", "-partition-1")
     ] == [
         None,
         None,

@@ -134,7 +134,9 @@ async def test_topics_follow_their_namespace_but_for_those_that_have_their_own(p
 
     assert await call("GET", f"{ACME_N}/retention") == (200, RETENTION)
     assert (await call("GET", ACME_N))[1]["retention_policies"] == RETENTION
-    found = {one: (await call("GET", f"{ACME}/{one}/retention"))[1] for one in ("follows", "own", "later")}
+    found = {
+        namespace: (await call("GET", f"{ACME}/{namespace}/retention"))[1] for namespace in ("follows", "own", "later")
+    }
     assert found == {"follows": RETENTION, "own": own, "later": RETENTION}
     assert await call("GET", f"{T}/retention") == (204, None)  # of another namespace
     assert await call("DELETE", f"{ACME}/own/retention") == (204, None)
@@ -188,7 +190,7 @@ async def test_old_messages_are_expired_for_one_subscription_or_all(pulsar: Puls
 
     async def backlogs() -> dict[str, int]:
         _, stats = await call("GET", f"{T}/stats")
-        return {name: one["msgBacklog"] for name, one in stats["subscriptions"].items()}
+        return {name: subscription["msgBacklog"] for name, subscription in stats["subscriptions"].items()}
 
     assert await call("POST", f"{T}/subscription/s/expireMessages/86400") == (204, None)
     assert await backlogs() == {"s": 1, "u": 3}
@@ -209,7 +211,7 @@ async def test_all_versions_of_a_schema_are_listed(call: Call) -> None:
 
     _, found = await call("GET", f"{path}/schemas")
 
-    assert [one["version"] for one in found["getSchemaResponses"]] == [0, 1]
+    assert [response["version"] for response in found["getSchemaResponses"]] == [0, 1]
     status, answer = await call("POST", f"{path}/compatibility", {"type": "STRING", "schema": "", "properties": {}})
     assert (status, answer) == (200, {"compatibility": False, "schemaCompatibilityStrategy": "BACKWARD"})
 

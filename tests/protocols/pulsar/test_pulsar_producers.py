@@ -43,11 +43,11 @@ async def test_receipts_name_entries_in_the_order_of_sends(pulsar: PulsarNode) -
     assert not opened.HasField("topic_epoch")
     assert (
         [receipt.sequence_id for receipt in receipts]
-        == [one.highest_sequence_id for one in receipts]
+        == [receipt.highest_sequence_id for receipt in receipts]
         == list(range(50))
     )
-    assert [one.message_id.entry_id for one in receipts] == list(range(50))
-    assert {one.message_id.ledger_id for one in receipts} == {pulsar.streams.catalog.peek("t").stream.number}  # type: ignore[union-attr]
+    assert [receipt.message_id.entry_id for receipt in receipts] == list(range(50))
+    assert {receipt.message_id.ledger_id for receipt in receipts} == {pulsar.streams.catalog.peek("t").stream.number}  # type: ignore[union-attr]
     assert not receipts[0].message_id.HasField("batch_index")
 
 
@@ -251,9 +251,9 @@ async def test_sends_of_one_read_are_answered_in_order_whatever_becomes_of_each(
     answers = [await client.receive() for _ in range(12)]
 
     of_first = [answer for answer in answers if answer.producer_id == 1]
-    assert [one.sequence_id for one in of_first] == list(range(6))
-    assert [one.sequence_id for one in of_first if isinstance(one, pb.CommandSendError)] == [2, 4]
-    assert [one.sequence_id for one in answers if one.producer_id == 2] == list(range(6))
+    assert [answer.sequence_id for answer in of_first] == list(range(6))
+    assert [answer.sequence_id for answer in of_first if isinstance(answer, pb.CommandSendError)] == [2, 4]
+    assert [answer.sequence_id for answer in answers if answer.producer_id == 2] == list(range(6))
     assert await end_offset(pulsar, "t") == 10
 
 
@@ -299,7 +299,7 @@ async def test_an_exclusive_producer_is_alone(pulsar_cluster: Make) -> None:
     receipt = await sent(alone, b"value", 0)
 
     assert opened.topic_epoch >= 1
-    assert [one.error for one in refused] == [pb.ProducerBusy, pb.ProducerFenced, *[pb.ProducerBusy] * 3]
+    assert [command.error for command in refused] == [pb.ProducerBusy, pb.ProducerFenced, *[pb.ProducerBusy] * 3]
     assert receipt.message_id.entry_id == 0
 
 
@@ -449,7 +449,7 @@ async def test_a_drain_answers_then_closes_producers_and_drops_later_sends(pulsa
     client.writer.close()
     await drain
 
-    assert [one.sequence_id for one in answers] == list(range(len(answers)))
+    assert [answer.sequence_id for answer in answers] == list(range(len(answers)))
     assert answer.assigned_broker_service_url == cluster[1].url
     assert (refused.error, opened.last_sequence_id) == (pb.ServiceNotReady, len(answers) - 1)
     assert await end_offset(cluster[1], "t") == len(answers)
@@ -469,7 +469,7 @@ async def test_a_producer_that_waits_for_a_topic_waits_on_another_server_after_a
     await drain
     there = await (await cluster[1].client()).produce("t", producer_access_mode=pb.Exclusive)
 
-    assert [one.assigned_broker_service_url for one in closed] == [cluster[1].url] * 2
+    assert [command.assigned_broker_service_url for command in closed] == [cluster[1].url] * 2
     assert there.producer_ready
 
 

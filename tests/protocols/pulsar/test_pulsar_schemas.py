@@ -61,7 +61,7 @@ async def test_a_compatible_schema_is_the_next_version_and_each_can_be_read(puls
     assert newest.schema.name == "public/default/orders"
     oldest = await client.ask("get_schema", pb.CommandGetSchema(topic="orders", schema_version=version(0)))
     assert json.loads(oldest.schema.schema_data) == json.loads(ONE)
-    assert [(one.key, one.value) for one in oldest.schema.properties] == [("owner", "me")]
+    assert [(property_.key, property_.value) for property_ in oldest.schema.properties] == [("owner", "me")]
 
 
 @pytest.mark.parametrize("kind", ["Avro", "Json", "Protobuf"])
@@ -197,8 +197,8 @@ async def test_the_root_message_of_a_native_protobuf_schema_stays(pulsar: Pulsar
     ]
 
     answers = [
-        await client.produce("orders", number, schema=schema("ProtobufNative", one))
-        for number, one in enumerate(described)
+        await client.produce("orders", number, schema=schema("ProtobufNative", version))
+        for number, version in enumerate(described)
     ]
     nothing = await client.produce("orders", 9, schema=schema("ProtobufNative", b"{}"))
 
@@ -367,5 +367,5 @@ async def test_producers_on_two_servers_agree_on_a_topics_type(pulsar_cluster: M
         first.produce("orders", schema=schema("Avro")), second.produce("orders", schema=schema("Json"))
     )
 
-    refused = [one for one in opened if one.DESCRIPTOR.name == "CommandError"]
-    assert [one.error for one in refused] == [pb.IncompatibleSchema]
+    refused = [answer for answer in opened if answer.DESCRIPTOR.name == "CommandError"]
+    assert [command.error for command in refused] == [pb.IncompatibleSchema]

@@ -74,7 +74,7 @@ async def test_statistics_of_a_partitioned_topic_add_up_over_servers(
 
         assert (status, stats["metadata"], stats["msgInCounter"]) == (200, {"partitions": 3}, 6)
         assert stats["subscriptions"]["s"]["msgBacklog"] == 3
-        assert sorted(one["consumerName"] for one in stats["subscriptions"]["s"]["consumers"]) == ["c0", "c1"]
+        assert sorted(consumer["consumerName"] for consumer in stats["subscriptions"]["s"]["consumers"]) == ["c0", "c1"]
         parts = [f"persistent://public/default/t-partition-{index}" for index in range(3)]
         assert [stats["partitions"][part]["msgInCounter"] for part in parts] == [1, 2, 3]
         _, internal = await ask(session, node, "GET", f"{T}/partitioned-internalStats")

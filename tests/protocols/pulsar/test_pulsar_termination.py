@@ -45,7 +45,7 @@ async def test_a_partitioned_topic_is_terminated_with_all_its_partitions(pulsar:
     status, found = await call("POST", f"{T}/terminate/partitions")
 
     assert status == 200
-    assert {index: (one["entryId"], one["partitionIndex"]) for index, one in found.items()} == {
+    assert {index: (message_id["entryId"], message_id["partitionIndex"]) for index, message_id in found.items()} == {
         "0": (-1, 0),
         "1": (1, 1),
     }

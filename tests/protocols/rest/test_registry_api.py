@@ -342,8 +342,8 @@ async def test_lists_are_returned_in_pages(registry: RegistryNode) -> None:
     assert (await registry.get("/subjects?limit=0")).body == []
     found = (await registry.get("/schemas?subjectPrefix=b")).body
     latest = (await registry.get("/schemas?latestOnly=true")).body
-    assert [(one["subject"], one["version"], one["id"]) for one in found] == [("b", 1, 1), ("b", 2, 2)]
-    assert [(one["subject"], one["version"]) for one in latest] == [("a", 1), ("b", 2), ("c", 1)]
+    assert [(schema["subject"], schema["version"], schema["id"]) for schema in found] == [("b", 1, 1), ("b", 2, 2)]
+    assert [(schema["subject"], schema["version"]) for schema in latest] == [("a", 1), ("b", 2), ("c", 1)]
     assert (await registry.get("/schemas?offset=2&limit=1")).body[0]["version"] == 2
 
 
@@ -388,18 +388,18 @@ async def test_configs_add_and_impose_metadata(registry: RegistryNode) -> None:
 
 
 async def test_normalizing_takes_spellings_together(registry: RegistryNode) -> None:
-    one = {"type": "record", "name": "R", "fields": [], "b": 1, "a": 2}
-    other = {"type": "record", "name": "R", "fields": [], "a": 2, "b": 1}
-    await registry.register("plain", one)
-    assert await registry.register("plain", other) == 2
-    normal = await registry.post("/subjects/normal/versions?normalize=true", {"schema": json.dumps(one)})
-    again = await registry.post("/subjects/normal/versions?normalize=true", {"schema": json.dumps(other)})
+    first = {"type": "record", "name": "R", "fields": [], "b": 1, "a": 2}
+    second = {"type": "record", "name": "R", "fields": [], "a": 2, "b": 1}
+    await registry.register("plain", first)
+    assert await registry.register("plain", second) == 2
+    normal = await registry.post("/subjects/normal/versions?normalize=true", {"schema": json.dumps(first)})
+    again = await registry.post("/subjects/normal/versions?normalize=true", {"schema": json.dumps(second)})
     await registry.put("/config/configured", {"normalize": True})
-    configured = [await registry.register("configured", schema) for schema in (one, other)]
+    configured = [await registry.register("configured", schema) for schema in (first, second)]
 
     assert normal.body["id"] == again.body["id"] == 2
     assert configured == [2, 2]
-    looked_up = await registry.post("/subjects/normal?normalize=true", {"schema": json.dumps(one)})
+    looked_up = await registry.post("/subjects/normal?normalize=true", {"schema": json.dumps(first)})
     assert looked_up.body["version"] == 1
 
 

@@ -103,4 +103,4 @@ async def values(rest: RestNode, kind: str) -> list[object]:
     accept = {"Accept": f"application/vnd.kafka.{kind}.v2+json"}
     answer = await rest.get(f"{base}/records?timeout=5000", headers=accept)
     assert answer.status == 200, answer.body
-    return [one["value"] for one in answer.body]
+    return [record["value"] for record in answer.body]

@@ -19,12 +19,12 @@ RUN_S = 480
 
 async def test_the_document_has_every_route_and_nothing_else(registry: RegistryNode) -> None:
     document = (await registry.get("/openapi.json")).body
-    described = {(method.upper(), path) for path, some in document["paths"].items() for method in some}
-    all_of_them = [some for path in document["paths"].values() for some in path.values()]
+    described = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
+    all_of_them = [operation for path in document["paths"].values() for operation in path.values()]
 
     assert described == set(operations.OPERATIONS)
-    assert all(some["summary"] for some in all_of_them)
-    assert len({some["operationId"] for some in all_of_them}) == len(all_of_them)
+    assert all(operation["summary"] for operation in all_of_them)
+    assert len({operation["operationId"] for operation in all_of_them}) == len(all_of_them)
 
 
 async def test_the_document_is_valid(registry: RegistryNode) -> None:

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from bearlake.protocols.rest.rights import NEEDED
-from fixtures.rest_server import Answer, RestNode
+from bearlake.streams.access.rights import Right
+from bearlake.streams.principal import SERVER, Operation, Principal, Resource
+from fixtures.rest_server import Answer, MakeServers, RestNode
 from fixtures.rights import EVERY, Only, all_but
 
 ROUTES = list(NEEDED)
@@ -89,6 +91,13 @@ def is_refused(answer: Answer) -> bool:
     return answer.status in (403, 404) or is_empty
 
 
+class Client(Only):
+    """Allows clients these rights, and the server everything."""
+
+    def allows(self, who: Principal, operation: Operation, kind: Resource, name: str) -> bool:
+        return who.kind == SERVER or super().allows(who, operation, kind, name)
+
+
 NO_LIST_HERE = {("GET", "/v3/clusters/{cluster_id}/consumer-groups/{group}/consumers")}
 """The group of the scene has no members: its list is empty for everybody."""
 
@@ -105,14 +114,14 @@ async def test_every_route_is_refused_without_any_right(node: RestNode, route: t
     assert is_refused(await ask(node, route)) is bool(NEEDED[route])
 
 
-@pytest.mark.parametrize("route", [one for one in ROUTES if NEEDED[one]], ids=str)
+@pytest.mark.parametrize("route", [route for route in ROUTES if NEEDED[route]], ids=str)
 async def test_a_refusal_does_not_tell_whether_a_topic_exists(node: RestNode, route: tuple[str, str]) -> None:
     node.streams.authorizer = Only([])
     present, absent = await ask(node, route, "t"), await ask(node, route, "absent")
     assert present.status == absent.status
 
 
-@pytest.mark.parametrize("route", [one for one in ROUTES if NEEDED[one]], ids=str)
+@pytest.mark.parametrize("route", [route for route in ROUTES if NEEDED[route]], ids=str)
 async def test_every_route_needs_exactly_the_rights_of_the_table(node: RestNode, route: tuple[str, str]) -> None:
     for right in NEEDED[route]:
         node.streams.authorizer = all_but(right)
@@ -123,3 +132,46 @@ async def test_every_route_needs_exactly_the_rights_of_the_table(node: RestNode,
     assert answer.status < 400, answer
     assert route in NO_LIST_HERE or not is_refused(answer), answer
     node.streams.authorizer = Only(EVERY)
+
+
+@pytest.mark.parametrize("creates", [True, False])
+async def test_a_refused_write_does_not_tell_whether_a_partition_exists(
+    rest_servers: MakeServers, creates: bool
+) -> None:
+    [node] = await rest_servers(1, auto_create_streams=creates)
+    await node.create("t")
+    node.streams.authorizer = Only([])
+    asked = ["/topics/t/partitions/0", "/topics/t/partitions/7", "/topics/absent/partitions/7", "/topics/absent"]
+    assert {(await node.post(path, VALUE, kind="binary")).status for path in asked} == {403}
+
+
+@pytest.mark.parametrize(
+    ("config", "value"),
+    [
+        ("http.expires.at", "2001-01-01T00:00:00Z"),
+        ("http.ttl.seconds", "1"),
+        ("http.deleted", "true"),
+        ("http.incomplete", "true"),
+        ("http.used.at", "1"),
+    ],
+)
+async def test_to_make_a_stream_expire_needs_the_right_to_delete_it(rest: RestNode, config: str, value: str) -> None:
+    await rest.create("t")
+    path = f"/v3/clusters/{rest.member.cluster_id}/topics/t/configs"
+    alters = [Right(operation, Resource.STREAM) for operation in (Operation.DESCRIBE, Operation.ALTER_CONFIGS)]
+    rest.streams.authorizer = Client(alters)
+    assert (await rest.ask("PUT", f"{path}/{config}", {"value": value}, headers=JSON)).status == 403
+    assert (await rest.ask("PUT", f"{path}/retention.ms", {"value": "77"}, headers=JSON)).status == 204
+
+    rest.streams.authorizer = Client([*alters, Right(Operation.DELETE, Resource.STREAM)])
+    assert (await rest.ask("PUT", f"{path}/{config}", {"value": value}, headers=JSON)).status == 204
+
+
+async def test_the_right_to_delete_is_enough_for_a_stream_with_forks(rest: RestNode) -> None:
+    kind = {"Content-Type": "application/octet-stream"}
+    assert (await rest.ask("PUT", "/v1/stream/source", b"v", headers=kind)).status == 201
+    fork = {**kind, "Stream-Forked-From": "/v1/stream/source"}
+    assert (await rest.ask("PUT", "/v1/stream/fork", b"", headers=fork)).status == 201
+    rest.streams.authorizer = Client([Right(Operation.DELETE, Resource.STREAM)])
+
+    assert (await rest.ask("DELETE", "/v1/stream/source")).status == 204

@@ -89,7 +89,7 @@ async def servers(certificates: dict[str, Path]) -> AsyncIterator[Servers]:
             closing.push_async_callback(server.close)
         connector = aiohttp.TCPConnector(ssl=client_context(certificates))
         session = await closing.enter_async_context(aiohttp.ClientSession(connector=connector))
-        addresses = [f"https://localhost:{one.advertised_port}" for one in (rest_listener, registry_listener)]
+        addresses = [f"https://localhost:{listener.advertised_port}" for listener in (rest_listener, registry_listener)]
         yield Servers(*addresses, session)
 
 

@@ -71,4 +71,4 @@ async def test_the_conformance_suite_passes(rest_servers: MakeServers, tmp_path:
 
     assert not names["failed"], "\n".join(names["failed"])
     assert not unexplained, "\n".join(unexplained)
-    assert sum(one["status"] == "passed" for one in results) == PASSED_COUNT
+    assert sum(result["status"] == "passed" for result in results) == PASSED_COUNT

@@ -103,3 +103,24 @@ async def test_the_token_of_another_deployment_or_an_ended_one_is_refused() -> N
     scene.now_s += VALID_S
     with pytest.raises(Denied):
         await scene.second.verify(own, "GET", "/a")
+
+
+async def test_a_page_of_another_origin_cannot_take_the_records_of_an_instance(
+    rest_servers: MakeServers, logins: Logins
+) -> None:
+    """A browser adds its user's password to the page's request, such as for an image; the answer would move the instance."""
+    [node] = await rest_servers(1, authentication=logins.settings())
+    await add_user(node.streams.metadata)
+    await node.create("t")
+    written = await node.post("/topics/t", {"records": [{"value": "dg=="}]}, kind="binary", headers=basic())
+    assert written.status == 200
+    await node.post("/consumers/g", {"name": "one", "auto.offset.reset": "earliest"}, headers=basic())
+    path, partitions = "/consumers/g/instances/one", {"partitions": [{"topic": "t", "partition": 0}]}
+    assert (await node.post(f"{path}/assignments", partitions, headers=basic())).status == 204
+
+    image = {**basic(), "Sec-Fetch-Site": "cross-site"}
+    assert (await node.get(f"{path}/records", headers=image)).status == 403
+    assert (await node.get(f"{path}/subscription", headers=image)).status == 200
+    while not (own := await node.get(f"{path}/records", headers=basic())).body:
+        pass
+    assert len(own.body) == 1

@@ -32,16 +32,16 @@ async def test_a_consumer_reads_records_from_before_and_after_its_start(rest: Re
 
 async def test_two_instances_of_a_group_share_partitions_and_take_over_when_one_leaves(rest: RestNode) -> None:
     await rest.create("t", 4)
-    one, two = await Client.create(rest), await Client.create(rest)
-    await one.subscribe("t")
-    await one.poll(0)
-    await two.subscribe("t")
-    while len(await one.assigned()) != 2 or len(await two.assigned()) != 2:
-        await asyncio.gather(one.poll(100), two.poll(100))
-    shared = [set(await one.assigned()), set(await two.assigned())]
-    await two.delete()
-    while len(await one.assigned()) != 4:
-        await one.poll(100)
+    first, second = await Client.create(rest), await Client.create(rest)
+    await first.subscribe("t")
+    await first.poll(0)
+    await second.subscribe("t")
+    while len(await first.assigned()) != 2 or len(await second.assigned()) != 2:
+        await asyncio.gather(first.poll(100), second.poll(100))
+    shared = [set(await first.assigned()), set(await second.assigned())]
+    await second.delete()
+    while len(await first.assigned()) != 4:
+        await first.poll(100)
 
     assert not shared[0] & shared[1]
     assert shared[0] | shared[1] == {("t", index) for index in range(4)}
@@ -135,25 +135,25 @@ async def test_instances_that_idle_are_forgotten_with_a_clear_error(rest_servers
 
 
 async def test_instances_of_two_servers_share_a_group(rest_servers: MakeServers) -> None:
-    one, two = await rest_servers(2, consumer_beat_ms=50)
-    await one.create("t", 4)
-    first, second = await Client.create(one), await Client.create(two)
+    first_server, second_server = await rest_servers(2, consumer_beat_ms=50)
+    await first_server.create("t", 4)
+    first, second = await Client.create(first_server), await Client.create(second_server)
     await first.subscribe("t")
     await second.subscribe("t")
     while len(await first.assigned()) != 2 or len(await second.assigned()) != 2:
         await asyncio.gather(first.poll(100), second.poll(100))
     shared = [set(await first.assigned()), set(await second.assigned())]
 
-    assert second.base.startswith(two.url)
+    assert second.base.startswith(second_server.url)
     assert shared[0] | shared[1] == {("t", index) for index in range(4)}
 
 
 async def test_a_partition_that_another_instance_has_by_now_cannot_be_committed(rest_servers: MakeServers) -> None:
-    one, two = await rest_servers(2, consumer_beat_ms=50)
-    await one.create("t", 2)
-    await produce(one, "t", b"a")
-    await produce(one, "t", b"b", partition=1)
-    first, second = await Client.create(one, auto_commit_enable=False), await Client.create(two)
+    first_server, second_server = await rest_servers(2, consumer_beat_ms=50)
+    await first_server.create("t", 2)
+    await produce(first_server, "t", b"a")
+    await produce(first_server, "t", b"b", partition=1)
+    first, second = await Client.create(first_server, auto_commit_enable=False), await Client.create(second_server)
     await first.subscribe("t")
     while len(await first.assigned()) != 2:
         await first.poll(100)
@@ -162,7 +162,7 @@ async def test_a_partition_that_another_instance_has_by_now_cannot_be_committed(
         await asyncio.gather(first.poll(100), second.poll(100))
     ((_, kept),), ((_, lost),) = await first.assigned(), await second.assigned()
     answers = [
-        await one.post(f"{first.base}/offsets", {"offsets": [{"topic": "t", "partition": index, "offset": 0}]})
+        await first_server.post(f"{first.base}/offsets", {"offsets": [{"topic": "t", "partition": index, "offset": 0}]})
         for index in (kept, lost)
     ]
 
@@ -205,7 +205,7 @@ async def test_records_that_arrive_during_a_rebalance_wait_for_its_end(
 
     async def fetch_all(*arguments: Any, **options: Any) -> Any:
         found = await fetch(*arguments, **options)
-        if any(one.views for one in found):
+        if any(consumer.views for consumer in found):
             is_read.set()
         return found
 
@@ -257,41 +257,41 @@ async def test_a_read_in_flight_during_a_rebalance_returns_no_lost_partition(
 async def test_a_draining_server_lets_instances_commit_and_sends_their_clients_elsewhere(
     rest_servers: MakeServers,
 ) -> None:
-    one, two = await rest_servers(2, drain_idle_ms=10_000)
-    await one.create("t")
-    await produce(one, "t", b"a")
-    client = await Client.create(one, auto_commit_enable=False)
+    first, second = await rest_servers(2, drain_idle_ms=10_000)
+    await first.create("t")
+    await produce(first, "t", b"a")
+    client = await Client.create(first, auto_commit_enable=False)
     await client.subscribe("t")
     read = values(await client.poll())
     waiting = asyncio.create_task(client.poll())
-    while not one.server.open_count:  # noqa: ASYNC110
+    while not first.server.open_count:  # noqa: ASYNC110
         await asyncio.sleep(0)
-    draining = asyncio.create_task(one.server.drain(600_000))
+    draining = asyncio.create_task(first.server.drain(600_000))
     empty = await waiting
     committed = await client.rest.post(f"{client.base}/offsets")
     gone = await client.poll()
-    again = await Client.create(one, auto_commit_enable=False)
-    await produce(two, "t", b"b")
+    again = await Client.create(first, auto_commit_enable=False)
+    await produce(second, "t", b"b")
     await again.subscribe("t")
     rest = values(await again.poll())
     await draining
 
     assert (read, values(empty), committed.status) == ([b"a"], [], 200)
     assert (gone.status, gone.body["error_code"]) == (404, 40403)
-    assert again.base.startswith(two.url)
+    assert again.base.startswith(second.url)
     assert rest == [b"b"]
 
 
 async def test_a_draining_server_keeps_an_instance_until_what_it_has_given_is_committed(
     rest_servers: MakeServers,
 ) -> None:
-    one, _ = await rest_servers(2, drain_idle_ms=1)
-    await one.create("t")
-    await produce(one, "t", b"a")
-    client = await Client.create(one, auto_commit_enable=False)
+    node, _ = await rest_servers(2, drain_idle_ms=1)
+    await node.create("t")
+    await produce(node, "t", b"a")
+    client = await Client.create(node, auto_commit_enable=False)
     await client.subscribe("t")
     read = values(await client.poll())
-    draining = asyncio.create_task(one.server.drain(600_000))
+    draining = asyncio.create_task(node.server.drain(600_000))
     kept = [await client.assigned() for _ in range(50)]  # longer than drain_idle_ms
     committed = await client.rest.post(f"{client.base}/offsets")
     await draining
@@ -301,19 +301,19 @@ async def test_a_draining_server_keeps_an_instance_until_what_it_has_given_is_co
 
 
 async def test_a_draining_server_accepts_the_commit_of_an_answer_that_was_in_flight(rest_servers: MakeServers) -> None:
-    one, two = await rest_servers(2, drain_idle_ms=1, consumer_beat_ms=10_000, consumer_session_ms=30_000)
-    await one.create("t")
-    await produce(one, "t", b"a")
-    client = await Client.create(one, auto_commit_enable=False)
+    first, second = await rest_servers(2, drain_idle_ms=1, consumer_beat_ms=10_000, consumer_session_ms=30_000)
+    await first.create("t")
+    await produce(first, "t", b"a")
+    client = await Client.create(first, auto_commit_enable=False)
     await client.subscribe("t")
     assert values(await client.poll()) == [b"a"]
     waiting = asyncio.create_task(client.poll())
-    while not one.server.open_count:  # noqa: ASYNC110
+    while not first.server.open_count:  # noqa: ASYNC110
         await asyncio.sleep(0)
-    draining = asyncio.create_task(one.server.drain(600_000))
+    draining = asyncio.create_task(first.server.drain(600_000))
     for _ in range(50):  # longer than drain_idle_ms
         await client.assigned()
-    await produce(two, "t", b"b")
+    await produce(second, "t", b"b")
     read = values(await waiting)
     committed = await client.rest.post(f"{client.base}/offsets")
     await draining
@@ -350,7 +350,7 @@ async def test_requests_that_do_not_fit_the_instance_are_refused(rest: RestNode)
     kind = await rest.post("/consumers/g", b"{}", headers={"Content-Type": "text/plain"})
 
     assert [
-        (one.status, one.body["error_code"]) for one in (nothing, wrong_format, twice, stranger, unknown, kind)
+        (answer.status, answer.body["error_code"]) for answer in (nothing, wrong_format, twice, stranger, unknown, kind)
     ] == [
         (409, 409),
         (406, 40601),

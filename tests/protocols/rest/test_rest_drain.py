@@ -12,8 +12,8 @@ CLIENT_COUNT = 8
 
 
 async def test_no_request_fails_while_one_of_two_servers_drains(rest_servers: MakeServers) -> None:
-    one, two = await rest_servers(2)
-    await one.create("t")
+    first, second = await rest_servers(2)
+    await first.create("t")
     sent = 0
     told = asyncio.Event()
     busy = asyncio.Event()
@@ -21,15 +21,15 @@ async def test_no_request_fails_while_one_of_two_servers_drains(rest_servers: Ma
     async def client() -> None:
         """Goes to the other server when its own closes the connection, as a balancer makes it do."""
         nonlocal sent
-        node = one
+        node = first
         async with aiohttp.ClientSession() as session:
-            while not (told.is_set() and node is two):
+            while not (told.is_set() and node is second):
                 async with session.post(f"{node.url}/topics/t", data=BODY, headers=HEADERS) as response:
                     assert response.status == 200, await response.text()
                     await response.read()
                     sent += 1
                     if response.headers.get("Connection") == "close":
-                        node = two
+                        node = second
                 if sent > 10 * CLIENT_COUNT:
                     busy.set()
 
@@ -37,10 +37,10 @@ async def test_no_request_fails_while_one_of_two_servers_drains(rest_servers: Ma
         for _ in range(CLIENT_COUNT):
             group.create_task(client())
         await busy.wait()
-        await one.server.drain(10_000)
+        await first.server.drain(10_000)
         told.set()
-    view = await two.streams.catalog.find("t")
-    bounds = await two.streams.bounds(view.partitions())
+    view = await second.streams.catalog.find("t")
+    bounds = await second.streams.bounds(view.partitions())
 
-    assert one.server.open_count == 0
+    assert first.server.open_count == 0
     assert sum(bound.end for bound in bounds.values()) == sent

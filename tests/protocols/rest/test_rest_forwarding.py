@@ -33,7 +33,7 @@ async def test_every_request_of_an_instance_may_go_to_another_server(rest_server
     assert sorted(counts) == [0, 0, 1]
     assert assigned == [[("t", 0), ("t", 1)]] * 3
     assert offsets == [[2]] * 3
-    assert [told(one) for one in gone] == [(404, 40403)] * 3
+    assert [told(answer) for answer in gone] == [(404, 40403)] * 3
 
 
 async def test_an_instance_is_served_where_it_is_without_a_hop(rest_servers: MakeServers) -> None:
@@ -92,9 +92,9 @@ async def test_clients_that_use_servers_own_addresses_get_the_address_of_the_ins
 async def test_base_uri_is_what_the_client_calls_the_server(
     rest_servers: MakeServers, headers: dict[str, str], base: str, is_elsewhere: bool
 ) -> None:
-    one, two = await rest_servers(2)
-    name = name_of(two if is_elsewhere else one, [one, two])
-    made = await one.post("/consumers/a%20b", {"name": name}, headers=headers)
+    first, second = await rest_servers(2)
+    name = name_of(second if is_elsewhere else first, [first, second])
+    made = await first.post("/consumers/a%20b", {"name": name}, headers=headers)
 
     assert made.body == {"instance_id": name, "base_uri": f"{base}/consumers/a%20b/instances/{name}"}
 
@@ -117,9 +117,9 @@ async def test_a_name_is_taken_whichever_servers_are_asked(rest_servers: MakeSer
     answers = [await node.post(f"/consumers/{group}", {"id": "one"}) for node in nodes for group in ("g", "h")]
     both = await asyncio.gather(*(node.post("/consumers/g", {"name": "two"}) for node in nodes))
 
-    assert [one.status for one in made] == [200, 200]
+    assert [answer.status for answer in made] == [200, 200]
     assert [told(answer) for answer in answers] == [(409, 40902)] * 6
-    assert sorted(one.status for one in both) == [200, 409, 409]
+    assert sorted(answer.status for answer in both) == [200, 409, 409]
 
 
 async def test_groups_have_instances_of_their_own_under_one_name(rest_servers: MakeServers) -> None:
@@ -142,18 +142,18 @@ async def test_groups_have_instances_of_their_own_under_one_name(rest_servers: M
 async def test_instances_are_found_and_their_names_taken_when_a_new_server_would_have_them(
     rest_servers: MakeServers,
 ) -> None:
-    (one,) = await rest_servers(1, consumer_places_max=1)
-    (two,) = await rest_servers(1, consumer_places_max=1)
-    first, second = (name_of(two, [one, two], start=start) for start in (0, 1_000))
-    await one.member.refresh()
+    (first_server,) = await rest_servers(1, consumer_places_max=1)
+    (second_server,) = await rest_servers(1, consumer_places_max=1)
+    first, second = (name_of(second_server, [first_server, second_server], start=start) for start in (0, 1_000))
+    await first_server.member.refresh()
     for name in (first, second):
-        made = await one.ask("POST", "/consumers/g", {"name": name}, headers={"Bearlake-Forwarded": "0"})
+        made = await first_server.ask("POST", "/consumers/g", {"name": name}, headers={"Bearlake-Forwarded": "0"})
         assert made.status == 200
-    taken = [await node.post("/consumers/g", {"name": first}) for node in (one, two)]
+    taken = [await node.post("/consumers/g", {"name": first}) for node in (first_server, second_server)]
     costs = []
     for name in (first, first, second, first):
         before = sent_count()
-        answer = await two.get(f"/consumers/g/instances/{name}/assignments")
+        answer = await second_server.get(f"/consumers/g/instances/{name}/assignments")
         assert (answer.status, answer.body) == (200, {"partitions": []})
         costs.append(sent_count() - before)
 
@@ -162,24 +162,24 @@ async def test_instances_are_found_and_their_names_taken_when_a_new_server_would
 
 
 async def test_an_instance_that_is_not_where_it_belongs_is_found_for_every_method(rest_servers: MakeServers) -> None:
-    nodes = one, two, three = await rest_servers(3)
+    nodes = first, second, third = await rest_servers(3)
     answers = []
     for method, at in (("HEAD", ""), ("GET", "/assignments"), ("DELETE", "/subscription"), ("DELETE", "")):
-        name = name_of(two, nodes, start=1_000 * len(answers))
-        await one.post("/consumers/g", {"name": name}, headers={"Bearlake-Forwarded": "0"})
-        answers.append(await three.ask(method, f"/consumers/g/instances/{name}{at}"))
+        name = name_of(second, nodes, start=1_000 * len(answers))
+        await first.post("/consumers/g", {"name": name}, headers={"Bearlake-Forwarded": "0"})
+        answers.append(await third.ask(method, f"/consumers/g/instances/{name}{at}"))
 
     assert [answer.status for answer in answers] == [204, 200, 204, 204]
-    assert count(one) == 3
+    assert count(first) == 3
 
 
 async def test_connections_to_other_servers_end_with_the_server(rest_servers: MakeServers) -> None:
-    one, two = await rest_servers(2)
-    await two.get("/consumers/g/instances/none/records")
-    assert one.server.connection_count == 1
-    await two.server.close()
+    first, second = await rest_servers(2)
+    await second.get("/consumers/g/instances/none/records")
+    assert first.server.connection_count == 1
+    await second.server.close()
 
-    await until(lambda: one.server.connection_count == 0)
+    await until(lambda: first.server.connection_count == 0)
 
 
 async def test_an_unknown_name_costs_one_request_and_one_question_to_each_other_server(
@@ -201,39 +201,39 @@ async def test_an_unknown_name_costs_one_request_and_one_question_to_each_other_
 
 
 async def test_other_errors_and_bodies_pass_as_they_are(rest_servers: MakeServers) -> None:
-    one, two = await rest_servers(2, request_bytes_max=1_000)
-    client = await Client.create(one)
-    there = f"{two.url}/consumers/g/instances/{client.base.rpartition('/')[2]}"
-    nothing = await two.get(f"{there}/records")
+    first, second = await rest_servers(2, request_bytes_max=1_000)
+    client = await Client.create(first)
+    there = f"{second.url}/consumers/g/instances/{client.base.rpartition('/')[2]}"
+    nothing = await second.get(f"{there}/records")
     part = {"partitions": [{"topic": "none", "partition": 0}]}
-    stranger = await two.post(f"{there}/assignments", part)
-    large = await two.post(f"{there}/assignments", b" " * 1_001)
-    kind = await two.post(f"{there}/assignments", b"{}", headers={"Content-Type": "text/plain"})
-    packed = await two.post(
+    stranger = await second.post(f"{there}/assignments", part)
+    large = await second.post(f"{there}/assignments", b" " * 1_001)
+    kind = await second.post(f"{there}/assignments", b"{}", headers={"Content-Type": "text/plain"})
+    packed = await second.post(
         f"{there}/assignments", gzip.compress(b'{"partitions": []}'), headers={"Content-Encoding": "gzip"}
     )
-    found = await two.ask("HEAD", there)
+    found = await second.ask("HEAD", there)
 
-    query = await two.get(f"{there}/records?timeout=soon")
-    accept = await two.get(f"{there}/records", headers={"Accept": "application/vnd.kafka.json.v2+json"})
+    query = await second.get(f"{there}/records?timeout=soon")
+    accept = await second.get(f"{there}/records", headers={"Accept": "application/vnd.kafka.json.v2+json"})
 
     assert [told(answer) for answer in (nothing, stranger, kind)] == [(409, 409), (404, 40401), (415, 415)]
     assert [told(answer) for answer in (query, accept)] == [(422, 422), (406, 40601)]
-    assert nothing.headers["Content-Type"] == (await one.get(f"{client.base}/records")).headers["Content-Type"]
+    assert nothing.headers["Content-Type"] == (await first.get(f"{client.base}/records")).headers["Content-Type"]
     assert (packed.status, large.status, found.status) == (204, 413, 204)
 
 
 async def test_a_long_poll_through_another_server_ends_when_records_arrive(rest_servers: MakeServers) -> None:
-    one, *_ = await rest_servers(1)
-    two, *_ = await rest_servers(1, request_timeout_ms=1)  # which is no limit to what follows a stream
-    await one.create("t")
-    client = await Client.create(one)
+    first, *_ = await rest_servers(1)
+    second, *_ = await rest_servers(1, request_timeout_ms=1)  # which is no limit to what follows a stream
+    await first.create("t")
+    client = await Client.create(first)
     await client.subscribe("t")
     await client.poll(0)
     path = f"/consumers/g/instances/{client.base.rpartition('/')[2]}/records?timeout=20000"
-    waiting = asyncio.create_task(two.get(path, headers={"Accept": "*/*"}))
-    await until(lambda: one.server.open_count and two.server.open_count)
-    await produce(one, "t", b"a")
+    waiting = asyncio.create_task(second.get(path, headers={"Accept": "*/*"}))
+    await until(lambda: first.server.open_count and second.server.open_count)
+    await produce(first, "t", b"a")
     read = values(await waiting)
     await client.delete()
 
@@ -253,13 +253,13 @@ async def test_a_long_wait_is_asked_for_in_pieces_and_loses_no_record(
     rest_servers: MakeServers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forwarding, "_SLICE_MS", 10)
-    one, two = await rest_servers(2)
-    client = await subscribed(one)
-    client.base = client.base.replace(one.url, two.url)
+    first, second = await rest_servers(2)
+    client = await subscribed(first)
+    client.base = client.base.replace(first.url, second.url)
     before = sent_count()
     waiting = asyncio.create_task(client.poll(20_000))
     await until(lambda: sent_count() > before + 3)
-    await produce(one, "t", b"a")
+    await produce(first, "t", b"a")
     read = values(await waiting)
     over = await client.poll(50)
     await client.delete()
@@ -271,14 +271,14 @@ async def test_a_server_that_drains_ends_the_long_polls_that_it_has_passed_on(
     rest_servers: MakeServers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forwarding, "_SLICE_MS", 10)
-    one, two = await rest_servers(2)
-    client = await subscribed(one)
+    first, second = await rest_servers(2)
+    client = await subscribed(first)
     before = sent_count()
-    waiting = asyncio.create_task(two.get(client.base.replace(one.url, two.url) + "/records?timeout=60000"))
+    waiting = asyncio.create_task(second.get(client.base.replace(first.url, second.url) + "/records?timeout=60000"))
     await until(lambda: sent_count() > before)
-    await two.server.drain(600_000)
+    await second.server.drain(600_000)
     answer = await waiting
-    await produce(one, "t", b"a")
+    await produce(first, "t", b"a")
     read = values(await client.poll())
     await client.delete()
 

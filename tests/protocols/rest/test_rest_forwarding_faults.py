@@ -17,26 +17,26 @@ from fixtures.waiting import until
 async def test_a_draining_server_creates_instances_on_other_servers_and_ends_its_own_for_all_clients(
     rest_servers: MakeServers,
 ) -> None:
-    one, two, three = await rest_servers(3, drain_idle_ms=10_000)
-    await one.create("t")
-    await produce(two, "t", b"a")
-    outside = Balancer([one])
-    keeper = await Client.create(one)  # as long as the instance exists, the server waits for its client
+    first, second, third = await rest_servers(3, drain_idle_ms=10_000)
+    await first.create("t")
+    await produce(second, "t", b"a")
+    outside = Balancer([first])
+    keeper = await Client.create(first)  # as long as the instance exists, the server waits for its client
     client = await Client.create(outside, auto_commit_enable=False)
     name = client.base.rpartition("/")[2]
     await client.subscribe("t")
     values(await client.poll())
-    draining = asyncio.create_task(one.server.drain(600_000))
-    await until(lambda: one.server._guard.is_draining)  # noqa: SLF001 - clients are notified later
-    client.rest = Balancer([two, three])
+    draining = asyncio.create_task(first.server.drain(600_000))
+    await until(lambda: first.server._guard.is_draining)  # noqa: SLF001 - clients are notified later
+    client.rest = Balancer([second, third])
     kept = await client.rest.get(f"{client.base}/assignments")
     committed = await client.rest.post(f"{client.base}/offsets")
     gone = [await client.poll() for _ in range(2)]
-    await produce(two, "t", b"b")
-    for other in (name_of(one, [one, two, three]), name_of(two, [one, two, three])):
+    await produce(second, "t", b"b")
+    for other in (name_of(first, [first, second, third]), name_of(second, [first, second, third])):
         await Client.create(outside, name=other)
     again = await Client.create(outside, name=name)
-    again.rest = Balancer([one, two, three])
+    again.rest = Balancer([first, second, third])
     await again.subscribe("t")
     read = values(await again.poll())
     await keeper.delete()
@@ -45,29 +45,29 @@ async def test_a_draining_server_creates_instances_on_other_servers_and_ends_its
     assert (kept.status, kept.headers.get("Connection"), committed.status) == (200, None, 200)
     assert [told(answer) for answer in gone] == [(404, 40403)] * 2
     assert again.base == client.base
-    assert (count(one), count(two) + count(three)) == (0, 3)
+    assert (count(first), count(second) + count(third)) == (0, 3)
     assert read == [b"b"]
 
 
 async def test_a_server_that_has_drained_has_no_instance_any_more(rest_servers: MakeServers) -> None:
-    one, two = await rest_servers(2)
-    client = await Client.create(one)
-    await one.member.drain()
-    await two.member.refresh()
-    await one.server.drain(600_000)
-    await one.server.close()
+    first, second = await rest_servers(2)
+    client = await Client.create(first)
+    await first.member.drain()
+    await second.member.refresh()
+    await first.server.drain(600_000)
+    await first.server.close()
 
-    assert told(await two.get(f"{client.base.replace(one.url, two.url)}/records")) == (404, 40403)
+    assert told(await second.get(f"{client.base.replace(first.url, second.url)}/records")) == (404, 40403)
 
 
 async def test_an_overloaded_server_does_not_count_as_a_server_without_the_instance(
     rest_servers: MakeServers,
 ) -> None:
-    one, two = await rest_servers(2)
+    first, second = await rest_servers(2)
     (busy,) = await rest_servers(1, request_count_max=0)
-    client = await Client.create(one)
-    here = await two.get(f"{client.base.replace(one.url, two.url)}/assignments")
-    unknown = await two.get(f"/consumers/g/instances/{name_of(two, [one, two, busy])}/assignments")
+    client = await Client.create(first)
+    here = await second.get(f"{client.base.replace(first.url, second.url)}/assignments")
+    unknown = await second.get(f"/consumers/g/instances/{name_of(second, [first, second, busy])}/assignments")
 
     assert here.status == 200
     assert told(unknown) == (503, 50003)
@@ -90,24 +90,24 @@ async def test_the_death_of_a_server_is_reported_at_once_and_then_its_instances_
     rest_servers: MakeServers, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "bearlake.protocols.rest.proxy.peers")
-    one, two, three = await rest_servers(3)
-    await one.create("t")
-    name = name_of(one, [one, two, three])
-    client = await Client.create(Balancer([two, three]), name=name)
+    first, second, third = await rest_servers(3)
+    await first.create("t")
+    name = name_of(first, [first, second, third])
+    client = await Client.create(Balancer([second, third]), name=name)
     await client.subscribe("t")
     await client.poll(0)
     waiting = asyncio.create_task(client.poll(20_000))
-    await until(lambda: one.server.open_count)
+    await until(lambda: first.server.open_count)
     behind = asyncio.create_task(client.rest.post(f"{client.base}/offsets"))  # waits for the poll
-    await until(lambda: one.server.open_count == 2)
-    await one.stop()
+    await until(lambda: first.server.open_count == 2)
+    await first.stop()
     under_way, lost = await waiting, await behind
     still_live = [await client.poll(20_000) for _ in range(2)]
     made = await client.rest.post("/consumers/g", {"name": name})  # by the next one in turn
     found = [await client.assigned() for _ in range(2)]
     await client.delete()
-    await one.member.leave()
-    for node in (two, three):
+    await first.member.leave()
+    for node in (second, third):
         await node.member.refresh()
     gone = [await client.poll() for _ in range(2)]
 
@@ -139,22 +139,22 @@ async def test_with_tls_only_verifiable_servers_are_asked_and_never_for_clients_
     if is_known:
         monkeypatch.setenv("SSL_CERT_FILE", str(certificates["authority"]))
     authority = certificates["authority"] if is_personal else None
-    one, two = await rest_servers(2, tls(certificates, authority))
+    first, second = await rest_servers(2, tls(certificates, authority))
     context = ssl.create_default_context(cafile=str(certificates["authority"]))
     context.load_cert_chain(certificates["client"], certificates["client_key"])
     async with contextlib.AsyncExitStack() as closing:
         connector = aiohttp.TCPConnector(ssl=context)
         session = await closing.enter_async_context(aiohttp.ClientSession(connector=connector))
-        one.session = two.session = session
+        first.session = second.session = session
         before = sent_count()
-        client = await Client.create(one, name=name_of(two, [one, two]))
-        counts = count(one), count(two)
-        base = client.base.replace(two.url, one.url)
-        answers = [await one.get(f"{at}/assignments") for at in (base, base.replace(one.url, two.url))]
-        unknown = await two.get(f"/consumers/g/instances/{name_of(one, [one, two])}/assignments")
+        client = await Client.create(first, name=name_of(second, [first, second]))
+        counts = count(first), count(second)
+        base = client.base.replace(second.url, first.url)
+        answers = [await first.get(f"{at}/assignments") for at in (base, base.replace(first.url, second.url))]
+        unknown = await second.get(f"/consumers/g/instances/{name_of(first, [first, second])}/assignments")
 
     is_shared = is_known and not is_personal
-    assert client.base.startswith(two.url if is_shared else one.url)
+    assert client.base.startswith(second.url if is_shared else first.url)
     assert counts == ((0, 1) if is_shared else (1, 0))
     assert [answer.status for answer in answers] == ([200, 200] if is_shared else [200, 404])
     assert told(unknown) == (404, 40403)

@@ -57,13 +57,13 @@ def use(kafka: str, rest: Rest) -> tuple[list[tuple[int, int, Any]], set[int], s
     for _ in range(ROUND_COUNT_MAX):
         consumer.poll(0.1)
         rest.ask("GET", f"{base}/records?timeout=100")
-        own = {one["partition"] for one in rest.ask("GET", f"{base}/assignments")["partitions"]}
-        others = {one.partition for one in consumer.assignment()}
+        own = {partition["partition"] for partition in rest.ask("GET", f"{base}/assignments")["partitions"]}
+        others = {partition.partition for partition in consumer.assignment()}
         if len(own) == len(others) == 2:
             break
     consumer.close()
     rest.ask("DELETE", base)
-    return sorted((one["partition"], one["offset"], one["value"]) for one in read), own, others
+    return sorted((record["partition"], record["offset"], record["value"]) for record in read), own, others
 
 
 async def test_kafka_and_rest_consumers_share_records_offsets_and_a_group(tmp_path: Path) -> None:

@@ -12,15 +12,15 @@ from fixtures.rest_server import RestNode
 
 async def test_the_document_has_every_route_and_nothing_else(rest: RestNode) -> None:
     document = (await rest.get("/openapi.json")).body
-    described = {(method.upper(), path) for path, some in document["paths"].items() for method in some}
+    described = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
 
     assert described == set(operations.OPERATIONS)
-    assert all(some["summary"] for path in document["paths"].values() for some in path.values())
+    assert all(operation["summary"] for path in document["paths"].values() for operation in path.values())
 
 
 async def test_operations_have_unique_ids(rest: RestNode) -> None:
     document = (await rest.get("/openapi.json")).body
-    ids = [some["operationId"] for path in document["paths"].values() for some in path.values()]
+    ids = [operation["operationId"] for path in document["paths"].values() for operation in path.values()]
 
     assert len(set(ids)) == len(ids)
 

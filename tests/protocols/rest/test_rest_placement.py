@@ -32,9 +32,9 @@ def test_only_instances_of_the_server_that_goes_move_and_to_the_next_in_turn() -
     for key in keys:
         whole = placement.order(key, SERVERS)
 
-        assert placement.order(key, SERVERS[:-1]) == [one for one in whole if one != SERVERS[-1]]
+        assert placement.order(key, SERVERS[:-1]) == [server for server in whole if server != SERVERS[-1]]
     firsts = [placement.order(key, SERVERS)[0] for key in keys]
-    assert all(50 < firsts.count(one) < 150 for one in SERVERS)
+    assert all(50 < firsts.count(server) < 150 for server in SERVERS)
 
 
 def test_the_group_counts_too() -> None:
@@ -42,9 +42,9 @@ def test_the_group_counts_too() -> None:
 
 
 def test_a_name_that_a_server_made_up_belongs_to_it() -> None:
-    for one in SERVERS:
-        names = [placement.new_name(one.ref.node_id) for _ in range(20)]
+    for server in SERVERS:
+        names = [placement.new_name(server.ref.node_id) for _ in range(20)]
 
-        assert [placement.order(("g", name), SERVERS)[0] for name in names] == [one] * 20
+        assert [placement.order(("g", name), SERVERS)[0] for name in names] == [server] * 20
         assert len(set(names)) == 20
     assert placement.order(("g", placement.new_name(9)), SERVERS)[0] in SERVERS

@@ -66,7 +66,7 @@ async def test_records_go_to_their_given_partition_or_to_that_of_their_key(rest:
     body = {"records": [{"value": "YQ==", "partition": 2}, {"key": key, "value": "YQ=="}, {"value": "Yg=="}]}
     answer = await rest.post("/topics/t", body, kind="binary")
 
-    partitions = [one["partition"] for one in answer.body["offsets"]]
+    partitions = [result["partition"] for result in answer.body["offsets"]]
     assert partitions[:2] == [2, partitioning.partition_of(b"a key", 4)]
     assert 0 <= partitions[2] < 4
 
@@ -92,7 +92,7 @@ async def test_records_beyond_the_batch_limit_become_several_batches(rest: RestN
     body = {"records": [{"value": value}] * 7 + [{"value": b64(bytes(2000))}] + [{"value": value}]}
     answer = await rest.post("/topics/t", body, kind="binary")
 
-    offsets = [one["offset"] for one in answer.body["offsets"]]
+    offsets = [result["offset"] for result in answer.body["offsets"]]
     assert offsets == [0, 1, 2, 3, 4, 5, 6, None, 7]
     assert answer.body["offsets"][7]["error_code"] == 1
     assert "1000 bytes" in answer.body["offsets"][7]["error"]
@@ -155,8 +155,8 @@ async def test_bodies_over_the_limit_are_refused_compressed_or_not(rest_servers:
     broken = await rest.post("/topics/t", b"no gzip", kind="binary", headers={"Content-Encoding": "gzip"})
     unknown = await rest.post("/topics/t", b"x", kind="binary", headers={"Content-Encoding": "br"})
 
-    assert [code(one) for one in (plain, packed)] == [(413, 413), (413, 413)]
-    assert [code(one) for one in (broken, unknown)] == [(400, 400), (415, 415)]
+    assert [code(answer) for answer in (plain, packed)] == [(413, 413), (413, 413)]
+    assert [code(answer) for answer in (broken, unknown)] == [(400, 400), (415, 415)]
 
 
 async def test_topics_partitions_and_brokers_are_described(rest: RestNode) -> None:

@@ -87,11 +87,11 @@ class Scene(NamedTuple):
         """The values of the topic, read with a format."""
         answer = await self.records(await self.consumer(kind), kind)
         assert answer.status == 200, answer.body
-        return [one["value"] for one in answer.body]
+        return [record["value"] for record in answer.body]
 
     async def raw(self) -> list[bytes | None]:
         """The bytes of the topic's values."""
-        return [None if one is None else base64.b64decode(one) for one in await self.read("binary")]
+        return [None if value is None else base64.b64decode(value) for value in await self.read("binary")]
 
     async def with_client(self, work: Callable[[SchemaRegistryClient], Any]) -> Any:
         def run() -> Any:
@@ -103,7 +103,7 @@ class Scene(NamedTuple):
     async def reports(self, *objects: Any) -> list[dict[str, Any]]:
         """Produce by the v3 API."""
         path = f"/v3/clusters/{self.rest.member.cluster_id}/topics/{TOPIC}/records"
-        body = "".join(json.dumps(one) for one in objects).encode()
+        body = "".join(json.dumps(object_) for object_ in objects).encode()
         url, headers = self.rest.url + path, {"Content-Type": "application/json"}
         async with self.rest.session.post(url, data=body, headers=headers) as response:
             return [json.loads(line) for line in (await response.read()).split(b"\r\n") if line]
@@ -172,7 +172,7 @@ async def test_protobuf_goes_both_ways(scene: Scene) -> None:
     def write(client: SchemaRegistryClient) -> list[bytes | None]:
         conf = {"use.deprecated.format": False, "auto.register.schemas": False, "use.latest.version": True}
         made = (order(id=8, lines=[order.Line(raw=b"\x01")]), other(n=9))
-        return [ProtobufSerializer(type(one), client, conf)(one, CONTEXT) for one in made]
+        return [ProtobufSerializer(type(message), client, conf)(message, CONTEXT) for message in made]
 
     assert answer.status == 200, answer.body
     octets = await scene.raw()
@@ -183,7 +183,7 @@ async def test_protobuf_goes_both_ways(scene: Scene) -> None:
         b"\0" + answer.body["value_schema_id"].to_bytes(4) + b"\x04\0\0" + order.Line(raw=b"\x02").SerializeToString()
     )
     written = [*await scene.with_client(write), nested]
-    await scene.produce("binary", {"records": [{"value": base64.b64encode(one).decode()} for one in written]})
+    await scene.produce("binary", {"records": [{"value": base64.b64encode(value).decode()} for value in written]})
     assert await scene.read("protobuf") == [
         {"id": "5", "long_note": "größe", "when": "2026-01-31T12:00:00Z", "lines": [{"raw": "/w=="}]},
         {"id": "6", "long_note": "x", "lines": []},
@@ -209,7 +209,7 @@ async def test_a_schema_is_registered_once_and_found_by_its_id(scene: Scene) -> 
     ]
     by_id = await scene.produce("avro", {"value_schema_id": 1, "records": [{"value": {"id": 2}}]})
 
-    assert [one.body["value_schema_id"] for one in (*by_text, by_id)] == [1, 1, 1]
+    assert [answer.body["value_schema_id"] for answer in (*by_text, by_id)] == [1, 1, 1]
     assert (await scene.registry.get("/subjects/orders-value/versions")).body == [1]
 
 
@@ -293,10 +293,10 @@ async def test_a_record_that_cannot_be_shown_is_named_and_not_skipped(scene: Sce
     assert (await scene.rest.post(f"{base}/positions", place)).status == 204
     behind = await scene.records(base, "avro")
 
-    assert [one["value"] for one in before.body] == [1]
-    assert {(one.status, one.body["error_code"]) for one in refused} == {(500, 50002)}
+    assert [record["value"] for record in before.body] == [1]
+    assert {(answer.status, answer.body["error_code"]) for answer in refused} == {(500, 50002)}
     assert "orders-0" in refused[0].body["message"]
-    assert [one["value"] for one in behind.body] == [2]
+    assert [record["value"] for record in behind.body] == [2]
 
 
 @pytest.mark.parametrize(
@@ -348,7 +348,7 @@ async def test_v3_takes_schemas_in_every_way(scene: Scene) -> None:
         "size": 8,
     }
     assert "value" not in reports[6]
-    assert [one and one["id"] for one in await scene.read("avro")] == [1, 2, 3, 4, 5, None, None]
+    assert [value and value["id"] for value in await scene.read("avro")] == [1, 2, 3, 4, 5, None, None]
 
 
 async def test_v3_names_subjects_by_strategy(scene: Scene) -> None:
@@ -373,7 +373,7 @@ async def test_v3_names_subjects_by_strategy(scene: Scene) -> None:
     assert codes == [200, 200, 200, 408_01, 200, 200], (
         reports
     )  # Protobuf is not compatible with the Avro of the same name
-    subjects = [(one.get("key") or one["value"])["subject"] for one in reports if one["error_code"] == 200]
+    subjects = [(result.get("key") or result["value"])["subject"] for result in reports if result["error_code"] == 200]
     assert subjects == ["shop.Order", "orders-shop.Order", "Order", "mine", "mine"]
 
 
@@ -428,7 +428,7 @@ async def test_records_that_the_server_was_too_busy_to_read_are_read_by_the_next
     answer = await scene.records(base, "avro")
 
     assert refused.status == 503
-    assert [one["value"]["id"] for one in answer.body] == [0, 1, 2]
+    assert [record["value"]["id"] for record in answer.body] == [0, 1, 2]
 
 
 async def test_a_number_that_no_double_can_hold_is_not_shown_as_json(scene: Scene) -> None:

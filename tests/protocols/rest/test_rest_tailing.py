@@ -57,7 +57,7 @@ async def test_appends_are_records_for_other_protocols(rest: RestNode) -> None:
     await rest.post(f"{base}/subscription", {"topics": ["t"]})
     answer = await rest.get(f"{base}/records", headers={"Accept": "application/vnd.kafka.json.v2+json"})
 
-    assert [(one["offset"], one["value"]) for one in answer.body] == [(0, {"a": 1}), (1, "ü")]
+    assert [(record["offset"], record["value"]) for record in answer.body] == [(0, {"a": 1}), (1, "ü")]
 
 
 async def test_events_continue_after_the_last_event_id(rest: RestNode) -> None:
@@ -74,11 +74,13 @@ async def test_events_continue_after_the_last_event_id(rest: RestNode) -> None:
 
 
 async def test_events_end_when_another_server_closes_the_stream(rest_servers: MakeServers) -> None:
-    one, two = await rest_servers(2)
-    await one.put("/v1/stream/t", b"a", headers={"Content-Type": "text/plain"})
-    async with two.session.get(f"{two.url}/v1/stream/t?offset=-1&live=sse") as response:
+    first_server, second_server = await rest_servers(2)
+    await first_server.put("/v1/stream/t", b"a", headers={"Content-Type": "text/plain"})
+    async with second_server.session.get(f"{second_server.url}/v1/stream/t?offset=-1&live=sse") as response:
         first = await events(response, 2)
-        await one.post("/v1/stream/t", b" b\nc", headers={"Content-Type": "text/plain", "Stream-Closed": "true"})
+        await first_server.post(
+            "/v1/stream/t", b" b\nc", headers={"Content-Type": "text/plain", "Stream-Closed": "true"}
+        )
         rest: list[Any] = []
         while not rest or "streamClosed" not in rest[-1][2]:
             rest += await events(response, 1)
@@ -164,25 +166,30 @@ def producer(epoch: int, sequence: int) -> dict[str, str]:
 
 
 async def test_producers_are_known_to_all_servers_and_after_a_restart(rest_servers: MakeServers) -> None:
-    one, two = await rest_servers(2)
-    await one.put("/v1/stream/t", b"", headers=JSON)
-    first = await one.post("/v1/stream/t", b"[0,0.5]", headers=producer(0, 0))
-    again = await two.post("/v1/stream/t", b"[0,0.5]", headers=producer(0, 0))
-    gap = await two.post("/v1/stream/t", b"[9]", headers=producer(0, 2))
-    after = await two.post("/v1/stream/t", b"[1]", headers=producer(0, 1))
-    late = await one.post("/v1/stream/t", b"[0,0.5]", headers=producer(0, 0))
-    (three,) = await rest_servers(1)  # as a restarted server, which knows only the stores
-    fresh = await three.post("/v1/stream/t", b"[1]", headers=producer(0, 1))
-    wrong = await three.post("/v1/stream/t", b"[2]", headers=producer(1, 5))
-    newer = await three.post("/v1/stream/t", b"[2]", headers=producer(1, 0))
-    zombie = await one.post("/v1/stream/t", b"[9]", headers=producer(0, 2))
+    first_server, second_server = await rest_servers(2)
+    await first_server.put("/v1/stream/t", b"", headers=JSON)
+    first = await first_server.post("/v1/stream/t", b"[0,0.5]", headers=producer(0, 0))
+    again = await second_server.post("/v1/stream/t", b"[0,0.5]", headers=producer(0, 0))
+    gap = await second_server.post("/v1/stream/t", b"[9]", headers=producer(0, 2))
+    after = await second_server.post("/v1/stream/t", b"[1]", headers=producer(0, 1))
+    late = await first_server.post("/v1/stream/t", b"[0,0.5]", headers=producer(0, 0))
+    (third_server,) = await rest_servers(1)  # as a restarted server, which knows only the stores
+    fresh = await third_server.post("/v1/stream/t", b"[1]", headers=producer(0, 1))
+    wrong = await third_server.post("/v1/stream/t", b"[2]", headers=producer(1, 5))
+    newer = await third_server.post("/v1/stream/t", b"[2]", headers=producer(1, 0))
+    zombie = await first_server.post("/v1/stream/t", b"[9]", headers=producer(0, 2))
 
-    assert [one.status for one in (first, again, gap, after, late)] == [200, 204, 409, 200, 204]
+    assert [answer.status for answer in (first, again, gap, after, late)] == [200, 204, 409, 200, 204]
     assert (gap.headers["Producer-Expected-Seq"], gap.headers["Producer-Received-Seq"]) == ("1", "2")
     assert late.headers["Producer-Seq"] == "1"
-    assert [one.status for one in (fresh, wrong, newer, zombie)] == [204, 400, 200, 403]
+    assert [answer.status for answer in (fresh, wrong, newer, zombie)] == [204, 400, 200, 403]
     assert zombie.headers["Producer-Epoch"] == "1"
-    assert (await two.get("/v1/stream/t")).body == [0, 0.5, 1, 2]  # a sequence is that of an append, not of a record
+    assert (await second_server.get("/v1/stream/t")).body == [
+        0,
+        0.5,
+        1,
+        2,
+    ]  # a sequence is that of an append, not of a record
 
 
 async def test_a_producer_s_appends_are_in_flight_together_and_keep_their_order(rest: RestNode) -> None:
@@ -200,39 +207,39 @@ async def test_a_producer_s_appends_are_in_flight_together_and_keep_their_order(
 
 
 async def test_the_same_append_at_two_servers_at_once_is_done_once(rest_servers: MakeServers) -> None:
-    one, two = await rest_servers(2)
-    await one.put("/v1/stream/t", b"", headers=JSON)
+    first, second = await rest_servers(2)
+    await first.put("/v1/stream/t", b"", headers=JSON)
     for n in range(20):
-        both = [server.post("/v1/stream/t", b"[%d]" % n, headers=producer(0, n)) for server in (one, two)]
+        both = [server.post("/v1/stream/t", b"[%d]" % n, headers=producer(0, n)) for server in (first, second)]
         assert sorted(answer.status for answer in await asyncio.gather(*both)) == [200, 204]
 
-    assert (await one.get("/v1/stream/t")).body == list(range(20))
+    assert (await first.get("/v1/stream/t")).body == list(range(20))
 
 
 async def test_a_close_is_done_once_for_all_servers(rest_servers: MakeServers) -> None:
-    one, two = await rest_servers(2)
-    await one.put("/v1/stream/t", b"", headers=JSON)
+    first, second = await rest_servers(2)
+    await first.put("/v1/stream/t", b"", headers=JSON)
     closing = {**producer(0, 0), "Stream-Closed": "true"}
-    closed = await one.post("/v1/stream/t", b"[0]", headers=closing)
-    await two.streams.catalog.refresh([(await one.streams.catalog.find("t")).stream.number])
-    again = await two.post("/v1/stream/t", b"[0]", headers=closing)
-    other = await two.post("/v1/stream/t", b"[1]", headers=producer(0, 1))
-    bare = await two.post("/v1/stream/t", headers={"Stream-Closed": "true"})
+    closed = await first.post("/v1/stream/t", b"[0]", headers=closing)
+    await second.streams.catalog.refresh([(await first.streams.catalog.find("t")).stream.number])
+    again = await second.post("/v1/stream/t", b"[0]", headers=closing)
+    other = await second.post("/v1/stream/t", b"[1]", headers=producer(0, 1))
+    bare = await second.post("/v1/stream/t", headers={"Stream-Closed": "true"})
 
-    assert [one.status for one in (closed, again, other, bare)] == [200, 204, 409, 204]
-    assert {one.headers["Stream-Closed"] for one in (closed, again, other, bare)} == {"true"}
-    assert {one.headers["Stream-Next-Offset"] for one in (closed, again, other, bare)} == {f"{1:020}"}
+    assert [answer.status for answer in (closed, again, other, bare)] == [200, 204, 409, 204]
+    assert {answer.headers["Stream-Closed"] for answer in (closed, again, other, bare)} == {"true"}
+    assert {answer.headers["Stream-Next-Offset"] for answer in (closed, again, other, bare)} == {f"{1:020}"}
 
 
 async def test_an_append_while_another_server_closes_is_before_the_end_or_refused(rest_servers: MakeServers) -> None:
-    one, two = await rest_servers(2)
+    first, second = await rest_servers(2)
     for turn in range(20):
         path = f"/v1/stream/t{turn}"
-        await one.put(path, b"", headers=JSON)
-        appends = [two.post(path, b"[%d]" % n, headers=JSON) for n in range(4)]
-        closed, *appended = await asyncio.gather(one.post(path, headers={"Stream-Closed": "true"}), *appends)
+        await first.put(path, b"", headers=JSON)
+        appends = [second.post(path, b"[%d]" % n, headers=JSON) for n in range(4)]
+        closed, *appended = await asyncio.gather(first.post(path, headers={"Stream-Closed": "true"}), *appends)
         end = int(closed.headers["Stream-Next-Offset"])
-        seen = (await one.get(path)).body
+        seen = (await first.get(path)).body
         kept = [n for n, answer in enumerate(appended) if answer.status == 204]
 
         assert {answer.status for answer in appended} <= {204, 409}
@@ -283,55 +290,55 @@ def in_sequence(sequence: str, **more: str) -> dict[str, str]:
 
 
 async def test_stream_seq_grows_whatever_server_takes_the_append(rest_servers: MakeServers) -> None:
-    one, two = await rest_servers(2)
-    await one.create("t", http_content_type="application/json")
-    await one.post("/topics/t", {"records": [{"value": "of Kafka"}]}, kind="json")
-    first = await one.post("/v1/stream/t", b'["b"]', headers=in_sequence("b"))
-    same = await two.post("/v1/stream/t", b'["b"]', headers=in_sequence("b"))
-    less = await two.post("/v1/stream/t", b'["a"]', headers=in_sequence("a"))
-    await one.post("/topics/t", {"records": [{"value": "again"}]}, kind="json")
-    more = await two.post("/v1/stream/t", b'["\xc3\xa4"]', headers={**JSON, "Stream-Seq": "ä"})
-    (three,) = await rest_servers(1)  # as one that was started anew
-    late = await three.post("/v1/stream/t", b'["z"]', headers=in_sequence("z"))
-    plain = await three.post("/v1/stream/t", b'["plain"]', headers=JSON)
+    first_server, second_server = await rest_servers(2)
+    await first_server.create("t", http_content_type="application/json")
+    await first_server.post("/topics/t", {"records": [{"value": "of Kafka"}]}, kind="json")
+    first = await first_server.post("/v1/stream/t", b'["b"]', headers=in_sequence("b"))
+    same = await second_server.post("/v1/stream/t", b'["b"]', headers=in_sequence("b"))
+    less = await second_server.post("/v1/stream/t", b'["a"]', headers=in_sequence("a"))
+    await first_server.post("/topics/t", {"records": [{"value": "again"}]}, kind="json")
+    more = await second_server.post("/v1/stream/t", b'["\xc3\xa4"]', headers={**JSON, "Stream-Seq": "ä"})
+    (third_server,) = await rest_servers(1)  # as one that was started anew
+    late = await third_server.post("/v1/stream/t", b'["z"]', headers=in_sequence("z"))
+    plain = await third_server.post("/v1/stream/t", b'["plain"]', headers=JSON)
 
-    assert [one.status for one in (first, same, less, more, late, plain)] == [204, 409, 409, 204, 409, 204]
-    assert (await one.get("/v1/stream/t")).body == ["of Kafka", "b", "again", "ä", "plain"]
+    assert [answer.status for answer in (first, same, less, more, late, plain)] == [204, 409, 409, 204, 409, 204]
+    assert (await first_server.get("/v1/stream/t")).body == ["of Kafka", "b", "again", "ä", "plain"]
 
 
 async def test_of_appends_with_one_stream_seq_at_two_servers_one_is_taken(rest_servers: MakeServers) -> None:
-    one, two = await rest_servers(2)
-    await one.put("/v1/stream/t", b"", headers=JSON)
+    first, second = await rest_servers(2)
+    await first.put("/v1/stream/t", b"", headers=JSON)
     for n in range(100, 115):
-        both = [server.post("/v1/stream/t", b"[%d]" % n, headers=in_sequence(str(n))) for server in (one, two)]
+        both = [server.post("/v1/stream/t", b"[%d]" % n, headers=in_sequence(str(n))) for server in (first, second)]
         assert sorted(answer.status for answer in await asyncio.gather(*both)) == [204, 409]
 
-    assert (await one.get("/v1/stream/t")).body == list(range(100, 115))
+    assert (await first.get("/v1/stream/t")).body == list(range(100, 115))
 
 
 async def test_a_producer_s_retry_with_stream_seq_is_a_duplicate_not_a_conflict(rest_servers: MakeServers) -> None:
-    one, two = await rest_servers(2)
-    await one.put("/v1/stream/t", b"", headers=JSON)
+    first, second = await rest_servers(2)
+    await first.put("/v1/stream/t", b"", headers=JSON)
     headers = producer(0, 0) | {"Stream-Seq": "a"}
-    answers = [await server.post("/v1/stream/t", b"[1]", headers=headers) for server in (one, two, one)]
-    old = await two.post("/v1/stream/t", b"[2]", headers=producer(0, 1) | {"Stream-Seq": "a"})
-    new = await two.post("/v1/stream/t", b"[2]", headers=producer(0, 1) | {"Stream-Seq": "b"})
+    answers = [await server.post("/v1/stream/t", b"[1]", headers=headers) for server in (first, second, first)]
+    old = await second.post("/v1/stream/t", b"[2]", headers=producer(0, 1) | {"Stream-Seq": "a"})
+    new = await second.post("/v1/stream/t", b"[2]", headers=producer(0, 1) | {"Stream-Seq": "b"})
 
     assert [answer.status for answer in answers] == [200, 204, 204]
     assert (old.status, new.status) == (409, 200)
-    assert (await one.get("/v1/stream/t")).body == [1, 2]
+    assert (await first.get("/v1/stream/t")).body == [1, 2]
 
 
 async def test_the_stored_stream_seq_outlives_its_records(rest_servers: MakeServers, monkeypatch: Any) -> None:
     monkeypatch.setattr(sequences, "_STORE_STEP", 2)
-    (one,) = await rest_servers(1)
-    await one.put("/v1/stream/t", b"", headers=JSON)
+    (first,) = await rest_servers(1)
+    await first.put("/v1/stream/t", b"", headers=JSON)
     for name in "abcd":
-        await one.post("/v1/stream/t", b"[0]", headers=in_sequence(name))
-    noted = json.loads((await one.streams.catalog.find("t")).stream.configs["http.sequences"])
-    await one.streams.trim(INTERNAL, "t", 0, 4)
-    (two,) = await rest_servers(1)
-    old = await two.post("/v1/stream/t", b"[0]", headers=in_sequence("b"))
+        await first.post("/v1/stream/t", b"[0]", headers=in_sequence(name))
+    noted = json.loads((await first.streams.catalog.find("t")).stream.configs["http.sequences"])
+    await first.streams.trim(INTERNAL, "t", 0, 4)
+    (second,) = await rest_servers(1)
+    old = await second.post("/v1/stream/t", b"[0]", headers=in_sequence("b"))
 
     assert noted == {"0": [2, "b"]}
     assert old.status == 409

@@ -57,21 +57,21 @@ async def test_appends_are_there_once_whatever_the_store_loses(rest_servers: Mak
         faulty.append(FaultyMetadata(metadata, MetadataFaults(), random.Random(10 * seed + len(faulty))))
         return faulty[-1]
 
-    one, two = await rest_servers(2, stores=stores)
-    await one.put("/v1/stream/t", b"", headers=JSON)
+    first, second = await rest_servers(2, stores=stores)
+    await first.put("/v1/stream/t", b"", headers=JSON)
     for store in faulty:
         store.misbehave(MetadataFaults(error_rate=0.1, lost_reply_rate=0.1))
     randomness = random.Random(seed)
     for n in range(COUNT):
-        servers = [one, two] if randomness.random() < 0.5 else [two, one]
+        servers = [first, second] if randomness.random() < 0.5 else [second, first]
         await until_done(servers, "/v1/stream/t", n, producer("p", n))
     closing = {**producer("p", COUNT), "Stream-Closed": "true"}
-    closed = await until_done([two, one], "/v1/stream/t", COUNT, closing)
+    closed = await until_done([second, first], "/v1/stream/t", COUNT, closing)
     for store in faulty:
         store.misbehave(MetadataFaults())
-    head = await one.metadata.log.head()
-    await until(lambda: one.streams.seen.position >= head)
-    seen = await one.get("/v1/stream/t")
+    head = await first.metadata.log.head()
+    await until(lambda: first.streams.seen.position >= head)
+    seen = await first.get("/v1/stream/t")
 
     assert closed.headers["Stream-Closed"] == "true"
     assert (seen.body, seen.headers["Stream-Closed"]) == (list(range(COUNT + 1)), "true")

@@ -54,7 +54,7 @@ async def test_other_protocols_see_the_own_records_of_a_fork(rest: RestNode) -> 
     accept = {"Accept": "application/vnd.kafka.json.v2+json"}
     seen = await rest.get("/consumers/g/instances/c/records", headers=accept)
 
-    assert [(one["offset"], one["value"]) for one in seen.body] == [(0, "own")]
+    assert [(record["offset"], record["value"]) for record in seen.body] == [(0, "own")]
     assert (await rest.get("/v1/stream/fork")).body == [0, 1, "own"]
 
 
@@ -77,11 +77,11 @@ async def test_a_fork_begins_where_its_source_was_trimmed(rest: RestNode) -> Non
     await fork(rest, "fork", "source", 3)
     await rest.post("/v1/stream/fork", b'["x"]', headers=JSON)
     await rest.streams.trim(INTERNAL, "source", 0, 2)
-    some = await rest.get("/v1/stream/fork")
+    page = await rest.get("/v1/stream/fork")
     gone = await rest.get(f"/v1/stream/fork?offset={token(1)}")
     await rest.streams.trim(INTERNAL, "source", 0, 4)
 
-    assert some.body == [2, "x"]
+    assert page.body == [2, "x"]
     assert gone.status == 410
     assert (await rest.get("/v1/stream/fork")).body == ["x"]
 
@@ -105,29 +105,29 @@ async def test_a_source_that_another_protocol_deleted_leaves_the_fork_its_own(re
 
 
 async def test_forks_and_deletions_of_two_servers_agree(rest_servers: MakeServers) -> None:
-    one, two = await rest_servers(2, sweep_ms=10)
-    await one.put("/v1/stream/source", b"[0,1]", headers=JSON)
-    made = await fork(two, "fork", "source")
-    deleted = await one.delete("/v1/stream/source")
-    await two.post("/v1/stream/fork", b'["x"]', headers=JSON)
+    first, second = await rest_servers(2, sweep_ms=10)
+    await first.put("/v1/stream/source", b"[0,1]", headers=JSON)
+    made = await fork(second, "fork", "source")
+    deleted = await first.delete("/v1/stream/source")
+    await second.post("/v1/stream/fork", b'["x"]', headers=JSON)
 
     assert (made.status, deleted.status) == (201, 204)
-    assert (await one.get("/v1/stream/fork")).body == [0, 1, "x"]
+    assert (await first.get("/v1/stream/fork")).body == [0, 1, "x"]
 
-    await one.delete("/v1/stream/fork")
-    while "source" in {stream.name for stream in await one.streams.metadata.streams.list()}:  # noqa: ASYNC110 - until the sweep did it
+    await first.delete("/v1/stream/fork")
+    while "source" in {stream.name for stream in await first.streams.metadata.streams.list()}:  # noqa: ASYNC110 - until the sweep did it
         await asyncio.sleep(0)
 
-    assert (await one.get("/v1/stream/source")).status in (404, 410)  # it may not have heard
+    assert (await first.get("/v1/stream/source")).status in (404, 410)  # it may not have heard
 
 
 async def test_a_fork_of_a_stream_that_is_being_deleted_is_whole_or_not_made(rest_servers: MakeServers) -> None:
-    one, two = await rest_servers(2)
+    first, second = await rest_servers(2)
     for turn in range(30):
         source, name = f"source-{turn}", f"fork-{turn}"
-        await one.put(f"/v1/stream/{source}", b"[0,1]", headers=JSON)
-        forked, deleted = await asyncio.gather(fork(two, name, source), one.delete(f"/v1/stream/{source}"))
-        seen = await one.get(f"/v1/stream/{name}")
+        await first.put(f"/v1/stream/{source}", b"[0,1]", headers=JSON)
+        forked, deleted = await asyncio.gather(fork(second, name, source), first.delete(f"/v1/stream/{source}"))
+        seen = await first.get(f"/v1/stream/{name}")
 
         assert (forked.status, seen.status) in ((201, 200), (404, 404), (409, 404))
         assert deleted.status == 204
@@ -141,7 +141,7 @@ async def test_a_creation_that_was_cut_off_is_hidden_and_made_again(rest: RestNo
     rest.server._tailing.lifetimes._create_ms_max = -1  # noqa: SLF001 - the time of who began it is over
     late = await rest.put("/v1/stream/t", b"a", headers=TEXT)
 
-    assert [one.status for one in early] == [503, 503]
+    assert [answer.status for answer in early] == [503, 503]
     assert late.status == 201
     assert (await rest.get("/v1/stream/t")).body == b"a"
 
@@ -207,45 +207,45 @@ def test_the_origin_of_a_fork_is_text_in_its_config() -> None:
 async def test_a_fork_that_is_made_after_a_deletion_looked_for_forks_is_seen(
     rest_servers: MakeServers, monkeypatch: pytest.MonkeyPatch, had_forks: bool
 ) -> None:
-    one, two = await rest_servers(2)
-    await one.put("/v1/stream/source", b"[0,1]", headers=JSON)
+    first, second = await rest_servers(2)
+    await first.put("/v1/stream/source", b"[0,1]", headers=JSON)
     if had_forks:
-        await fork(one, "former", "source")
-        await one.delete("/v1/stream/former")
+        await fork(first, "former", "source")
+        await first.delete("/v1/stream/former")
     # The other server's fork happens between two steps of the deletion.
-    lives = one.server._tailing.lifetimes  # noqa: SLF001
+    lives = first.server._tailing.lifetimes  # noqa: SLF001
     look = lives._has_forks  # noqa: SLF001
     made: list[Answer] = []
 
     async def look_then_fork(view: StreamView) -> bool:
         found = await look(view)
         if not made:
-            made.append(await fork(two, "fork", "source"))
+            made.append(await fork(second, "fork", "source"))
         return found
 
     monkeypatch.setattr(lives, "_has_forks", look_then_fork)
-    deleted = await one.delete("/v1/stream/source")
+    deleted = await first.delete("/v1/stream/source")
 
     assert (made[0].status, deleted.status) == (201, 204)
-    assert (await two.get("/v1/stream/fork")).body == [0, 1]
-    assert (await one.get("/v1/stream/source")).status == 410
+    assert (await second.get("/v1/stream/fork")).body == [0, 1]
+    assert (await first.get("/v1/stream/source")).status == 410
 
 
 async def test_a_fork_is_undone_when_its_source_is_deleted_before_its_answer(
     rest_servers: MakeServers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, two = await rest_servers(2)
-    await one.put("/v1/stream/source", b"[0,1]", headers=JSON)
+    first, second = await rest_servers(2)
+    await first.put("/v1/stream/source", b"[0,1]", headers=JSON)
     # The deletion happens between two steps of the fork.
-    forking = two.server._tailing._create._forking  # noqa: SLF001
+    forking = second.server._tailing._create._forking  # noqa: SLF001
     register_fork = forking.register_fork
 
     async def delete_then_register(source: StreamView, made: StreamView) -> None:
-        assert (await one.delete("/v1/stream/source")).status == 204
+        assert (await first.delete("/v1/stream/source")).status == 204
         await register_fork(source, made)
 
     monkeypatch.setattr(forking, "register_fork", delete_then_register)
-    refused = await fork(two, "fork", "source")
+    refused = await fork(second, "fork", "source")
 
     assert refused.status == 409
-    assert (await two.get("/v1/stream/fork")).status == 404
+    assert (await second.get("/v1/stream/fork")).status == 404

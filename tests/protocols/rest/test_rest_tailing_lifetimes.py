@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from bearlake.clock import ManualClock
+from bearlake.errors import Conflict
 from bearlake.metadata.sqlite.settings import SqliteSettings
 from bearlake.metadata.sqlite.store import open_sqlite
 from bearlake.objects.open import open_store
@@ -29,7 +30,9 @@ class Server:
         self.lives = Lifetimes(streams, 1, 120_000)
 
     async def make(self, name: str, **configs: str) -> StreamView:
-        return await self.streams.catalog.create(name, 1, {key.replace("_", "."): one for key, one in configs.items()})
+        return await self.streams.catalog.create(
+            name, 1, {key.replace("_", "."): value for key, value in configs.items()}
+        )
 
     async def status(self, name: str) -> int:
         """The current answer to a request."""
@@ -79,97 +82,123 @@ async def scene() -> AsyncIterator[Scene]:
 
 
 async def test_an_idle_stream_ends_after_its_time_to_live(scene: Scene) -> None:
-    one, _ = scene.servers
-    await one.make("t", http_ttl_seconds="10")
+    server, _ = scene.servers
+    await server.make("t", http_ttl_seconds="10")
     scene.advance(10_000)
-    alive = await one.status("t")
+    alive = await server.status("t")
     scene.advance(1_000)
 
     assert alive == 200
-    assert await one.status("t") == 404
-    assert "t" not in one.streams.catalog.names()
+    assert await server.status("t") == 404
+    assert "t" not in server.streams.catalog.names()
 
 
 async def test_use_renews_the_time_to_live_and_moves_the_config_after_a_tenth_of_it(scene: Scene) -> None:
-    one, _ = scene.servers
-    start_ms = (await one.make("t", http_ttl_seconds="10")).stream.created_ms
-    early = await one.use("t")
+    server, _ = scene.servers
+    start_ms = (await server.make("t", http_ttl_seconds="10")).stream.created_ms
+    early = await server.use("t")
     scene.advance(999)
-    still = await one.use("t")
+    still = await server.use("t")
     scene.advance(1)
-    moved = await one.use("t")
+    moved = await server.use("t")
     scene.advance(10_999)
-    alive = await one.status("t")
+    alive = await server.status("t")
     scene.advance(1)
 
     assert (early, still, moved) == ("", "", str(start_ms + 1_000))
     assert alive == 200
-    assert await one.status("t") == 404
+    assert await server.status("t") == 404
 
 
 async def test_a_stream_that_one_server_renewed_is_not_ended_by_another(scene: Scene) -> None:
-    one, two = scene.servers
-    await one.make("t", http_ttl_seconds="10")
-    await two.streams.catalog.find("t")  # and follows the log no more
+    first, second = scene.servers
+    await first.make("t", http_ttl_seconds="10")
+    await second.streams.catalog.find("t")  # and follows the log no more
     scene.advance(9_000)
-    await one.use("t")
+    await first.use("t")
     scene.advance(9_000)
 
-    assert await two.status("t") == 200
-    assert await one.status("t") == 200
+    assert await second.status("t") == 200
+    assert await first.status("t") == 200
 
 
 async def test_a_stream_ends_at_its_time_whichever_client_uses_it(scene: Scene) -> None:
-    one, two = scene.servers
-    await one.make("t", http_expires_at="1970-01-01T00:00:00Z")
-    await one.make("u", http_expires_at="2100-01-01T00:00:00+01:00")
+    first, second = scene.servers
+    await first.make("t", http_expires_at="1970-01-01T00:00:00Z")
+    await first.make("u", http_expires_at="2100-01-01T00:00:00+01:00")
 
-    assert await two.use("u") == ""
-    assert await two.status("t") == 404
-    assert await two.status("u") == 200
+    assert await second.use("u") == ""
+    assert await second.status("t") == 404
+    assert await second.status("u") == 200
 
 
 async def test_the_end_of_one_incarnation_is_not_that_of_the_next(scene: Scene) -> None:
-    one, two = scene.servers
-    await one.make("t", http_ttl_seconds="10")
-    old = await two.streams.catalog.find("t")
+    first, second = scene.servers
+    await first.make("t", http_ttl_seconds="10")
+    old = await second.streams.catalog.find("t")
     scene.advance(11_000)
-    assert await one.status("t") == 404
-    new = await one.make("t", http_ttl_seconds="10")
+    assert await first.status("t") == 404
+    new = await first.make("t", http_ttl_seconds="10")
     with pytest.raises(Problem):
-        await two.lives.check(old)
+        await second.lives.check(old)
 
-    assert (await one.streams.metadata.streams.get("t")).id == new.stream.id
+    assert (await first.streams.metadata.streams.get("t")).id == new.stream.id
 
 
 async def test_a_stream_with_forks_is_kept_for_them_when_it_ends(scene: Scene) -> None:
-    one, two = scene.servers
-    source = await one.make("source", http_ttl_seconds="1", http_forked="true")
-    await two.make("fork", http_fork=f"{source.stream.number}/0@0+0=0", http_ttl_seconds="100")
+    first, second = scene.servers
+    source = await first.make("source", http_ttl_seconds="1", http_forked="true")
+    await second.make("fork", http_fork=f"{source.stream.number}/0@0+0=0", http_ttl_seconds="100")
     scene.advance(2_000)
-    kept = await one.status("source")
+    kept = await first.status("source")
     scene.advance(200_000)
 
     assert kept == 410
-    assert await two.status("fork") == 404
-    await one.lives.remove(INTERNAL, "source")
-    assert "source" not in {stream.name for stream in await one.streams.metadata.streams.list()}
+    assert await second.status("fork") == 404
+    await first.lives.remove(INTERNAL, "source")
+    assert "source" not in {stream.name for stream in await first.streams.metadata.streams.list()}
 
 
 async def test_the_sweep_deletes_expired_streams_and_sources_without_forks(scene: Scene) -> None:
-    one, _ = scene.servers
-    source = await one.make("source", http_forked="true", http_deleted="true")
-    await one.make("fork", http_fork=f"{source.stream.number}/0@0+0=0", http_ttl_seconds="1")
-    await one.make("ttl", http_ttl_seconds="5")
-    await one.make("half", http_incomplete="true")
-    await one.make("plain")
-    sweep = asyncio.create_task(one.lives.run())
+    server, _ = scene.servers
+    source = await server.make("source", http_forked="true", http_deleted="true")
+    await server.make("fork", http_fork=f"{source.stream.number}/0@0+0=0", http_ttl_seconds="1")
+    await server.make("ttl", http_ttl_seconds="5")
+    await server.make("half", http_incomplete="true")
+    await server.make("plain")
+    sweep = asyncio.create_task(server.lives.run())
     try:
         scene.advance(2_000)
-        while one.streams.catalog.names() != ["half", "plain", "ttl"]:  # noqa: ASYNC110 - until the sweep did it
+        while server.streams.catalog.names() != ["half", "plain", "ttl"]:  # noqa: ASYNC110 - until the sweep did it
             await asyncio.sleep(0)
         scene.advance(200_000)
-        while one.streams.catalog.names() != ["plain"]:  # noqa: ASYNC110 - until the sweep did it
+        while server.streams.catalog.names() != ["plain"]:  # noqa: ASYNC110 - until the sweep did it
+            await asyncio.sleep(0)
+    finally:
+        sweep.cancel()
+        await asyncio.gather(sweep, return_exceptions=True)
+
+
+@pytest.mark.parametrize("error", [Conflict("many changes"), KeyError("a bug")], ids=["Conflict", "bug"])
+async def test_a_failed_deletion_of_one_expired_stream_does_not_stop_the_sweep(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    server, _ = scene.servers
+    for name in ("a", "b"):
+        await server.make(name, http_ttl_seconds="1")
+    remove = server.lives.remove
+
+    async def fail_for_the_first(who: object, name: str, **options: bool) -> None:
+        if name == "a":
+            raise error
+        await remove(INTERNAL, name, **options)
+
+    monkeypatch.setattr(server.lives, "remove", fail_for_the_first)
+    sweep = asyncio.create_task(server.lives.run())
+    try:
+        scene.advance(2_000)
+        while server.streams.catalog.names() != ["a"]:
+            assert not sweep.done()
             await asyncio.sleep(0)
     finally:
         sweep.cancel()

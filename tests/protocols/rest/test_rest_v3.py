@@ -59,7 +59,7 @@ async def test_topics_are_created_grown_and_deleted(rest: RestNode) -> None:
     assert made.body["topic_name"] == "t"
     assert (again.status, again.body["error_code"]) == (400, 40002)
     assert (shrunk.status, shrunk.body["error_code"]) == (400, 40002)
-    assert [one["topic_name"] for one in listed] == ["t"]
+    assert [topic["topic_name"] for topic in listed] == ["t"]
     assert len((await rest.get(f"{topics}/t/partitions")).body["data"]) == 3
     assert (await rest.get(f"{topics}/t/partitions/2")).body["partition_id"] == 2
     assert (await rest.get(f"{topics}/t/partitions/3")).status == 404
@@ -75,7 +75,9 @@ async def test_configs_are_set_reset_and_altered_together(rest: RestNode) -> Non
     own = (await rest.get(f"{configs}/retention.ms")).body
     data = [{"name": "retention.ms", "operation": "DELETE"}, {"name": "cleanup.policy", "value": "compact"}]
     assert (await rest.post(f"{configs}:alter", {"data": data})).status == 204
-    values = {one["name"]: (one["value"], one["is_default"]) for one in (await rest.get(configs)).body["data"]}
+    values = {
+        config["name"]: (config["value"], config["is_default"]) for config in (await rest.get(configs)).body["data"]
+    }
     wrong = await rest.put(f"{configs}/retention.ms", {"value": "soon"})
     unknown = await rest.get(f"{configs}/no.such")
 
@@ -102,7 +104,7 @@ async def test_each_record_has_a_report_and_a_bad_one_stops_no_other(rest: RestN
     ]
     found = await produce(rest, "".join(json.dumps(record) for record in records).encode())
 
-    assert [one["error_code"] for one in found] == [200, 422, 40402, 200]
+    assert [result["error_code"] for result in found] == [200, 422, 40402, 200]
     assert found[0]["key"] == {"type": "STRING", "size": 2}
     assert found[0]["value"] == {"type": "JSON", "size": 7}
     assert (found[3]["partition_id"], found[3]["offset"]) == (1, 1)
@@ -115,7 +117,7 @@ async def test_a_record_with_half_a_surrogate_pair_stops_no_other(rest: RestNode
     good = '{"value": {"type": "STRING", "data": "a"}}'
     found = await produce(rest, "".join([*bad, good]).encode())
 
-    assert [one["error_code"] for one in found] == [400, 400, 400, 200]
+    assert [result["error_code"] for result in found] == [400, 400, 400, 200]
 
 
 async def test_values_at_the_edge_of_what_can_be_nested_are_stored_or_refused(rest: RestNode) -> None:
@@ -160,7 +162,7 @@ async def test_requests_without_a_whole_record_are_refused(rest: RestNode) -> No
     nowhere = await rest.post(f"{base(rest)}/topics/u/records", b"{}", headers=JSON)
 
     assert (empty.status, empty.body["error_code"]) == (422, 42206)
-    assert [one.status for one in (cut, kind, nowhere)] == [400, 415, 404]
+    assert [answer.status for answer in (cut, kind, nowhere)] == [400, 415, 404]
 
 
 def test_objects_are_parsed_whole_however_their_bytes_are_split() -> None:
@@ -168,7 +170,7 @@ def test_objects_are_parsed_whole_however_their_bytes_are_split() -> None:
     octets = " \n".join(json.dumps(value, ensure_ascii=False) for value in values).encode()
     for size in (1, 2, 3, 7, 1000):
         objects = Objects(1000)
-        found = [one for at in range(0, len(octets), size) for one in objects.feed(octets[at : at + size])]
+        found = [object_ for at in range(0, len(octets), size) for object_ in objects.feed(octets[at : at + size])]
         objects.end()
 
         assert found == values
@@ -197,10 +199,10 @@ async def test_groups_and_their_lag_are_reported(rest: RestNode) -> None:
     summary = (await rest.get(f"{groups}/g/lag-summary")).body
     own = (await rest.get(f"{groups}/live/lags")).body["data"]
 
-    assert [(one["consumer_group_id"], one["state"]) for one in listed] == [("g", "EMPTY"), ("live", "STABLE")]
+    assert [(group["consumer_group_id"], group["state"]) for group in listed] == [("g", "EMPTY"), ("live", "STABLE")]
     assert (lag["current_offset"], lag["log_end_offset"], lag["lag"]) == (2, 5, 3)
     assert (summary["max_lag"], summary["total_lag"]) == (3, 3)
-    assert [one["consumer_id"] for one in own] == [member["consumer_id"] for member in members]
+    assert [consumer["consumer_id"] for consumer in own] == [member["consumer_id"] for member in members]
     assert own[0]["lag"] == 0
     assert (await rest.get(f"{groups}/none")).status == 404
 
@@ -220,7 +222,7 @@ def test_an_object_in_many_pieces_is_parsed_once() -> None:
     objects._decoder = decoder  # noqa: SLF001 - counts how often the text is parsed
     value = {"a": [{"b": f'}}"{at}\\'} for at in range(500)]}
     body = json.dumps(value).encode()
-    found = [one for at in range(0, len(body), 7) for one in objects.feed(body[at : at + 7])]
+    found = [object_ for at in range(0, len(body), 7) for object_ in objects.feed(body[at : at + 7])]
     objects.end()
 
     assert found == [value]

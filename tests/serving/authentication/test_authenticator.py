@@ -6,16 +6,20 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
+from scramp import ScramClient
 
 from bearlake.errors import Denied, Invalid, Overloaded
+from bearlake.metadata.users import ScramCredential
 from bearlake.serving.authentication.authenticator import Authenticator
 from bearlake.serving.authentication.certificates import CertificateNames
+from bearlake.serving.authentication.credentials import has_password
 from bearlake.serving.authentication.failures import Failures
 from bearlake.serving.authentication.peer import Peer, is_open_to_others, login_rules
 from bearlake.serving.authentication.settings import MECHANISMS, AuthenticationSettings, FailureSettings, TokenSettings
 from bearlake.serving.authentication.signing_keys import SigningKeys
 from bearlake.serving.authentication.tokens import Tokens
 from bearlake.serving.listener import ListenerSettings
+from bearlake.streams.principal import Principal
 from fixtures.people import People
 
 FAR, FAR_TLS = Peer("192.0.2.1", False, MECHANISMS), Peer("192.0.2.1", True, MECHANISMS)
@@ -72,6 +76,41 @@ async def test_guessing_ends_after_the_allowance(executor: ThreadPoolExecutor, u
     await front.log_in("alice", "secret", FAR_TLS)  # another address is not affected
 
 
+async def test_logins_that_wait_for_the_same_password_check_it_once(
+    executor: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many connections of one service log in at once after a restart."""
+    checked: list[str] = []
+
+    def check(credential: ScramCredential, password: str) -> bool:
+        checked.append(password)
+        return has_password(credential, password)
+
+    monkeypatch.setattr("bearlake.serving.authentication.authenticator.has_password", check)
+    front = authenticator(executor)
+    found = await asyncio.gather(*(front.log_in("alice", "secret", NEAR) for _ in range(50)))
+
+    assert {str(who) for who in found} == {"User:alice"}
+    assert checked == ["secret"]
+
+
+async def test_a_user_is_not_locked_out_where_a_known_password_let_it_in(executor: ThreadPoolExecutor) -> None:
+    """A password that was right at one address is not checked again at the next one, which counts as a login all the same."""
+    limits = FailureSettings(per_address_max=3, per_user_max=3, window_ms=3_600_000)
+    front = authenticator(executor, failures=limits)
+    first, second, attacker, new = (Peer(f"192.0.2.{number}", True, MECHANISMS) for number in range(1, 5))
+    for peer in (first, second):
+        await front.log_in("alice", "secret", peer)
+    for _ in range(3):
+        with pytest.raises(Denied):
+            await front.log_in("alice", "wrong", attacker)
+
+    for peer in (first, second):
+        assert str(await front.log_in("alice", "secret", peer)) == "User:alice"
+    with pytest.raises(Overloaded):
+        await front.log_in("alice", "secret", new)
+
+
 def test_an_allowance_returns_with_time() -> None:
     now = [0.0]
     failures = Failures(FailureSettings(per_address_max=2, window_ms=10_000), lambda: now[0])
@@ -92,6 +131,34 @@ def test_failures_elsewhere_do_not_lock_a_user_out_where_it_logged_in() -> None:
     failures.check("attacker-9", "bob")
     with pytest.raises(Overloaded):
         failures.check("attacker-9", "alice")
+
+
+async def test_a_neighbour_with_a_wrong_password_does_not_lock_a_user_out(executor: ThreadPoolExecutor) -> None:
+    """Both are behind one proxy; the neighbour's client repeats its wrong password for ever, as librdkafka does."""
+    front = authenticator(executor, failures=FailureSettings(per_address_max=3, window_ms=3_600_000))
+    await front.log_in("alice", "secret", NEAR)
+    for number in range(3):
+        with pytest.raises(Denied):
+            await front.log_in("bob", f"guess {number}", NEAR)
+    for user in ("bob", "carol"):
+        with pytest.raises(Overloaded):
+            await front.log_in(user, "guess", NEAR)
+
+    assert str(await front.log_in("alice", "secret", NEAR)) == "User:alice"
+    assert str(await scram_login(front, "alice", "secret", NEAR)) == "User:alice"
+    for number in range(3):
+        with pytest.raises(Denied):
+            await front.log_in("alice", f"guess {number}", NEAR)
+    with pytest.raises(Overloaded):
+        await front.log_in("alice", "secret", NEAR)
+
+
+async def scram_login(front: Authenticator, user: str, password: str, peer: Peer) -> Principal | None:
+    client = ScramClient(["SCRAM-SHA-512"], user, password)
+    login = front.start_scram("SCRAM-SHA-512", peer)
+    first, _ = await login.answer(client.get_client_first().encode())
+    client.set_server_first(first.decode())
+    return (await login.answer(client.get_client_final().encode()))[1]
 
 
 def test_the_tables_of_failures_are_bounded() -> None:

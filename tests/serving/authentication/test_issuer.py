@@ -41,16 +41,16 @@ class Issuer:
 
 @pytest.fixture
 async def issuer() -> AsyncIterator[Issuer]:
-    one = Issuer()
+    made = Issuer()
     app = web.Application()
-    app.router.add_get("/{path:.*}", one.handle)
+    app.router.add_get("/{path:.*}", made.handle)
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     host, port = runner.addresses[0][:2]
-    one.url = f"http://{host}:{port}"
-    yield one
+    made.url = f"http://{host}:{port}"
+    yield made
     await runner.cleanup()
 
 

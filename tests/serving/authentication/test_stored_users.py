@@ -22,7 +22,7 @@ async def metadata() -> AsyncIterator[Metadata]:
 
 async def put(metadata: Metadata, user: str, *mechanisms: str) -> None:
     made = [create_credential(mechanism, "secret") for mechanism in mechanisms]
-    changes = [CredentialChange(user, one.mechanism, one) for one in made]
+    changes = [CredentialChange(user, credential.mechanism, credential) for credential in made]
     await metadata.users.change(changes, revision=await metadata.users.revision())
 
 
@@ -50,9 +50,9 @@ async def test_an_unknown_user_looks_the_same_on_every_server_and_fits_no_passwo
     metadata: Metadata, user: str
 ) -> None:
     first, second = StoredUsers(metadata.users), StoredUsers(metadata.users)
-    found = [await one.find(user, SMALL) for one in (first, second, first)]
+    found = [await users.find(user, SMALL) for users in (first, second, first)]
 
-    assert len({(one.salt, one.iterations) for one in found}) == 1
+    assert len({(credential.salt, credential.iterations) for credential in found}) == 1
     assert not has_password(await first.find_any(user), "secret")
     await put(metadata, "alice", SMALL)
     real = await first.find("alice", SMALL)

@@ -12,5 +12,5 @@ A client writes one event when an operation begins and one when it ends; `format
 - rows.py: one partition's rows in SQL
 - linear.py: the search for a linearization; registers.py: committed offsets and streams as registers
 - groups.py: which member was entitled to a partition at which time
-- check.py: splits a history by subject and runs the judges; `python -m simulator.history check FILE...`
+- check.py: splits a history by subject and runs the checks; `python -m simulator.history check FILE...`
 """

@@ -13,7 +13,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; exit code 0: every promise was kept, 1: a promise was broken, 2: the files are not a history."""
     parser = argparse.ArgumentParser(prog="python -m simulator.history", description=__doc__)
     commands = parser.add_subparsers(required=True)
-    check = commands.add_parser("check", help="judge the history in these files")
+    check = commands.add_parser("check", help="check the history in these files")
     check.add_argument("files", nargs="+", type=Path)
     check.add_argument("--strict", action="store_true", help="a given-up operation cannot outlive its session")
     check.add_argument("--slack", type=int, default=0, help="overlap of assignments (ns) that is accepted")

@@ -1,4 +1,4 @@
-"""Run the judges over a whole history: split it by subject (partition, group, committed offset, topic) and judge each subject alone.
+"""Run the checks over a whole history: split it by subject (partition, group, committed offset, topic) and check each subject alone.
 
 `check` takes operations in memory. `check_files` first distributes the operations of files over buckets on disk, so that only one bucket
 (about 1/64 of the history, or its largest partition) is in memory at a time.
@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from simulator.history.format import decode_call
-from simulator.history.groups import judge_group
-from simulator.history.log import judge_partition
+from simulator.history.groups import check_group
+from simulator.history.log import check_partition
 from simulator.history.model import Call, OfGroup, OfOffset, OfTopic, Operation
 from simulator.history.promises import Violation
 from simulator.history.reader import Events, read_events
-from simulator.history.registers import judge_offsets, judge_topics
+from simulator.history.registers import check_offsets, check_topics
 
 BUCKET_COUNT = 64
 
@@ -29,7 +29,7 @@ Subject = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The strictness of the judges."""
+    """The strictness of the checks."""
 
     is_strict: bool = False
     """An operation that its client gave up cannot take effect after the client's next acknowledged operation."""
@@ -42,7 +42,7 @@ DEFAULT = Options()
 
 @dataclass(slots=True, kw_only=True)
 class Verdict:
-    """Counts of the judged operations, and the violations."""
+    """Counts of the checked operations, and the violations."""
 
     violations: list[Violation] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
@@ -55,14 +55,14 @@ class Verdict:
 
 
 def check(operations: Iterable[Operation], options: Options = DEFAULT) -> Verdict:
-    """Judge operations in memory, in any order."""
+    """Check operations in memory, in any order."""
     verdict = Verdict()
-    _judge_all(operations, options, verdict)
+    _check_all(operations, options, verdict)
     return verdict
 
 
 def check_files(paths: Sequence[Path], options: Options = DEFAULT) -> Verdict:
-    """Judge the history in these files. Raises `Malformed`."""
+    """Check the history in these files. Raises `Malformed`."""
     verdict = Verdict()
     with tempfile.TemporaryDirectory(prefix="history-") as folder, ExitStack() as closing:
         buckets = [closing.enter_context((Path(folder) / str(number)).open("w+b")) for number in range(BUCKET_COUNT)]
@@ -71,7 +71,7 @@ def check_files(paths: Sequence[Path], options: Options = DEFAULT) -> Verdict:
             marshal.dump(tuple(events), buckets[zlib.crc32(repr(subject).encode()) % BUCKET_COUNT])
         for bucket in buckets:
             bucket.seek(0)
-            _judge_all(_spooled(bucket), options, verdict)
+            _check_all(_spooled(bucket), options, verdict)
     return verdict
 
 
@@ -83,7 +83,7 @@ def _spooled(bucket: BinaryIO) -> Iterator[Operation]:
             return
 
 
-def _judge_all(operations: Iterable[Operation], options: Options, verdict: Verdict) -> None:
+def _check_all(operations: Iterable[Operation], options: Options, verdict: Verdict) -> None:
     subjects: dict[Subject, list[Operation]] = defaultdict(list)
     for operation in operations:
         subjects[_subject(operation.call)].append(operation)
@@ -91,7 +91,7 @@ def _judge_all(operations: Iterable[Operation], options: Options, verdict: Verdi
         found = subjects.pop(subject)
         verdict.counts["operations"] += len(found)
         verdict.counts[f"{subject[0]}s"] += 1
-        verdict.violations += _judge(subject, found, options, verdict.counts)
+        verdict.violations += _check(subject, found, options, verdict.counts)
 
 
 def _subject(call: Call) -> Subject:
@@ -104,14 +104,14 @@ def _subject(call: Call) -> Subject:
     return "partition", call.log.topic, str(call.log.partition)
 
 
-def _judge(
+def _check(
     subject: Subject, operations: Sequence[Operation], options: Options, counts: Counter[str]
 ) -> Iterator[Violation]:
     kind = subject[0]
     if kind == "group":
-        return judge_group(operations, slack=options.slack)
+        return check_group(operations, slack=options.slack)
     if kind == "offset":
-        return judge_offsets(operations, is_strict=options.is_strict)
+        return check_offsets(operations, is_strict=options.is_strict)
     if kind == "topic":
-        return judge_topics(operations, is_strict=options.is_strict)
-    return judge_partition(operations, counts)
+        return check_topics(operations, is_strict=options.is_strict)
+    return check_partition(operations, counts)

@@ -86,7 +86,7 @@ CALLS: Mapping[str, type[Call]] = {
     "describe": Describe,
 }
 NAMES = {kind: name for name, kind in CALLS.items()}
-RENAMED = {"is_tabular": "tabular", "is_settled": "settled", "timeout": "patience"}
+RENAMED = {"is_tabular": "tabular", "is_answered": "settled", "timeout": "patience"}
 
 _ABSENT = object()
 _NAMES: Mapping[type, Sequence[tuple[str, str, object]]] = {

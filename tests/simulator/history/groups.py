@@ -1,4 +1,4 @@
-"""Judge assignments: at any time, at most one member of a group may believe that it owns a partition.
+"""Check assignments: at any time, at most one member of a group may believe that it owns a partition.
 
 A member may believe so from the time it receives an answer that confirms its membership until `timeout` after it sent the request, and
 only while it holds the partition. A coordinator that respects its members' timeouts assigns the partition to no other member in that
@@ -28,8 +28,8 @@ class Interval(NamedTuple):
     because: Operation
 
 
-def judge_group(operations: Sequence[Operation], *, slack: int) -> Iterator[Violation]:
-    """Judge one group's members. Overlaps of at most `slack` are accepted, for clients that give up their assignment slightly late."""
+def check_group(operations: Sequence[Operation], *, slack: int) -> Iterator[Violation]:
+    """Check one group's members. Overlaps of at most `slack` are accepted, for clients that give up their assignment slightly late."""
     confirmed: dict[tuple[str, int], list[Operation]] = defaultdict(list)
     for operation in operations:
         call = operation.call
@@ -52,7 +52,7 @@ def _intervals(operation: Operation, call: Hold, confirmed: Sequence[Operation])
         yield Interval(operation.start, given_up, operation, operation)
         return
     present = Interval(operation.start, min(given_up, call.asked + call.timeout), operation, operation)
-    for answer in sorted(confirmed, key=lambda one: one.returned):
+    for answer in sorted(confirmed, key=lambda operation: operation.returned):
         start, end = max(operation.start, answer.returned), min(given_up, answer.start + call.timeout)
         if start >= end:
             continue

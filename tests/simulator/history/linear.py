@@ -147,13 +147,13 @@ class _Search(Generic[S]):
                     kept.append(first)
             yield from kept
 
-    def _expires_with(self, one: int, other: int) -> bool:
+    def _expires_with(self, step: int, other: int) -> bool:
         """Return whether in every order `one` has expired when `other` expires."""
-        mine, its = self._superseding.get(one, frozenset()), self._superseding.get(other, frozenset())
+        mine, its = self._superseding.get(step, frozenset()), self._superseding.get(other, frozenset())
         return all(by in mine or any(self._is_before(earlier, by) for earlier in mine) for by in its)
 
-    def _is_before(self, one: int, other: int) -> bool:
-        end = self._steps[one].end
+    def _is_before(self, step: int, other: int) -> bool:
+        end = self._steps[step].end
         return end is not None and end < self._steps[other].start
 
     def minimal(self, configurations: Iterable[_Configuration[S]]) -> set[_Configuration[S]]:
@@ -165,15 +165,15 @@ class _Search(Generic[S]):
     def _is_new(self, reached: _Reached[S], state: S, used: frozenset[int]) -> bool:
         optional = frozenset(index for index in used if self._steps[index].is_optional)
         smaller = reached.setdefault((state, used - optional), [])
-        if any(self._covers(one, optional) for one in smaller):
+        if any(self._covers(steps, optional) for steps in smaller):
             return False
         smaller.append(optional)
         return True
 
-    def _covers(self, one: frozenset[int], other: frozenset[int]) -> bool:
+    def _covers(self, steps: frozenset[int], other: frozenset[int]) -> bool:
         """Return whether each operation that only `one` has used has a partner that only `other` has used."""
-        partners = sorted(other - one)
-        missing = sorted(one - other)
+        partners = sorted(other - steps)
+        missing = sorted(steps - other)
         if len(missing) > len(partners):
             return False
         for used in missing:
@@ -183,6 +183,6 @@ class _Search(Generic[S]):
             partners.remove(partner)
         return True
 
-    def _replaces(self, one: int, other: int) -> bool:
+    def _replaces(self, step: int, other: int) -> bool:
         """Return whether `one`, if unused, can replace `other`."""
-        return self._kind(one) == self._kind(other) and self._expires_with(other, one)
+        return self._kind(step) == self._kind(other) and self._expires_with(other, step)

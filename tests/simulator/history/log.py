@@ -1,6 +1,6 @@
-"""Judge one partition of a topic, in all its incarnations: the records that were sent, acknowledged and read.
+"""Check one partition of a topic, in all its incarnations: the records that were sent, acknowledged and read.
 
-Two things are not promised and so not judged: how soon a server sees the commits of another server (a read may be empty, and its end
+Two things are not promised and so not checked: how soon a server sees the commits of another server (a read may be empty, and its end
 offset may lag), and where retention moves the start offset.
 """
 
@@ -24,11 +24,11 @@ from simulator.history.model import (
     Trim,
 )
 from simulator.history.promises import Promise, Violation, broken
-from simulator.history.rows import judge_rows
+from simulator.history.rows import check_rows
 
 
-def judge_partition(operations: Sequence[Operation], counts: Counter[str]) -> Iterator[Violation]:
-    """Judge the operations on one partition, and add their number by kind to `counts`."""
+def check_partition(operations: Sequence[Operation], counts: Counter[str]) -> Iterator[Violation]:
+    """Check the operations on one partition, and add their number by kind to `counts`."""
     operations = sorted(operations, key=lambda operation: operation.start)
     produces = [operation for operation in operations if isinstance(operation.call, Produce)]
     sent = sent_records(produces)
@@ -40,8 +40,8 @@ def judge_partition(operations: Sequence[Operation], counts: Counter[str]) -> It
         evidence = Evidence(log, sent)
         yield from evidence.collect(mine)
         yield from evidence.check_order(produces)
-        yield from _Order(evidence, mine).judge()
-        yield from judge_rows(evidence, mine)
+        yield from _Order(evidence, mine).check()
+        yield from check_rows(evidence, mine)
         counts.update(evidence.counts)
         counts["offsets read back"] += len(evidence.read)
         counts["unknown records stored"] += sum(
@@ -81,7 +81,7 @@ class _Order:
         self._starts = Frontier((start, operation) for operation in done for start in _shown_starts(operation))
 
     def _is_asked_for(self, start: int, shown_by: Operation) -> bool:
-        """Return whether a trim asked for the start before the operation that shows it ended."""
+        """Return whether a trim to `start` began before the end of the operation that returned this start offset."""
         return any(begun < shown_by.returned for begun, asked in self._trims if asked == start)
 
     def _shown_ends(self, operation: Operation) -> Iterator[int]:
@@ -98,7 +98,7 @@ class _Order:
             if answer.records:
                 yield answer.records[-1].offset + 1
 
-    def judge(self) -> Iterator[Violation]:
+    def check(self) -> Iterator[Violation]:
         """Apply all rules of this class."""
         newest = self._newest_senders()
         for operation in self._operations:
@@ -159,7 +159,7 @@ class _Order:
     def _start_max(self, operation: Operation | None = None) -> int:
         """Return the largest start that the log may have had when the operation ended, by the trims so far and by retention.
 
-        A start that was shown before any trim asked for it comes from retention, and may apply at any time.
+        A start offset that an operation returned before a trim to it began comes from retention, which may have moved it at any time.
         """
         until = operation.end if operation is not None else None
         asked = [start for begun, start in self._trims if until is None or begun < until]

@@ -226,7 +226,7 @@ class Answer:
     incarnation: str | None = None
     why: str = ""
     """The reason of a failure: EXISTS, MISSING and OUT_OF_RANGE have a meaning, any other value is free text."""
-    is_settled: bool = False
+    is_answered: bool = False
     """The outcome is unknown although a server answered. The operation may take effect, but not after the next acknowledged write of the
     same process has taken effect."""
 

@@ -9,7 +9,7 @@ RECORDS_SHOWN = 4
 
 
 class Promise(StrEnum):
-    """Each promise that the checker judges. Sources: KIP-98, Kafka's group protocol, Herlihy and Wing 1990."""
+    """Each promise that the checker checks. Sources: KIP-98, Kafka's group protocol, Herlihy and Wing 1990."""
 
     STORED = "an acknowledged record is in its partition, at the offset of the acknowledgement"
     ONCE = "a record is stored at most once in a partition"

@@ -1,7 +1,7 @@
-"""Judge committed offsets and the existence of topics as linearizable objects (`linear.py`).
+"""Check committed offsets and the existence of topics as linearizable objects (`linear.py`).
 
 An operation with an unknown outcome may take effect at any later time, or never. With `is_strict`, the next acknowledged write of the
-same process supersedes it: it cannot take effect after that write. A settled operation (a server has answered) is always superseded so.
+same process supersedes it: it cannot take effect after that write. An answered operation (a server has answered) is always superseded so.
 """
 
 from collections import Counter, defaultdict
@@ -30,13 +30,13 @@ SHRINK_COUNT_MAX = 200
 Effect = Callable[[S], Iterable[S]]
 
 
-def judge_offsets(operations: Sequence[Operation], *, is_strict: bool) -> Iterator[Violation]:
-    """Judge commits and reads of one group's offset of one partition."""
+def check_offsets(operations: Sequence[Operation], *, is_strict: bool) -> Iterator[Violation]:
+    """Check commits and reads of one group's offset of one partition."""
     read = {
         operation.answer.offset for operation in operations if operation.is_ok and isinstance(operation.call, Committed)
     }
     kept = [operation for operation in _effective(operations) if _is_visible(operation, read)]
-    yield from _judge(Promise.OFFSETS, kept, _offset_effect, None, is_strict=is_strict)
+    yield from _check(Promise.OFFSETS, kept, _offset_effect, None, is_strict=is_strict)
 
 
 def _is_visible(operation: Operation, read: set[int | None]) -> bool:
@@ -84,25 +84,25 @@ class _Topic(NamedTuple):
 ANONYMOUS = "made by an unknown creation"
 
 
-def judge_topics(operations: Sequence[Operation], *, is_strict: bool) -> Iterator[Violation]:
-    """Judge creations, deletions and look-ups of one name."""
+def check_topics(operations: Sequence[Operation], *, is_strict: bool) -> Iterator[Violation]:
+    """Check creations, deletions and look-ups of one name."""
     kept = _topic_operations(operations)
-    yield from _judge(Promise.TOPICS, kept, _topic_effects(kept), _Topic(), is_strict=is_strict)
+    yield from _check(Promise.TOPICS, kept, _topic_effects(kept), _Topic(), is_strict=is_strict)
 
 
 def topic_steps(operations: Sequence[Operation], *, is_strict: bool) -> tuple[list[Step[_Topic]], _Topic]:
-    """Return the steps and the initial state of the search of `judge_topics`."""
+    """Return the steps and the initial state of the search of `check_topics`."""
     kept = _topic_operations(operations)
     return _steps(kept, _topic_effects(kept), is_strict=is_strict), _Topic()
 
 
 def _last_times(operations: Sequence[Operation]) -> dict[str, int]:
     """Map each id in an answer to the latest time by which its incarnation was deleted, shown by a later answer; it never returns."""
-    answered = [each for each in operations if each.outcome is not Outcome.UNKNOWN]
-    created = Counter(each.answer.incarnation for each in operations if isinstance(each.call, Create))
+    answered = [operation for operation in operations if operation.outcome is not Outcome.UNKNOWN]
+    created = Counter(operation.answer.incarnation for operation in operations if isinstance(operation.call, Create))
     found: dict[str, int] = {}
     known: dict[str, int] = {}
-    for operation in sorted(answered, key=lambda each: each.returned):
+    for operation in sorted(answered, key=lambda operation: operation.returned):
         for name in [name for name, time in known.items() if time < operation.start and _is_without(operation, name)]:
             found[name] = operation.returned
             del known[name]
@@ -197,7 +197,7 @@ def _effective(operations: Sequence[Operation]) -> list[Operation]:
     return sorted(kept, key=lambda operation: operation.start)
 
 
-def _judge(
+def _check(
     promise: Promise,
     operations: Sequence[Operation],
     effect: Callable[[Operation], Effect[S]],
@@ -205,8 +205,8 @@ def _judge(
     *,
     is_strict: bool,
 ) -> Iterator[Violation]:
-    def contradiction(some: Sequence[Operation]) -> int | None:
-        return first_contradiction(_steps(some, effect, is_strict=is_strict), initial)
+    def contradiction(of_subject: Sequence[Operation]) -> int | None:
+        return first_contradiction(_steps(of_subject, effect, is_strict=is_strict), initial)
 
     found = contradiction(operations)
     if found is None:
@@ -222,7 +222,10 @@ def _steps(
 ) -> list[Step[S]]:
     superseded = _superseded(operations, is_strict)
     last = _last_times(operations)
-    return [_step(each, effect(each), superseded.get(at, frozenset()), last) for at, each in enumerate(operations)]
+    return [
+        _step(operation, effect(operation), superseded.get(at, frozenset()), last)
+        for at, operation in enumerate(operations)
+    ]
 
 
 def _step(operation: Operation, effect: Effect[S], supersedes: frozenset[int], last: Mapping[str, int]) -> Step[S]:
@@ -261,7 +264,7 @@ def _superseded(operations: Sequence[Operation], is_strict: bool) -> dict[int, f
             over = [item for item in waiting if item[0] <= operation.start]
             given_up[operation.process] = [item for item in waiting if item not in over]
             found[index] = frozenset(other for _, other in over)
-        elif operation.end is not None and (is_strict or operation.answer.is_settled):
+        elif operation.end is not None and (is_strict or operation.answer.is_answered):
             waiting.append((operation.end, index))
     return found
 

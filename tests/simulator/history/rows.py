@@ -1,4 +1,4 @@
-"""Judge the SQL rows of one partition. `evidence.py` judges the bytes at each offset, together with all other readers."""
+"""Check the SQL rows of one partition. `evidence.py` checks the bytes at each offset, together with all other readers."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,7 @@ from simulator.history.model import Count, Operation, Rows
 from simulator.history.promises import Promise, Violation, broken
 
 
-def judge_rows(evidence: Evidence, operations: Sequence[Operation]) -> Iterator[Violation]:
+def check_rows(evidence: Evidence, operations: Sequence[Operation]) -> Iterator[Violation]:
     """Check that each row appears once, that all rows in the covered range are present, and that the covered range never shrinks."""
     log = evidence.log
     done = [operation for operation in operations if operation.is_ok and isinstance(operation.call, Rows | Count)]

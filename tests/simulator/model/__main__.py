@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parts = chosen.part or list(FAMILIES)
     if chosen.all_guards:
         return _delete_all(parts, chosen.size, chosen.bound)
-    is_kept = True
+    holds = True
     for name in parts:
         off = [guard for guard in chosen.guard_off if guard in FAMILIES[name].rules]
         if chosen.guard_off and not off:
@@ -33,22 +33,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for report in explore_all(name, chosen.size, *off, state_count_max=chosen.bound):
             _print(str(report))
             if report.violation is not None:
-                is_kept = False
+                holds = False
                 _print(str(report.violation))
-    return int(not is_kept)
+    return int(not holds)
 
 
 def _delete_all(parts: Sequence[str], size: str, bound: int) -> int:
     _print("| part | deleted guard | promise that is broken | steps | states |")
     _print("|---|---|---|--:|--:|")
-    missed = 0
+    harmless = 0
     for name in parts:
         for guard in FAMILIES[name].rules:
             found = explore_all(name, size, guard, state_count_max=bound)[-1]
-            missed += found.violation is None and guard not in REDUNDANT
+            harmless += found.violation is None and guard not in REDUNDANT
             _print(_row(name, guard, found))
-    _print(f"\n{missed} deleted guards were not missed")
-    return int(missed > 0)
+    _print(f"\n{harmless} deleted rules break no promise")
+    return int(harmless > 0)
 
 
 def _row(name: str, guard: str, report: Report) -> str:

@@ -5,7 +5,7 @@ names what its caller has read. In SQL only: `postgresql/functions/` (`create_st
 
 This part assumes nothing of the other parts. It promises them that a stream's number names one incarnation, and that the newest process
 of a name is registered.
-An error promises nothing here: a repeated create finds its own stream.
+It promises nothing about errors: a repeated create may find its own stream.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,8 +22,8 @@ KINDS: Final = ("create", "alter", "delete", "register")
 WAITING, DONE, FAILED, UNKNOWN = range(4)
 
 CALL = Action("call {}: {} after reading {}")
-EXECUTE = Action("the store executes call {} ({}): {}; the caller hears of it")
-LATE = Action("the store executes call {} ({}): {}; nobody hears of it", is_progress=False)
+EXECUTE = Action("the store executes call {} ({}): {}; the caller receives the answer")
+LATE = Action("the store executes call {} ({}): {}; the answer is lost", is_progress=False)
 GIVE_UP = Action("the caller of call {} ({}) gives up, or dies", is_progress=False)
 
 
@@ -91,7 +91,7 @@ class CatalogPart:
     """The part `catalog` of the model; see the module."""
 
     name = "catalog"
-    must_settle = False
+    must_finish = False
 
     def __init__(self, bounds: CatalogBounds, guards: CatalogGuards) -> None:
         self._bounds = bounds
@@ -101,8 +101,8 @@ class CatalogPart:
         """No stream or server of the name has ever existed."""
         return State(0, False, 0, 0, 0, (), 0)
 
-    def is_settled(self, state: State) -> bool:
-        """Never called: `must_settle` is false."""
+    def is_quiescent(self, state: State) -> bool:
+        """Never called: `must_finish` is false."""
         return True
 
     def violation(self, state: State) -> str:

@@ -43,15 +43,15 @@ RANGE: Final = {0: (0, 1)}
 
 CLAIM = Action("worker {} claims the task: epoch {}")
 WRITE = Action("epoch {} has written its data file and its kept object")
-PREPARE = Action("epoch {} prepares: its keys are the task's")
+PREPARE = Action("epoch {} prepares: the task has registered its keys")
 PREPARE_LOST = Action("a prepare of epoch {} is executed; its reply is lost", is_progress=False)
-REFUSED = Action("epoch {} is refused ({}); the task is blamed")
+REFUSED = Action("epoch {} is refused ({}); a failure of the task is counted")
 OVERTAKEN = Action("epoch {} learns that it was overtaken ({})")
 LOAD = Action("epoch {} loads the table: it has the files of epoch {}")
 LOOK = Action("epoch {} loads the table without the task")
 SEND = Action("epoch {} learns that its claim is the newest, and sends its commit")
 COMMIT = Action("the table commit of epoch {} is executed")
-HEAR = Action("epoch {} hears that its table commit is done")
+HEAR = Action("epoch {} learns that its table commit is done")
 SWAP = Action("epoch {} swaps the objects of epoch {} into the index; the task is closed")
 SWAP_LOST = Action("a swap of epoch {} with the objects of epoch {} is executed; its reply is lost", is_progress=False)
 LOSERS = Action("epoch {} deletes what epoch {} wrote")
@@ -59,7 +59,7 @@ GIVE_BACK = Action("epoch {} gives the task back", is_progress=False)
 FENCE = Action("epoch {} fences the table, to drop the merge")
 CANCEL = Action("epoch {} drops the merge")
 TAKE_OVER = Action("epoch {} finds in the table that it fenced the files of epoch {}")
-DROP_MARK = Action("a commit of another task drops the mark of the task from the table", is_progress=False)
+DROP_APPLIED = Action("a commit of another task drops the record of the applied task from the table", is_progress=False)
 OTHER = Action("a commit of another task changes the table", is_progress=False)
 DELETE_STREAM = Action("the stream is deleted and the task dropped", is_progress=False)
 SWEEP = Action("the orphan sweep forbids and deletes the {} of epoch {}", is_progress=False)
@@ -75,7 +75,7 @@ FORGET = Action("the store forgets the ban on the {} of epoch {}", is_progress=F
 class CompactionPart:
     """The part `compaction` of the model; see the module."""
 
-    must_settle = True
+    must_finish = True
 
     def __init__(self, bounds: CompactionBounds, guards: CompactionGuards) -> None:
         self.name = "compaction-merge" if bounds.is_merge else "compaction"
@@ -85,11 +85,11 @@ class CompactionPart:
     def initial(self) -> State:
         """The task is offered."""
         return State(
-            task=OPEN, is_held=False, failures=0, claims=(), files=0, is_twice=False, mark=0, is_reached=False, home=0,
+            task=OPEN, is_held=False, failures=0, claims=(), files=0, is_twice=False, applied=0, is_reached=False, home=0,
             is_wal_there=True,
         )  # fmt: skip
 
-    def is_settled(self, state: State) -> bool:
+    def is_quiescent(self, state: State) -> bool:
         """Whether the task is done, dropped with its stream, or quarantined."""
         return state.task != OPEN
 
@@ -100,7 +100,7 @@ class CompactionPart:
                 return "the index names a WAL object that does not exist"
             if state.home:
                 claim = state.claims[state.home - 1]
-                if not (claim.data.is_there and claim.kept.is_there):
+                if not (claim.data.is_there and claim.kept_object.is_there):
                     return f"the index names an object of epoch {state.home} that does not exist"
                 if state.files != 1 << state.home:
                     return "the index and the table name different data files"
@@ -128,8 +128,8 @@ class CompactionPart:
             found.append(Step(UNUSED, (), state._replace(is_wal_there=False)))
         if (other := self._replaced(state)) != state:
             found.append(Step(OTHER, (), other))
-        if state.mark and state.task in (DONE, DROPPED):
-            found.append(Step(DROP_MARK, (), self._replaced(state)._replace(mark=0)))
+        if state.applied and state.task in (DONE, DROPPED):
+            found.append(Step(DROP_APPLIED, (), self._replaced(state)._replace(applied=0)))
         return found
 
     # -- workers -------------------------------------------------------------------------------------------------
@@ -141,11 +141,11 @@ class CompactionPart:
             yield self._ask(state, epoch, claim)
         yield from self._drop(state, epoch, claim)
         if claim.stage == CLAIMED:
-            if state.mark and self._guards.winner_from_marks:
+            if state.applied and self._guards.winner_from_applied:
                 yield from self._load(state, epoch, claim)  # an earlier epoch's commit was executed
             else:
                 objects = Object(is_there=True)
-                written = claim._replace(stage=WRITTEN, data=objects, kept=objects)
+                written = claim._replace(stage=WRITTEN, data=objects, kept_object=objects)
                 yield Step(WRITE, (epoch,), state.with_claim(epoch, written))
         elif claim.stage == WRITTEN:
             yield from self._prepare(state, epoch, claim)
@@ -165,9 +165,9 @@ class CompactionPart:
             yield from self._load(state, epoch, claim)
         if not self._is_current(state, epoch) and (guards.claim_epoch_in_prepare or state.task != OPEN):
             yield Step(OVERTAKEN, (epoch, "prepare"), state.with_claim(epoch, claim._replace(stage=ENDED)))
-        elif all(self._may_prepare(one.key()) for one in (claim.data, claim.kept)):
+        elif all(self._may_prepare(object_.key()) for object_ in (claim.data, claim.kept_object)):
             made = claim._replace(
-                is_prepared=True, data=claim.data._replace(task=TASK), kept=claim.kept._replace(task=TASK)
+                is_prepared=True, data=claim.data._replace(task=TASK), kept_object=claim.kept_object._replace(task=TASK)
             )
             yield Step(PREPARE, (epoch,), state.with_claim(epoch, made._replace(stage=PREPARED)))
             if made != claim:
@@ -183,7 +183,7 @@ class CompactionPart:
     def _load(self, state: State, epoch: int, claim: Claim) -> Iterator[Step[State]]:
         """The worker loads the table and finds the task in it, or sends its commit for the version that it sees."""
         guards = self._guards
-        if claim.winner == 0 and not guards.marks_in_table_commit and state.files >> epoch & 1:
+        if claim.winner == 0 and not guards.applied_in_table_commit and state.files >> epoch & 1:
             heard = claim._replace(stage=LISTED, winner=epoch)
             yield Step(HEAR, (epoch,), state.with_claim(epoch, heard))
             return
@@ -197,7 +197,7 @@ class CompactionPart:
                 looked = claim._replace(has_looked=True)
                 yield Step(LOOK, (epoch,), state.with_claim(epoch, looked))
             return
-        winner = state.mark if guards.winner_from_marks else epoch
+        winner = state.applied if guards.winner_from_applied else epoch
         if winner and state.claims[winner - 1].is_prepared:
             listed = claim._replace(stage=LISTED, winner=winner)
             yield Step(LOAD, (epoch, winner), state.with_claim(epoch, listed))
@@ -221,7 +221,7 @@ class CompactionPart:
             if self._guards.fenced_before_cancelled and task_object_rules.may_list(
                 prepared, is_prepared=claim.is_prepared
             ):
-                winner = state.mark
+                winner = state.applied
                 if winner and state.claims[winner - 1].is_prepared:
                     after = claim._replace(stage=LISTED, winner=winner, has_looked=False)
                     yield Step(TAKE_OVER, (epoch, winner), state.with_claim(epoch, after))
@@ -245,23 +245,25 @@ class CompactionPart:
     def _is_left(self, state: State, epoch: int) -> bool:
         """Return whether the table needs the worker's commit, by the product's rule. Raises `Conflict`."""
         if self._bounds.is_merge:
-            seen = applied_tasks.AppliedTasks(ends={}, applied={TASK: state.mark} if state.mark else {})
+            seen = applied_tasks.AppliedTasks(ends={}, applied={TASK: state.applied} if state.applied else {})
             change = TableChange(task=AppliedTask(task_id=TASK, epoch=epoch), add=())
             is_left = bool(applied_tasks.decide(seen, [change], ()).changes)
             if is_left and state.files:
                 raise Conflict("the table has not all inputs of the merge")
             return is_left
         ends = {0: 1} if state.is_reached and self._guards.ends_checked_in_table_commit else {}
-        seen = applied_tasks.AppliedTasks(ends=ends, applied={TASK: state.mark} if state.mark else {})
+        seen = applied_tasks.AppliedTasks(ends=ends, applied={TASK: state.applied} if state.applied else {})
         change = TableChange(task=AppliedTask(task_id=TASK, epoch=epoch, ranges=RANGE), add=())
         return bool(applied_tasks.decide(seen, [change], ()).changes)
 
     def _listed(self, state: State, epoch: int) -> State:
         """Return the state after the epoch's table commit."""
-        mark = epoch if self._guards.marks_in_table_commit else state.mark
+        applied = epoch if self._guards.applied_in_table_commit else state.applied
         is_twice = state.is_twice or bool(state.files >> epoch & 1)
-        is_reached = self._guards.marks_in_table_commit or state.is_reached
-        listed = state._replace(files=state.files | 1 << epoch, is_twice=is_twice, mark=mark, is_reached=is_reached)
+        is_reached = self._guards.applied_in_table_commit or state.is_reached
+        listed = state._replace(
+            files=state.files | 1 << epoch, is_twice=is_twice, applied=applied, is_reached=is_reached
+        )
         return self._replaced(listed)
 
     def _replaced(self, state: State) -> State:
@@ -281,12 +283,12 @@ class CompactionPart:
         elif state.task == DROPPED or (guards.claim_epoch_in_swap and not self._is_current(state, epoch)):
             yield Step(OVERTAKEN, (epoch, "swap"), state.with_claim(epoch, claim._replace(stage=ENDED)))
         elif guards.swap_only_own_registered_keys and not all(
-            task_object_rules.may_swap_in(one.key(), TASK) for one in (chosen.data, chosen.kept)
+            task_object_rules.may_swap_in(object_.key(), TASK) for object_ in (chosen.data, chosen.kept_object)
         ):
             yield self._refused(state, epoch, claim, "a key is not the task's")
         else:
             indexed = chosen._replace(
-                data=chosen.data._replace(is_indexed=True), kept=chosen.kept._replace(is_indexed=True)
+                data=chosen.data._replace(is_indexed=True), kept_object=chosen.kept_object._replace(is_indexed=True)
             )
             after = self._closed(state.with_claim(winner, indexed)._replace(home=winner), DONE)
             ended = after.claims[epoch - 1]._replace(stage=LISTED)
@@ -295,9 +297,13 @@ class CompactionPart:
     def _delete_losers(self, state: State, epoch: int, keep: int) -> Iterator[Step[State]]:
         """The worker deletes the objects of other epochs that it knows of and whose files are in no table."""
         for other, claim in enumerate(state.claims[:epoch], 1):
-            if other != keep and (claim.is_prepared or other == epoch) and (claim.data.is_there or claim.kept.is_there):
+            if (
+                other != keep
+                and (claim.is_prepared or other == epoch)
+                and (claim.data.is_there or claim.kept_object.is_there)
+            ):
                 gone = claim._replace(
-                    data=claim.data._replace(is_there=False), kept=claim.kept._replace(is_there=False)
+                    data=claim.data._replace(is_there=False), kept_object=claim.kept_object._replace(is_there=False)
                 )
                 yield Step(LOSERS, (epoch, other), state.with_claim(other, gone))
 
@@ -305,7 +311,7 @@ class CompactionPart:
         ended = state.with_claim(epoch, claim._replace(stage=ENDED))
         if not self._is_current(state, epoch):
             return Step(OVERTAKEN, (epoch, why), ended)
-        if not self._guards.refused_prepare_is_blamed:
+        if not self._guards.refused_prepare_counts_failure:
             return Step(OVERTAKEN, (epoch, why), state)  # released, claimed again, and so on endlessly
         failures = state.failures + 1
         is_last = epoch == self._bounds.claim_count  # the next claim is beyond the bound
@@ -319,7 +325,8 @@ class CompactionPart:
     def _closed(self, state: State, task: int) -> State:
         """Close the task and end its registrations."""
         claims = tuple(
-            claim._replace(data=claim.data._replace(task=0), kept=claim.kept._replace(task=0)) for claim in state.claims
+            claim._replace(data=claim.data._replace(task=0), kept_object=claim.kept_object._replace(task=0))
+            for claim in state.claims
         )
         return state._replace(task=task, is_held=False, claims=claims)
 
@@ -327,49 +334,51 @@ class CompactionPart:
 
     def _sweep(self, state: State, epoch: int, claim: Claim) -> Iterator[Step[State]]:
         held = [len(state.claims)] if state.task == OPEN and state.is_held else []
-        for name, one in ("data file", claim.data), ("kept object", claim.kept):
-            if one is claim.data and name == "data file" and self._guards.fenced_before_swept:
+        for name, object_ in ("data file", claim.data), ("kept object", claim.kept_object):
+            if object_ is claim.data and name == "data file" and self._guards.fenced_before_swept:
                 yield from self._sweep_file(state, epoch, claim)
-            elif one.is_there and self._may_delete(
-                state, epoch, one, is_data=one is claim.data and name == "data file"
+            elif object_.is_there and self._may_delete(
+                state, epoch, object_, is_data=object_ is claim.data and name == "data file"
             ):
-                ban = one.ban or len(state.claims) + 1
-                gone = one._replace(is_there=False, ban=ban if self._guards.object_ban_before_delete else one.ban)
+                ban = object_.ban or len(state.claims) + 1
+                gone = object_._replace(
+                    is_there=False, ban=ban if self._guards.object_ban_before_delete else object_.ban
+                )
                 yield Step(SWEEP, (name, epoch), state.with_claim(epoch, _with_object(claim, name, gone)))
-            if one.ban and (
-                not self._guards.ban_outlives_claims or task_object_rules.may_forget_ban(one.ban - 1, held)
+            if object_.ban and (
+                not self._guards.ban_outlives_claims or task_object_rules.may_forget_ban(object_.ban - 1, held)
             ):
                 yield Step(
-                    FORGET, (name, epoch), state.with_claim(epoch, _with_object(claim, name, one._replace(ban=0)))
+                    FORGET, (name, epoch), state.with_claim(epoch, _with_object(claim, name, object_._replace(ban=0)))
                 )
 
     def _sweep_file(self, state: State, epoch: int, claim: Claim) -> Iterator[Step[State]]:
         """Forbid, fence, look, delete."""
-        one = claim.data
-        if not one.is_there or not self._may_delete(state, epoch, one, is_data=True):
+        object_ = claim.data
+        if not object_.is_there or not self._may_delete(state, epoch, object_, is_data=True):
             return
-        if not one.ban:
-            banned = one._replace(ban=len(state.claims) + 1 if self._guards.object_ban_before_delete else 0)
+        if not object_.ban:
+            banned = object_._replace(ban=len(state.claims) + 1 if self._guards.object_ban_before_delete else 0)
             if banned.ban:
                 yield Step(FORBID, (epoch,), state.with_claim(epoch, claim._replace(data=banned)))
                 return
-        if not one.is_fenced:
-            fenced = state.with_claim(epoch, claim._replace(data=one._replace(is_fenced=True)))
+        if not object_.is_fenced:
+            fenced = state.with_claim(epoch, claim._replace(data=object_._replace(is_fenced=True)))
             yield Step(SWEEP_FENCE, (), self._replaced(fenced))
         else:
-            gone = one._replace(is_there=False)
+            gone = object_._replace(is_there=False)
             yield Step(SWEEP_FILE, (epoch,), state.with_claim(epoch, claim._replace(data=gone)))
 
-    def _may_delete(self, state: State, epoch: int, one: Object, *, is_data: bool) -> bool:
-        guards, key = self._guards, one.key()
+    def _may_delete(self, state: State, epoch: int, object_: Object, *, is_data: bool) -> bool:
+        guards, key = self._guards, object_.key()
         if not (guards.registered_data_not_forbidden if is_data else guards.registered_kept_not_forbidden):
             key = key._replace(task_id=0)
         if is_data and guards.live_snapshot_kept and state.files >> epoch & 1:
             return False
-        if state.task == DROPPED and one.is_indexed:
+        if state.task == DROPPED and object_.is_indexed:
             return True
         return task_object_rules.may_forbid(key)
 
 
-def _with_object(claim: Claim, name: str, one: Object) -> Claim:
-    return claim._replace(data=one) if name == "data file" else claim._replace(kept=one)
+def _with_object(claim: Claim, name: str, object_: Object) -> Claim:
+    return claim._replace(data=object_) if name == "data file" else claim._replace(kept_object=object_)

@@ -11,20 +11,26 @@ class CompactionGuards:
 
     claim_epoch_in_prepare: bool = guard("only the newest claim prepares")
     claim_epoch_in_swap: bool = guard("only the newest claim swaps")
-    prepare_before_table_commit: bool = guard("a worker sends its table commit only after its keys are the task's")
+    prepare_before_table_commit: bool = guard(
+        "a worker sends its table commit only after the task has registered its keys"
+    )
     forbidden_keys_not_prepared: bool = guard("a forbidden key cannot be prepared")
     registered_data_not_forbidden: bool = guard("the key of a data file that a task has prepared cannot be forbidden")
     registered_kept_not_forbidden: bool = guard("the key of a kept object that a task has prepared cannot be forbidden")
     swap_only_own_registered_keys: bool = guard("a swap names only keys that its task has prepared")
-    ban_outlives_claims: bool = guard("a ban is forgotten only when all claims of its time have ended")
-    object_ban_before_delete: bool = guard("an orphan is deleted only after it is forbidden")
-    refused_prepare_is_blamed: bool = guard(
-        "a refused key is the task's failure, which is counted, not an overtaken claim"
+    ban_outlives_claims: bool = guard(
+        "a ban is forgotten only when all claims that existed when it was made have ended"
     )
-    table_compare_and_swap: bool = guard("a table commit happens only to the version that its worker has looked at")
-    marks_in_table_commit: bool = guard("a table commit writes the task's mark")
-    winner_from_marks: bool = guard("a worker swaps in the files of the epoch that the table's mark names")
-    ends_checked_in_table_commit: bool = guard("a table that has reached the task's end gets no files of it any more")
+    object_ban_before_delete: bool = guard("an orphan is deleted only after it is forbidden")
+    refused_prepare_counts_failure: bool = guard(
+        "a refused key counts as a failure of the task, not as an overtaken claim"
+    )
+    table_compare_and_swap: bool = guard("a table commit succeeds only on the version that its worker has loaded")
+    applied_in_table_commit: bool = guard("a table commit adds the task to `bearlake.applied`")
+    winner_from_applied: bool = guard(
+        "a worker swaps in the files of the epoch that the table's `bearlake.applied` names"
+    )
+    ends_checked_in_table_commit: bool = guard("a table that has reached the task's end gets no more files of the task")
     references_before_delete: bool = guard("a WAL object is deleted only when the index does not name it")
     live_snapshot_kept: bool = guard("a data file that a live snapshot names is not deleted")
     claim_checked_after_load: bool = guard(

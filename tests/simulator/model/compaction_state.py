@@ -17,7 +17,7 @@ CLAIMED: Final = 0
 WRITTEN: Final = 1  # its objects are stored
 PREPARED: Final = 2  # it knows that its keys are registered with the task
 LISTED: Final = 3  # it knows which epoch's files the table has
-ENDED: Final = 4  # done, returned, overtaken or blamed for a failure
+ENDED: Final = 4  # done, returned or overtaken, or its failure was counted
 FENCED: Final = 5  # it has fenced the table in order to drop the merge
 CANCELLER: Final = 6  # it has dropped the merge
 
@@ -51,7 +51,7 @@ class Claim(NamedTuple):
 
     stage: int = CLAIMED
     data: Object = Object()
-    kept: Object = Object()
+    kept_object: Object = Object()
     is_prepared: bool = False
     """Whether the store remembers its result."""
     results: int = 0
@@ -76,8 +76,8 @@ class State(NamedTuple):
     """The table's data files: a bit per epoch."""
     is_twice: bool
     """Whether one epoch's file is in the table twice."""
-    mark: int
-    """The epoch in the table's mark of the task; 0: no mark."""
+    applied: int
+    """The epoch of the task in the table's `bearlake.applied`; 0: the task is not there."""
     is_reached: bool
     """Whether the table's end is after the task's offsets."""
     home: int

@@ -26,10 +26,10 @@ WAITING, ENDED = range(2)
 PER_KIND_MAX: Final = 2
 
 CALL = Action("call {}: {} after reading count {}")
-EXECUTE = Action("the store executes call {} ({}): {}; the caller hears of it")
-LATE = Action("the store executes call {} ({}); nobody hears of it", is_progress=False)
+EXECUTE = Action("the store executes call {} ({}): {}; the caller receives the answer")
+LATE = Action("the store executes call {} ({}); the answer is lost", is_progress=False)
 GIVE_UP = Action("the caller of call {} ({}) gives up", is_progress=False)
-LOOK = Action("the dispatcher looks for cursors, and finds it: {}")
+LOOK = Action("the dispatcher loads cursors, and finds this one: {}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +41,11 @@ class CursorGuards:
     delete_names_count: bool = guard("a delete names the partition's count of deletions")
     delete_names_generation: bool = guard("a delete names the cursor's generation")
     deletion_refused_before_look: bool = guard(
-        "after a delete without an answer, the count grows before a look adopts what it finds"
+        "after a delete without an answer, the count grows before the dispatcher adopts the cursor that it finds"
     )
     save_names_generation: bool = guard("a save names the cursor's generation")
     save_revision_grows: bool = guard("a save moves a cursor only if its revision is larger")
-    save_answer_names_unsaved: bool = guard("the answer of a save says whether the store has the update")
+    save_answer_names_unsaved: bool = guard("the answer to a save says whether the store has the update")
     revision_never_used_twice: bool = guard("the revisions of all saves under one lease differ")
 
 
@@ -72,14 +72,14 @@ class Call(NamedTuple):
 
 
 class Cursor(NamedTuple):
-    """The row. Only the checks use `made` (the cursor's identity), `content` (the save, plus 1, whose position it has) and `told` (the
-    calls that had ended when its existence was reported)."""
+    """The row. Only the checks use `made` (the cursor's identity), `content` (the save, plus 1, whose position it has) and `known_to` (the
+    calls that had ended when a client learned of it)."""
 
     generation: int = 0
     revision: int = 0
     made: int = 0
     content: int = 0
-    told: int = 0
+    known_to: int = 0
 
 
 class State(NamedTuple):
@@ -111,7 +111,7 @@ class State(NamedTuple):
 
 PROMISES: Final = (
     "",
-    "a delete that had ended removed a subscription that a client was told exists",
+    "a delete that had ended removed a subscription whose creation was acknowledged",
     "a save for a deleted subscription moved a new subscription of the same name",
     "an acknowledgement got a receipt, but the store does not have the acknowledgement",
     "an earlier save undid an acknowledgement that had a receipt",
@@ -123,7 +123,7 @@ class CursorPart:
     """The part `cursors` of the model; see the module."""
 
     name = "cursors"
-    must_settle = False
+    must_finish = False
 
     def __init__(self, bounds: CursorBounds, guards: CursorGuards) -> None:
         self._bounds = bounds
@@ -133,8 +133,8 @@ class CursorPart:
         """No subscription has ever existed."""
         return State()
 
-    def is_settled(self, state: State) -> bool:
-        """Never called: `must_settle` is false."""
+    def is_quiescent(self, state: State) -> bool:
+        """Never called: `must_finish` is false."""
         return True
 
     def violation(self, state: State) -> str:
@@ -173,11 +173,11 @@ class CursorPart:
             used = state._replace(revision=state.revision + 1)
             save = call._replace(kind=SAVE, after=0, generation=generation, revision=used.revision, made=made)
             calls.append((save, used))
-        for one, before in calls:
-            after = before._replace(calls=(*state.calls, one))
-            if sum(other.kind == one.kind for other in state.calls) == PER_KIND_MAX:
+        for candidate, before in calls:
+            after = before._replace(calls=(*state.calls, candidate))
+            if sum(other.kind == candidate.kind for other in state.calls) == PER_KIND_MAX:
                 continue
-            yield Step(CALL, (len(state.calls), KINDS[one.kind], state.deletions), after)
+            yield Step(CALL, (len(state.calls), KINDS[candidate.kind], state.deletions), after)
 
     def _given_up(self, state: State, at: int, call: Call) -> State:
         ended = state.with_call(at, call._replace(status=ENDED, is_lost=True))
@@ -203,17 +203,17 @@ class CursorPart:
     def _adopt(self, state: State, ended: int) -> State:
         """A caller learns that the cursor exists; the dispatcher knows the cursor from now on."""
         (row,) = state.rows
-        told = state._replace(rows=(row._replace(told=row.told | ended),))
+        found = state._replace(rows=(row._replace(known_to=row.known_to | ended),))
         if state.known:
-            return told
+            return found
         last = max(state.revision, row.revision) if self._guards.revision_never_used_twice else row.revision
-        return told._replace(known=row.generation + 1, known_made=row.made, revision=last)
+        return found._replace(known=row.generation + 1, known_made=row.made, revision=last)
 
     def _look(self, state: State) -> Step[State]:
-        settled = state
+        deleted = state
         if state.is_open and self._guards.deletion_refused_before_look:
-            settled = state._replace(deletions=state.deletions + 1)
-        after = self._adopt(settled, state.ended)._replace(is_open=False)
+            deleted = state._replace(deletions=state.deletions + 1)
+        after = self._adopt(deleted, state.ended)._replace(is_open=False)
         return Step(LOOK, (f"generation {state.rows[0].generation}",), after)
 
     # -- the store ------------------------------------------------------------------------------------------------
@@ -230,8 +230,8 @@ class CursorPart:
         if decided is Creation.FOUND:
             return state._replace(deletions=state.deletions + self._guards.found_cursor_counts), True
         came_back = any(
-            one.kind == DELETE and one.status == ENDED and not one.is_lost and one.ended >> at & 1
-            for one in state.calls
+            call.kind == DELETE and call.status == ENDED and not call.is_lost and call.ended >> at & 1
+            for call in state.calls
         )
         row = Cursor(generation=state.deletions, made=state.made_count + 1)
         made = state._replace(rows=(row,), made_count=row.made, confirmed=0)
@@ -248,7 +248,7 @@ class CursorPart:
         named = call.generation if self._guards.delete_names_generation else row.generation
         if not cursor_rules.is_deleted(generation=row.generation, named=named):
             return counted, True
-        wrong = state.wrong or row.told >> at & 1
+        wrong = state.wrong or row.known_to >> at & 1
         return counted._replace(rows=(), confirmed=0, wrong=wrong), True
 
     def _save(self, state: State, at: int, call: Call) -> tuple[State, bool]:

@@ -3,8 +3,8 @@
 The frontier holds states. A visited state is kept as a fingerprint (`fingerprints.py`) and, for traces, as the number of its parent: 12
 bytes per state, and 12 to 24 bytes in the table. A trace is built by following the numbers back and replaying the steps forward.
 
-*Safety*: `Part.violation` of each new state. *Progress* (`Part.must_settle`): from each reachable state, a path of progress steps leads
-to a settled state (AG EF, where the path may not use faults). The progress check needs the graph, 8 bytes per progress step, and a
+*Safety*: `Part.violation` of each new state. *Progress* (`Part.must_finish`): from each reachable state, a path of progress steps leads
+to a quiescent state (AG EF, where the path may not use faults). The progress check needs the graph, 8 bytes per progress step, and a
 complete exploration.
 """
 
@@ -21,7 +21,7 @@ from simulator.model.part import Part, Step, render
 
 S = TypeVar("S", bound=Hashable)
 
-NEVER_SETTLES = "the live processes can no longer finish an open task"
+NEVER_FINISHES = "the live processes can no longer finish an open task"
 _ROOT = 0xFFFF_FFFF
 
 
@@ -78,16 +78,16 @@ class _Exploration(Generic[S]):
         self._numbers: dict[int, int] = {}  # only if progress is checked
         self._sources = array("I")
         self._targets = array("I")
-        self._settled: list[int] = []
+        self._quiescent: list[int] = []
         self._transition_count = 0
         self._depth = 0
         self._started = time.perf_counter()
 
     def run(self) -> Report:
         part, seen = self._part, self._seen
-        asks_progress = part.must_settle
+        asks_progress = part.must_finish
         first = part.initial()
-        self._note(first, _ROOT)
+        self._add(first, _ROOT)
         promise = part.violation(first)
         if promise:
             return self._report(promise, 0)
@@ -115,9 +115,9 @@ class _Exploration(Generic[S]):
             if len(seen) >= self._state_count_max:
                 return self._report("", -1, is_exhausted=False)
         stuck = self._first_stuck() if asks_progress else -1
-        return self._report(NEVER_SETTLES if stuck >= 0 else "", stuck)
+        return self._report(NEVER_FINISHES if stuck >= 0 else "", stuck)
 
-    def _note(self, state: S, parent: int) -> int:
+    def _add(self, state: S, parent: int) -> int:
         self._seen.add(hash(state))
         return self._record(state, parent)
 
@@ -125,19 +125,19 @@ class _Exploration(Generic[S]):
         number = len(self._prints)
         self._prints.append(hash(state))
         self._parents.append(parent)
-        if self._part.must_settle:
+        if self._part.must_finish:
             self._numbers[hash(state)] = number
-            if self._part.is_settled(state):
-                self._settled.append(number)
+            if self._part.is_quiescent(state):
+                self._quiescent.append(number)
         return number
 
     def _first_stuck(self) -> int:
-        """Return the number of the first state without a path to a settled state; -1 if there is none."""
+        """Return the number of the first state without a path to a quiescent state; -1 if there is none."""
         before: dict[int, list[int]] = {}
         for source, target in zip(self._sources, self._targets, strict=True):
             before.setdefault(target, []).append(source)
         can = bytearray(len(self._prints))
-        rest = list(self._settled)
+        rest = list(self._quiescent)
         for number in rest:
             can[number] = 1
         while rest:

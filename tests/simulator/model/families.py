@@ -11,7 +11,7 @@ from simulator.model.catalog import CatalogBounds, CatalogGuards, CatalogPart
 from simulator.model.compaction import CompactionPart
 from simulator.model.compaction_guards import CompactionBounds, CompactionGuards
 from simulator.model.cursors import CursorBounds, CursorGuards, CursorPart
-from simulator.model.exclusive import ALONE, BESIDE, ExclusiveBounds, ExclusiveGuards, ExclusivePart
+from simulator.model.exclusive import EXCLUSIVE, SHARED, ExclusiveBounds, ExclusiveGuards, ExclusivePart
 from simulator.model.explorer import Report, explore
 from simulator.model.leases import LeaseBounds, LeaseGuards, LeasePart
 from simulator.model.offsets import OffsetBounds, OffsetGuards, OffsetPart
@@ -68,10 +68,10 @@ def _compaction(size: str, off: Collection[str]) -> list[AnyPart]:
 
 def _leases(size: str, off: Collection[str]) -> list[AnyPart]:
     guards = guarding.without(LeaseGuards(), *off)
-    one = LeaseBounds(lapse_count=1, heartbeat_count=1, lease_epoch=2, replaced=False)
-    two = LeaseBounds(lapse_count=1, heartbeat_count=1, lease_epoch=2)
+    first = LeaseBounds(lapse_count=1, heartbeat_count=1, lease_epoch=2, replaced=False)
+    second = LeaseBounds(lapse_count=1, heartbeat_count=1, lease_epoch=2)
     more = LeaseBounds(lapse_count=1, lease_epoch=2)
-    chosen = {"small": (one, two), "medium": (more,), "large": (LeaseBounds(),)}[size]
+    chosen = {"small": (first, second), "medium": (more,), "large": (LeaseBounds(),)}[size]
     return [LeasePart(bounds, guards) for bounds in chosen]
 
 
@@ -92,7 +92,11 @@ def _cursors(size: str, off: Collection[str]) -> list[AnyPart]:
 
 def _exclusive(size: str, off: Collection[str]) -> list[AnyPart]:
     guards = guarding.without(ExclusiveGuards(), *off)
-    kinds = {"small": (ALONE, BESIDE, ALONE), "medium": (ALONE, BESIDE) * 2, "large": (ALONE, BESIDE) * 3}[size]
+    kinds = {
+        "small": (EXCLUSIVE, SHARED, EXCLUSIVE),
+        "medium": (EXCLUSIVE, SHARED) * 2,
+        "large": (EXCLUSIVE, SHARED) * 3,
+    }[size]
     return [ExclusivePart(ExclusiveBounds(kinds=kinds, epoch=len(kinds) + 1), guards)]
 
 
@@ -115,11 +119,12 @@ FAMILIES: Final[dict[str, Family]] = {
 REDUNDANT: Final[dict[str, str]] = {
     "superseded_server_refused": "the token and the producers decide a commit; this check only ends a replaced process sooner",
     "claim_epoch_in_prepare": "a worker that prepares late checks its claim before its table commit, and the swap checks it again",
-    "claim_epoch_in_swap": "the table's mark names the winning epoch, and the first swap closes the task: every swap names the same files",
+    "claim_epoch_in_swap": "the table's `bearlake.applied` names the winning epoch, and the first swap closes the task: every swap names"
+    " the same files",
     "swap_only_own_registered_keys": "a worker swaps only prepared files that the table has, and the sweep forbids none of them",
-    "ends_checked_in_table_commit": "a worker checks its claim after the load, and the mark stays while its task is open",
+    "ends_checked_in_table_commit": "a worker checks its claim after the load, and the table keeps the applied task while the task is open",
     "live_server_takes": "a lease that a lapsed server takes is verified at the first request",
-    "count_noted_before_look": "a heartbeat precedes the look-up, and its lapse count is used",
+    "count_read_before_look": "a heartbeat precedes the look-up, and its lapse count is used",
 }
 """Rules that no promise needs within the bounds, and why: they are a second line of defence."""
 

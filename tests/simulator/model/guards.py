@@ -24,7 +24,7 @@ def guard(rule: str) -> bool:
 
 def rules(guards: Guards) -> dict[str, str]:
     """Return the name and sentence of each rule, in declaration order."""
-    return {one.name: one.metadata["rule"] for one in fields(guards)}
+    return {field.name: field.metadata["rule"] for field in fields(guards)}
 
 
 def without(guards: G, *names: str) -> G:

@@ -26,17 +26,17 @@ PROCESSES: Final = ("A", "B", "A'")
 NAME_OF: Final = (0, 1, 0)
 EPOCH_OF: Final = (1, 1, 2)
 
-REPLACE = Action("A' registers under the name of A, which goes on", is_progress=False)
+REPLACE = Action("A' registers under the name of A, which keeps running", is_progress=False)
 WATCH = Action("an observer watches the heartbeats of {} stand still", is_progress=False)
-LAPSE = Action("the store is told that {} lapsed, and takes it: {}", is_progress=False)
-BEAT = Action("a heartbeat of {} is executed; it hears of {} lapses")
+LAPSE = Action("an observer declares that {} lapsed; the store accepts: {}", is_progress=False)
+BEAT = Action("a heartbeat of {} is executed; the server learns that it lapsed {} times")
 BEAT_LOST = Action("a heartbeat of {} is executed; its reply is lost", is_progress=False)
 TAKE = Action("the store gives the lease to {}, epoch {}")
-TAKEN = Action("{} hears that it has the lease, epoch {}")
+TAKEN = Action("{} learns that it has the lease, epoch {}")
 ASK = Action("a member asks {}")
-READ = Action("the store shows {} that it has lapsed {} times")
+READ = Action("the store reports to {} that it has lapsed {} times")
 CONFIRM = Action("{} confirms")
-LOOK = Action("{} looks the lease up: it is {}")
+LOOK = Action("{} looks up the lease: it is {}")
 LOSE = Action("{} answers that it is not the holder, and forgets the lease")
 
 
@@ -50,12 +50,12 @@ class LeaseGuards:
     server_epoch_checked: bool = guard("a lease belongs to one registration, not to a name")
     registration_checked_in_read: bool = guard("a process that was replaced learns it when it reads its lapse count")
     confirm_before_answer: bool = guard("the holder reads its lapse count before it answers")
-    read_began_after_question: bool = guard("that read began after the question came")
+    read_began_after_question: bool = guard("that read began after the question arrived")
     lapse_counted: bool = guard("the read shows how often the server lapsed, not only whether it has lapsed now")
-    lease_verified_after_lapse: bool = guard("after a lapse the lease is looked up")
-    heartbeat_before_look: bool = guard("it is looked up only after a heartbeat has revived the server")
-    count_noted_before_take: bool = guard("a lease counts as verified at the lapse count before it was taken")
-    count_noted_before_look: bool = guard("a look-up verifies a lease at the lapse count before the look-up")
+    lease_verified_after_lapse: bool = guard("after a lapse, the server looks up the lease")
+    heartbeat_before_look: bool = guard("the server looks up the lease only after a heartbeat has revived the server")
+    count_read_before_take: bool = guard("a lease counts as verified at the lapse count before it was taken")
+    count_read_before_look: bool = guard("a look-up verifies a lease at the lapse count before the look-up")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class Process(NamedTuple):
     lapse_count: int = 0
     """Tenure.lapse_count."""
     taking: int = 0
-    """An acquire is in flight: the noted count plus 1."""
+    """An acquire is in flight: the lapse count before it, plus 1."""
     granted: int = 0
     """The lease epoch in the reply to the acquire, which is in flight."""
     lease: int = 0
@@ -93,7 +93,7 @@ class Process(NamedTuple):
     looked: int = 0
     """The result of a look-up: 1 its own lease, 2 another holder's."""
     look_count: int = 0
-    """The lapse count noted before the look-up."""
+    """The lapse count before the look-up."""
 
 
 Stand = tuple[int, int, int, bool, bool]
@@ -125,7 +125,7 @@ class LeasePart:
     """The part `leases` of the model; see the module."""
 
     name = "leases"
-    must_settle = False
+    must_finish = False
 
     def __init__(self, bounds: LeaseBounds, guards: LeaseGuards) -> None:
         self._bounds = bounds
@@ -137,8 +137,8 @@ class LeasePart:
         processes = (Process(is_started=True), Process(is_started=True), Process())
         return State((fresh, fresh), (0, 0), 0, 0, processes, 0, 0, 0)
 
-    def is_settled(self, state: State) -> bool:
-        """Never called: `must_settle` is false."""
+    def is_quiescent(self, state: State) -> bool:
+        """Never called: `must_finish` is false."""
         return True
 
     def violation(self, state: State) -> str:
@@ -216,8 +216,8 @@ class LeasePart:
             if not process.lease and not process.granted:
                 yield from self._take(state, at, process)
         if process.granted:
-            noted = process.taking - 1 if self._guards.count_noted_before_take else process.lapse_count
-            has = process._replace(taking=0, granted=0, lease=process.granted, verified=noted)
+            count = process.taking - 1 if self._guards.count_read_before_take else process.lapse_count
+            has = process._replace(taking=0, granted=0, lease=process.granted, verified=count)
             yield Step(TAKEN, (PROCESSES[at], process.granted), state.with_process(at, has))
 
     def _take(self, state: State, at: int, process: Process) -> Iterator[Step[State]]:
@@ -290,8 +290,8 @@ class LeasePart:
         elif process.looked == 2:
             yield Step(LOSE, (PROCESSES[at],), state.with_process(at, _lost(process)))
         else:
-            noted = process.look_count if guards.count_noted_before_look else process.lapse_count
-            sure = process._replace(verified=noted, looked=0, look_count=0)
+            count = process.look_count if guards.count_read_before_look else process.lapse_count
+            sure = process._replace(verified=count, looked=0, look_count=0)
             yield Step(LOOK, (PROCESSES[at], "verified"), state.with_process(at, sure))
 
     def _has_lease(self, state: State, at: int, process: Process) -> bool:

@@ -31,7 +31,7 @@ COPIES: Final = 2
 
 REVISION_COUNT_MAX: Final = 2
 """Number of subjects that a coordinator remembers, of three: two members and the partition."""
-TOLD: Final = 0
+REVISION_RETURNED: Final = 0
 """In the history of a coordinator's revisions: the first revision was returned. Other numbers are the members (by generation) whose
 commits the coordinator accepted."""
 
@@ -46,11 +46,11 @@ WRITE = Action("{} accepts offset {} and sends the write")
 REFUSE = Action("{} refuses offset {}: {}")
 EXECUTE = Action("the store executes the write of offset {} by {}")
 FENCED = Action("the write of offset {} by {} is fenced; {} forgets the group")
-HEAR = Action("{} hears that offset {} is written; the member is told")
-RETRY = Action("{} gives the write of offset {} up and writes it again", is_progress=False)
+HEAR = Action("{} receives the result of the write of offset {} and acknowledges the commit")
+RETRY = Action("{} gives up the write of offset {} and writes it again", is_progress=False)
 OUTDATED = Action("{} refuses offset {}: its revision is outdated; the sender learns the newest one")
-READ = Action("{} shows the group's offsets", is_progress=False)
-FAIL = Action("{} gives the write of offset {} up; the member is told that it is unknown", is_progress=False)
+READ = Action("{} returns the group's offsets", is_progress=False)
+FAIL = Action("{} gives up the write of offset {}; the member learns that the outcome is unknown", is_progress=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,20 +62,20 @@ class OffsetGuards:
     generation_saved_before_used: bool = guard(
         "a round is completed only after the store has the generation, with the lease"
     )
-    session_revoked_before_retry: bool = guard(
-        "a write that was given up is sent again only after its session was ended"
-    )
+    session_revoked_before_retry: bool = guard("a write that was given up is repeated only after its session was ended")
     session_revoked_before_next_write: bool = guard(
-        "another write begins only after the session of one that was given up was ended"
+        "after a write was given up, the next write begins only after its session was ended"
     )
     forwarded_commit_names_revision: bool = guard(
         "a forwarded commit is taken only if its sender had seen every later request about its member and partition"
     )
     local_commit_takes_revision: bool = guard(
-        "a commit that comes to the coordinator itself makes a newer revision, too"
+        "a commit that arrives at the coordinator itself also makes a newer revision"
     )
     revision_holds_for_one_term: bool = guard("a revision of another term is refused")
-    settled_before_read: bool = guard("offsets are shown only after the session of a write that was given up was ended")
+    session_ended_before_read: bool = guard(
+        "after a write was given up, offsets are returned only after its session was ended"
+    )
 
 
 class Write(NamedTuple):
@@ -89,7 +89,7 @@ class Write(NamedTuple):
 
 class Coordinator(NamedTuple):
     """A coordinator's knowledge. `writing`: the commit in flight plus 1; `has_result`: the store has executed it; `revisions`: their
-    history since it took the group (see `TOLD`)."""
+    history since it took the group (see `REVISION_RETURNED`)."""
 
     lease: int = 0
     generation: int = 0
@@ -140,7 +140,7 @@ class OffsetPart:
     """The part `offsets` of the model; see the module."""
 
     name = "offsets"
-    must_settle = False
+    must_finish = False
 
     def __init__(self, bounds: OffsetBounds, guards: OffsetGuards) -> None:
         self._bounds = bounds
@@ -164,8 +164,8 @@ class OffsetPart:
             0,
         )
 
-    def is_settled(self, state: State) -> bool:
-        """Never called: `must_settle` is false."""
+    def is_quiescent(self, state: State) -> bool:
+        """Never called: `must_finish` is false."""
         return True
 
     def violation(self, state: State) -> str:
@@ -188,46 +188,48 @@ class OffsetPart:
     def steps(self, state: State) -> Sequence[Step[State]]:
         """Return all steps that are possible next."""
         found: list[Step[State]] = []
-        for at, one in enumerate(state.coordinators):
-            found += self._coordinate(state, at, one)
+        for at, coordinator in enumerate(state.coordinators):
+            found += self._coordinate(state, at, coordinator)
             found += self._show(state, at)
-            if one.writing:
-                found += self._await(state, at, one)
+            if coordinator.writing:
+                found += self._await(state, at, coordinator)
         found += self._request(state)
         for write in sorted(state.writes):
             found += self._execute(state, write)
         return found
 
-    def _coordinate(self, state: State, at: int, one: Coordinator) -> Iterator[Step[State]]:
-        if state.lease < self._bounds.lease_epoch and not one.writing:  # the holder may have abandoned it
+    def _coordinate(self, state: State, at: int, coordinator: Coordinator) -> Iterator[Step[State]]:
+        if state.lease < self._bounds.lease_epoch and not coordinator.writing:  # the holder may have abandoned it
             taken = Coordinator(lease=state.lease + 1, generation=state.generation)
             after = state._replace(lease=state.lease + 1).with_coordinator(at, taken)
             yield Step(TAKE, (COORDINATORS[at], state.lease + 1, state.generation), after)
-        if one.lease and one.generation == 1:
-            is_saved = one.lease == state.lease
+        if coordinator.lease and coordinator.generation == 1:
+            is_saved = coordinator.lease == state.lease
             if is_saved or not self._guards.generation_saved_before_used:
                 is_wrong = 4 if state.round == 2 else 0
                 after = state._replace(generation=2 if is_saved else state.generation, round=2, is_wrong=is_wrong)
-                yield Step(REBALANCE, (COORDINATORS[at], 2), after.with_coordinator(at, one._replace(generation=2)))
+                yield Step(
+                    REBALANCE, (COORDINATORS[at], 2), after.with_coordinator(at, coordinator._replace(generation=2))
+                )
 
     def _show(self, state: State, at: int) -> Iterator[Step[State]]:
         given_up = _given_up(state, at)
         if given_up:
-            if self._guards.settled_before_read:
+            if self._guards.session_ended_before_read:
                 after = state._replace(writes=state.writes - given_up)
             else:
                 after = state._replace(shown=state.shown | {write.commit for write in given_up})
             yield Step(READ, (COORDINATORS[at],), after)
 
-    def _term(self, one: Coordinator) -> str:
-        return str(one.lease) if self._guards.revision_holds_for_one_term else ""
+    def _term(self, coordinator: Coordinator) -> str:
+        return str(coordinator.lease) if self._guards.revision_holds_for_one_term else ""
 
     def _request(self, state: State) -> Iterator[Step[State]]:
         for at, (generation, offset) in enumerate(COMMITS):
             if state.commits[at] == UNSENT and self._may_send(state, at, generation):
-                for place, one in enumerate(state.coordinators):
-                    yield self._forward(state, at, place, one)
-                    if one.lease and not one.writing and self._is_of_newest(one, generation):
+                for place, coordinator in enumerate(state.coordinators):
+                    yield self._forward(state, at, place, coordinator)
+                    if coordinator.lease and not coordinator.writing and self._is_of_newest(coordinator, generation):
                         takes = self._guards.local_commit_takes_revision
                         yield self._write(LOCAL, (generation, offset, COORDINATORS[place]), state, (at, place), takes)
             if state.commits[at] == ASKED:
@@ -239,62 +241,66 @@ class OffsetPart:
             return False
         return all(state.commits[other] != UNSENT for other in range(at) if COMMITS[other][0] == generation)
 
-    def _forward(self, state: State, at: int, place: int, one: Coordinator) -> Step[State]:
+    def _forward(self, state: State, at: int, place: int, coordinator: Coordinator) -> Step[State]:
         """Send the commit through a server that knows the newest revision."""
         generation, offset = COMMITS[at]
         places = (*state.places[:at], place, *state.places[at + 1 :])
         after = state.with_commit(at, ASKED)._replace(places=places)
-        return Step(REQUEST, (generation, offset, COORDINATORS[place]), self._tell(after, at, place, one))
+        return Step(REQUEST, (generation, offset, COORDINATORS[place]), self._tell(after, at, place, coordinator))
 
-    def _tell(self, state: State, at: int, place: int, one: Coordinator) -> State:
+    def _tell(self, state: State, at: int, place: int, coordinator: Coordinator) -> State:
         """Return the newest revision, if there is one, to the sender of the commit."""
-        if not one.lease:
+        if not coordinator.lease:
             return state._replace(named=(*state.named[:at], "", *state.named[at + 1 :]))
-        revisions = one.revisions if TOLD in one.revisions else (*one.revisions, TOLD)
-        named = (*state.named[:at], _newest(self._term(one), revisions), *state.named[at + 1 :])
-        return state._replace(named=named).with_coordinator(place, one._replace(revisions=revisions))
+        revisions = (
+            coordinator.revisions
+            if REVISION_RETURNED in coordinator.revisions
+            else (*coordinator.revisions, REVISION_RETURNED)
+        )
+        named = (*state.named[:at], _newest(self._term(coordinator), revisions), *state.named[at + 1 :])
+        return state._replace(named=named).with_coordinator(place, coordinator._replace(revisions=revisions))
 
-    def _is_of_newest(self, one: Coordinator, generation: int) -> bool:
-        return generation == one.generation or not self._guards.generation_checked_in_offset_commit
+    def _is_of_newest(self, coordinator: Coordinator, generation: int) -> bool:
+        return generation == coordinator.generation or not self._guards.generation_checked_in_offset_commit
 
     def _accept(self, state: State, at: int, generation: int, offset: int) -> Iterator[Step[State]]:
         place = state.places[at]
-        one, name = state.coordinators[place], COORDINATORS[place]
+        coordinator, name = state.coordinators[place], COORDINATORS[place]
         later = [state.commits[other] for other in range(at + 1, len(COMMITS)) if COMMITS[other][0] == generation]
         is_given_up = any(status != UNSENT for status in later)
-        if not one.lease:
+        if not coordinator.lease:
             yield Step(REFUSE, (name, offset, "not the coordinator"), state.with_commit(at, REFUSED))
-        elif not self._is_of_newest(one, generation):
+        elif not self._is_of_newest(coordinator, generation):
             yield Step(REFUSE, (name, offset, "another generation"), state.with_commit(at, REFUSED))
         elif self._guards.forwarded_commit_names_revision and _is_outdated(
-            self._term(one), one.revisions, generation, state.named[at]
+            self._term(coordinator), coordinator.revisions, generation, state.named[at]
         ):
-            after = state.with_commit(at, REFUSED) if is_given_up else self._tell(state, at, place, one)
+            after = state.with_commit(at, REFUSED) if is_given_up else self._tell(state, at, place, coordinator)
             yield Step(OUTDATED, (name, offset), after)
-        elif not one.writing:
+        elif not coordinator.writing:
             yield self._write(WRITE, (name, offset), state, (at, place), True)
 
     def _write(
-        self, action: Action, told: tuple[object, ...], state: State, way: tuple[int, int], takes: bool
+        self, action: Action, arguments: tuple[object, ...], state: State, way: tuple[int, int], takes: bool
     ) -> Step[State]:
         """A coordinator sends the write of a commit (`way`: the commit and the coordinator), which `takes` a revision or not."""
         at, place = way
-        one = state.coordinators[place]
-        revisions = (*one.revisions, COMMITS[at][0]) if takes else one.revisions
-        writing = one._replace(writing=at + 1, has_result=False, revisions=revisions)
+        coordinator = state.coordinators[place]
+        revisions = (*coordinator.revisions, COMMITS[at][0]) if takes else coordinator.revisions
+        writing = coordinator._replace(writing=at + 1, has_result=False, revisions=revisions)
         kept = state.writes
         if self._guards.session_revoked_before_next_write:
             kept -= _given_up(state, place)
         after = state.with_commit(at, WRITING).with_coordinator(place, writing)
-        return Step(action, told, after._replace(writes=kept | {Write(at, place, one.lease)}))
+        return Step(action, arguments, after._replace(writes=kept | {Write(at, place, coordinator.lease)}))
 
     def _execute(self, state: State, write: Write) -> Iterator[Step[State]]:
-        one, name, offset = (
+        coordinator, name, offset = (
             state.coordinators[write.coordinator],
             COORDINATORS[write.coordinator],
             COMMITS[write.commit][1],
         )
-        is_awaited = one.writing == write.commit + 1 and one.lease == write.lease
+        is_awaited = coordinator.writing == write.commit + 1 and coordinator.lease == write.lease
         if self._guards.lease_epoch_in_offset_commit and write.lease != state.lease:
             after = state._replace(writes=state.writes - {write})
             if is_awaited:
@@ -308,7 +314,7 @@ class OffsetPart:
             history = (*history, write.commit)
         after = state._replace(history=history, is_wrong=is_wrong)
         if is_awaited:
-            after = after.with_coordinator(write.coordinator, one._replace(has_result=True))
+            after = after.with_coordinator(write.coordinator, coordinator._replace(has_result=True))
         yield Step(EXECUTE, (offset, name), after._replace(writes=state.writes - {write}))
 
     def _wrong(self, state: State, commit: int) -> int:
@@ -323,20 +329,20 @@ class OffsetPart:
                     return 3
         return 0
 
-    def _await(self, state: State, at: int, one: Coordinator) -> Iterator[Step[State]]:
+    def _await(self, state: State, at: int, coordinator: Coordinator) -> Iterator[Step[State]]:
         """The coordinator receives the result of its write, or gives the write up."""
-        guards, commit, name = self._guards, one.writing - 1, COORDINATORS[at]
+        guards, commit, name = self._guards, coordinator.writing - 1, COORDINATORS[at]
         offset = COMMITS[commit][1]
-        free = one._replace(writing=0, has_result=False)
-        if one.has_result:
+        free = coordinator._replace(writing=0, has_result=False)
+        if coordinator.has_result:
             after = state.with_commit(commit, ACKNOWLEDGED).with_coordinator(at, free)
             yield Step(HEAR, (name, offset), after)
         mine = frozenset(write for write in state.writes if write.coordinator == at)
         kept = state.writes - mine if guards.session_revoked_before_retry else state.writes
         copies = [write for write in kept if write.commit == commit]
         if len(copies) < COPIES:
-            again = kept | {Write(commit, at, one.lease, len(copies))}
-            after = state._replace(writes=again).with_coordinator(at, one._replace(has_result=False))
+            again = kept | {Write(commit, at, coordinator.lease, len(copies))}
+            after = state._replace(writes=again).with_coordinator(at, coordinator._replace(has_result=False))
             if after != state:
                 yield Step(RETRY, (name, offset), after)
         failed = state.with_commit(commit, UNKNOWN).with_coordinator(at, free)
@@ -353,11 +359,11 @@ def _given_up(state: State, at: int) -> frozenset[Write]:
 def _revisions(term: str, history: tuple[int, ...]) -> Revisions:
     """Return the product's revisions after this history."""
     revisions = Revisions(REVISION_COUNT_MAX, term or "any")
-    for one in history:
-        if one == TOLD:
+    for change in history:
+        if change == REVISION_RETURNED:
             revisions.newest()
         else:
-            revisions.take(_subjects(one), None)
+            revisions.take(_subjects(change), None)
     return revisions
 
 

@@ -1,4 +1,4 @@
-"""The interface of a part of the model: initial state, steps, properties, and settled states.
+"""The interface of a part of the model: initial state, steps, properties, and quiescent states.
 
 States are immutable, hashable, and consist of integers, booleans and tuples of them. Their fingerprint is `hash`, which must be the same
 in every run, but strings, None and enums hash differently in each process. Avoid -2 as well: Python gives it the hash of -1.
@@ -48,12 +48,12 @@ class Part(Protocol[S]):
     def violation(self, state: S) -> str:
         """Return the promise to a client that this state breaks, as a sentence; empty if none."""
 
-    def is_settled(self, state: S) -> bool:
-        """Return whether all work that began has ended. Called only if `must_settle` is true."""
+    def is_quiescent(self, state: S) -> bool:
+        """Return whether all work that began has ended. Called only if `must_finish` is true."""
 
     @property
-    def must_settle(self) -> bool:
-        """Whether each reachable state must have a path of progress steps to a settled state."""
+    def must_finish(self) -> bool:
+        """Whether each reachable state must have a path of progress steps to a quiescent state."""
 
 
 def render(steps: Iterable[Step[Any]]) -> list[str]:

@@ -54,7 +54,7 @@ def timed_out(client: Client, state: State, batch: int) -> State:
     return _bumped_if_drained(state)
 
 
-def heard(client: Client, state: State, attempt: Attempt, *, waits_for_account: bool) -> State:
+def received(client: Client, state: State, attempt: Attempt, *, waits_for_account: bool) -> State:
     """Return the state after the client received the answer to an attempt; in `state`, the attempt is no longer awaited."""
     answer, batch, batches = attempt.answer, attempt.batch, state.batches
     if answer == STORED:

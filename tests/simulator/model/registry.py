@@ -23,8 +23,8 @@ UNSET, LENIENT, STRICT = range(3)
 WAITING, DONE, ENDED = range(3)
 
 CALL = Action("call {}: {} ({}) after reading revision {}")
-EXECUTE = Action("the store executes call {}: {}; the caller hears of it")
-LATE = Action("the store executes call {}; nobody hears of it", is_progress=False)
+EXECUTE = Action("the store executes call {}: {}; the caller receives the answer")
+LATE = Action("the store executes call {}; the answer is lost", is_progress=False)
 GIVE_UP = Action("the caller of call {} gives up", is_progress=False)
 
 
@@ -77,7 +77,7 @@ class State(NamedTuple):
 
 PROMISES: Final = (
     "",
-    "a schema was registered although the compatibility rules in force refuse it",
+    "a schema was registered although the current compatibility rules refuse it",
     "a call that had not seen an acknowledged rule changed it",
 )
 
@@ -86,7 +86,7 @@ class RegistryPart:
     """The part `registry` of the model; see the module."""
 
     name = "registry"
-    must_settle = False
+    must_finish = False
 
     def __init__(self, bounds: RegistryBounds, guards: RegistryGuards) -> None:
         self._bounds = bounds
@@ -96,8 +96,8 @@ class RegistryPart:
         """No rule has ever been set."""
         return State()
 
-    def is_settled(self, state: State) -> bool:
-        """Never called: `must_settle` is false."""
+    def is_quiescent(self, state: State) -> bool:
+        """Never called: `must_finish` is false."""
         return True
 
     def violation(self, state: State) -> str:

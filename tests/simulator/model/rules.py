@@ -24,10 +24,10 @@ UNSURE = int(OutcomeKind.UNSURE)
 NEVER = 1 << 62
 """An expected offset that no partition reaches (`streams/unstored_batches.py`)."""
 
-Judged = tuple[int, int, Producer]
+Decision = tuple[int, int, Producer]
 """Kind of outcome, original base offset of a duplicate (else 0), and the producer's state afterwards (empty: unknown)."""
-Judge = Callable[[Producer, int, int, int, int, bool, int, int], Judged]
-"""Judges a batch of one record. Arguments: producer's state, end offset, epoch, sequence, expected offset, whether the state may have
+DecisionFunction = Callable[[Producer, int, int, int, int, bool, int, int], Decision]
+"""Decides a batch of one record. Arguments: producer's state, end offset, epoch, sequence, expected offset, whether the state may have
 expired, the position that the batch's server had seen, and the position floor.
 
 Epoch and sequence are -1 for a batch without idempotence; the expected offset is -1 for any.
@@ -63,11 +63,11 @@ class SequenceGuards(Protocol):
     def position_floor_checked_in_commit(self) -> bool: ...  # noqa: D102
 
 
-def judge_by(guards: SequenceGuards) -> Judge:
+def decide_by(guards: SequenceGuards) -> DecisionFunction:
     """Return the ledger's decision function, modified by the guards that are off."""
 
     @cache
-    def judge(
+    def decide(
         known: Producer,
         end: int,
         epoch: int,
@@ -76,7 +76,7 @@ def judge_by(guards: SequenceGuards) -> Judge:
         may_have_expired: bool,
         seen: int,
         floor: int,
-    ) -> Judged:
+    ) -> Decision:
         if not guards.expected_offset_checked and expected != NEVER:
             expected = -1
         if not guards.position_floor_checked_in_commit:
@@ -95,7 +95,7 @@ def judge_by(guards: SequenceGuards) -> Judge:
         made = advanced(known or None, 0, epoch, sequence, 1, end)
         return kind, base, made if guards.five_batches_remembered else made[: HEAD_FIELDS + BATCH_FIELDS]
 
-    return judge
+    return decide
 
 
 def _is_let_in(guards: SequenceGuards, known: Producer, end: int, epoch: int) -> bool:

@@ -23,8 +23,8 @@ from simulator.model.write_state import (
     ANSWERS,
     COMMITTED,
     COMMITTING,
+    ENDED,
     FORBIDDEN,
-    HEARD,
     NO_ROW,
     OLD,
     OUT_OF_ORDER,
@@ -64,11 +64,11 @@ PUT_FAILS = Action(
     "server {} takes attempt {}; its object cannot be stored; it answers 'not stored'", is_progress=False
 )
 COMMIT = Action("the metadata store executes the commit of attempt {}: {}; the reply is lost", is_progress=False)
-ANSWER = Action("the metadata store executes the commit of attempt {}: {}; the server hears of it and answers")
-HEAR = Action("the client hears of attempt {}: {}")
-GIVE_UP = Action("the client waits no longer for attempt {}", is_progress=False)
+ANSWER = Action("the metadata store executes the commit of attempt {}: {}; the server receives the result and answers")
+HEAR = Action("the client receives the answer to attempt {}: {}")
+GIVE_UP = Action("the client stops waiting for attempt {}", is_progress=False)
 BUMP = Action("another partition makes the client take a new epoch", is_progress=False)
-SUPERSEDE = Action("a newer process registers under the name of server {}, which goes on", is_progress=False)
+SUPERSEDE = Action("a newer process registers under the name of server {}, which keeps running", is_progress=False)
 FORBID = Action("the sweep forbids the token of attempt {} and deletes its object", is_progress=False)
 UNUSED = Action("the sweep deletes the object of attempt {}, which nothing names", is_progress=False)
 FORGET = Action("the metadata store forgets the token of attempt {}", is_progress=False)
@@ -90,16 +90,16 @@ class WriteGuards:
 
     object_first: bool = guard("a server sends a commit only after the object is stored")
     commits_in_seal_order: bool = guard("a server sends a commit only after the commits before it are decided")
-    acknowledge_third: bool = guard("a server answers 'stored' only after the metadata store did")
+    acknowledge_third: bool = guard("a server answers 'stored' only after the metadata store has committed")
     token_decided_once: bool = guard("a token that has a row gets the row's answer")
     refused_leaves_trace: bool = guard("a commit that is refused entirely leaves a row too")
-    floor_checked_in_commit: bool = guard("a commit below the token floor decides nothing new")
-    below_floor_is_unsure: bool = guard("'below the floor' is not taken for 'not stored'")
+    floor_checked_in_commit: bool = guard("a commit below the token floor makes no new decision")
+    below_floor_is_unsure: bool = guard("an answer 'below the floor' does not count as 'not stored'")
     forget_only_below_floor: bool = guard("a row is forgotten only below the token floor")
     ban_before_delete: bool = guard("an orphan is deleted only after its token is forbidden")
     delete_only_unreferenced: bool = guard("a committed object is deleted only when no readable offset is in it")
     unknown_starts_at_zero: bool = guard("an unknown producer starts at sequence 0")
-    sequence_has_no_gap: bool = guard("a known producer goes on with the next sequence")
+    sequence_has_no_gap: bool = guard("a known producer continues with the next sequence")
     five_batches_remembered: bool = guard("a producer's last five batches are remembered")
     epoch_bump_starts_at_zero: bool = guard("a newer producer epoch starts at sequence 0")
     older_epoch_fenced: bool = guard("an older producer epoch is refused")
@@ -115,7 +115,9 @@ class WriteGuards:
         "a commit that had not seen the position floor decides no first batch of a producer that may have expired"
     )
     seen_before_batches: bool = guard("a commit names a position that its server had seen before it sent the commit")
-    seen_at_arrival: bool = guard("that position is noted when the request arrives, not when the server takes it up")
+    seen_at_arrival: bool = guard(
+        "the server reads that position when the request arrives, not when it processes the request"
+    )
     retries_end_before_expiry: bool = guard(
         "(assumed) no client sends a batch again after its producer's state has expired"
     )
@@ -146,14 +148,14 @@ class WriteBounds:
 class WritePart:
     """The part `write` of the model. The order of fields in a step's arguments is that of its action's text."""
 
-    must_settle = False
+    must_finish = False
 
     def __init__(self, client: Client, bounds: WriteBounds, guards: WriteGuards) -> None:
         self.name = f"write-{client.name.lower()}"
         self._client = client
         self._bounds = bounds
         self._guards = guards
-        self._judge = rules.judge_by(guards)
+        self._decide = rules.decide_by(guards)
         self._is_idempotent = client in producers.IDEMPOTENT
         self._counts = int(self._is_idempotent and bounds.store_trouble)
         """Whether positions matter; they do only if producers can expire."""
@@ -171,23 +173,23 @@ class WritePart:
         """The promise that this state breaks, or "" (`write_promises.py`)."""
         return broken(self._client, state)
 
-    def is_settled(self, state: State) -> bool:
-        """Never called: `must_settle` is false."""
+    def is_quiescent(self, state: State) -> bool:
+        """Never called: `must_finish` is false."""
         return True
 
     def steps(self, state: State) -> Sequence[Step[State]]:
         """Return all steps that are possible next."""
         found: list[Step[State]] = []
         self._send(state, found)
-        for at, one in enumerate(state.attempts):
-            if one.stage == REQUESTED:
-                self._serve(state, at, one, found)
-            if one.is_awaited:
-                self._await(state, at, one, found)
-            if one.is_sent:
-                self._execute(state, at, one, found)
+        for at, attempt in enumerate(state.attempts):
+            if attempt.stage == REQUESTED:
+                self._serve(state, at, attempt, found)
+            if attempt.is_awaited:
+                self._await(state, at, attempt, found)
+            if attempt.is_sent:
+                self._execute(state, at, attempt, found)
                 if self._bounds.store_trouble:
-                    self._sweep(state, at, one, found)
+                    self._sweep(state, at, attempt, found)
         if self._bounds.server_trouble:
             self._trouble_servers(state, found)
         if self._bounds.store_trouble:
@@ -228,38 +230,40 @@ class WritePart:
         stays = self._is_idempotent and self._guards.server_changed_when_idle
         return tuple(waits_at) if waits_at and stays else (0, 1)
 
-    def _await(self, state: State, at: int, one: Attempt, found: list[Step[State]]) -> None:
+    def _await(self, state: State, at: int, attempt: Attempt, found: list[Step[State]]) -> None:
         """The client receives the reply or stops waiting. Replies on a connection arrive in order."""
-        is_answered = one.stage == ANSWERED
-        silent = one._replace(is_awaited=False, answer=0, stage=HEARD if is_answered else one.stage)
+        is_answered = attempt.stage == ANSWERED
+        silent = attempt._replace(is_awaited=False, answer=0, stage=ENDED if is_answered else attempt.stage)
         after = state.with_attempt(at, silent)
-        found.append(Step(GIVE_UP, (at,), producers.timed_out(self._client, after, one.batch)))
+        found.append(Step(GIVE_UP, (at,), producers.timed_out(self._client, after, attempt.batch)))
         earlier = state.attempts[:at]
-        if is_answered and not any(other.is_awaited and other.server == one.server for other in earlier):
-            told = one._replace(is_awaited=False, stage=HEARD)
+        if is_answered and not any(other.is_awaited and other.server == attempt.server for other in earlier):
+            answered = attempt._replace(is_awaited=False, stage=ENDED)
             waits = self._guards.bump_only_when_accounted
-            after = producers.heard(self._client, state.with_attempt(at, told), told, waits_for_account=waits)
-            found.append(Step(HEAR, (at, ANSWERS[one.answer]), after))
+            after = producers.received(
+                self._client, state.with_attempt(at, answered), answered, waits_for_account=waits
+            )
+            found.append(Step(HEAR, (at, ANSWERS[attempt.answer]), after))
 
     # -- servers -------------------------------------------------------------------------------------------------
 
-    def _serve(self, state: State, at: int, one: Attempt, found: list[Step[State]]) -> None:
+    def _serve(self, state: State, at: int, attempt: Attempt, found: list[Step[State]]) -> None:
         """A server takes a request. Requests on a connection arrive in order; commits are sent in the order of sealing."""
-        guards, server = self._guards, SERVERS[one.server]
-        earlier = [other for other in state.attempts[:at] if other.server == one.server]
+        guards, server = self._guards, SERVERS[attempt.server]
+        earlier = [other for other in state.attempts[:at] if other.server == attempt.server]
         if any(other.stage == REQUESTED and other.is_awaited for other in earlier):
             return
-        if one.is_awaited:
-            failed = one._replace(stage=ANSWERED, answer=UNAVAILABLE)
+        if attempt.is_awaited:
+            failed = attempt._replace(stage=ANSWERED, answer=UNAVAILABLE)
             found.append(Step(PUT_FAILS, (server, at, ANSWERS[UNAVAILABLE]), state.with_attempt(at, failed)))
-            judged = self._judged(state, failed)
-            if judged != failed:
-                found.append(Step(PUT_FAILS, (server, at, ANSWERS[judged.answer]), state.with_attempt(at, judged)))
+            decided = self._decided(state, failed)
+            if decided != failed:
+                found.append(Step(PUT_FAILS, (server, at, ANSWERS[decided.answer]), state.with_attempt(at, decided)))
         if guards.commits_in_seal_order and any(other.stage == COMMITTING for other in earlier):
             return
-        seen = one.seen if guards.seen_at_arrival else state.position
+        seen = attempt.seen if guards.seen_at_arrival else state.position
         for is_recent in (False, True) if self._bounds.store_trouble else (True,):
-            sent = one._replace(stage=COMMITTING, is_sent=True, is_there=True, is_recent=is_recent, seen=seen)
+            sent = attempt._replace(stage=COMMITTING, is_sent=True, is_there=True, is_recent=is_recent, seen=seen)
             if not guards.acknowledge_third:
                 sent = sent._replace(stage=ANSWERED, answer=STORED)
             found.append(Step(TAKE, (server, at, SPANS[is_recent]), state.with_attempt(at, sent)))
@@ -267,48 +271,48 @@ class WritePart:
                 sent = sent._replace(is_there=False)
                 found.append(Step(TAKE_EARLY, (server, at, SPANS[is_recent]), state.with_attempt(at, sent)))
 
-    def _judged(self, state: State, one: Attempt) -> Attempt:
+    def _decided(self, state: State, attempt: Attempt) -> Attempt:
         """Return the answer of a commit that accepts nothing (`streams/unstored_batches.py`): duplicate, unknown or fenced producer."""
         if not self._is_idempotent:
-            return one
+            return attempt
         known, end = state.producer, len(state.log)
-        behind = state.may_have_expired, one.seen, state.position_floor
-        kind, base, _ = self._judge(known, end, one.epoch, one.sequence, rules.NEVER, *behind)
+        behind = state.may_have_expired, attempt.seen, state.position_floor
+        kind, base, _ = self._decide(known, end, attempt.epoch, attempt.sequence, rules.NEVER, *behind)
         answer = ANSWER_OF[kind]
         if answer not in (STORED, UNKNOWN_PRODUCER, PRODUCER_FENCED):
-            return one
-        return one._replace(answer=answer, row=REFUSED, result=answer, offset=base)
+            return attempt
+        return attempt._replace(answer=answer, row=REFUSED, result=answer, offset=base)
 
     # -- the stores ----------------------------------------------------------------------------------------------
 
-    def _execute(self, state: State, at: int, one: Attempt, found: list[Step[State]]) -> None:
+    def _execute(self, state: State, at: int, attempt: Attempt, found: list[Step[State]]) -> None:
         """A commit arrives at the metadata store; the server may receive the result."""
-        answer, after = self._commit(state, at, one)
+        answer, after = self._commit(state, at, attempt)
         if after is not state:
             found.append(Step(COMMIT, (at, ANSWERS[answer]), after))
-        if one.stage == COMMITTING:
-            stage, kept = (ANSWERED, answer) if one.is_awaited else (HEARD, 0)
+        if attempt.stage == COMMITTING:
+            stage, kept = (ANSWERED, answer) if attempt.is_awaited else (ENDED, 0)
             made = after.attempts[at]._replace(stage=stage, answer=kept)
             found.append(Step(ANSWER, (at, ANSWERS[answer]), after.with_attempt(at, made)))
 
-    def _commit(self, state: State, at: int, one: Attempt) -> tuple[int, State]:
+    def _commit(self, state: State, at: int, attempt: Attempt) -> tuple[int, State]:
         """Apply a commit request on arrival: check row, floor, server, sequences and offsets, in this order."""
         guards = self._guards
-        if one.row != NO_ROW and (guards.token_decided_once or one.row == FORBIDDEN):
-            return (SERVER_FENCED if one.row == FORBIDDEN else one.result), state
-        if guards.floor_checked_in_commit and IS_BELOW[one.is_recent, state.floor]:
+        if attempt.row != NO_ROW and (guards.token_decided_once or attempt.row == FORBIDDEN):
+            return (SERVER_FENCED if attempt.row == FORBIDDEN else attempt.result), state
+        if guards.floor_checked_in_commit and IS_BELOW[attempt.is_recent, state.floor]:
             return (BELOW_FLOOR if guards.below_floor_is_unsure else SERVER_FENCED), state
-        if guards.superseded_server_refused and state.servers[one.server]:
+        if guards.superseded_server_refused and state.servers[attempt.server]:
             return SERVER_FENCED, state
         known, end = state.producer, len(state.log)
-        epoch, sequence = (one.epoch, one.sequence) if self._is_idempotent else (-1, -1)
-        expected = one.batch + 1 if self._client is Client.CONDITIONAL else -1
-        seen = one.seen if guards.seen_before_batches else state.position
+        epoch, sequence = (attempt.epoch, attempt.sequence) if self._is_idempotent else (-1, -1)
+        expected = attempt.batch + 1 if self._client is Client.CONDITIONAL else -1
+        seen = attempt.seen if guards.seen_before_batches else state.position
         behind = state.may_have_expired, seen, state.position_floor
-        kind, base, made = self._judge(known, end, epoch, sequence, expected, *behind)
+        kind, base, made = self._decide(known, end, epoch, sequence, expected, *behind)
         answer = ANSWER_OF[kind]
         if kind == rules.ACCEPTED:
-            row = one._replace(row=COMMITTED, result=answer, offset=end)
+            row = attempt._replace(row=COMMITTED, result=answer, offset=end)
             after = state.with_attempt(at, row)
             return answer, after._replace(
                 log=(*state.log, at + 1), producer=made, position=state.position + self._counts
@@ -316,22 +320,22 @@ class WritePart:
         if not guards.refused_leaves_trace:
             return answer, state
         offset = base if kind == rules.DUPLICATE else 0
-        return answer, state.with_attempt(at, one._replace(row=REFUSED, result=answer, offset=offset))
+        return answer, state.with_attempt(at, attempt._replace(row=REFUSED, result=answer, offset=offset))
 
-    def _sweep(self, state: State, at: int, one: Attempt, found: list[Step[State]]) -> None:
+    def _sweep(self, state: State, at: int, attempt: Attempt, found: list[Step[State]]) -> None:
         guards = self._guards
-        if one.is_there:
-            gone = one._replace(is_there=False)
-            if one.row in (NO_ROW, FORBIDDEN):
-                row = FORBIDDEN if guards.ban_before_delete else one.row
+        if attempt.is_there:
+            gone = attempt._replace(is_there=False)
+            if attempt.row in (NO_ROW, FORBIDDEN):
+                row = FORBIDDEN if guards.ban_before_delete else attempt.row
                 found.append(Step(FORBID, (at,), state.with_attempt(at, gone._replace(row=row))))
-            elif one.row == REFUSED or _is_unread(state, at) or not guards.delete_only_unreferenced:
+            elif attempt.row == REFUSED or _is_unread(state, at) or not guards.delete_only_unreferenced:
                 found.append(Step(UNUSED, (at,), state.with_attempt(at, gone)))
-        is_free = one.row in (FORBIDDEN, REFUSED) or (
-            one.row == COMMITTED and not one.is_there and _is_unread(state, at)
+        is_free = attempt.row in (FORBIDDEN, REFUSED) or (
+            attempt.row == COMMITTED and not attempt.is_there and _is_unread(state, at)
         )
-        if is_free and (IS_BELOW[one.is_recent, state.floor] or not guards.forget_only_below_floor):
-            forgotten = one._replace(row=NO_ROW, result=0, offset=0)
+        if is_free and (IS_BELOW[attempt.is_recent, state.floor] or not guards.forget_only_below_floor):
+            forgotten = attempt._replace(row=NO_ROW, result=0, offset=0)
             found.append(Step(FORGET, (at,), state.with_attempt(at, forgotten)))
 
     # -- time and trouble ----------------------------------------------------------------------------------------

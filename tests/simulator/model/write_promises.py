@@ -13,7 +13,7 @@ from simulator.model.producers import IDEMPOTENT, Client
 from simulator.model.write_state import (
     ANSWERED,
     DELIVERED,
-    HEARD,
+    ENDED,
     NOTHING_STORED,
     OLD,
     STORED,
@@ -31,15 +31,15 @@ def broken(client: Client, state: State) -> str:
     batches = [attempts[number - 1].batch for number in log if number != OLD]
     for batch, status in enumerate(state.batches):
         if status == DELIVERED and batch not in batches:
-            return f"the client was told that batch {batch} is stored, but the log does not have it"
-    for at, one in enumerate(attempts):
-        if one.stage == HEARD and one.answer in NOTHING_STORED and at + 1 in log:
-            kind = "put failed" if one.answer == UNAVAILABLE else "refused"
-            return f"the client was told that attempt {at} is not stored ({kind}), but the log has it"
-        if one.stage >= ANSWERED and one.answer == STORED and one.result == STORED:
-            number = log[one.offset]
-            if number == OLD or attempts[number - 1].batch != one.batch:
-                return f"attempt {at} is acknowledged at offset {one.offset}, which holds another batch"
+            return f"the client got the answer that batch {batch} is stored, but the log does not have the batch"
+    for at, made in enumerate(attempts):
+        if made.stage == ENDED and made.answer in NOTHING_STORED and at + 1 in log:
+            kind = "put failed" if made.answer == UNAVAILABLE else "refused"
+            return f"the client got the answer that attempt {at} is not stored ({kind}), but the log has it"
+        if made.stage >= ANSWERED and made.answer == STORED and made.result == STORED:
+            number = log[made.offset]
+            if number == OLD or attempts[number - 1].batch != made.batch:
+                return f"attempt {at} is acknowledged at offset {made.offset}, which holds another batch"
     if client in IDEMPOTENT:
         return _idempotent(client, state, batches)
     if client is Client.CONDITIONAL and any(

@@ -19,7 +19,7 @@ from bearlake.metadata.producers import Producer
 REQUESTED: Final = 0  # the client's request is in flight
 COMMITTING: Final = 1  # the commit was sent, and its answer has not arrived
 ANSWERED: Final = 2  # the server has answered; the reply is in flight
-HEARD: Final = 3  # the client has the reply, or has stopped waiting
+ENDED: Final = 3  # the client has the reply, or has stopped waiting
 
 # The metadata store's row of a token.
 NO_ROW, COMMITTED, REFUSED, FORBIDDEN = range(4)

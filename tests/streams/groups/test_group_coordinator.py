@@ -89,116 +89,118 @@ def offset(value: int) -> CommittedOffset:
 @virtual_time
 async def test_a_group_has_one_coordinator():
     cluster = await Cluster().open()
-    one, two = await cluster.server("1"), await cluster.server("2")
-    member = await join_alone(one)
+    first, second = await cluster.server("1"), await cluster.server("2")
+    member = await join_alone(first)
 
-    assert await refused(two.heartbeat(ref("g", member, None, 1))) is Problem.NOT_COORDINATOR
-    assert await refused(two.join("g", request())) is Problem.NOT_COORDINATOR
-    assert (await two.holder("g")) == one.ownership.server
+    assert await refused(second.heartbeat(ref("g", member, None, 1))) is Problem.NOT_COORDINATOR
+    assert await refused(second.join("g", request())) is Problem.NOT_COORDINATOR
+    assert (await second.holder("g")) == first.ownership.server
 
 
 @virtual_time
 async def test_members_keep_ids_generation_and_assignment_when_their_coordinator_dies():
     cluster = await Cluster().open()
-    one = await cluster.server("1")
-    member = await join_alone(one)
-    await one.commit(ref("g", member, None, 1), {cluster.partition: offset(7)})
-    assert await lapse(cluster.metadata, one.ownership.server)
+    first = await cluster.server("1")
+    member = await join_alone(first)
+    await first.commit(ref("g", member, None, 1), {cluster.partition: offset(7)})
+    assert await lapse(cluster.metadata, first.ownership.server)
 
-    two = await cluster.server("2")
-    await two.heartbeat(ref("g", member, None, 1))
-    synced = await two.sync(ref("g", member, None, 1), ("consumer", "range"), {})
-    await two.commit(ref("g", member, None, 1), {cluster.partition: offset(8)})
+    second = await cluster.server("2")
+    await second.heartbeat(ref("g", member, None, 1))
+    synced = await second.sync(ref("g", member, None, 1), ("consumer", "range"), {})
+    await second.commit(ref("g", member, None, 1), {cluster.partition: offset(8)})
 
     assert synced.assignment == b"all"
-    assert (await two.describe("g")).state is GroupState.STABLE
+    assert (await second.describe("g")).state is GroupState.STABLE
     assert await cluster.committed() == {cluster.partition: 8}
-    await two.ownership.close()
+    await second.ownership.close()
 
 
 @virtual_time
 async def test_a_replaced_coordinator_is_fenced_drops_the_group_and_reports_it():
     cluster = await Cluster().open()
-    one = await cluster.server("1")
-    member = await join_alone(one)
-    assert await lapse(cluster.metadata, one.ownership.server)
-    two = await cluster.server("2")
-    await two.heartbeat(ref("g", member, None, 1))
+    first = await cluster.server("1")
+    member = await join_alone(first)
+    assert await lapse(cluster.metadata, first.ownership.server)
+    second = await cluster.server("2")
+    await second.heartbeat(ref("g", member, None, 1))
 
-    problem = await refused(one.commit(ref("g", member, None, 1), {cluster.partition: offset(9)}))
+    problem = await refused(first.commit(ref("g", member, None, 1), {cluster.partition: offset(9)}))
 
     assert problem is Problem.NOT_COORDINATOR
     assert await cluster.committed() == {}
-    assert not one.owned()
-    await two.ownership.close()
+    assert not first.owned()
+    await second.ownership.close()
 
 
 @virtual_time
 async def test_a_fenced_coordinator_refuses_members_that_wait_in_a_round():
     cluster = await Cluster().open()
-    one = await cluster.server("1")
-    member = await join_alone(one)
-    waiting = asyncio.create_task(one.join("g", request()))
+    first = await cluster.server("1")
+    member = await join_alone(first)
+    waiting = asyncio.create_task(first.join("g", request()))
     await asyncio.sleep(1)
-    assert await lapse(cluster.metadata, one.ownership.server)
-    two = await cluster.server("2")
-    await two.heartbeat(ref("g", member, None, 1))
+    assert await lapse(cluster.metadata, first.ownership.server)
+    second = await cluster.server("2")
+    await second.heartbeat(ref("g", member, None, 1))
 
-    await refused(one.commit(ref("g", member, None, 1), {cluster.partition: offset(9)}))
+    await refused(first.commit(ref("g", member, None, 1), {cluster.partition: offset(9)}))
 
     assert await refused(waiting) is Problem.NOT_COORDINATOR
-    await two.ownership.close()
+    await second.ownership.close()
 
 
 @virtual_time
 async def test_a_drained_coordinator_hands_over_its_groups():
     cluster = await Cluster().open()
-    one, two = await cluster.server("1"), await cluster.server("2")
-    members = {name: await join_alone(one, name) for name in (f"g{number}" for number in range(100))}
+    first, second = await cluster.server("1"), await cluster.server("2")
+    members = {name: await join_alone(first, name) for name in (f"g{number}" for number in range(100))}
 
-    await one.ownership.drain()
+    await first.ownership.drain()
 
-    assert not one.owned()
-    assert await refused(one.heartbeat(ref("g1", members["g1"], None, 1))) is Problem.NOT_COORDINATOR
-    assert await one.holder("g1") is None
+    assert not first.owned()
+    assert await refused(first.heartbeat(ref("g1", members["g1"], None, 1))) is Problem.NOT_COORDINATOR
+    assert await first.holder("g1") is None
     for name, member in members.items():
-        await two.heartbeat(ref(name, member, None, 1))
-    assert await refused(one.join("new", request())) is Problem.NOT_COORDINATOR
-    await two.ownership.close()
+        await second.heartbeat(ref(name, member, None, 1))
+    assert await refused(first.join("new", request())) is Problem.NOT_COORDINATOR
+    await second.ownership.close()
 
 
 @virtual_time
 async def test_a_group_taken_while_the_server_drains_is_released_again():
     cluster = await Cluster().open()
     gate = Gate(cluster.metadata)
-    one, two = await cluster.server("1", gate), await cluster.server("2")
+    first, second = await cluster.server("1", gate), await cluster.server("2")
     gate.close("load")
-    taking = asyncio.create_task(one.join("g", request()))
+    taking = asyncio.create_task(first.join("g", request()))
     await asyncio.sleep(0.1)
-    await one.ownership.drain()
+    await first.ownership.drain()
     gate.open()
 
     assert await refused(taking) is Problem.NOT_COORDINATOR
-    assert await join_alone(two)
-    await two.ownership.close()
+    assert await join_alone(second)
+    await second.ownership.close()
 
 
 @virtual_time
 async def test_a_failed_save_is_unavailable_and_the_next_save_succeeds_in_the_same_generation():
     cluster = await Cluster().open()
     gate = Gate(cluster.metadata)
-    one = await cluster.server("1", gate)
-    joined = await one.join("g", request())
+    coordinator = await cluster.server("1", gate)
+    joined = await coordinator.join("g", request())
     gate.failures["save"] = Unavailable("lost")
 
-    problem = await refused(one.sync(ref("g", joined.member_id, None, 1), (None, None), {joined.member_id: b"all"}))
-    again = await one.join("g", request(joined.member_id))
-    synced = await one.sync(ref("g", joined.member_id, None, 1), (None, None), {joined.member_id: b"all"})
+    problem = await refused(
+        coordinator.sync(ref("g", joined.member_id, None, 1), (None, None), {joined.member_id: b"all"})
+    )
+    again = await coordinator.join("g", request(joined.member_id))
+    synced = await coordinator.sync(ref("g", joined.member_id, None, 1), (None, None), {joined.member_id: b"all"})
 
     assert problem is Problem.COORDINATOR_UNAVAILABLE
     assert again.generation == 1
     assert synced.assignment == b"all"
-    await one.ownership.close()
+    await coordinator.ownership.close()
 
 
 @pytest.mark.parametrize(("step", "method"), [("acquire", "join"), ("load", "join"), ("commit_offsets", "commit")])
@@ -207,19 +209,19 @@ def test_a_store_that_does_not_answer_is_a_retriable_refusal(step, method):
     async def run():
         cluster = await Cluster().open()
         gate = Gate(cluster.metadata)
-        one = await cluster.server("1", gate)
+        coordinator = await cluster.server("1", gate)
         gate.failures[step] = Unavailable("lost")
         work = (
-            one.join("g", request())
+            coordinator.join("g", request())
             if method == "join"
-            else one.commit(ref("g", "", None, -1), {cluster.partition: offset(1)})
+            else coordinator.commit(ref("g", "", None, -1), {cluster.partition: offset(1)})
         )
 
         assert await refused(work) is Problem.COORDINATOR_UNAVAILABLE
 
-        await one.commit(ref("g", "", None, -1), {cluster.partition: offset(2)})
+        await coordinator.commit(ref("g", "", None, -1), {cluster.partition: offset(2)})
         assert await cluster.committed() == {cluster.partition: 2}
-        await one.ownership.close()
+        await coordinator.ownership.close()
 
     run()
 
@@ -227,25 +229,27 @@ def test_a_store_that_does_not_answer_is_a_retriable_refusal(step, method):
 @virtual_time
 async def test_a_damaged_snapshot_is_a_retriable_refusal():
     cluster = await Cluster().open()
-    one = await cluster.server("1")
-    await join_alone(one)
+    first = await cluster.server("1")
+    await join_alone(first)
     snapshot = await cluster.metadata.groups.load("g")
-    await one.ownership.drain()
-    two = await cluster.server("2")
-    lease = await cluster.metadata.leases.acquire("group/g", two.ownership.server)
+    await first.ownership.drain()
+    second = await cluster.server("2")
+    lease = await cluster.metadata.leases.acquire("group/g", second.ownership.server)
     damaged = type(snapshot)(group="g", protocol_type="consumer", state=snapshot.state[:-5])
     await cluster.metadata.groups.save(damaged, lease)
 
-    assert await refused(two.join("g", request())) is Problem.COORDINATOR_UNAVAILABLE
+    assert await refused(second.join("g", request())) is Problem.COORDINATOR_UNAVAILABLE
 
 
 @virtual_time
 async def test_concurrent_requests_take_the_group_only_once():
     cluster = await Cluster().open()
     gate = Gate(cluster.metadata)
-    one = await cluster.server("1", gate)
+    coordinator = await cluster.server("1", gate)
 
-    await asyncio.gather(*(one.commit(ref("g", "", None, -1), {cluster.partition: offset(n)}) for n in range(20)))
+    await asyncio.gather(
+        *(coordinator.commit(ref("g", "", None, -1), {cluster.partition: offset(n)}) for n in range(20))
+    )
 
     assert gate.counts["acquire"] == 1
 
@@ -253,55 +257,78 @@ async def test_concurrent_requests_take_the_group_only_once():
 @virtual_time
 async def test_an_empty_group_is_released_after_a_while_and_found_again():
     cluster = await Cluster().open()
-    one = await cluster.server("1", idle_ms=1_000)
-    await one.commit(ref("g", "", None, -1), {cluster.partition: offset(3)})
-    member = await join_alone(one, "busy", session_timeout_ms=60_000)
+    coordinator = await cluster.server("1", idle_ms=1_000)
+    await coordinator.commit(ref("g", "", None, -1), {cluster.partition: offset(3)})
+    member = await join_alone(coordinator, "busy", session_timeout_ms=60_000)
     await asyncio.sleep(1.1)
 
-    await one.ownership.release_idle()
+    await coordinator.ownership.release_idle()
 
-    assert set(one.owned()) == {"busy"}
-    assert await one.holder("g") is None
-    assert (await one.offsets("g"))[cluster.partition].offset == 3
-    await one.heartbeat(ref("busy", member, None, 1))
-    await one.ownership.close()
+    assert set(coordinator.owned()) == {"busy"}
+    assert await coordinator.holder("g") is None
+    assert (await coordinator.offsets("g"))[cluster.partition].offset == 3
+    await coordinator.heartbeat(ref("busy", member, None, 1))
+    await coordinator.ownership.close()
+
+
+@virtual_time
+async def test_a_bug_with_one_idle_group_does_not_keep_others(monkeypatch):
+    cluster = await Cluster().open()
+    coordinator = await cluster.server("1", idle_ms=1_000)
+    for name in ("bad", "good"):
+        await coordinator.commit(ref(name, "", None, -1), {cluster.partition: offset(3)})
+    await asyncio.sleep(1.1)
+    release = coordinator.ownership.release
+
+    async def fail_for_one(name, owned):
+        if name == "bad":
+            raise KeyError("a bug")
+        await release(name, owned)
+
+    monkeypatch.setattr(coordinator.ownership, "release", fail_for_one)
+
+    await coordinator.ownership.release_idle()
+
+    assert set(coordinator.owned()) == {"bad"}
+    monkeypatch.undo()
+    await coordinator.ownership.close()
 
 
 @virtual_time
 async def test_an_empty_group_without_offsets_is_deleted_after_a_while():
     cluster = await Cluster().open()
-    one = await cluster.server("1", idle_ms=1_000)
+    coordinator = await cluster.server("1", idle_ms=1_000)
     for name in ("console", "kept"):
-        member = await join_alone(one, name)
+        member = await join_alone(coordinator, name)
         if name == "kept":
-            await one.commit(ref(name, member, None, 1), {cluster.partition: offset(3)})
-        await one.leave(ref(name, member))
+            await coordinator.commit(ref(name, member, None, 1), {cluster.partition: offset(3)})
+        await coordinator.leave(ref(name, member))
     await asyncio.sleep(1.1)
-    assert [listing.group for listing in await one.all()] == ["console", "kept"]
+    assert [listing.group for listing in await coordinator.all()] == ["console", "kept"]
 
-    await one.ownership.release_idle()
+    await coordinator.ownership.release_idle()
 
-    assert [listing.group for listing in await one.all()] == ["kept"]
-    assert not one.owned()
+    assert [listing.group for listing in await coordinator.all()] == ["kept"]
+    assert not coordinator.owned()
 
 
 @virtual_time
 async def test_a_commit_during_the_deletion_of_an_unused_group_is_not_lost():
     cluster = await Cluster().open()
     gate = Gate(cluster.metadata)
-    one = await cluster.server("1", gate, idle_ms=1_000)
-    await one.leave(ref("g", await join_alone(one)))
+    coordinator = await cluster.server("1", gate, idle_ms=1_000)
+    await coordinator.leave(ref("g", await join_alone(coordinator)))
     await asyncio.sleep(1.1)
     gate.close("delete")
-    deleting = asyncio.create_task(one.ownership.release_idle())
+    deleting = asyncio.create_task(coordinator.ownership.release_idle())
     await asyncio.sleep(0.1)
-    committing = asyncio.create_task(one.commit(ref("g", "", None, -1), {cluster.partition: offset(3)}))
+    committing = asyncio.create_task(coordinator.commit(ref("g", "", None, -1), {cluster.partition: offset(3)}))
     await asyncio.sleep(0.1)
     gate.open()
     await deleting
 
     assert await refused(committing) is Problem.NOT_COORDINATOR  # its client tries again
-    await one.commit(ref("g", "", None, -1), {cluster.partition: offset(3)})
+    await coordinator.commit(ref("g", "", None, -1), {cluster.partition: offset(3)})
     assert await cluster.committed() == {cluster.partition: 3}
 
 
@@ -309,63 +336,63 @@ async def test_a_commit_during_the_deletion_of_an_unused_group_is_not_lost():
 async def test_a_request_for_a_group_whose_lease_is_being_released_waits_and_takes_the_lease_again():
     cluster = await Cluster().open()
     gate = Gate(cluster.metadata)
-    one = await cluster.server("1", gate, idle_ms=1_000)
-    await one.commit(ref("g", "", None, -1), {cluster.partition: offset(3)})
+    coordinator = await cluster.server("1", gate, idle_ms=1_000)
+    await coordinator.commit(ref("g", "", None, -1), {cluster.partition: offset(3)})
     await asyncio.sleep(1.1)
     gate.close("release")
-    releasing = asyncio.create_task(one.ownership.release_idle())
+    releasing = asyncio.create_task(coordinator.ownership.release_idle())
     await asyncio.sleep(0.1)
-    joining = asyncio.create_task(join_alone(one))
+    joining = asyncio.create_task(join_alone(coordinator))
     await asyncio.sleep(0.1)
     gate.open()
     await releasing
 
     member = await joining
 
-    await one.commit(ref("g", member, None, 1), {cluster.partition: offset(4)})
-    assert await one.holder("g") == one.ownership.server
-    await one.ownership.close()
+    await coordinator.commit(ref("g", member, None, 1), {cluster.partition: offset(4)})
+    assert await coordinator.holder("g") == coordinator.ownership.server
+    await coordinator.ownership.close()
 
 
 @virtual_time
 async def test_groups_that_do_not_exist_are_not_found_and_create_no_state():
     cluster = await Cluster().open()
-    one = await cluster.server("1")
+    coordinator = await cluster.server("1")
 
-    assert await refused(one.describe("none")) is Problem.NOT_FOUND
-    assert await refused(one.delete("none")) is Problem.NOT_FOUND
-    assert await refused(one.delete_offsets("none", [cluster.partition])) is Problem.NOT_FOUND
-    assert not one.owned()
-    assert await one.holder("none") is None
+    assert await refused(coordinator.describe("none")) is Problem.NOT_FOUND
+    assert await refused(coordinator.delete("none")) is Problem.NOT_FOUND
+    assert await refused(coordinator.delete_offsets("none", [cluster.partition])) is Problem.NOT_FOUND
+    assert not coordinator.owned()
+    assert await coordinator.holder("none") is None
 
 
 @virtual_time
 async def test_only_an_empty_group_is_deleted_with_its_offsets():
     cluster = await Cluster().open()
-    one = await cluster.server("1")
-    member = await join_alone(one)
-    await one.commit(ref("g", member, None, 1), {cluster.partition: offset(3)})
-    assert await refused(one.delete("g")) is Problem.NON_EMPTY
-    await one.leave(ref("g", member))
+    coordinator = await cluster.server("1")
+    member = await join_alone(coordinator)
+    await coordinator.commit(ref("g", member, None, 1), {cluster.partition: offset(3)})
+    assert await refused(coordinator.delete("g")) is Problem.NON_EMPTY
+    await coordinator.leave(ref("g", member))
 
-    await one.delete("g")
+    await coordinator.delete("g")
 
     assert await cluster.committed() == {}
-    assert [listing.group for listing in await one.all()] == []
-    assert await refused(one.describe("g")) is Problem.NOT_FOUND
+    assert [listing.group for listing in await coordinator.all()] == []
+    assert await refused(coordinator.describe("g")) is Problem.NOT_FOUND
 
 
 @virtual_time
 async def test_session_timeouts_have_limits_and_membership_needs_a_name():
     cluster = await Cluster().open()
-    one = await cluster.server("1")
+    coordinator = await cluster.server("1")
 
     for timeout_ms in (-1, 0, 5_999, 1_800_001):
-        problem = await refused(one.join("g", request(session_timeout_ms=timeout_ms)))
+        problem = await refused(coordinator.join("g", request(session_timeout_ms=timeout_ms)))
         assert problem is Problem.INVALID_SESSION_TIMEOUT
-    assert await refused(one.join("", request())) is Problem.INVALID_GROUP_ID
-    assert await refused(one.heartbeat(ref("", "m", None, 0))) is Problem.INVALID_GROUP_ID
-    await one.commit(
+    assert await refused(coordinator.join("", request())) is Problem.INVALID_GROUP_ID
+    assert await refused(coordinator.heartbeat(ref("", "m", None, 0))) is Problem.INVALID_GROUP_ID
+    await coordinator.commit(
         ref("", "", None, -1), {cluster.partition: offset(1)}
     )  # Kafka accepts offsets of the group without a name
     assert await cluster.committed("") == {cluster.partition: 1}
@@ -374,17 +401,17 @@ async def test_session_timeouts_have_limits_and_membership_needs_a_name():
 @virtual_time
 async def test_a_cancelled_wait_does_not_remove_the_member():
     cluster = await Cluster().open()
-    one = await cluster.server("1")
-    first = await join_alone(one)
-    waiting = asyncio.create_task(one.join("g", request()))
+    coordinator = await cluster.server("1")
+    first = await join_alone(coordinator)
+    waiting = asyncio.create_task(coordinator.join("g", request()))
     await asyncio.sleep(0.1)
     waiting.cancel()
     await asyncio.sleep(0)
 
-    assert len((await one.describe("g")).members) == 2
-    again = await one.join("g", request(first))
+    assert len((await coordinator.describe("g")).members) == 2
+    again = await coordinator.join("g", request(first))
     assert len(again.members) == 2
-    await one.ownership.close()
+    await coordinator.ownership.close()
 
 
 class Gate:
@@ -432,9 +459,9 @@ class Noun:
 @virtual_time
 async def test_a_server_coordinates_at_most_a_limited_number_of_groups():
     cluster = await Cluster().open()
-    one = await cluster.server("1", count_max=2)
+    coordinator = await cluster.server("1", count_max=2)
     for name in ("a", "b"):
-        await one.commit(ref(name, "", None, -1), {cluster.partition: offset(1)})
+        await coordinator.commit(ref(name, "", None, -1), {cluster.partition: offset(1)})
 
-    assert await refused(one.join("c", request())) is Problem.COORDINATOR_UNAVAILABLE
-    await one.commit(ref("a", "", None, -1), {cluster.partition: offset(2)})
+    assert await refused(coordinator.join("c", request())) is Problem.COORDINATOR_UNAVAILABLE
+    await coordinator.commit(ref("a", "", None, -1), {cluster.partition: offset(2)})

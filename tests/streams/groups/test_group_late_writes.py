@@ -175,8 +175,8 @@ async def test_the_answer_to_a_failed_commit_does_not_wait_for_a_store_that_is_s
 class Member:
     """A client in a loop: join, sync, and again whatever the answer is, after the pause that clients make when a coordinator is away."""
 
-    def __init__(self, one: Coordinator, member_id: str) -> None:
-        self._one = one
+    def __init__(self, coordinator: Coordinator, member_id: str) -> None:
+        self._coordinator = coordinator
         self._id = member_id
         self.generations: set[int] = set()
         self.is_assigned = False
@@ -184,10 +184,10 @@ class Member:
     async def run(self) -> None:
         while True:
             try:
-                joined = await self._one.join("g", request(self._id))
+                joined = await self._coordinator.join("g", request(self._id))
                 self.generations.add(joined.generation)
                 shares = {member.member_id: b"share" for member in joined.members}
-                synced = await self._one.sync(ref("g", self._id, None, joined.generation), (None, None), shares)
+                synced = await self._coordinator.sync(ref("g", self._id, None, joined.generation), (None, None), shares)
                 self.is_assigned = synced.assignment == b"share"
                 return
             except GroupRefusal as refusal:

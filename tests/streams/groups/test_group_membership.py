@@ -152,7 +152,7 @@ def test_other_protocol_types_are_opaque(kind):
         assert a.answer.members[0].metadata == b"\x00\xff"
 
         sync = scene.call("sync", a.id, None, 1, (kind, "v0"), {a.id: b"\xff\x00"})
-        await scene.settle()
+        await scene.run_due()
 
         assert sync.answer == Synced(protocol_type=kind, protocol_name="v0", assignment=b"\xff\x00")
 

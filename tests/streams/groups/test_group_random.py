@@ -173,7 +173,7 @@ async def drive(scene, members, joining, number, noise, is_calm):
         members[number] = call
         plan = {member.member_id: member.member_id.encode() for member in answer.members}
         scene.sync(call, plan)
-        await scene.settle()
+        await scene.run_due()
         return
     member = members.get(number)
     if member is None:

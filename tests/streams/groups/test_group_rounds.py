@@ -121,7 +121,7 @@ async def test_followers_wait_for_the_leader_and_all_wait_for_the_save():
 
     follower = scene.sync(b)
     leader = scene.sync(a, {a.id: b"1", b.id: b"2"})
-    await scene.settle()
+    await scene.run_due()
     assert leader.answer is follower.answer is None
     scene.machine.rounds.saved(scene.saves[-1])
 
@@ -137,7 +137,7 @@ async def test_a_member_without_an_assignment_gets_an_empty_one():
     follower = scene.sync(b)
 
     scene.sync(a, {a.id: b"1", "nobody": b"9"})
-    await scene.settle()
+    await scene.run_due()
 
     assert follower.answer.assignment == b""
 
@@ -173,7 +173,7 @@ async def test_a_failed_save_sends_everybody_back_and_keeps_the_generation():
     a, b = await scene.completing("a", "b")
     scene.saves_by_hand = True
     syncs = [scene.sync(b), scene.sync(a, {a.id: b"1"})]
-    await scene.settle()
+    await scene.run_due()
 
     scene.machine.rounds.save_failed(scene.saves[-1])
 
@@ -181,7 +181,7 @@ async def test_a_failed_save_sends_everybody_back_and_keeps_the_generation():
     assert scene.state is GroupState.COMPLETING
     scene.saves_by_hand = False
     generations = [scene.join(id=member.id).answer.generation for member in (b, a)]
-    await scene.settle()
+    await scene.run_due()
     assert generations == [scene.generation] * 2
 
 
@@ -235,7 +235,7 @@ async def test_a_member_that_never_syncs_is_dropped_from_a_stable_group_too():
     scene = Scene()
     a, b = await scene.completing("a", "b")
     scene.sync(a, {a.id: b"1", b.id: b"2"})
-    await scene.settle()
+    await scene.run_due()
     assert scene.state is GroupState.STABLE
 
     await scene.pass_ms(REBALANCE_MS + 1, beating=(a, b))
@@ -301,7 +301,7 @@ async def test_a_member_has_a_whole_session_after_its_assignment_has_arrived():
     follower = scene.sync(b)
     await scene.pass_ms(SESSION_MS - 100, beating=(a,))
     scene.sync(a, {a.id: b"1", b.id: b"2"})
-    await scene.settle()
+    await scene.run_due()
     assert isinstance(follower.answer, Synced)
 
     await scene.pass_ms(SESSION_MS - 100, beating=(a,))

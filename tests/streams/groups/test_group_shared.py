@@ -117,16 +117,16 @@ def owners(deployment: Deployment) -> list[bool]:
 async def test_a_member_is_one_of_the_chosen_servers_group_whichever_server_it_is_in():
     deployment = await Deployment().open("1", "2")
     deployment.eligible.remove(deployment.servers[1])
-    one, two = deployment.groups
+    first, second = deployment.groups
 
-    member, generation = await join_alone(two)
-    await two.heartbeat(ref("g", member, None, generation))
-    await two.commit(ref("g", member, None, generation), {deployment.partition: CommittedOffset(offset=7)})
+    member, generation = await join_alone(second)
+    await second.heartbeat(ref("g", member, None, generation))
+    await second.commit(ref("g", member, None, generation), {deployment.partition: CommittedOffset(offset=7)})
 
     assert owners(deployment) == [True, False]
-    assert set((await one.describe("g")).members) == {member}
-    assert {key: value.offset for key, value in (await two.offsets("g")).items()} == {deployment.partition: 7}
-    assert await two.leave(ref("g", member)) == member
+    assert set((await first.describe("g")).members) == {member}
+    assert {key: value.offset for key, value in (await second.offsets("g")).items()} == {deployment.partition: 7}
+    assert await second.leave(ref("g", member)) == member
     await deployment.close()
 
 

@@ -18,7 +18,7 @@ async def pair(scene: Scene, **options):
     plan = {a.id: b"1", b.id: b"2"}
     scene.sync(a, plan, instance="i1")
     scene.sync(b, instance="i2")
-    await scene.settle()
+    await scene.run_due()
     assert scene.state is GroupState.STABLE
     return a, b
 
@@ -39,7 +39,7 @@ async def test_a_restarted_follower_takes_its_old_place_without_a_round():
     a, b = await pair(scene)
 
     again = scene.join("b", instance="i2")
-    await scene.settle()
+    await scene.run_due()
 
     assert again.answer.generation == scene.generation == 2
     assert again.answer.leader == a.id
@@ -62,7 +62,7 @@ async def test_changed_metadata_of_a_restarted_member_needs_no_round_while_the_p
     await pair(scene)
 
     again = scene.join("b", instance="i2", protocols=(("range", b"restarted"),))
-    await scene.settle()
+    await scene.run_due()
 
     assert isinstance(again.answer, Joined)
     assert scene.state is GroupState.STABLE
@@ -74,7 +74,7 @@ async def test_a_restarted_member_that_changes_the_election_starts_a_round():
     a, b = await pair(scene, protocols=BOTH)
     assert scene.group.protocol_name == "range"
     scene.join("b", instance="i2", protocols=STICKY_FIRST)  # one vote each
-    await scene.settle()
+    await scene.run_due()
     assert scene.state is GroupState.STABLE
 
     again = scene.join("a", instance="i1", protocols=STICKY_FIRST)
@@ -93,7 +93,7 @@ def test_a_restarted_leader_does_not_assign(skips):
         a, _ = await pair(scene)
 
         again = scene.join("a", instance="i1", skips=skips)
-        await scene.settle()
+        await scene.run_due()
 
         answer = again.answer
         assert scene.group.leader == answer.member_id
@@ -113,7 +113,7 @@ async def test_the_new_id_is_saved_before_its_owner_gets_it():
     scene.saves_by_hand = True
 
     again = scene.join("b", instance="i2")
-    await scene.settle()
+    await scene.run_due()
     assert again.answer is None
     saved = Group.decode("g", "consumer", scene.snapshots[-1])
     scene.machine.rounds.saved(scene.saves[-1])
@@ -133,7 +133,7 @@ async def test_when_the_new_id_cannot_be_saved_its_owner_asks_again():
     assert again.answer is Problem.COORDINATOR_UNAVAILABLE
     scene.saves_by_hand = False
     third = scene.join("b", instance="i2")
-    await scene.settle()
+    await scene.run_due()
 
     assert third.answer.generation == scene.generation
     assert scene.state is GroupState.STABLE
@@ -144,14 +144,14 @@ async def test_two_replacements_wait_for_one_save():
     scene = Scene()
     await pair(scene)
     scene.saves_by_hand = True
-    one, two = scene.join("a", instance="i1"), scene.join("b", instance="i2")
+    first, second = scene.join("a", instance="i1"), scene.join("b", instance="i2")
 
     scene.machine.rounds.saved(scene.saves[-2])
-    assert one.answer is two.answer is None
+    assert first.answer is second.answer is None
     scene.machine.rounds.saved(scene.saves[-1])
 
-    assert isinstance(one.answer, Joined)
-    assert isinstance(two.answer, Joined)
+    assert isinstance(first.answer, Joined)
+    assert isinstance(second.answer, Joined)
 
 
 @virtual_time
@@ -207,7 +207,7 @@ async def test_an_absent_static_member_keeps_its_place_through_rounds_until_its_
     assert scene.state is GroupState.COMPLETING
     assert b.id in scene.group.members
     scene.sync(a, {a.id: b"1", b.id: b"2"}, instance="i1")
-    await scene.settle()
+    await scene.run_due()
     await scene.pass_ms(30_000, beating=(a,))
     assert b.id in scene.group.members
     await scene.pass_ms(5_000, beating=(a,))

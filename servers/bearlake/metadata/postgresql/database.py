@@ -24,7 +24,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import asyncpg
 
-from bearlake.errors import BearlakeError, Invalid, Unavailable
+from bearlake.errors import BearlakeError, Invalid, Overloaded, Unavailable
 from bearlake.metadata.postgresql import failures
 from bearlake.metadata.postgresql.calls import call
 from bearlake.metadata.postgresql.connection import Connection, Connections
@@ -53,9 +53,9 @@ def split_url(url: str, schema: str) -> tuple[str, str]:
         raise Invalid(MALFORMED) from None
     if parts.scheme not in ("postgresql", "postgres"):
         raise Invalid("the metadata URL must start with postgresql://")
-    kept = [(key, value) for key, value in query if key != "schema"]
+    parameters = [(key, value) for key, value in query if key != "schema"]
     named = [value for key, value in query if key == "schema"]
-    return urlunsplit(parts._replace(query=urlencode(kept))), (named or [schema])[-1]
+    return urlunsplit(parts._replace(query=urlencode(parameters))), (named or [schema])[-1]
 
 
 class Database:
@@ -158,12 +158,14 @@ class Database:
     ) -> list[asyncpg.Record]:
         """Run one statement and return its rows. `is_read`: it changes nothing, so it need not wait until sessions have ended.
 
-        A step that certainly had no effect (deadlock, serialization failure, ended session) is repeated. A step whose connection broke is
-        repeated only if `is_repeatable`: it changes nothing, or has the same effect however often it runs.
+        A step that certainly had no effect is repeated: deadlock, serialization failure, ended session, or a statement that named what an
+        upgrade has just removed. A step whose connection broke is repeated only if `is_repeatable`: it changes nothing, or has the same
+        effect however often it runs.
 
         Raises:
             Unavailable: no connection, no answer in time, or the connection broke. A write may have happened, or may happen until
-                the next write of this process begins, but not later.
+                the next write of this process begins, but not later. For a read, also: the store lacks what it names.
+            Overloaded: the store lacks what a write names, so nothing was changed.
             BearlakeError: the statement's own error; for a write, only if no earlier attempt may have happened.
         """
         attempt, was_lost = 1, False
@@ -171,11 +173,15 @@ class Database:
             try:
                 return await self._run(self.sql(statement), values, is_read)
             except failures.FOREIGN as error:
-                may_repeat = failures.is_rolled_back(error) or (is_repeatable and failures.is_lost(error))
+                had_no_effect, is_undefined = failures.is_rolled_back(error), failures.is_undefined(error)
+                may_repeat = had_no_effect or is_undefined or (is_repeatable and failures.is_lost(error))
                 if not may_repeat or attempt >= ATTEMPTS_MAX:
-                    if was_lost and not is_read and failures.is_refusal(error):
+                    if was_lost and not is_read and (is_undefined or failures.is_refusal(error)):
                         raise Unavailable(f"a lost attempt may have happened before this refusal: {error}") from error
-                    raise self._translated(error) from error
+                    kind = self._translated(error)
+                    raise (
+                        Overloaded(f"nothing was changed: {kind}") if is_undefined and not is_read else kind
+                    ) from error
                 was_lost = was_lost or failures.is_lost(error)
                 attempt += 1
 

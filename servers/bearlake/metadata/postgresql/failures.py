@@ -17,6 +17,7 @@ from bearlake.errors import (
     Unavailable,
     Unsupported,
 )
+from bearlake.metadata.postgresql.layout import VERSION
 from bearlake.metadata.tokens import Forgotten
 
 FOREIGN = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
@@ -52,9 +53,19 @@ _ROLLED_BACK = ("40001", "40P01", _SESSION_OVER)
 """Serialization failure, deadlock, ended session: certainly without effect."""
 
 
+_UNDEFINED = ("42703", "42883", "42P01")
+"""Undefined column, function, table. An upgrade replaces functions and changes tables while other servers run (decision 107). PostgreSQL
+plans the next statement of a function that is already running against the new layout, so the old body may name what is gone."""
+
+
 def is_rolled_back(error: BaseException) -> bool:
     """Return whether the step certainly had no effect and may succeed if it is repeated at once."""
     return isinstance(error, asyncpg.PostgresError) and error.sqlstate in _ROLLED_BACK
+
+
+def is_undefined(error: BaseException) -> bool:
+    """Return whether the statement named what the store does not have. It had no effect; during an upgrade, a repeat may succeed."""
+    return isinstance(error, asyncpg.PostgresError) and error.sqlstate in _UNDEFINED
 
 
 def is_refusal(error: BaseException) -> bool:
@@ -112,6 +123,11 @@ def _of_database(error: asyncpg.PostgresError) -> BearlakeError:
         return Invalid(f"a value does not fit the metadata store: {text}")
     if code.startswith("28") or code == "42501":
         return Denied(f"the metadata store refuses this user: {text}")
+    if code in _UNDEFINED:
+        return Unavailable(
+            f"the metadata store lacks what this program, of layout {VERSION}, uses; if a newer program has upgraded the store,"
+            f" use the newer version ({code}): {text}"
+        )
     if code == "3D000":
         return NotFound(f"the metadata store does not exist: {text}")
     return Unavailable(f"the metadata store failed ({code}): {text}")

@@ -5,7 +5,7 @@ from collections.abc import Collection
 import asyncpg
 from typing_extensions import override
 
-from bearlake.errors import Conflict, NotFound, OutOfRange
+from bearlake.errors import Conflict, NotFound, OutOfRange, Overloaded, Unavailable
 from bearlake.metadata import CommitLog
 from bearlake.metadata.compaction import OffsetRange, Swap
 from bearlake.metadata.model import (
@@ -73,7 +73,10 @@ class PostgresqlLog(CommitLog):
             row = await self._database.row(*call("commit_object", DECIDED, **arguments(commit, runs)))
         except failures.TokenKnown:
             # Not as a read: only the answers of a session are certain to be on the synchronous standby (`sessions.py`).
-            row = await self._database.row(*call("token_result", DECIDED, token=commit.token))
+            try:
+                row = await self._database.row(*call("token_result", DECIDED, token=commit.token))
+            except Overloaded as error:  # this step changed nothing, but the token is decided
+                raise Unavailable(str(error)) from error
         assert row is not None
         position, decided = row[0], row[1] or ()
         if len(decided) != 3 * len(runs.partitions):

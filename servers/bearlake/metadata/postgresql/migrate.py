@@ -54,12 +54,12 @@ async def migrate(database: Database, layout: Layout) -> None:
             return
         pid = await session.value("select pg_backend_pid()")
         async with Waiting(partial(_awaited, database, pid)):
-            async with _turn(database, session):
+            async with _exclusive_transaction(database, session):
                 if await _present(session, schema, layout) != layout.version:
                     await _write_one_row(session, schema)
             for attempt in range(ATTEMPTS_MAX):
                 try:
-                    async with _turn(database, session):
+                    async with _exclusive_transaction(database, session):
                         await _make_changes(session, layout, await _present(session, schema, layout))
                     return
                 except Unavailable as error:
@@ -71,7 +71,7 @@ async def migrate(database: Database, layout: Layout) -> None:
 
 
 @asynccontextmanager
-async def _turn(database: Database, session: Session) -> AsyncIterator[None]:
+async def _exclusive_transaction(database: Database, session: Session) -> AsyncIterator[None]:
     """Run the block as a transaction of the only process that may migrate now; it sees the migrations of earlier processes."""
     settings = database.settings
     number = zlib.crc32(settings.schema.encode()) - 0x8000_0000

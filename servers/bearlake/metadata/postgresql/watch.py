@@ -94,7 +94,7 @@ class Watch:
         session = await self._database.connect(self._settings.statement_timeout_ms)
         try:
             session.connection.add_termination_listener(self._lost)
-            await session.connection.add_listener(self._database.sql(CHANNEL), self._heard)
+            await session.connection.add_listener(self._database.sql(CHANNEL), self._received)
         except failures.FOREIGN as error:
             await session.close()
             raise failures.translated(error) from error
@@ -107,7 +107,7 @@ class Watch:
         self._session = session
         self._backoff_ms = 0
 
-    def _heard(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
+    def _received(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
         with suppress(ValueError):
             self.saw(int(str(payload)))
 

@@ -200,7 +200,7 @@ class Database:
         if not self._is_inline:
             before(self.path)
         self.writer = self._connection()
-        self._turn_to_wal()
+        self._switch_to_wal()
         self.writer.execute(f"PRAGMA synchronous = {self._settings.synchronous}")
         self.writer.execute(f"PRAGMA wal_autocheckpoint = {self._settings.wal_checkpoint_pages}")
         prepare(self.writer)
@@ -212,7 +212,7 @@ class Database:
             self.reader.execute(f"PRAGMA busy_timeout = {BUSY_POLL_MS}")
         self.writer.execute(f"PRAGMA busy_timeout = {BUSY_POLL_MS}")
 
-    def _turn_to_wal(self) -> None:
+    def _switch_to_wal(self) -> None:
         """Switch to write-ahead logging. SQLite refuses this at once, without waiting, while another process does the same."""
         deadline = time.monotonic() + self._settings.busy_timeout_ms / 1000
         while True:

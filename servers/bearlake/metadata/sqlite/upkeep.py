@@ -50,7 +50,7 @@ class Upkeep:
     def forget_producers(self, idle_ms: int, limit: int) -> tuple[int, int]:
         """Step of `ProducerIds.expire`: delete producer states in the checkpoint that were idle for `idle_ms`, and their names.
 
-        Rolls up in the same transaction: between two, another process could write to the partitions, each time.
+        Rolls up in the same transaction: between two transactions, another process could write to the partitions every time.
         Returns the number of states or of other names, whichever is larger, and the position of the log entry (0: none).
         """
         now_ms, position = self._clock.now_ms(), 0

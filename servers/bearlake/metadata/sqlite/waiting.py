@@ -30,7 +30,7 @@ class Waiting:
         if position > self._head:
             self._head = position
             for waiter in self._waiters:
-                _settle(waiter, True)
+                _resolve(waiter, True)
 
     async def wait(self, after: int, wait_ms: int) -> None:
         """Return when the head has passed `after`, or after `wait_ms`."""
@@ -43,7 +43,7 @@ class Waiting:
             self._waiters[woken] = None
             poll_s = self._poll_s if deadline - left < self._idle_from_s else self._idle_poll_s
             # A separate timer: asyncio.wait costs a tenth of a small flush, and every commit of this server ends a wait.
-            timer = loop.call_later(min(left, poll_s) if self._poll_s else left, _settle, woken, False)
+            timer = loop.call_later(min(left, poll_s) if self._poll_s else left, _resolve, woken, False)
             try:
                 is_hint = await woken
             finally:
@@ -67,6 +67,6 @@ class Waiting:
             return read_heads(connection).head
 
 
-def _settle(waiter: asyncio.Future[bool], is_hint: bool) -> None:
+def _resolve(waiter: asyncio.Future[bool], is_hint: bool) -> None:
     if not waiter.done():
         waiter.set_result(is_hint)

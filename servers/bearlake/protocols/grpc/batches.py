@@ -85,8 +85,8 @@ def check_batch(buffer: Buffer, field: str = "payload.record_batches", known: Ch
     """Validate `buffer`, received in `field`, as one record batch. Raises `BadField`."""
     found = kernel.inspect(buffer, 0, len(buffer))
     if isinstance(found, int):
-        said = BatchStatus(found).name.replace("_", " ").lower()
-        raise BadField(field, f"expected one valid record batch: {said}")
+        reason = BatchStatus(found).name.replace("_", " ").lower()
+        raise BadField(field, f"expected one valid record batch: {reason}")
     return Batch(
         buffer,
         Header(

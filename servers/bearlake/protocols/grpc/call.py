@@ -43,6 +43,13 @@ class Context(Call, Protocol):
     async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: tuple[tuple[str, bytes], ...] = ()) -> None: ...  # noqa: D102 # fmt: skip
 
 
+class Writer(Protocol):
+    """Sends messages to the caller of a streaming method."""
+
+    async def write(self, message: Message) -> None:
+        """Send a message."""
+
+
 class Node:
     """State shared by the handlers of one gRPC server."""
 
@@ -140,20 +147,32 @@ def unary(
 def streaming(
     node: Node,
     method: Method[Request, Response],
-    handle: Callable[[Node, Principal, AsyncIterator[Request], Context], Awaitable[None]],
+    handle: Callable[[Node, Principal, AsyncIterator[Request], Writer], Awaitable[None]],
+    *,
+    is_drained: bool = False,
 ) -> Callable[[AsyncIterator[Request], Context], Awaitable[None]]:
-    """Wrap a bidirectional streaming method as a grpc.aio handler."""
+    """Wrap a bidirectional streaming method as a grpc.aio handler.
+
+    `is_drained`: when the login ends, only the requests end at once; the handler has `call_drain_ms` to answer the requests before.
+    """
     meters = _Meters(method.name)
 
     async def run(requests: AsyncIterator[Request], context: Context) -> None:
         with meters:
             node.call_count += 1
             node.idle.clear()
+            writing = WholeWrites(context)
             try:
-                with node.counted(context.peer()):
-                    who, left_s = await node.admit(context)
-                    async with _until_the_login_ends(left_s):
-                        await handle(node, who, requests, context)
+                try:
+                    with node.counted(context.peer()):
+                        who, left_s = await node.admit(context)
+                        if is_drained and left_s is not None:
+                            requests = _while_logged_in(requests, left_s)
+                            left_s += node.settings.call_drain_ms / 1000
+                        async with _until_the_login_ends(left_s):
+                            await handle(node, who, requests, writing)
+                finally:
+                    await writing.finish()
             except (BearlakeError, Failure) as error:
                 await _end(method.name, context, error)
             finally:
@@ -164,6 +183,33 @@ def streaming(
     return run
 
 
+class WholeWrites:
+    """The caller of a streaming method. A write that has begun is finished even if its task is cancelled.
+
+    gRPC takes no status while a write is under way, so a call that ended then would leave its client waiting (grpc.aio raises
+    `GRPC_CALL_ERROR_TOO_MANY_OPERATIONS`).
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._write: asyncio.Future[None] | None = None
+        """The last write; one runs at a time."""
+
+    async def write(self, message: Message) -> None:
+        """Send a message after the previous one. Raises what gRPC raises once the client has gone."""
+        await self.finish()
+        self._write = asyncio.ensure_future(self._context.write(message))
+        await asyncio.shield(self._write)
+
+    async def finish(self) -> None:
+        """Wait for a write whose task was cancelled. Its error, if it fails, needs nobody: the client has gone."""
+        write, self._write = self._write, None
+        if write is not None:
+            await asyncio.wait({write})
+            if not write.cancelled():
+                write.exception()
+
+
 @asynccontextmanager
 async def _until_the_login_ends(left_s: float | None) -> AsyncIterator[None]:
     """Run the block for `left_s` at most. Raises `Failure`: the login has ended."""
@@ -172,8 +218,28 @@ async def _until_the_login_ends(left_s: float | None) -> AsyncIterator[None]:
             yield
     except TimeoutError:
         if login.expired():
-            raise unauthenticated("the login has ended: call again") from None
+            raise _login_ended() from None
         raise
+
+
+async def _while_logged_in(requests: AsyncIterator[Request], left_s: float) -> AsyncIterator[Request]:
+    """Yield the requests that arrive in time. Raises `Failure`: the login has ended."""
+    loop = asyncio.get_running_loop()
+    ends_s = loop.time() + left_s
+    while loop.time() < ends_s:
+        try:
+            async with asyncio.timeout_at(ends_s):
+                request = await anext(requests)
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            break
+        yield request
+    raise _login_ended()
+
+
+def _login_ended() -> Failure:
+    return Failure(grpc.StatusCode.UNAUTHENTICATED, "LOGIN_ENDED", "the login has ended: call again", is_retriable=True)
 
 
 async def _end(name: str, context: Context, error: BearlakeError | Failure) -> None:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from bearlake.errors import BearlakeError, Denied, OutOfRange
 from bearlake.metadata.model import CommittedOffset, PartitionKey
-from bearlake.protocols.grpc.call import Context, Node
+from bearlake.protocols.grpc.call import Node, Writer
 from bearlake.protocols.grpc.errors import BadField, Failure, draining, failure_of
 from bearlake.protocols.grpc.fetching import Assigned, Feed, locate, put
 from bearlake.protocols.grpc.grouping import failure_of_refusal
@@ -31,7 +31,7 @@ _AGAIN = (Problem.UNKNOWN_MEMBER, Problem.ILLEGAL_GENERATION)
 """Answers to a member that the group has forgotten or fenced: the server joins again as a new member."""
 
 
-async def consume(node: Node, who: Principal, requests: AsyncIterator[pb.ConsumeRequest], context: Context) -> None:
+async def consume(node: Node, who: Principal, requests: AsyncIterator[pb.ConsumeRequest], writer: Writer) -> None:
     """Act as a group member until the client closes its side. Raises error kinds, `Failure`."""
     first = await anext(requests, None)
     if first is None:
@@ -43,7 +43,7 @@ async def consume(node: Node, who: Principal, requests: AsyncIterator[pb.Consume
         if not node.streams.may(who, Operation.READ, name):
             raise Denied(f"{who} may not read stream {name!r}")
         await node.streams.catalog.find(name)
-    member = _Member(node, who, context, first.join)
+    member = _Member(node, who, writer, first.join)
     member.feed.add_credit(max(first.credit.bytes, 0), max(first.credit.messages, 0))
     tasks = {
         asyncio.create_task(member.listen(requests)),
@@ -67,11 +67,11 @@ async def consume(node: Node, who: Principal, requests: AsyncIterator[pb.Consume
 class _GroupFeed(Feed):
     """Sends records to a group member; when the committed offset is no longer available, continues at the member's default."""
 
-    def __init__(self, node: Node, who: Principal, context: Context, join: pb.Join) -> None:
-        super().__init__(node, who, context)
+    def __init__(self, node: Node, who: Principal, writer: Writer, join: pb.Join) -> None:
+        super().__init__(node, who, writer)
         self.form = join.form or pb.FORM_RECORDS
         self._group_node = node
-        self._group_context = context
+        self._group_writer = writer
         self._from_latest = join.from_latest
         self._lock = asyncio.Lock()
 
@@ -79,12 +79,12 @@ class _GroupFeed(Feed):
         """Send a payload, unless the partition was revoked while the message waited."""
         async with self._lock:
             if self.has(message.stream, message.partition) or message.HasField("error"):
-                await self._group_context.write(pb.ConsumeResponse(records=message))
+                await self._group_writer.write(pb.ConsumeResponse(records=message))
 
-    async def send_control(self, news: pb.ConsumeResponse) -> None:
+    async def send_control(self, response: pb.ConsumeResponse) -> None:
         """Send one message after the previous message has left."""
         async with self._lock:
-            await self._group_context.write(news)
+            await self._group_writer.write(response)
 
     async def deliver_error(self, assigned: Assigned, error: BearlakeError) -> None:
         """Continue at the start or the end when the committed offset is no longer available."""
@@ -109,12 +109,12 @@ class _GroupFeed(Feed):
 class _Member:
     """One group member, over all generations."""
 
-    def __init__(self, node: Node, who: Principal, context: Context, join: pb.Join) -> None:
+    def __init__(self, node: Node, who: Principal, writer: Writer, join: pb.Join) -> None:
         self._node = node
         self._who = who
         self._wish = join
         self._groups = node.streams.groups
-        self.feed = _GroupFeed(node, who, context, join)
+        self.feed = _GroupFeed(node, who, writer, join)
         self._instance_id = join.instance_id or None
         self._session_ms = join.session_timeout_ms or SESSION_TIMEOUT_MS
         self._rebalance_ms = join.rebalance_timeout_ms or REBALANCE_TIMEOUT_MS
@@ -252,9 +252,9 @@ class _Member:
         offsets = [
             pb.GroupOffset(stream=item.stream, partition=item.partition, offset=item.offset) for item in positions
         ]
-        news = pb.Assigned(member_id=self._member_id, generation=self._generation, positions=offsets)
+        assigned = pb.Assigned(member_id=self._member_id, generation=self._generation, positions=offsets)
         self._owned = frozenset(item.key for item in positions)
-        await self.feed.send_control(pb.ConsumeResponse(assigned=news))
+        await self.feed.send_control(pb.ConsumeResponse(assigned=assigned))
         for item in positions:
             self.feed.assign(item)
 

@@ -75,7 +75,8 @@ class GrpcEntrance:
         if len(found) > 1:
             raise Denied("the call has more than one authorization")
         value = found[0] if found else ""
-        peer = Peer(address_of(call.peer()), "transport_security_type" in call.auth_context(), self.rules.mechanisms)
+        is_encrypted = call.auth_context().get("transport_security_type") == [b"ssl"]  # without TLS: "insecure"
+        peer = Peer(address_of(call.peer()), is_encrypted, self.rules.mechanisms)
         return await presented.log_in(self.authenticator, value if isinstance(value, str) else "", peer)
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from bearlake.errors import BearlakeError, Denied, NotFound
 from bearlake.metadata.model import PartitionKey
 from bearlake.protocols.grpc import arrow
-from bearlake.protocols.grpc.call import Context, Node
+from bearlake.protocols.grpc.call import Node, Writer
 from bearlake.protocols.grpc.errors import BadField, Failure, draining, failure_of
 from bearlake.protocols.grpc.payloads import Answer, answers, arrow_schema
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
@@ -41,9 +41,9 @@ class Changed(Exception):
     """The client's request changed while the log was being read."""
 
 
-async def fetch(node: Node, who: Principal, requests: AsyncIterator[pb.FetchRequest], context: Context) -> None:
+async def fetch(node: Node, who: Principal, requests: AsyncIterator[pb.FetchRequest], writer: Writer) -> None:
     """Serve the client's requests until the client closes its side. Raises error kinds, `Failure`."""
-    feed = Feed(node, who, context)
+    feed = Feed(node, who, writer)
     client = asyncio.create_task(_listen(feed, node, who, requests))
     notice = asyncio.create_task(node.drain_notice())
     sender = asyncio.create_task(feed.run())
@@ -132,10 +132,10 @@ async def _offset(node: Node, key: PartitionKey, position: pb.Position) -> int:
 class Feed:
     """Reads the assigned partitions in turn and sends payloads, within the client's credit."""
 
-    def __init__(self, node: Node, who: Principal, context: Context) -> None:
+    def __init__(self, node: Node, who: Principal, writer: Writer) -> None:
         self._node = node
         self._who = who
-        self._context = context
+        self._writer = writer
         self.form: pb.Form = pb.FORM_RECORDS
         self._assigned: dict[tuple[str, int], Assigned] = {}
         self._bytes = 0
@@ -206,7 +206,7 @@ class Feed:
     async def send(self, message: pb.FetchResponse) -> None:
         """Send one message after the previous message has left."""
         async with self._writing:
-            await self._context.write(message)
+            await self._writer.write(message)
 
     async def _await_credit(self) -> None:
         while not self._has_credit:
@@ -262,10 +262,12 @@ class Feed:
     async def _deliver_one(
         self, assigned: Assigned, fetched: Fetched, answer: Answer, message: pb.FetchResponse
     ) -> None:
-        """Send one payload once there is credit. Raises `Changed` if the client has changed its partitions by then."""
+        """Send one payload once there is credit. Raises `Changed` if the client's partitions or rights have changed by then."""
         await self._await_credit()
         if self._assigned.get((assigned.stream, assigned.partition)) is not assigned:
             raise Changed
+        if not self._node.streams.may(self._who, Operation.READ, assigned.stream):
+            raise Changed  # `_deliver` refuses the partition
         if self.form == pb.FORM_ARROW and not assigned.has_schema:
             message.payload.arrow.schema = arrow_schema()
             assigned.has_schema = True

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 
 from bearlake.errors import BearlakeError, Denied, NotFound
 from bearlake.protocols.grpc.batches import Batch, PayloadReader, check_batch
-from bearlake.protocols.grpc.call import Context, Node
+from bearlake.protocols.grpc.call import Node, Writer
 from bearlake.protocols.grpc.errors import BadField, Failure, draining, failure_of, failure_of_result
 from bearlake.protocols.grpc.framing import Incoming
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
@@ -45,9 +45,9 @@ async def produce(node: Node, who: Principal, request: pb.ProduceRequest) -> pb.
     return pb.ProduceResponse(base_offset=result[1], record_count=append.record_count)
 
 
-async def produce_stream(node: Node, who: Principal, requests: AsyncIterator[Incoming], context: Context) -> None:
+async def produce_stream(node: Node, who: Principal, requests: AsyncIterator[Incoming], writer: Writer) -> None:
     """Append batches until the client closes its side. Raises error kinds, `Failure`."""
-    call = _Call(node, who, context)
+    call = _Call(node, who, writer)
     reader = asyncio.create_task(call.read(requests))
     notice = asyncio.create_task(node.drain_notice())
     for task in (reader, notice):
@@ -107,10 +107,10 @@ class _Call:
     client starts a new call.
     """
 
-    def __init__(self, node: Node, who: Principal, context: Context) -> None:
+    def __init__(self, node: Node, who: Principal, writer: Writer) -> None:
         self._node = node
         self._who = who
-        self._context = context
+        self._writer = writer
         self._seen = node.streams.seen.position
         self._payloads = PayloadReader()
         self._entries: deque[_Entry] = deque()
@@ -175,17 +175,17 @@ class _Call:
 
     async def acknowledge(self, reader: asyncio.Task[None], notice: asyncio.Task[int]) -> None:
         """Acknowledge until every batch read is acknowledged. Raises the `Failure` of the first failed batch."""
-        is_told = False
+        is_drain_sent = False
         while self._entries or not reader.done():
             await self._changed.wait()
             self._changed.clear()
             answer, failure = self._take()
-            if notice.done() and not is_told:
-                is_told = True
+            if notice.done() and not is_drain_sent:
+                is_drain_sent = True
                 answer.drain.deadline_ms = notice.result()
                 asyncio.get_running_loop().call_later(notice.result() / 1000, self._end_reading, reader)
             if answer.base_offsets or answer.HasField("drain"):
-                await self._context.write(answer)
+                await self._writer.write(answer)
             if failure is not None:
                 raise failure
         if reader.cancelled():

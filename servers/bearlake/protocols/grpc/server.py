@@ -118,7 +118,7 @@ def _handlers(node: Node) -> tuple[grpc.GenericRpcHandler, ...]:
         (methods.DELETE_STREAM, unary(node, methods.DELETE_STREAM, admin.delete)),
         (methods.INIT_PRODUCER, unary(node, methods.INIT_PRODUCER, producing.init_producer)),
         (methods.PRODUCE, unary(node, methods.PRODUCE, producing.produce)),
-        (methods.PRODUCE_STREAM, streaming(node, produce_stream, producing.produce_stream)),
+        (methods.PRODUCE_STREAM, streaming(node, produce_stream, producing.produce_stream, is_drained=True)),
         (methods.FETCH, streaming(node, methods.FETCH, fetching.fetch)),
         (methods.CONSUME, streaming(node, methods.CONSUME, consuming.consume)),
     ]

@@ -230,7 +230,7 @@ class Connection(PacedConnection):
         super().resume_writing()
         self._pump()
 
-    def _note_unsent(self, unsent_bytes: int) -> None:
+    def _record_unsent(self, unsent_bytes: int) -> None:
         self.context.unsent_bytes += unsent_bytes - self._unsent_bytes
         self._unsent_bytes = unsent_bytes
 
@@ -296,7 +296,9 @@ class Connection(PacedConnection):
             self._work_next()
 
     def _fetch_next(self) -> None:
-        if self._fetches and not self._is_fetching and not self._is_write_paused:
+        if self._fetches and (not self.session.is_logged_in if self.session else self._is_ending):
+            self.close("a Fetch waited until the login had ended", "ended_login")
+        elif self._fetches and not self._is_fetching and not self._is_write_paused:
             self._is_fetching = True  # until the response is written to the transport
             self.start(self._fetches.popleft())
 

@@ -36,16 +36,16 @@ class Renderings:
 
     def __init__(self) -> None:
         self._state: Hashable = None
-        self._kept: dict[Hashable, asyncio.Future[Rendered]] = {}
+        self._responses: dict[Hashable, asyncio.Future[Rendered]] = {}
 
     async def get(self, state: Hashable, key: Hashable, render: Callable[[], Awaitable[Rendered]]) -> Rendered:
         """Return the response cached under `key`; render it, once for all that ask meanwhile, if the cache has none for this `state`."""
         if state != self._state:
             self._state = state
-            self._kept.clear()
-        found = self._kept.get(key)
+            self._responses.clear()
+        found = self._responses.get(key)
         if found is None or (found.done() and (found.cancelled() or found.exception() is not None)):
-            if len(self._kept) >= ENTRY_COUNT_MAX:
-                self._kept.pop(next(iter(self._kept)))
-            found = self._kept[key] = asyncio.ensure_future(render())
+            if len(self._responses) >= ENTRY_COUNT_MAX:
+                self._responses.pop(next(iter(self._responses)))
+            found = self._responses[key] = asyncio.ensure_future(render())
         return await asyncio.shield(found)

@@ -12,7 +12,7 @@ Source: RFC 4422 (SASL), RFC 4616 (PLAIN), RFC 5802 (SCRAM), RFC 7628 (OAUTHBEAR
 
 import json
 from collections.abc import Callable
-from time import time
+from time import monotonic, time
 from typing import TYPE_CHECKING
 
 from bearlake.errors import BearlakeError, Denied, Overloaded
@@ -41,8 +41,14 @@ LOGIN_APIS = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_
 class SaslSession:
     """Who is logged in on one connection, and until when."""
 
-    def __init__(self, authenticator: "Authenticator", peer: Peer, now_s: Callable[[], float] = time) -> None:
-        """`now_s` is the time in seconds since 1970."""
+    def __init__(
+        self,
+        authenticator: "Authenticator",
+        peer: Peer,
+        now_s: Callable[[], float] = time,
+        passed_s: Callable[[], float] = monotonic,
+    ) -> None:
+        """`now_s` is the time in seconds since 1970. `passed_s` never goes back: a clock that is set back does not prolong a login."""
         self.principal: Principal | None = None
         """Who logged in last; None before the first login."""
         self.ends_s = float("inf")
@@ -52,6 +58,8 @@ class SaslSession:
         self._authenticator = authenticator
         self._peer = peer
         self._now_s = now_s
+        self._passed_s = passed_s
+        self._last_s = float("inf")  # when the login ends at the latest, by `passed_s`
         self._mechanism = ""  # of the handshake; empty: no handshake is in progress
         self._first_mechanism = ""  # of the first login
         self._scram: ScramLogin | None = None
@@ -60,12 +68,17 @@ class SaslSession:
     @property
     def is_logged_in(self) -> bool:
         """Whether the client may send other requests."""
-        return self.principal is not None and self._now_s() < self.ends_s
+        return self.principal is not None and self._now_s() < self.ends_s and self._passed_s() < self._last_s
 
     def handshake(self, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
-        """Choose a mechanism. An unknown one is answered with those that this client may use."""
+        """Choose a mechanism. An unknown one is answered with those that this client may use.
+
+        A client that has chosen and not finished its login is refused."""
         offered = list(self._authenticator.mechanisms(self._peer))
-        self._scram, self._mechanism, self._refusal = None, "", ""
+        is_begun, self._scram, self._mechanism, self._refusal = bool(self._mechanism), None, "", ""
+        if is_begun:  # as in Kafka; otherwise one connection could ask for any number of users
+            self.is_refused = True
+            return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=offered)
         if request.mechanism not in offered:
             self.is_refused = True
             return SaslHandshakeResponse(error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=offered)
@@ -83,7 +96,7 @@ class SaslSession:
     async def authenticate(self, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
         """Take the next message of the mechanism. After an error, the client begins with a handshake again, on a new connection."""
         if not self._mechanism:
-            return self._failed(ErrorCode.ILLEGAL_SASL_STATE, "SaslAuthenticate came without a SaslHandshake before it")
+            return self._failed(ErrorCode.ILLEGAL_SASL_STATE, "SaslAuthenticate needs a SaslHandshake before it")
         message = bytes(request.auth_bytes)
         try:
             answer, who = await self._take(message)
@@ -93,7 +106,7 @@ class SaslSession:
         except Overloaded as error:  # not SASL_AUTHENTICATION_FAILED, after which clients give up
             return self._failed(ErrorCode.THROTTLING_QUOTA_EXCEEDED, str(error))
         except BearlakeError:
-            return self._failed(ErrorCode.COORDINATOR_NOT_AVAILABLE, "users cannot be looked up now, retry")
+            return self._failed(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the server cannot look up users now, retry")
         return SaslAuthenticateResponse(error_message=None, auth_bytes=answer, session_lifetime_ms=lifetime_ms)
 
     async def _take(self, message: bytes) -> tuple[bytes, Principal | None]:
@@ -123,6 +136,7 @@ class SaslSession:
         now_s = self._now_s()
         ends_s = self._authenticator.ends_s(who, now_s)
         self.principal, self.ends_s = at_host(who, self._peer.address), ends_s
+        self._last_s = self._passed_s() + ends_s - now_s
         self._first_mechanism, self._mechanism, self._scram = self._mechanism, "", None
         return 0 if ends_s == float("inf") else max(1, int((ends_s - now_s) * 1000))
 

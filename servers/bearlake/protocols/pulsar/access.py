@@ -23,12 +23,13 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
-from bearlake.errors import BearlakeError, Conflict, Fenced
+from bearlake.errors import BearlakeError, Conflict, Fenced, Overloaded, Unavailable
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import Lease, PartitionKey, ServerRef
 from bearlake.protocols.pulsar.errors import Refused
 from bearlake.protocols.pulsar.proto.commands_pb2 import Exclusive, ExclusiveWithFencing
 from bearlake.streams.tenure import HeldLease, Tenure
+from bearlake.telemetry.containment import fault
 
 if TYPE_CHECKING:
     from bearlake.protocols.pulsar.producers import Producer
@@ -86,7 +87,10 @@ class Access:
                     await self.confirm(partition)
                 except BearlakeError as error:
                     log.info("cannot look up a lease", extra={"lease": lease_name(partition), "error": repr(error)})
-                    return
+                    if isinstance(error, Unavailable | Overloaded):
+                        return
+                except Exception as error:  # noqa: BLE001 - boundary: one partition
+                    fault(log, "verify an exclusive producer", error)
 
     def _lost(self, partition: PartitionKey, claim: Claim) -> None:
         """Another server took the lease: close the exclusive and waiting producers, so that their clients reopen them."""

@@ -2,7 +2,7 @@
 
 from bearlake import errors
 from bearlake.protocols.pulsar.proto.commands_pb2 import ServerError
-from bearlake.streams.subscriptions.model import Busy, NotHolder, Overlap
+from bearlake.streams.subscriptions.model import Busy, Damaged, NotHolder, Overlap
 from bearlake.telemetry import metrics
 
 
@@ -16,6 +16,7 @@ class Refused(errors.BearlakeError):
 
 _BY_KIND: tuple[tuple[type[errors.BearlakeError], str], ...] = (
     (NotHolder, "ServiceNotReady"),
+    (Damaged, "PersistenceError"),
     (Busy, "ConsumerBusy"),
     (Overlap, "ConsumerAssignError"),
     (errors.TooLarge, "NotAllowedError"),

@@ -44,11 +44,11 @@ class Namespaces:
         require(self._streams.authorizer, who, Operation.ALTER, Resource.NAMESPACE, namespace)
         for _ in range(_TRY_COUNT):
             before = await self._store.get(_GROUP + namespace)
-            kept = {key: value for key, value in before.configs.items() if key not in unset_configs}
+            remaining = {key: value for key, value in before.configs.items() if key not in unset_configs}
             change = _Change(before.configs, set_configs, unset_configs)
             await self._follow(who, namespace, change)
             try:
-                await self._store.set(_GROUP + namespace, kept | dict(set_configs), version=before.version)
+                await self._store.set(_GROUP + namespace, remaining | dict(set_configs), version=before.version)
             except Conflict:
                 continue
             await self._follow(who, namespace, change)  # topics that were created in between

@@ -17,6 +17,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
 from enum import Enum
 from struct import Struct
+from typing import Any, Protocol
 
 from bearlake.errors import BearlakeError
 from bearlake.kernel import SendEntry, SendIds
@@ -25,15 +26,17 @@ from bearlake.protocols.pulsar import commands, entries, framing
 from bearlake.protocols.pulsar.entries import Buffer, StoredEntry
 from bearlake.protocols.pulsar.errors import Refused
 from bearlake.protocols.pulsar.framing import BadChecksum
-from bearlake.protocols.pulsar.producer_client import Client
 from bearlake.protocols.pulsar.proto.commands_pb2 import CommandProducer, CommandSend, ServerError
 from bearlake.protocols.pulsar.sends import Sends
+from bearlake.protocols.pulsar.settings import PulsarSettings
 from bearlake.protocols.pulsar.topics import Topic
+from bearlake.serving.pacing import Register
 from bearlake.streams.admission import Header, admit
 from bearlake.streams.append import Append, AppendCall, Hold, Verdict
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.checking import Checked
-from bearlake.streams.principal import Operation
+from bearlake.streams.principal import Operation, Principal
+from bearlake.streams.service import Streams
 from bearlake.telemetry import metrics
 
 log = logging.getLogger(__name__)
@@ -63,6 +66,64 @@ class State(Enum):
     LEAVING = 2
     """Accepts no more SENDs, but still answers the pending SENDs."""
     CLOSED = 3
+
+
+class Context(Protocol):
+    """The part of `context.PulsarContext` that producers use."""
+
+    @property
+    def streams(self) -> Streams:
+        """The streams."""
+
+    @property
+    def settings(self) -> PulsarSettings:
+        """Limits of messages."""
+
+    def new_producer_name(self) -> str:
+        """A producer name that is unique in the deployment."""
+
+    def register(self, producer: "Producer") -> None:
+        """Reserve the producer's name in its partition. Raises `Refused` (ProducerBusy)."""
+
+    def unregister(self, producer: "Producer") -> None:
+        """Release the producer's name; idempotent."""
+
+
+class Client(Protocol):
+    """The client of a producer: its connection."""
+
+    send_count: int
+    arrived: int  # the log position that this server had seen before the commands in progress arrived
+    producers: "dict[int, Producer]"
+    who: Principal
+
+    @property
+    def context(self) -> Context:
+        """State that the server's connections share."""
+
+    @property
+    def server(self) -> Register[Any]:
+        """The server's tasks."""
+
+    @property
+    def peer(self) -> str:
+        """`host:port` of the client."""
+
+    @property
+    def client_version(self) -> str:
+        """`client_version` of the client's CONNECT."""
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame."""
+
+    def sent(self, count: int) -> None:
+        """Note that `count` messages or batches have been answered."""
+
+    def start(self, work: Coroutine[None, None, None]) -> Any:  # Any: the result is not used
+        """Run a request's coroutine; it is cancelled when the client disconnects."""
+
+    def failed(self, error: Exception) -> None:
+        """Close the connection because of a bug."""
 
 
 class Producer:

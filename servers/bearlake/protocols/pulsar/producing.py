@@ -9,7 +9,7 @@ from functools import partial
 from itertools import groupby
 from operator import itemgetter
 
-from bearlake.errors import BearlakeError, Denied
+from bearlake.errors import BearlakeError
 from bearlake.kernel import SendEntry
 from bearlake.metadata.model import NamedProducer
 from bearlake.metadata.subscriptions import EARLIEST
@@ -25,7 +25,7 @@ from bearlake.protocols.pulsar.proto.commands_pb2 import (
     CommandSend,
     Shared,
 )
-from bearlake.streams.principal import Operation
+from bearlake.streams.principal import Operation, Resource, require
 from bearlake.streams.subscriptions.creating import create_cursor
 
 DEDUPLICATION = "pulsar.deduplication"
@@ -55,10 +55,8 @@ async def open_producer(connection: Connection, request: CommandProducer) -> byt
         raise Refused("ServiceNotReady", "the producer was closed before it was open")
     try:
         topic = await context.topics.resolve(connection.who, request.topic, Operation.WRITE)
-        if request.initial_subscription_name and not context.streams.may(
-            connection.who, Operation.READ, topic.view.name
-        ):
-            raise Denied(f"{connection.who} may not create a subscription of topic {topic.name}")
+        if request.initial_subscription_name:  # as in Pulsar, only readers create subscriptions
+            require(context.streams.authorizer, connection.who, Operation.READ, Resource.STREAM, topic.view.name)
         if topic.view.stream.is_terminated:
             raise Refused("TopicTerminatedError", f"topic {topic.name} is terminated")
         schema = request.schema if request.HasField("schema") else None
@@ -111,8 +109,7 @@ async def _open_when_granted(connection: Connection, producer: Producer) -> None
     """Open a producer that waited for exclusive access. Its client may have lost the right to write since."""
     request, stream = producer.request, producer.topic.view.name
     try:
-        if not connection.context.streams.may(connection.who, Operation.WRITE, stream):
-            raise Denied(f"{connection.who} may not {Operation.WRITE.value} topic {producer.topic.name}")
+        require(connection.context.streams.authorizer, connection.who, Operation.WRITE, Resource.STREAM, stream)
         await _open(connection, producer, None)
     except BearlakeError as error:
         producer.abandoned()

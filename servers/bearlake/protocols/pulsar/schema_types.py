@@ -69,12 +69,12 @@ def draft_of(schema: Schema) -> Draft:
 
 def type_of(schema: model.Schema) -> int | None:
     """The number of the Pulsar type of a stored schema; None if Pulsar has no type for it."""
-    return NUMBERS.get(_kept_encoding(schema).partition("(")[0]) if schema.type is SchemaType.AVRO else None
+    return NUMBERS.get(_stored_encoding(schema).partition("(")[0]) if schema.type is SchemaType.AVRO else None
 
 
 def has_type_of(schema: model.Schema, given: Schema) -> bool:
     """Whether a stored schema has the type of a client's schema, including the parts in parentheses."""
-    return schema.type is SchemaType.AVRO and _kept_encoding(schema) == _encoding(given)
+    return schema.type is SchemaType.AVRO and _stored_encoding(schema) == _encoding(given)
 
 
 def schema_of(schema: model.Schema, name: str) -> Schema | None:
@@ -111,7 +111,7 @@ def _encoding(schema: Schema) -> str:
     return name
 
 
-def _kept_encoding(schema: model.Schema) -> str:
+def _stored_encoding(schema: model.Schema) -> str:
     return str(_properties(schema).get(ENCODING, "AVRO"))
 
 

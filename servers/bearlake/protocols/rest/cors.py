@@ -44,11 +44,11 @@ class CorsSettings(Protocol):
 
     @property
     def connection_count_max(self) -> int:
-        """Most open connections."""
+        """Maximum number of open connections."""
 
     @property
     def address_connection_count_max(self) -> int:
-        """Most open connections of one address; 0: no limit."""
+        """Maximum number of open connections of one address; 0: no limit."""
 
     @property
     def first_request_ms(self) -> int:

@@ -55,7 +55,7 @@ class Embedded:
         except (InvalidSchema, SchemaTooLarge) as error:
             raise Problem(422, 42205, str(error)) from error
         return [
-            _misfit(writer, place, result) if isinstance(result, Unfit) else result
+            _conversion_problem(writer, place, result) if isinstance(result, Unfit) else result
             for result, place in zip(written, places, strict=True)
         ]
 
@@ -64,6 +64,6 @@ class Embedded:
         return await self._payloads.read_all(who, values, type_, self.budget())
 
 
-def _misfit(writer: Writer, place: str, error: Unfit) -> Problem:
+def _conversion_problem(writer: Writer, place: str, error: Unfit) -> Problem:
     name = NAMES[writer.schema.type]
     return Problem(422, 42203, f"Conversion of JSON to {name} failed: {place}: {error}")

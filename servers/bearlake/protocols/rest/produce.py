@@ -86,10 +86,10 @@ class Writing:
         except TimeoutError as error:
             raise Overloaded("too many bytes are waiting to be written; retry later") from error
 
-    def require(self, who: Principal, view: StreamView) -> None:
-        """Raise `Denied` unless `who` may write to the stream."""
-        if not self._streams.may(who, Operation.WRITE, view.name):
-            raise Denied(f"{who} may not write to {view.name!r}")
+    def require(self, who: Principal, name: str) -> None:
+        """Raise `Denied` unless `who` may write to the stream `name`, which need not exist."""
+        if not self._streams.may(who, Operation.WRITE, name):
+            raise Denied(f"{who} may not write to {name[:249]!r}")
 
     async def write(self, who: Principal, view: StreamView, placed: Sequence[tuple[int, Record]]) -> list[Written]:
         """Append records, each with its partition; return one result per record, in order. Records without an error are durable.
@@ -97,7 +97,7 @@ class Writing:
         Raises:
             Denied: `who` may not write to the stream.
         """
-        self.require(who, view)
+        self.require(who, view.name)
         by_partition: dict[int, list[int]] = {}
         for at, (partition, _) in enumerate(placed):
             by_partition.setdefault(partition, []).append(at)
@@ -142,7 +142,7 @@ class Writing:
             TooLarge: the records exceed the stream's batch limit.
             Invalid: the records cannot be encoded, or the stream does not accept them.
         """
-        self.require(who, view)
+        self.require(who, view.name)
         admitted = _admitted(view, partition, records, self.now_ms())
         if not isinstance(admitted, Append):
             raise admitted

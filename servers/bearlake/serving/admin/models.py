@@ -1,6 +1,6 @@
 """Bodies and query parameters of the admin API, as models: they check requests, and describe them in the OpenAPI document.
 
-A batch is checked item by item: one that does not fit fails alone.
+A batch is checked item by item: an invalid item fails without an effect on the others.
 """
 
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ class CompactionPage(OpenModel):
 
     limit: PageCount = 100
     streams: list[str] = field(default_factory=list)
-    """Patterns of names; none selects all streams."""
+    """Patterns of names; an empty list selects all streams."""
 
 
 class StreamNames(OpenModel):
@@ -69,7 +69,7 @@ class NewStream(Model):
 
 
 class StreamChange(Model):
-    """A stream to alter: configs to set, configs to give their defaults, and a larger number of partitions."""
+    """A stream to alter: configs to set, configs to reset to their defaults, and a larger number of partitions."""
 
     name: str
     partition_count: int | None = None
@@ -78,7 +78,7 @@ class StreamChange(Model):
 
 
 class StreamToDelete(Model):
-    """A stream to delete; with an `id`, only the stream that has it."""
+    """A stream to delete; with an `id`, only the stream with this id."""
 
     name: str
     id: str | UnsetType = UNSET
@@ -135,4 +135,4 @@ STREAM_CHANGE = Reader[StreamChange](StreamChange)
 STREAM_TO_DELETE = Reader[StreamToDelete](StreamToDelete)
 ITEMS: Reader[Batch[Raw]] = Reader(Batch[Raw])
 NAMED: Reader[Any] = Reader(Any)
-"""Reads any item; for its name, whether or not the item fits."""
+"""Reads any item, valid or not, to find its name."""

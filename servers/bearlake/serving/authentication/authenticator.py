@@ -3,8 +3,9 @@
 A protocol server passes what its client sent (a SCRAM message, a user name and password, a token, a certificate's subject) and the client's
 address. Every failure counts against the address and the user. Messages never contain a password, a token or a key.
 
-Guesses at once count like guesses in a row: the passwords of one address are checked one after another, each after the failures before it
-are counted. The other proofs are checked without a pause between the look at the count and the result.
+Concurrent guesses count like consecutive ones: the passwords of one address are checked one after another, each after the failures before
+it are counted. SCRAM messages are checked without a pause between the look at the count and the result. A token with a right signature is
+accepted at every address: nobody can guess a signature.
 """
 
 import asyncio
@@ -67,7 +68,7 @@ class Authenticator:
     def start_scram(self, mechanism: str, peer: Peer) -> "ScramLogin":
         """Begin a SCRAM login. Raises `Denied` if the client may not use the mechanism."""
         self._require(mechanism, peer)
-        return ScramLogin(ScramExchange(mechanism, self._users), mechanism, peer, self._failures)
+        return ScramLogin(mechanism, self._users, peer, self._failures)
 
     async def log_in(self, user: str, password: str, peer: Peer) -> Principal:
         """Check a user name and password (PLAIN, HTTP Basic, Pulsar's basic).
@@ -83,16 +84,17 @@ class Authenticator:
             if not (known_as and await self._is_proven(user, password, peer)):
                 async with self._turn(peer.network):
                     await self._check_password(user, password, peer)
+            self._failures.succeeded(peer.network, known_as)
             return user_principal(user)
 
     async def verify_token(self, token: str, peer: Peer) -> Principal:
         """Check a JSON Web Token (OAUTHBEARER, HTTP Bearer, Pulsar's token). Raises as `log_in`."""
         with counted(OAUTHBEARER):
             self._require(OAUTHBEARER, peer)
-            self._failures.check(peer.network, "")
             try:
-                return await self._tokens.verify(token)
+                return await self._tokens.verify(token)  # at any address: nobody guesses a signature
             except Denied:
+                self._failures.check(peer.network, "")
                 self._failures.failed(peer.network, "")
                 raise
 
@@ -121,9 +123,10 @@ class Authenticator:
         self._failures.check(peer.network, known_as)
         if known_as:
             credential = await self._users.find_any(user)
+            if self._proven.has(credential, password):  # by a login that was before this one in the line
+                return
             run = asyncio.get_running_loop().run_in_executor
             if await run(self._executor, has_password, credential, password):
-                self._failures.succeeded(peer.network, known_as)
                 self._proven.add(credential, password)
                 return
         self._failures.failed(peer.network, known_as)
@@ -159,8 +162,8 @@ class Authenticator:
 class ScramLogin:
     """One SCRAM login with its limits."""
 
-    def __init__(self, exchange: ScramExchange, mechanism: str, peer: Peer, failures: Failures) -> None:
-        self._exchange = exchange
+    def __init__(self, mechanism: str, users: Users, peer: Peer, failures: Failures) -> None:
+        self._exchange = ScramExchange(mechanism, users, self._check)
         self._mechanism = mechanism
         self._peer = peer
         self._failures = failures
@@ -172,10 +175,9 @@ class ScramLogin:
         """
         exchange, network = self._exchange, self._peer.network
         with counted(self._mechanism) as count:
-            self._failures.check(network, counted_name(exchange.user))
             try:
                 answer = await exchange.answer(message)
-                self._failures.check(network, counted_name(exchange.user))
+                self._check(exchange.user)
             except Denied:
                 self._failures.failed(network, counted_name(exchange.user))
                 raise
@@ -184,6 +186,9 @@ class ScramLogin:
                 return answer, None
             self._failures.succeeded(network, counted_name(exchange.user))
             return answer, user_principal(exchange.user)
+
+    def _check(self, user: str) -> None:
+        self._failures.check(self._peer.network, counted_name(user))
 
 
 @dataclass(slots=True)

@@ -54,7 +54,7 @@ class CertificateNames:
             found = full if rule is None else _applied(rule, full)
             if found:
                 return found
-        raise Denied("no rule gives the certificate's subject a user name")
+        raise Denied("no certificate rule maps the certificate's subject to a user name")
 
 
 def distinguished_name(subject: Subject) -> str:
@@ -75,7 +75,9 @@ def _parsed(text: str) -> Rule | None:
         return None
     found = _RULE.fullmatch(text)
     if found is None:
-        raise Invalid(f"{text!r} is not a rule, expected DEFAULT or RULE:pattern/replacement/ with L or U behind it")
+        raise Invalid(
+            f"{text!r} is not a rule, expected DEFAULT or RULE:pattern/replacement/, optionally followed by L or U"
+        )
     try:
         pattern = re2.compile(found[1].replace("\\/", "/"))
     except re2.error as error:

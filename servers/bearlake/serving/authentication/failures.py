@@ -1,7 +1,8 @@
 """Failed logins are limited, so that a password cannot be guessed.
 
-An address that fails too often must wait. A user whose logins fail too often from several addresses must wait as well, except at
-addresses where this user logged in before: otherwise anyone could lock a user out. The tables are bounded; the entry that was idle
+An address that fails too often must wait. A user whose logins fail too often from several addresses must wait as well. Both limits exempt
+a user at an address where this user logged in before: otherwise anyone could lock a user out, also a client with a wrong password behind
+the same proxy. Such a pair has an allowance of its own, as large as that of an address. The tables are bounded; the entry that was idle
 longest goes first.
 """
 
@@ -15,7 +16,7 @@ from bearlake.serving.authentication.settings import FailureSettings
 
 
 class MustWait(Overloaded):
-    """Too many logins failed; the next one is looked at after `wait_s` seconds."""
+    """Too many logins failed; the client may try again after `wait_s` seconds."""
 
     def __init__(self, wait_s: float) -> None:
         super().__init__(f"too many failed logins, retry in {math.ceil(wait_s)} s")
@@ -28,20 +29,25 @@ class Failures:
     def __init__(self, settings: FailureSettings, now_s: Callable[[], float] = monotonic) -> None:
         self._addresses = _Allowances(settings.per_address_max, settings, now_s)
         self._users = _Allowances(settings.per_user_max, settings, now_s)
+        self._pairs = _Allowances(settings.per_address_max, settings, now_s)
         self._known: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._entries_max = settings.entries_max
 
     def check(self, address: str, user: str) -> None:
         """Raise `MustWait` if the address or the user must wait."""
-        wait_s = self._addresses.wait_s(address)
-        if (user, address) not in self._known:
-            wait_s = max(wait_s, self._users.wait_s(user))
+        if (user, address) in self._known:
+            wait_s = self._pairs.wait_s((user, address))
+        else:
+            wait_s = max(self._addresses.wait_s(address), self._users.wait_s(user))
         if wait_s > 0:
             raise MustWait(wait_s)
 
     def failed(self, address: str, user: str) -> None:
         """Count a failed login; `user` may be empty if no name is known."""
-        self._addresses.take(address)
+        if (user, address) in self._known:
+            self._pairs.take((user, address))
+        else:
+            self._addresses.take(address)
         if user:
             self._users.take(user)
 

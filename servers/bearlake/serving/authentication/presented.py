@@ -47,7 +47,7 @@ async def log_in(front: "Authenticator", authorization: str, peer: Peer) -> Prin
             return await front.verify_token(credentials.strip(), peer)
         case "":
             raise Denied("a login is needed")
-    raise Denied("the scheme of the Authorization is not accepted, expected Basic or Bearer")
+    raise Denied("the scheme of the authorization is not accepted, expected Basic or Bearer")
 
 
 def read_basic(credentials: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Passwords that were right before: a client that sends its password with every request pays for the slow check once.
+"""Passwords that were right before: the slow check of a password that a client sends with every request runs once.
 
 An entry holds for one credential. A user who is deleted or has a new password has another credential, or none, in the metadata store, so
 the entry does not fit any more. The table keeps a keyed digest under a key of this process, and no password.

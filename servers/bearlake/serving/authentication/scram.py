@@ -3,6 +3,7 @@
 Source: RFC 5802 section 5; KIP-84.
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 from scramp import ScramException, ScramMechanism
@@ -23,9 +24,11 @@ class Credentials(Protocol):
 class ScramExchange:
     """The state of one login. A message out of order, or one after an error, raises `Denied`."""
 
-    def __init__(self, mechanism: str, credentials: Credentials) -> None:
+    def __init__(self, mechanism: str, credentials: Credentials, check: Callable[[str], None] = lambda _: None) -> None:
+        """`check` is called with the user's name before each message is looked at further, and may raise."""
         self._mechanism = ScramMechanism(mechanism)
         self._credentials = credentials
+        self._check = check
         self._server = self._mechanism.make_server(_unknown)
         self._is_started = False
         self.user = ""
@@ -47,6 +50,7 @@ class ScramExchange:
         except UnicodeDecodeError as error:
             raise Denied("a SCRAM message is not UTF-8") from error
         if self._is_started:
+            self._check(self.user)
             return self._final(text)
         self._is_started = True
         return await self._first(text)
@@ -55,6 +59,7 @@ class ScramExchange:
         """Read the user's name with one exchange, then run the exchange with the user's credential."""
         try:
             self.user = _name_in(self._mechanism, text)
+            self._check(self.user)
             found = await self._credentials.find(self.user, self._mechanism.name)
             keys = (found.salt, found.stored_key, found.server_key, found.iterations)
             self._server = self._mechanism.make_server(lambda _user: keys)

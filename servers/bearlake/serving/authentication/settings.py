@@ -15,7 +15,8 @@ class FailureSettings:
     """Limits of failed logins, per server."""
 
     per_address_max: int = 20
-    """Failed logins of one address within `window_ms`; after that its logins are refused until the window has passed."""
+    """Failed logins of one address within `window_ms`; after that its logins by password are refused until the window has passed. A user
+    who logged in from there before has an allowance of the same size for that address alone."""
     per_user_max: int = 100
     """Failed logins of one user within `window_ms`, all addresses together. Addresses where the user logged in before are exempt."""
     window_ms: int = 60_000
@@ -53,7 +54,7 @@ class TokenSettings:
     token_bytes_max: int = 16_384
     """Largest token in bytes."""
     groups_max: int = 200
-    """Most groups of one token."""
+    """Maximum number of groups of one token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +66,7 @@ class AuthenticationSettings:
     and OAUTHBEARER also mean Basic and Bearer (HTTP, gRPC), and basic and token (Pulsar). Empty: clients of such a listener need not log
     in, unless it asks for client certificates."""
     plain_without_tls: bool = False
-    """Also accept passwords and tokens on connections without TLS from other machines. Everybody on the way can read them."""
+    """Also accept passwords and tokens on connections without TLS from other machines. Everybody on the network path can read them."""
     certificate_rules: list[str] = field(default_factory=lambda: ["DEFAULT"])
     """Rules that make a user name of a client certificate's subject (Kafka's `ssl.principal.mapping.rules`)."""
     login_ms: int = 10_000
@@ -78,7 +79,7 @@ class AuthenticationSettings:
     ends earlier shortens it. A connection by certificate ends likewise. After that time, Kafka's server closes the connection at its next
     request (KIP-368), others end at once, and clients log in again. 0: only tokens end."""
     checks_waiting_max: int = 1_000
-    """Passwords that wait for their check, each of which takes milliseconds of CPU time; further logins are refused for now."""
+    """Maximum number of passwords that wait to be checked. A check takes milliseconds of CPU time; further logins are refused for now."""
     checks_waiting_per_address_max: int = 100
     """The same for one address, whose passwords are checked one after another."""
     failures: FailureSettings = field(default_factory=FailureSettings)

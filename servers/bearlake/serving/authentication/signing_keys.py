@@ -1,8 +1,8 @@
 """The public keys with which an issuer signs its tokens (JWKS), fetched in the background and bounded.
 
 Only the configured issuer is asked. Keys are fetched again after `refresh_ms`, and earlier if a token names an unknown key, but never more
-often than every `retry_ms`. If the issuer does not answer, the known keys stay in force until they are `stale_ms_max` old: an outage of the
-issuer does not close the doors at once, and a key that the issuer withdrew is not trusted for ever.
+often than every `retry_ms`. If the issuer does not answer, the known keys stay in force until they are `stale_ms_max` old: a short
+outage of the issuer does not refuse every token, and a key that the issuer withdrew does not stay trusted.
 
 Source: RFC 7517 (JSON Web Key); OpenID Connect Discovery 1.0 section 4.
 """
@@ -20,7 +20,7 @@ from bearlake.errors import Invalid, Unavailable
 log = logging.getLogger(__name__)
 
 KEYS_MAX = 100
-"""Most keys of one issuer; more are refused as a whole."""
+"""Maximum number of keys of one issuer; a document with more keys is refused."""
 BYTES_MAX = 1 << 20
 
 Fetch = Callable[[], Awaitable[bytes]]

@@ -16,7 +16,7 @@ from aiohttp import hdrs, web
 
 from bearlake.serving.hangups import has_hung_up
 from bearlake.serving.http.handlers import ConnectionGate, GatedHandler
-from bearlake.serving.http.limits import has_own_limits, has_own_time
+from bearlake.serving.http.limits import has_changes, has_own_limits, has_own_time
 from bearlake.serving.http.login import HttpEntrance, LoginRefused, note_anonymous
 from bearlake.serving.http.origins import ForeignRequest, Origins
 from bearlake.telemetry.meters import Counter, Family, Gauge, Histogram
@@ -161,7 +161,7 @@ class HttpGuard(ABC):
     async def handle(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Answer one request; raises `ConnectionResetError` instead if it would change something and its client has gone (decision 110)."""
         if isinstance(request.protocol, GatedHandler):
-            request.protocol.note_request()
+            request.protocol.record_request()
         if request.method not in _SAFE_METHODS and _is_abandoned(request):
             raise ConnectionResetError("the client has gone without its answer")
         resource = request.match_info.route.resource
@@ -206,7 +206,7 @@ class HttpGuard(ABC):
 
     async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
-            self.origins.check(request, is_safe=request.method in _SAFE_METHODS)
+            self.origins.check(request, is_safe=request.method in _SAFE_METHODS and not has_changes(request))
         except ForeignRequest as error:
             return self._certain_answer(request, error)
         intercepted = self.intercept(request)

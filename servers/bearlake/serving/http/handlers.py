@@ -1,6 +1,6 @@
-"""Connections of HTTP servers: counted per address, and closed unless their first request comes soon.
+"""Connections of HTTP servers: counted per address, and closed unless their first request arrives in time.
 
-aiohttp accepts any number of connections, and waits for a first request as long as for a further one.
+aiohttp alone accepts any number of connections, and waits for the first request as long as for later requests.
 """
 
 import asyncio
@@ -78,14 +78,14 @@ class GatedHandler(RequestHandler):
 
     def connection_lost(self, error: BaseException | None) -> None:
         """Called by the event loop."""
-        self.note_request()
+        self.record_request()
         if self._address is not None:
             self._gate.leave(self._address)
             self._address = None
         super().connection_lost(error)
 
-    def note_request(self) -> None:
-        """Note that the head of a request has arrived."""
+    def record_request(self) -> None:
+        """Record that the head of a request has arrived."""
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None

@@ -1,4 +1,4 @@
-"""Marks of handlers that set their own limits: the server's limits on time, or on time and count, do not apply to them."""
+"""Marks of handlers: the server's limits on time, or on time and count, do not apply; a GET changes something."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -7,6 +7,7 @@ from aiohttp import web
 
 _OWN_TIME = "bearlake_own_time"
 _OWN_LIMITS = "bearlake_own_limits"
+_CHANGES = "bearlake_changes"
 
 F = TypeVar("F", bound=Callable[..., Awaitable[web.StreamResponse]])
 
@@ -21,6 +22,17 @@ def own_limits(handler: F) -> F:
     """Mark a handler that limits its own time and the number of its requests."""
     setattr(handler, _OWN_LIMITS, True)
     return handler
+
+
+def changes(handler: F) -> F:
+    """Mark a handler that changes something although its method is GET: pages of other origins may not call it."""
+    setattr(handler, _CHANGES, True)
+    return handler
+
+
+def has_changes(request: web.Request) -> bool:
+    """Return whether the request's handler changes something although its method is GET."""
+    return getattr(request.match_info.handler, _CHANGES, False)
 
 
 def has_own_time(request: web.Request) -> bool:

@@ -39,13 +39,16 @@ ATTEMPTS_MAX = 10
 """Attempts of a change while other processes change rules."""
 
 AT_ONCE_RULES_MAX = 1_000
-"""Rules that are looked at on the event loop: about 10 ms."""
+"""Maximum number of rules that are examined on the event loop: about 10 ms."""
 
 FILTER_COUNT_MAX = 1_000
-"""Most filters of one deletion."""
+"""Maximum number of filters of one deletion."""
 
 MASKS_MAX = 10_000
-"""Streams of which one caller's masks are kept."""
+"""Maximum number of streams whose masks are kept for one caller."""
+
+KEPT_NAME_LENGTH_MAX = 249
+"""Longest name (characters) of which a mask is kept: that of a stream. Callers also ask for longer names, which no stream has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +99,7 @@ class AccessControl(Authorizer):
         mask = grants.masks.get(name)
         if mask is None:
             mask = snapshot.mask(who, kind, name)
-            if len(grants.masks) < MASKS_MAX:
+            if len(grants.masks) < MASKS_MAX and len(name) <= KEPT_NAME_LENGTH_MAX:
                 grants.masks[name] = mask
         return mask & operation.bit != 0
 
@@ -204,5 +207,5 @@ def _matching(selected: RuleFilter, rules: Sequence[AccessRule]) -> Sequence[Acc
 
 
 async def _worked(rule_count: int, work: Callable[[], T]) -> T:
-    """Do work that looks at so many rules; in a thread if it takes long, so that the event loop goes on."""
+    """Do work that examines this many rules; in a thread if they are many, so that the event loop is not held up."""
     return work() if rule_count <= AT_ONCE_RULES_MAX else await asyncio.to_thread(work)

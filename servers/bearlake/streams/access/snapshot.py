@@ -10,7 +10,7 @@ Order of the decision, as in Kafka's `StandardAuthorizer`:
 A snapshot is immutable. Its memory is bounded by the number of rules.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bearlake.metadata.access_rules import (
@@ -101,6 +101,17 @@ class _Patterns:
         return (*self.literal.values(), *self.prefixed.values())
 
 
+@dataclass(frozen=True, slots=True)
+class _Applying:
+    """What applies to one caller. It is found once for each caller and snapshot: a caller may have many groups."""
+
+    is_super: bool
+    identities: Sequence[str]
+    """The principals of rules that apply to the caller, each once."""
+    patterns: dict[Resource, Sequence[_Patterns]] = field(default_factory=dict)
+    """The patterns of these principals; filled when a resource of the kind is asked for."""
+
+
 class Snapshot:
     """The rules of one revision, with the settings that complete them."""
 
@@ -114,7 +125,7 @@ class Snapshot:
         super_users: Collection[str] = (),
         allows_unruled: bool = True,
     ) -> None:
-        """`super_users`: principals (`User:name`, `Group:name`). `allows_unruled`: what no rule matches is allowed to everybody."""
+        """`super_users`: principals (`User:name`, `Group:name`). `allows_unruled`: resources that no rule matches are open to everybody."""
         self.revision = revision
         self.is_open = not rules and allows_unruled
         """Whether everything is allowed."""
@@ -129,26 +140,28 @@ class Snapshot:
 
     def mask(self, who: Principal, kind: Resource, name: str) -> int:
         """Return the bits of the operations that `who` may do to the resource `name`."""
-        if self._is_super(who):
+        applying = self._applying(who)
+        if applying.is_super:
             return ALL_OPERATIONS
         found = self._ruled.get(kind)
         if found is None or next(found.matching(name), None) is None:
             return self._default
-        return self._granted(who, kind, name)
+        return _granted(self._patterns_of(applying, kind), who.host, name)
 
     def granted(self, who: Principal, kind: Resource, name: str) -> int:
         """As `mask`, but without the default: only what a rule, or being a super user, allows."""
-        return ALL_OPERATIONS if self._is_super(who) else self._granted(who, kind, name)
+        applying = self._applying(who)
+        return ALL_OPERATIONS if applying.is_super else _granted(self._patterns_of(applying, kind), who.host, name)
 
     def allows_any(self, who: Principal, operation: Operation, kind: Resource) -> bool:
         """Whether `who` may do `operation` to at least one resource of the kind that could exist.
 
         A rule that denies the operation on every resource of the kind decides; other rules that deny do not narrow the answer.
         """
-        if self._is_super(who):
+        applying = self._applying(who)
+        if applying.is_super:
             return True
-        identities = _identities(who)
-        found = [patterns for identity in identities if (patterns := self._patterns.get((kind, identity))) is not None]
+        found = self._patterns_of(applying, kind)
         for patterns in found:
             if (everything := patterns.literal.get(WILDCARD)) is not None and everything.at(who.host)[
                 1
@@ -158,26 +171,28 @@ class Snapshot:
             return True
         return any(verdicts.at(who.host)[0] & operation.bit for patterns in found for verdicts in patterns.all())
 
-    def _granted(self, who: Principal, kind: Resource, name: str) -> int:
-        allowed = denied = 0
-        for identity in _identities(who):
-            patterns = self._patterns.get((kind, identity))
-            if patterns is None:
-                continue
-            for verdicts in patterns.matching(name):
-                more_allowed, more_denied = verdicts.at(who.host)
-                allowed |= more_allowed
-                denied |= more_denied
-        return allowed & ~denied
+    def _applying(self, who: Principal) -> _Applying:
+        kept = who.grants.applying
+        if kept is None or kept[0] is not self:
+            own = [str(who), *(f"Group:{group}" for group in who.groups)]
+            is_super = who.kind == SERVER or not self._supers.isdisjoint(own)
+            kept = who.grants.applying = self, _Applying(is_super, [EVERYONE, *own])
+        found: _Applying = kept[1]
+        return found
 
-    def _is_super(self, who: Principal) -> bool:
-        return who.kind == SERVER or (bool(self._supers) and not self._supers.isdisjoint(_own_identities(who)))
-
-
-def _own_identities(who: Principal) -> list[str]:
-    return [str(who), *(f"Group:{group}" for group in who.groups)]
+    def _patterns_of(self, applying: _Applying, kind: Resource) -> Sequence[_Patterns]:
+        found = applying.patterns.get(kind)
+        if found is None:
+            keys = [(kind, identity) for identity in applying.identities]
+            found = applying.patterns[kind] = [self._patterns[key] for key in keys if key in self._patterns]
+        return found
 
 
-def _identities(who: Principal) -> list[str]:
-    """The principals of rules that apply to `who`, each once."""
-    return [EVERYONE, *_own_identities(who)]
+def _granted(applying: Sequence[_Patterns], host: str, name: str) -> int:
+    allowed = denied = 0
+    for patterns in applying:
+        for verdicts in patterns.matching(name):
+            more_allowed, more_denied = verdicts.at(host)
+            allowed |= more_allowed
+            denied |= more_denied
+    return allowed & ~denied

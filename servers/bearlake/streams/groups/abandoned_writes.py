@@ -13,7 +13,7 @@ from bearlake.errors import BearlakeError, Fenced
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import Lease
 from bearlake.streams.groups.problems import GroupRefusal, Problem
-from bearlake.telemetry.containment import noticed
+from bearlake.telemetry.containment import fault, noticed
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,10 @@ class AbandonedWrites:
     async def try_to_finish_all(self) -> None:
         """Try once for each group."""
         for name in list(self._writes):
-            await self.try_to_finish(name)
+            try:
+                await self.try_to_finish(name)
+            except Exception as error:  # noqa: BLE001 - boundary: one group
+                fault(log, "finish an abandoned write", error)
 
     async def close(self) -> None:
         """Stop all tasks."""

@@ -79,12 +79,18 @@ class Ownership:
         await self.abandoned_writes.try_to_finish_all()
         now = asyncio.get_running_loop().time()
         for name, owned in list(self.owned.items()):
-            group = owned.rebalancer.group
-            is_idle = group.state is GroupState.EMPTY and not group.pending and not owned.lock.locked()
-            if is_idle and (now - owned.last_used) * 1000 > self.settings.idle_ms:
-                async with owned.lock:
-                    await self._delete_unused(name, owned)
-                    await self.release(name, owned)
+            try:
+                await self._release_if_idle(name, owned, now)
+            except Exception as error:  # noqa: BLE001 - boundary: one group
+                fault(log, "release an idle group", error)
+
+    async def _release_if_idle(self, name: str, owned: Owned, now: float) -> None:
+        group = owned.rebalancer.group
+        is_idle = group.state is GroupState.EMPTY and not group.pending and not owned.lock.locked()
+        if is_idle and (now - owned.last_used) * 1000 > self.settings.idle_ms:
+            async with owned.lock:
+                await self._delete_unused(name, owned)
+                await self.release(name, owned)
 
     async def _delete_unused(self, name: str, owned: Owned) -> None:
         """Delete an empty group without offsets; console consumers create such a group on every run."""
@@ -151,7 +157,10 @@ class Ownership:
         doubted = [(name, owned) for name, owned in self.owned.items() if owned.held.is_doubted]
         for start in range(0, len(doubted), DRAIN_COUNT):
             part = doubted[start : start + DRAIN_COUNT]
-            await asyncio.gather(*(self.confirm(name, owned) for name, owned in part), return_exceptions=True)
+            results = await asyncio.gather(*(self.confirm(name, owned) for name, owned in part), return_exceptions=True)
+            for error in results:
+                if isinstance(error, Exception) and not isinstance(error, GroupRefusal):
+                    fault(log, "verify a group", error)
 
     # -- ownership -----------------------------------------------------------------------------------------------
 

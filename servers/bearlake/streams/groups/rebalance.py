@@ -89,7 +89,7 @@ class Rebalancer:
             group.static[request.instance_id] = member_id
         if group.leader not in group.members:
             group.leader = member_id
-        self.rounds.note_newcomer()
+        self.rounds.add_newcomer()
         self.rounds.expect_new(member)
         return self._await_round(member)
 
@@ -165,7 +165,7 @@ class Rebalancer:
         for given, present in zip(protocol, (group.protocol_type, group.protocol_name), strict=True):
             if given is not None and given != present:
                 raise GroupRefusal(Problem.INCONSISTENT_PROTOCOL)
-        self.rounds.note_synced(member)
+        self.rounds.record_sync(member)
         if group.state is GroupState.PREPARING:
             raise GroupRefusal(Problem.REBALANCE_IN_PROGRESS)
         self.rounds.expect(member)

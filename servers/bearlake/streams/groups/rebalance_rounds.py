@@ -95,7 +95,7 @@ class RebalanceRounds:
             self._arm_round(self._initial_delay_ms if is_first else timeout_ms)
         self.complete_if_all_joined()
 
-    def note_newcomer(self) -> None:
+    def add_newcomer(self) -> None:
         """Handle a new member: it extends the initial delay of a new group's first round."""
         if self.group.state is GroupState.PREPARING and self.group.generation == 0:
             self._has_newcomer = True
@@ -196,7 +196,7 @@ class RebalanceRounds:
 
     # -- syncing phase -------------------------------------------------------------------------------------------
 
-    def note_synced(self, member: Member) -> None:
+    def record_sync(self, member: Member) -> None:
         """Record that the member has asked for its assignment."""
         self._unsynced.discard(member.member_id)
         if not self._unsynced and self._sync_timer is not None:

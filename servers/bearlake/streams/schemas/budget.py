@@ -1,4 +1,4 @@
-"""What one client request may cost in children: processor time, memory, output and depth. No other module decides such a limit.
+"""Limits of one client request on child processes: processor time and size of answers. No other module decides such a limit.
 
     Budget     processor time of all children that one request needs
     Allowance  limits of one call of a child
@@ -47,9 +47,9 @@ class Budget:
             raise SchemaTooLarge(
                 f"The values of the request become larger than {settings.value_answer_bytes_max} bytes"
             )
-        wanted_ms = settings.value_time_ms_max + settings.value_mebibyte_time_ms_max * size_bytes // MEBIBYTE
+        needed_ms = settings.value_time_ms_max + settings.value_mebibyte_time_ms_max * size_bytes // MEBIBYTE
         return Allowance(
-            processor_ms=self._within(wanted_ms),
+            processor_ms=self._within(needed_ms),
             answer_bytes=min(
                 settings.value_bytes_max + settings.value_growth_max * size_bytes, settings.value_answer_bytes_max
             ),
@@ -65,8 +65,8 @@ class Budget:
         self._left_ms -= max(1, processor_ms)
         self._left_bytes -= value_bytes
 
-    def _within(self, wanted_ms: int) -> int:
+    def _within(self, needed_ms: int) -> int:
         if self._left_ms <= 0:
             seconds = f"{self._settings.request_time_ms_max / 1000:g} s"
             raise SchemaTooLarge(f"The request needs more than {seconds} of processor time for its schemas")
-        return min(wanted_ms, self._left_ms)
+        return min(needed_ms, self._left_ms)

@@ -1,7 +1,7 @@
 """Config and mode: merges the settings of subject, context and registry.
 
-For each config field, the nearest level that sets the field decides; so with the mode. Exception: READONLY_OVERRIDE at a wider level
-overrides all narrower levels.
+For each config field, the nearest level that sets the field decides; the same holds for the mode. Exception: READONLY_OVERRIDE at a wider
+level overrides all narrower levels.
 
 Source: Confluent, "Schema Registry API Reference", config and mode; "Data Contracts", default and override metadata and rules.
 """
@@ -88,9 +88,9 @@ def updated(stored: str | None, update: Mapping[str, Any], bytes_max: int) -> st
         elif key.endswith("RuleSet"):
             check_rule_set(value)
     merged = (loaded(stored) or {}) | fields
-    kept = {key: value for key, value in merged.items() if value is not None}
-    check_size("the config", bytes_max, "", kept)
-    return json.dumps(kept)
+    present = {key: value for key, value in merged.items() if value is not None}
+    check_size("the config", bytes_max, "", present)
+    return json.dumps(present)
 
 
 def check_size(what: str, bytes_max: int, text: str, *documents: object) -> None:

@@ -34,7 +34,7 @@ class Attached(Attachment):
         self._subscription = subscription
         self._ended: Closed | None = None
         self._is_detached = False
-        self._member = subscription.add(spec, consumer, reader, self._closed)
+        self._consumer = subscription.add(spec, consumer, reader, self._closed)
 
     def _closed(self, reason: Closed) -> None:
         self._ended = reason
@@ -51,12 +51,12 @@ class Attached(Attachment):
     @property
     @override
     def is_active(self) -> bool:
-        return not self._is_over and self._subscription.is_active(self._member)
+        return not self._is_over and self._subscription.is_active(self._consumer)
 
     @override
     def flow(self, permits: int) -> None:
         if not self._is_over:
-            self._subscription.flow(self._member, permits)
+            self._subscription.flow(self._consumer, permits)
 
     @override
     def resume(self) -> None:
@@ -66,12 +66,12 @@ class Attached(Attachment):
     @override
     def acknowledge(self, acks: Sequence[EntryAck]) -> None:
         if self._may_acknowledge():
-            self._subscription.acknowledge(self._member, acks, is_through=False)
+            self._subscription.acknowledge(self._consumer, acks, is_through=False)
 
     @override
     def acknowledge_through(self, ack: EntryAck) -> None:
         if self._may_acknowledge():
-            self._subscription.acknowledge(self._member, [ack], is_through=True)
+            self._subscription.acknowledge(self._consumer, [ack], is_through=True)
 
     def _may_acknowledge(self) -> bool:
         """False if acknowledgements have no effect any more. Raises `Unavailable` if they would be lost."""
@@ -82,19 +82,19 @@ class Attached(Attachment):
     @override
     def redeliver(self, base_offsets: Sequence[int]) -> None:
         if not self._is_over:
-            self._subscription.redeliver(self._member, base_offsets)
+            self._subscription.redeliver(self._consumer, base_offsets)
 
     @override
     def redeliver_all(self) -> None:
         if not self._is_over:
-            self._subscription.redeliver(self._member, None)
+            self._subscription.redeliver(self._consumer, None)
 
     @override
     async def flushed(self) -> None:
         if self._ended is Closed.FENCED:
             raise Fenced("another server dispatches the partition")
         await self._service.flush(self._subscription)
-        if self._member.has_dropped and self._ended not in _FORGETTING:
+        if self._consumer.has_dropped and self._ended not in _FORGETTING:
             raise Unavailable("acknowledgements were dropped")
 
     @override
@@ -119,8 +119,8 @@ class Attached(Attachment):
     def detach(self) -> None:
         if not self._is_over:
             self._is_detached = True
-            self._subscription.remove(self._member)
+            self._subscription.remove(self._consumer)
 
     @override
     def stats(self) -> ConsumerStats:
-        return self._subscription.consumer_stats(self._member)
+        return self._subscription.consumer_stats(self._consumer)

@@ -4,7 +4,7 @@
         want()  ─────────────────────────────> Read(offset) | ReadAgain(bases) | None
         read from the log
         offer(entries) / offer_again(entries) > remembers them
-        dispatch(now) ───────────────────────> Member.deliver(…)
+        dispatch(now) ───────────────────────> AttachedConsumer.deliver(…)
         flow, acknowledge, redeliver ────────> changes what want() and dispatch() do
 
 Guarantees: an entry is delivered while any of its offsets is unacknowledged, and never after; one consumer has it at a time.
@@ -15,8 +15,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
+from bearlake.streams.subscriptions.consumers import AttachedConsumer, StoredEntry
 from bearlake.streams.subscriptions.cursor import AckCursor
-from bearlake.streams.subscriptions.members import Member, StoredEntry
 from bearlake.streams.subscriptions.model import EntryAck, SubscriptionType
 from bearlake.streams.subscriptions.settings import SubscriptionSettings
 
@@ -43,27 +43,27 @@ class Dispatcher(ABC):
         self.type = type_
         self.cursor = cursor
         self.settings = settings
-        self.members: list[Member] = []
+        self.consumers: list[AttachedConsumer] = []
         self.read_offset = cursor.mark_delete
         """The next offset to be read."""
 
     # -- consumers -----------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def add(self, member: Member) -> None:
+    def add(self, consumer: AttachedConsumer) -> None:
         """Add a consumer. Raises `Busy`, `Overlap`, `Invalid`, without a change."""
 
     @abstractmethod
-    def remove(self, member: Member) -> None:
+    def remove(self, consumer: AttachedConsumer) -> None:
         """Remove a consumer and redeliver its entries."""
 
     @abstractmethod
-    def is_active(self, member: Member) -> bool:
+    def is_active(self, consumer: AttachedConsumer) -> bool:
         """Whether the consumer may get entries."""
 
-    def flow(self, member: Member, permits: int) -> None:
+    def flow(self, consumer: AttachedConsumer, permits: int) -> None:
         """Grant the consumer `permits` more messages."""
-        member.allow(permits)
+        consumer.allow(permits)
 
     # -- reading and delivering ----------------------------------------------------------------------------------
 
@@ -90,7 +90,7 @@ class Dispatcher(ABC):
     # -- acknowledgements ----------------------------------------------------------------------------------------
 
     @abstractmethod
-    def acknowledge(self, member: Member, ack: EntryAck, *, is_through: bool = False) -> bool:
+    def acknowledge(self, consumer: AttachedConsumer, ack: EntryAck, *, is_through: bool = False) -> bool:
         """Acknowledge an entry or parts of it; `is_through`: also all earlier entries (`ack` may then name any offset of the entry).
 
         Returns False if the dispatcher does not know the entry's extent: the caller looks it up and calls `acknowledge_read`.
@@ -100,15 +100,17 @@ class Dispatcher(ABC):
         """
 
     @abstractmethod
-    def acknowledge_read(self, member: Member, ack: EntryAck, base: int, end: int, *, is_through: bool = False) -> None:
+    def acknowledge_read(
+        self, consumer: AttachedConsumer, ack: EntryAck, base: int, end: int, *, is_through: bool = False
+    ) -> None:
         """Acknowledge an entry, as `acknowledge` does, with the extent that the caller looked up."""
 
     @abstractmethod
-    def redeliver(self, member: Member, bases: Sequence[int]) -> None:
+    def redeliver(self, consumer: AttachedConsumer, bases: Sequence[int]) -> None:
         """Redeliver these entries of the consumer, to any consumer."""
 
     @abstractmethod
-    def redeliver_all(self, member: Member) -> None:
+    def redeliver_all(self, consumer: AttachedConsumer) -> None:
         """Redeliver all unacknowledged entries of the consumer."""
 
     @abstractmethod
@@ -123,14 +125,14 @@ class Dispatcher(ABC):
         cursor = self.cursor
         return cursor.range_count < self.settings.range_count_max or self.read_offset < cursor.last_end
 
-    def slot_ranges(self, member: Member) -> Sequence[tuple[int, int]]:
+    def slot_ranges(self, consumer: AttachedConsumer) -> Sequence[tuple[int, int]]:
         """Key_Shared: the consumer's slots."""
         return ()
 
     @property
     def unacknowledged(self) -> int:
         """Number of offsets that were delivered but not acknowledged."""
-        return sum(member.unacknowledged for member in self.members)
+        return sum(consumer.unacknowledged for consumer in self.consumers)
 
     @property
     @abstractmethod
@@ -150,8 +152,8 @@ class Dispatcher(ABC):
     # -- for subclasses ------------------------------------------------------------------------------------------
 
     def _notice_readiness(self) -> None:
-        for member in self.members:
-            member.is_ready = member.sink.is_ready()
+        for consumer in self.consumers:
+            consumer.is_ready = consumer.sink.is_ready()
 
     def _apply(self, base: int, end: int, open_bits: int) -> int:
         """Acknowledge the entry except its open bits; returns how many offsets were not acknowledged before."""
@@ -171,6 +173,6 @@ def acknowledged_spans(base: int, end: int, open_bits: int) -> Iterator[tuple[in
         if closed:
             yield at, min(at + closed, end)
         open_bits >>= closed
-        kept = (~open_bits & (open_bits + 1)).bit_length() - 1  # ones at the low end
-        open_bits >>= kept
-        at += closed + kept
+        skipped = (~open_bits & (open_bits + 1)).bit_length() - 1  # ones at the low end
+        open_bits >>= skipped
+        at += closed + skipped

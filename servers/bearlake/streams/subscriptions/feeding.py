@@ -15,8 +15,8 @@ from bearlake.clock import Clock
 from bearlake.errors import BearlakeError, Corrupt, NotFound, OutOfRange, Overloaded, Unavailable
 from bearlake.metadata.model import PartitionKey
 from bearlake.streams.fetch import Fetched, FetchRange
+from bearlake.streams.subscriptions.consumers import AttachedConsumer, StoredEntry
 from bearlake.streams.subscriptions.dispatcher import Dispatcher, Read, ReadAgain
-from bearlake.streams.subscriptions.members import Member, StoredEntry
 from bearlake.streams.subscriptions.model import Closed, EntryAck
 from bearlake.streams.subscriptions.reading import Records, entries_of, ranges_of
 from bearlake.streams.subscriptions.settings import SubscriptionSettings
@@ -45,7 +45,7 @@ class Surroundings(NamedTuple):
 
 
 class _Unresolved(NamedTuple):
-    member: Member
+    consumer: AttachedConsumer
     ack: EntryAck
     is_through: bool
 
@@ -60,14 +60,21 @@ class Feeder:
         surroundings: Surroundings,
         on_moved: Callable[[], None],
         on_failed: Callable[[Closed], None],
+        on_damaged: Callable[[Corrupt, Sequence[FetchRange]], None],
     ) -> None:
-        """`on_moved` is called when the cursor may have moved; `on_failed` is called last, when the partition cannot be read any more."""
+        """`on_moved` is called when the cursor may have moved.
+
+        Called last: `on_failed` when the partition cannot be read any more; `on_damaged`, with the ranges read, when entries are damaged.
+        """
         self._partition = partition
         self._machine = machine
         self._around = surroundings
         self._settings = surroundings.settings
         self._on_moved = on_moved
         self._on_failed = on_failed
+        self._on_damaged = on_damaged
+        self._ranges: Sequence[FetchRange] = ()
+        """The ranges of the last read."""
         self._unresolved: deque[_Unresolved] = deque()
         self._taken_count = 0
         """Total number of acknowledgements that had to wait for a read; the last of them are still waiting."""
@@ -93,16 +100,16 @@ class Feeder:
             self._task.cancel()
         dropped = len(self._unresolved)
         for item in self._unresolved:
-            item.member.has_dropped = True
+            item.consumer.has_dropped = True
         self._unresolved.clear()
         self._answer_resolved(Unavailable(f"{dropped} acknowledgements were dropped") if dropped else None)
 
-    def resolve(self, member: Member, ack: EntryAck, *, is_through: bool) -> None:
+    def resolve(self, consumer: AttachedConsumer, ack: EntryAck, *, is_through: bool) -> None:
         """Queue the acknowledgement of an entry with an unknown extent; the task looks it up. Raises `Overloaded`: too many wait."""
         if len(self._unresolved) >= self._settings.unresolved_ack_count_max:
             metrics.SUBSCRIPTION_ACKS_DROPPED.inc()
             raise Overloaded(f"{len(self._unresolved)} acknowledgements already wait for a read of the log")
-        self._unresolved.append(_Unresolved(member, ack, is_through))
+        self._unresolved.append(_Unresolved(consumer, ack, is_through))
         self._taken_count += 1
         self.poke(is_forced=True)
 
@@ -143,9 +150,8 @@ class Feeder:
             except NotFound:
                 self._on_failed(Closed.DELETED)
                 return
-            except Corrupt:
-                log.exception("a subscription read damaged entries", extra={"partition": self._partition})
-                self._on_failed(Closed.FAILED)
+            except Corrupt as error:
+                self._on_damaged(error, self._ranges)
                 return
             except BearlakeError as error:
                 self._outage.failed(error)
@@ -242,11 +248,11 @@ class Feeder:
         """Look up the first queued entry with an unknown extent, and acknowledge it."""
         machine = self._machine
         item = self._unresolved[0]
-        member, ack, is_through = item
-        if not machine.acknowledge(member, ack, is_through=is_through):
+        consumer, ack, is_through = item
+        if not machine.acknowledge(consumer, ack, is_through=is_through):
             entry = await self._entry_at(ack.base_offset)
             if entry is not None:
-                machine.acknowledge_read(member, ack, entry.base, entry.end, is_through=is_through)
+                machine.acknowledge_read(consumer, ack, entry.base, entry.end, is_through=is_through)
         self._on_moved()
         if self._unresolved and self._unresolved[0] is item:
             self._unresolved.popleft()
@@ -273,6 +279,7 @@ class Feeder:
         return None
 
     async def _fetch(self, ranges: list[FetchRange], *, wait_ms: int = 0) -> list[Fetched]:
+        self._ranges = ranges
         bytes_max = max(self._settings.read_bytes_max, 1)
         return await self._around.records.fetch(
             ranges, bytes_min=1 if wait_ms else 0, bytes_max=bytes_max, wait_ms=wait_ms

@@ -22,12 +22,12 @@ from bearlake.streams.subscriptions.creating import ATTEMPTS_MAX, changing, crea
 from bearlake.streams.subscriptions.feeding import Surroundings
 from bearlake.streams.subscriptions.held import HeldPartition
 from bearlake.streams.subscriptions.model import Closed, NotHolder
-from bearlake.streams.subscriptions.partition_isolation import PartitionIsolation
 from bearlake.streams.subscriptions.saving import SavedCursor, Saver
 from bearlake.streams.subscriptions.subscription import Subscription
 from bearlake.streams.tenure import HeldLease, Tenure
 from bearlake.telemetry import metrics
 from bearlake.telemetry.containment import noticed
+from bearlake.telemetry.isolation import Isolation
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class Holdings:
         surroundings: Surroundings,
         saver: Saver,
         tenure: Tenure,
-        isolation: PartitionIsolation,
+        isolation: Isolation,
     ) -> None:
         self._tenure = tenure
         self._isolation = isolation
@@ -150,7 +150,7 @@ class Holdings:
         """Release the leases that this server may still hold in the store but no longer uses. Raises `Unavailable`."""
         for partition in [*self._taken]:
             if partition not in self._held and partition not in self._opening:
-                async with self._isolation.of(partition):
+                async with self._isolation.of(str(partition)):
                     await self._release_former(partition)
 
     # -- cursors -------------------------------------------------------------------------------------------------
@@ -240,19 +240,19 @@ class Holdings:
         """Whether this server may deliver, as far as it knows without asking the store."""
         held = self._held.get(partition)
         if not self._tenure.is_sure():
-            self._doubt_all()
+            self._set_all_unsure()
         return held is not None and not held.is_doubted and not held.held.is_doubted
 
-    def _doubt_all(self) -> None:
+    def _set_all_unsure(self) -> None:
         for held in self._held.values():
             held.is_doubted = True
 
     async def verify(self) -> None:
         """Confirm the leases that may be lost. Raises `Unavailable`."""
         if not self._tenure.is_sure():
-            self._doubt_all()
+            self._set_all_unsure()
         for held in [held for held in self.all() if held.is_doubted or held.held.is_doubted]:
-            async with self._isolation.of(held.partition):
+            async with self._isolation.of(str(held.partition)):
                 await self._verify(held)
 
     async def _verify(self, held: HeldPartition) -> None:

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
+from bearlake.streams.subscriptions.consumers import AttachedConsumer
 from bearlake.streams.subscriptions.cursor import AckCursor
-from bearlake.streams.subscriptions.members import Member
 from bearlake.streams.subscriptions.model import EntryTraits, Overlap, SubscriptionType
 from bearlake.streams.subscriptions.pool import Entry, Pool
 from bearlake.streams.subscriptions.settings import SubscriptionSettings
@@ -35,47 +35,47 @@ class KeyShared(Pool):
 
     def __init__(self, cursor: AckCursor, settings: SubscriptionSettings, reader: "EntryReader") -> None:
         super().__init__(SubscriptionType.KEY_SHARED, cursor, settings, reader)
-        self._slots: Slots[Member] | None = None
+        self._slots: Slots[AttachedConsumer] | None = None
         self._is_order_kept = True
-        self._given_of: dict[int, dict[Member, int]] = {}
+        self._given_of: dict[int, dict[AttachedConsumer, int]] = {}
         """Slot → consumer → number of the slot's entries that it has. One consumer per slot, unless out-of-order delivery is allowed."""
         self._held: dict[int, list[int]] = {}
         """Slot → base offsets of its AGAIN entries, ascending."""
         self._held_count = 0
-        self._open_slots: dict[Member, dict[int, None]] = {}
+        self._open_slots: dict[AttachedConsumer, dict[int, None]] = {}
         """Consumer → its slots with held entries that it could take."""
-        self._open_at: dict[int, Member] = {}
+        self._open_at: dict[int, AttachedConsumer] = {}
         """Slot → the consumer that could take its held entries."""
 
     @override
-    def add(self, member: Member) -> None:
+    def add(self, consumer: AttachedConsumer) -> None:
         if self._slots is None:
-            slots: Slots[Member] = StickySlots() if member.spec.sticky_ranges else SplitSlots()
+            slots: Slots[AttachedConsumer] = StickySlots() if consumer.spec.sticky_ranges else SplitSlots()
         else:
             slots = self._slots
-            if member.spec.is_out_of_order_allowed is self._is_order_kept:
+            if consumer.spec.is_out_of_order_allowed is self._is_order_kept:
                 raise Overlap("the consumers of a subscription must agree on whether out-of-order delivery is allowed")
-        slots.add(member, member.spec.name, member.spec.sticky_ranges)
+        slots.add(consumer, consumer.spec.name, consumer.spec.sticky_ranges)
         self._slots = slots
-        self._is_order_kept = not member.spec.is_out_of_order_allowed
-        self.members.append(member)
+        self._is_order_kept = not consumer.spec.is_out_of_order_allowed
+        self.consumers.append(consumer)
         self._place_all()
 
     @override
-    def remove(self, member: Member) -> None:
+    def remove(self, consumer: AttachedConsumer) -> None:
         assert self._slots is not None
-        self._slots.remove(member)
-        super().remove(member)
+        self._slots.remove(consumer)
+        super().remove(consumer)
         self._place_all()
 
     @override
-    def slot_ranges(self, member: Member) -> Sequence[tuple[int, int]]:
-        return self._slots.ranges(member) if self._slots is not None and member in self.members else ()
+    def slot_ranges(self, consumer: AttachedConsumer) -> Sequence[tuple[int, int]]:
+        return self._slots.ranges(consumer) if self._slots is not None and consumer in self.consumers else ()
 
     def _slot_of(self, traits: EntryTraits, base: int) -> int:
         return slot_of(traits.ordering_key or base.to_bytes(8, "big"))
 
-    def _candidate(self, slot: int) -> Member | None:
+    def _candidate(self, slot: int) -> AttachedConsumer | None:
         """Return the consumer for the slot's next entry; None if the slot has no owner, or another consumer must acknowledge first."""
         assert self._slots is not None
         owner = self._slots.owner(slot)
@@ -84,12 +84,12 @@ class KeyShared(Pool):
             return None
         return owner
 
-    def _choose(self, entry: Entry) -> Member | None:
+    def _choose(self, entry: Entry) -> AttachedConsumer | None:
         held = self._held.get(entry.slot)
         if held and entry.base > held[0]:
             return None
-        member = self._candidate(entry.slot)
-        return member if member is not None and member.can_take else None
+        consumer = self._candidate(entry.slot)
+        return consumer if consumer is not None and consumer.can_take else None
 
     def _pass_over(self, entry: Entry) -> bool:
         if self._held_count >= self.settings.held_entry_count_max:
@@ -102,7 +102,7 @@ class KeyShared(Pool):
         given = self._given_of.setdefault(entry.slot, {})
         given[entry.owner] = given.get(entry.owner, 0) + 1
 
-    def _taken_back(self, entry: Entry, owner: Member) -> None:
+    def _taken_back(self, entry: Entry, owner: AttachedConsumer) -> None:
         given = self._given_of[entry.slot]
         given[owner] -= 1
         if not given[owner]:
@@ -127,9 +127,9 @@ class KeyShared(Pool):
 
     def _pick_again(self, count_max: int) -> Sequence[int]:
         picked: list[int] = []
-        for member in self.members:
-            room = member.permits if member.can_take else 0
-            for slot in self._open_slots.get(member, ()):
+        for consumer in self.consumers:
+            room = consumer.permits if consumer.can_take else 0
+            for slot in self._open_slots.get(consumer, ()):
                 for base in self._held[slot]:
                     if room <= 0 or len(picked) >= count_max:
                         break
@@ -142,14 +142,14 @@ class KeyShared(Pool):
     def _place(self, slot: int) -> None:
         """Record which consumer could take the slot's held entries."""
         before = self._open_at.get(slot)
-        member = self._candidate(slot) if slot in self._held else None
-        if member is before:
+        consumer = self._candidate(slot) if slot in self._held else None
+        if consumer is before:
             return
         if before is not None:
             del self._open_slots[before][slot], self._open_at[slot]
-        if member is not None:
-            self._open_slots.setdefault(member, {})[slot] = None
-            self._open_at[slot] = member
+        if consumer is not None:
+            self._open_slots.setdefault(consumer, {})[slot] = None
+            self._open_at[slot] = consumer
 
     def _place_all(self) -> None:
         self._open_slots.clear()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from bearlake.errors import Conflict
+from bearlake.errors import Conflict, Unavailable
 from bearlake.metadata.model import ServerRef
 
 EARLIEST = -2
@@ -54,6 +54,12 @@ class Closed(Enum):
     """The client may not read the stream any more."""
     FAILED = "failed"
     """The partition cannot be read; attach again later."""
+    DAMAGED = "damaged"
+    """Entries are damaged in the store. Attach again: `Damaged` is raised until they are repaired."""
+
+
+class Damaged(Unavailable):
+    """Entries of the subscription are damaged in the store: attach again after their repair, or move the cursor past them."""
 
 
 class Busy(Conflict):

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from bearlake.errors import Invalid
+from bearlake.streams.subscriptions.consumers import AttachedConsumer, StoredEntry
 from bearlake.streams.subscriptions.cursor import AckCursor
 from bearlake.streams.subscriptions.delayed import DelayedEntries
 from bearlake.streams.subscriptions.dispatcher import Dispatcher, Read, ReadAgain, Want
-from bearlake.streams.subscriptions.members import Member, StoredEntry
 from bearlake.streams.subscriptions.model import Delivery, EntryAck, EntryTraits, SubscriptionType
 from bearlake.streams.subscriptions.settings import SubscriptionSettings
 
@@ -59,7 +59,7 @@ class Entry:
         self.slot = slot
         self.redelivery_count = 0
         self.state = State.READY
-        self.owner: Member | None = None
+        self.owner: AttachedConsumer | None = None
 
 
 class Pool(Dispatcher):
@@ -85,7 +85,7 @@ class Pool(Dispatcher):
         """Return the entry's slot; -1 if the type has no slots."""
 
     @abstractmethod
-    def _choose(self, entry: Entry) -> Member | None:
+    def _choose(self, entry: Entry) -> AttachedConsumer | None:
         """Return the consumer that gets the entry now; None if no consumer can take it."""
 
     @abstractmethod
@@ -97,7 +97,7 @@ class Pool(Dispatcher):
         """Called after an entry was given to `entry.owner`."""
 
     @abstractmethod
-    def _taken_back(self, entry: Entry, owner: Member) -> None:
+    def _taken_back(self, entry: Entry, owner: AttachedConsumer) -> None:
         """Called when `owner` no longer has the entry: it was acknowledged, or awaits redelivery."""
 
     @abstractmethod
@@ -115,19 +115,19 @@ class Pool(Dispatcher):
     # -- consumers -----------------------------------------------------------------------------------------------
 
     @override
-    def remove(self, member: Member) -> None:
-        self.members.remove(member)
-        self.redeliver_all(member)
+    def remove(self, consumer: AttachedConsumer) -> None:
+        self.consumers.remove(consumer)
+        self.redeliver_all(consumer)
 
     @override
-    def is_active(self, member: Member) -> bool:
-        return member in self.members
+    def is_active(self, consumer: AttachedConsumer) -> bool:
+        return consumer in self.consumers
 
     # -- reading and delivering ----------------------------------------------------------------------------------
 
     @override
     def want(self) -> Want:
-        if self._is_blocked or not any(member.can_take for member in self.members):
+        if self._is_blocked or not any(consumer.can_take for consumer in self.consumers):
             return None
         again = self._pick_again(AGAIN_COUNT_MAX)
         if again:
@@ -157,7 +157,7 @@ class Pool(Dispatcher):
     @override
     def offer_again(self, entries: Sequence[StoredEntry]) -> None:
         self._notice_readiness()
-        deliveries: dict[Member, list[Delivery]] = {}
+        deliveries: dict[AttachedConsumer, list[Delivery]] = {}
         for base, end, batch in entries:
             if batch is None:  # compaction has dropped records that existed at the first read
                 if self.cursor.acknowledge(base, end):
@@ -166,10 +166,10 @@ class Pool(Dispatcher):
             entry = self._entries.get(base)
             if entry is None or entry.state is not State.AGAIN:
                 continue
-            member = None if self._is_blocked else self._choose(entry)
-            if member is not None:
+            consumer = None if self._is_blocked else self._choose(entry)
+            if consumer is not None:
                 self._forget_again(entry)
-                self._give(entry, batch, member, deliveries)
+                self._give(entry, batch, consumer, deliveries)
         _deliver(deliveries)
 
     @override
@@ -178,37 +178,45 @@ class Pool(Dispatcher):
         if due:
             self._again(due)
         self._notice_readiness()
-        deliveries: dict[Member, list[Delivery]] = {}
+        deliveries: dict[AttachedConsumer, list[Delivery]] = {}
         ready = self._ready
         while ready and not self._is_blocked:
             entry, batch = ready[0]
             if entry.state is State.READY:
-                member = self._choose(entry)
-                if member is not None:
-                    self._give(entry, batch, member, deliveries)
+                consumer = self._choose(entry)
+                if consumer is not None:
+                    self._give(entry, batch, consumer, deliveries)
                 elif not self._pass_over(entry):
                     break
             ready.popleft()
         _deliver(deliveries)
 
-    def _give(self, entry: Entry, batch: memoryview, member: Member, deliveries: dict[Member, list[Delivery]]) -> None:
+    def _give(
+        self,
+        entry: Entry,
+        batch: memoryview,
+        consumer: AttachedConsumer,
+        deliveries: dict[AttachedConsumer, list[Delivery]],
+    ) -> None:
         entry.state = State.GIVEN
-        entry.owner = member
-        member.permits -= entry.open
-        self._count_given(member, entry.open)
+        entry.owner = consumer
+        consumer.permits -= entry.open
+        self._count_given(consumer, entry.open)
         self._given(entry)
         size = entry.end - entry.base
         known = self.cursor.within(entry.base, entry.end) if entry.open < size else ()
         delivery = Delivery(entry.base, size, batch, entry.redelivery_count, known)
-        deliveries.setdefault(member, []).append(delivery)
+        deliveries.setdefault(consumer, []).append(delivery)
 
-    def _count_given(self, member: Member, count: int) -> None:
-        """Add `count` (may be negative) to the member's unacknowledged offsets. Blocks at a limit until half of it is acknowledged."""
+    def _count_given(self, consumer: AttachedConsumer, count: int) -> None:
+        """Add `count` (may be negative) to the consumer's unacknowledged offsets. Blocks at a limit until half of it is acknowledged."""
         settings = self.settings
-        member.unacknowledged += count
+        consumer.unacknowledged += count
         self._given_count += count
         limit = settings.unacknowledged_per_consumer_max
-        member.is_blocked = member.unacknowledged >= limit or (member.is_blocked and member.unacknowledged > limit // 2)
+        consumer.is_blocked = consumer.unacknowledged >= limit or (
+            consumer.is_blocked and consumer.unacknowledged > limit // 2
+        )
         limit = settings.unacknowledged_per_subscription_max
         self._is_blocked = self._given_count >= limit or (self._is_blocked and self._given_count > limit // 2)
 
@@ -219,21 +227,23 @@ class Pool(Dispatcher):
     # -- acknowledgements ----------------------------------------------------------------------------------------
 
     @override
-    def acknowledge(self, member: Member, ack: EntryAck, *, is_through: bool = False) -> bool:
+    def acknowledge(self, consumer: AttachedConsumer, ack: EntryAck, *, is_through: bool = False) -> bool:
         if is_through:
             raise Invalid(f"cumulative acknowledgement in a {self.type.value} subscription")
         entry = self._entries.get(ack.base_offset)
         if entry is None:
             return ack.base_offset < self.read_offset and self._is_at_entry
-        self.acknowledge_read(member, ack, entry.base, entry.end)
+        self.acknowledge_read(consumer, ack, entry.base, entry.end)
         return True
 
     @override
-    def acknowledge_read(self, member: Member, ack: EntryAck, base: int, end: int, *, is_through: bool = False) -> None:
+    def acknowledge_read(
+        self, consumer: AttachedConsumer, ack: EntryAck, base: int, end: int, *, is_through: bool = False
+    ) -> None:
         if ack.base_offset != base:
             return
         count = self._apply(base, end, ack.open_bits)
-        member.acknowledged_count += count
+        consumer.acknowledged_count += count
         entry = self._entries.get(base)
         if entry is not None and count:
             self._shrink(entry, count)
@@ -268,14 +278,14 @@ class Pool(Dispatcher):
     # -- redelivery ----------------------------------------------------------------------------------------------
 
     @override
-    def redeliver(self, member: Member, bases: Sequence[int]) -> None:
+    def redeliver(self, consumer: AttachedConsumer, bases: Sequence[int]) -> None:
         self._redeliver(
-            entry for base in sorted(set(bases)) if (entry := self._entries.get(base)) and entry.owner is member
+            entry for base in sorted(set(bases)) if (entry := self._entries.get(base)) and entry.owner is consumer
         )
 
     @override
-    def redeliver_all(self, member: Member) -> None:
-        self._redeliver(sorted((entry for entry in self._entries.values() if entry.owner is member), key=_base))
+    def redeliver_all(self, consumer: AttachedConsumer) -> None:
+        self._redeliver(sorted((entry for entry in self._entries.values() if entry.owner is consumer), key=_base))
 
     def _redeliver(self, entries: Iterable[Entry]) -> None:
         again = []
@@ -312,9 +322,9 @@ class Pool(Dispatcher):
         return sum(entry.state is State.AGAIN for entry in self._entries.values())
 
 
-def _deliver(deliveries: dict[Member, list[Delivery]]) -> None:
-    for member, items in deliveries.items():
-        member.deliver(items)
+def _deliver(deliveries: dict[AttachedConsumer, list[Delivery]]) -> None:
+    for consumer, items in deliveries.items():
+        consumer.deliver(items)
 
 
 def _base(entry: Entry) -> int:

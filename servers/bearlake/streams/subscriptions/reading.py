@@ -7,7 +7,7 @@ from bearlake import kernel
 from bearlake.metadata.model import PartitionBounds, PartitionKey
 from bearlake.streams.fetch import Fetched, FetchRange
 from bearlake.streams.offsets import OffsetAnswer, OffsetQuestion
-from bearlake.streams.subscriptions.members import StoredEntry
+from bearlake.streams.subscriptions.consumers import StoredEntry
 
 CONTROL = 0x20
 """Attribute of a control batch (transaction markers)."""

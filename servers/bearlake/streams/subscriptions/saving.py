@@ -191,12 +191,12 @@ class Saver:
         for cursor in packed:
             contained(
                 log,
-                "note a saved cursor",
-                partial(self._note, cursor, overtaken, unsaved),
+                "record a saved cursor",
+                partial(self._record_saved, cursor, overtaken, unsaved),
                 partial(self._give_up, cursor.saved),
             )
         for partition in overtaken:
-            contained(log, "note a lost lease", partial(self._on_overtaken, partition, updates[partition][0]))
+            contained(log, "record a lost lease", partial(self._on_overtaken, partition, updates[partition][0]))
 
     def _packed(self, saved: SavedCursor) -> "_Packed | None":
         """Return the cursor's update; None if a bug prevents it, and then the cursor is given up."""
@@ -223,7 +223,9 @@ class Saver:
                     self.moved(later)
                 raise
 
-    def _note(self, packed: "_Packed", overtaken: Collection[PartitionKey], unsaved: Collection[CursorId]) -> None:
+    def _record_saved(
+        self, packed: "_Packed", overtaken: Collection[PartitionKey], unsaved: Collection[CursorId]
+    ) -> None:
         saved = packed.saved
         if CursorId(saved.partition, saved.name) in unsaved:
             self._on_unsaved(saved, Unavailable(f"the cursor {saved.name!r} is no longer stored"))

@@ -36,7 +36,6 @@ from bearlake.streams.subscriptions.model import (
     SubscriptionStats,
     SubscriptionType,
 )
-from bearlake.streams.subscriptions.partition_isolation import PartitionIsolation
 from bearlake.streams.subscriptions.reading import Records
 from bearlake.streams.subscriptions.saving import Saver
 from bearlake.streams.subscriptions.settings import SubscriptionSettings
@@ -44,6 +43,7 @@ from bearlake.streams.subscriptions.subscription import Subscription, stored_sta
 from bearlake.streams.tenure import Tenure
 from bearlake.telemetry import metrics
 from bearlake.telemetry.containment import contained
+from bearlake.telemetry.isolation import Isolation
 from bearlake.telemetry.outage import Outage
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class SubscriptionService(Subscriptions):
             save_ms=settings.save_ms,
             retry_pause_ms=settings.retry_pause_ms,
         )
-        self._isolation = PartitionIsolation(metadata.log.head)
+        self._isolation = Isolation(log, "subscriptions", metadata.log.head)
         self._holdings = Holdings(metadata.leases, cursor_store, held, self._saver, tenure, self._isolation)
         self._local: dict[tuple[PartitionKey, str], Subscription] = {}
         self._endings = Endings(records, is_terminated, self._all, retry_pause_ms=settings.retry_pause_ms)
@@ -143,6 +143,7 @@ class SubscriptionService(Subscriptions):
             raise Overloaded(f"this server has reached its limit of {self._attached_count} consumers")
         if not spec.is_durable:
             found = await self._open_local(partition, subscription, spec)
+            await self._check_readable(found, lambda: self._local.get((partition, subscription)))
             try:
                 return self._attach(found, spec, consumer, reader)
             finally:
@@ -155,7 +156,15 @@ class SubscriptionService(Subscriptions):
         except Fenced as error:
             # Not again from here: the subscription may have been deleted since it was created.
             raise Unavailable(f"this server has released partition {partition} meanwhile") from error
+        await self._check_readable(found, lambda: None if held.is_left else held.subscriptions.get(subscription))
         return self._attach(found, spec, consumer, reader)
+
+    @staticmethod
+    async def _check_readable(found: Subscription, current: Callable[[], Subscription | None]) -> None:
+        """See `Subscription.check_readable`; `current` returns the subscription that has the name now."""
+        await found.check_readable()
+        if current() is not found:
+            raise Unavailable("the subscription was closed while its entries were read; attach again")
 
     def _attach(
         self, subscription: Subscription, spec: ConsumerSpec, consumer: "Consumer", reader: "EntryReader"
@@ -194,7 +203,7 @@ class SubscriptionService(Subscriptions):
         return made
 
     def _local_moved(self, subscription: Subscription) -> None:
-        is_awaited = subscription.kept_until_s > asyncio.get_running_loop().time()
+        is_awaited = subscription.retained_until_s > asyncio.get_running_loop().time()
         if not subscription.consumer_count and not is_awaited:
             self._local.pop((subscription.partition, subscription.name), None)
 
@@ -353,6 +362,8 @@ class SubscriptionService(Subscriptions):
                 outage.over()
             except BearlakeError as error:
                 outage.failed(error)
+            except Exception as error:  # noqa: BLE001 - boundary: the next round tries again
+                outage.fault("look after subscriptions", error)
 
     async def _close_deleted(self) -> None:
         """Close the consumers of partitions whose stream was deleted."""
@@ -363,7 +374,7 @@ class SubscriptionService(Subscriptions):
         existing = await self._records.bounds(unknown)
         for partition in unknown:
             if partition not in existing:
-                async with self._isolation.of(partition):
+                async with self._isolation.of(str(partition)):
                     await self._close_partition(partition)
 
     async def _close_partition(self, partition: PartitionKey) -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
+from bearlake.streams.subscriptions.consumers import AttachedConsumer
 from bearlake.streams.subscriptions.cursor import AckCursor
-from bearlake.streams.subscriptions.members import Member
 from bearlake.streams.subscriptions.model import EntryTraits, SubscriptionType
 from bearlake.streams.subscriptions.pool import Entry, Pool
 from bearlake.streams.subscriptions.settings import SubscriptionSettings
@@ -28,56 +28,56 @@ class Shared(Pool):
     def __init__(self, cursor: AckCursor, settings: SubscriptionSettings, reader: "EntryReader") -> None:
         super().__init__(SubscriptionType.SHARED, cursor, settings, reader)
         self._again_bases: list[int] = []
-        self._turn: Member | None = None
+        self._current: AttachedConsumer | None = None
         self._burst_left = 0
-        self._chunks: dict[bytes, Member] = {}
+        self._chunks: dict[bytes, AttachedConsumer] = {}
 
     @override
-    def add(self, member: Member) -> None:
-        self.members.append(member)
-        self.members.sort(key=_priority)
+    def add(self, consumer: AttachedConsumer) -> None:
+        self.consumers.append(consumer)
+        self.consumers.sort(key=_priority)
 
     @override
-    def remove(self, member: Member) -> None:
-        if member is self._turn:
-            self._turn = None
-        self._chunks = {chunk_of: owner for chunk_of, owner in self._chunks.items() if owner is not member}
-        super().remove(member)
+    def remove(self, consumer: AttachedConsumer) -> None:
+        if consumer is self._current:
+            self._current = None
+        self._chunks = {chunk_of: owner for chunk_of, owner in self._chunks.items() if owner is not consumer}
+        super().remove(consumer)
 
     def _slot_of(self, traits: EntryTraits, base: int) -> int:
         return -1
 
-    def _choose(self, entry: Entry) -> Member | None:
+    def _choose(self, entry: Entry) -> AttachedConsumer | None:
         if entry.chunk_of:
             owner = self._chunks.get(entry.chunk_of)
             if owner is not None:
                 return owner if owner.can_take else None
-        if self._turn is None or not self._burst_left or not self._turn.can_take:
-            self._turn = self._next_turn()
+        if self._current is None or not self._burst_left or not self._current.can_take:
+            self._current = self._next_consumer()
             self._burst_left = self._burst()
         self._burst_left -= 1
-        return self._turn
+        return self._current
 
-    def _next_turn(self) -> Member | None:
+    def _next_consumer(self) -> AttachedConsumer | None:
         """Return the next consumer that can take entries, among those with the smallest priority number."""
-        first: Member | None = None
+        first: AttachedConsumer | None = None
         is_behind = False
-        for member in self.members:
-            if member.can_take and first is None:
-                first = member
-            if first is not None and member.spec.priority > first.spec.priority:
+        for consumer in self.consumers:
+            if consumer.can_take and first is None:
+                first = consumer
+            if first is not None and consumer.spec.priority > first.spec.priority:
                 break
-            if is_behind and member.can_take:
-                return member
-            is_behind = is_behind or member is self._turn
+            if is_behind and consumer.can_take:
+                return consumer
+            is_behind = is_behind or consumer is self._current
         return first
 
     def _burst(self) -> int:
-        able = sum(member.can_take for member in self.members)
+        able = sum(consumer.can_take for consumer in self.consumers)
         return max(1, min(self.settings.burst_entry_count_max, len(self._ready) // max(1, able)))
 
     def _pass_over(self, entry: Entry) -> bool:
-        if not entry.chunk_of or not any(member.can_take for member in self.members):
+        if not entry.chunk_of or not any(consumer.can_take for consumer in self.consumers):
             return False
         self._again([entry])
         return True
@@ -92,7 +92,7 @@ class Shared(Pool):
                 if len(self._chunks) > CHUNKED_COUNT_MAX:
                     del self._chunks[next(iter(self._chunks))]
 
-    def _taken_back(self, entry: Entry, owner: Member) -> None:
+    def _taken_back(self, entry: Entry, owner: AttachedConsumer) -> None:
         pass
 
     def _keep_again(self, entries: Sequence[Entry]) -> None:
@@ -109,7 +109,7 @@ class Shared(Pool):
         del self._again_bases[at]
 
     def _pick_again(self, count_max: int) -> Sequence[int]:
-        room = sum(member.permits for member in self.members if member.can_take)
+        room = sum(consumer.permits for consumer in self.consumers if consumer.can_take)
         picked: list[int] = []
         for base in self._again_bases:
             if room <= 0 or len(picked) >= count_max:
@@ -122,5 +122,5 @@ class Shared(Pool):
         return picked
 
 
-def _priority(member: Member) -> int:
-    return member.spec.priority
+def _priority(consumer: AttachedConsumer) -> int:
+    return consumer.spec.priority

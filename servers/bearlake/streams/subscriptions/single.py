@@ -21,10 +21,10 @@ from collections.abc import Sequence
 
 from typing_extensions import override
 
+from bearlake.streams.subscriptions.consumers import AttachedConsumer, StoredEntry
 from bearlake.streams.subscriptions.cursor import AckCursor
 from bearlake.streams.subscriptions.dispatcher import Dispatcher, Read, Want
 from bearlake.streams.subscriptions.extents import Extents
-from bearlake.streams.subscriptions.members import Member, StoredEntry
 from bearlake.streams.subscriptions.model import Busy, Delivery, EntryAck, SubscriptionType
 from bearlake.streams.subscriptions.settings import SubscriptionSettings
 
@@ -34,27 +34,27 @@ class SingleActive(Dispatcher):
 
     def __init__(self, type_: SubscriptionType, cursor: AckCursor, settings: SubscriptionSettings) -> None:
         super().__init__(type_, cursor, settings)
-        self.active: Member | None = None
+        self.active: AttachedConsumer | None = None
         self.is_handing_over = False
         """Whether the active consumer waits for acknowledgements of its predecessor."""
-        self._former: Member | None = None
+        self._former: AttachedConsumer | None = None
         """The active consumer before the last hand-over began."""
         self._ready: deque[StoredEntry] = deque()
         self._extents = Extents(settings.known_entry_count_max)
 
     @override
-    def add(self, member: Member) -> None:
-        if self.type is SubscriptionType.EXCLUSIVE and self.members:
+    def add(self, consumer: AttachedConsumer) -> None:
+        if self.type is SubscriptionType.EXCLUSIVE and self.consumers:
             raise Busy("Exclusive consumer is already connected")
-        self.members.append(member)
+        self.consumers.append(consumer)
         self._choose()
 
     @override
-    def remove(self, member: Member) -> None:
-        self.members.remove(member)
-        if member is not self.active:
+    def remove(self, consumer: AttachedConsumer) -> None:
+        self.consumers.remove(consumer)
+        if consumer is not self.active:
             self._choose()
-            if member is self._former:
+            if consumer is self._former:
                 self.end_handover()
             return
         self.active = None
@@ -65,8 +65,8 @@ class SingleActive(Dispatcher):
         self.is_handing_over = False
 
     def _choose(self) -> None:
-        ranked = sorted(self.members, key=lambda member: (member.spec.priority, member.spec.name))
-        first = [member for member in ranked if member.spec.priority == ranked[0].spec.priority]
+        ranked = sorted(self.consumers, key=lambda consumer: (consumer.spec.priority, consumer.spec.name))
+        first = [consumer for consumer in ranked if consumer.spec.priority == ranked[0].spec.priority]
         index = max(0, first[0].spec.partition_index) % len(first) if first else 0
         chosen = first[index] if first else None
         if chosen is self.active:
@@ -78,7 +78,7 @@ class SingleActive(Dispatcher):
                 self._ready.clear()
             self.is_handing_over = True
             self._former = before
-            self._settle()
+            self._end_handover_if_acknowledged()
 
     def end_handover(self) -> None:
         """End the hand-over after `handover_ms`: deliver the predecessor's unacknowledged entries to the active consumer."""
@@ -86,7 +86,7 @@ class SingleActive(Dispatcher):
             self.is_handing_over = False
             self._rewind()
 
-    def _settle(self) -> None:
+    def _end_handover_if_acknowledged(self) -> None:
         """End a hand-over once all delivered entries are acknowledged."""
         if self.is_handing_over and not self.cursor.open_count(self.cursor.mark_delete, self.read_offset):
             self.end_handover()
@@ -96,8 +96,8 @@ class SingleActive(Dispatcher):
         self.read_offset = self.cursor.mark_delete
 
     @override
-    def is_active(self, member: Member) -> bool:
-        return member is self.active
+    def is_active(self, consumer: AttachedConsumer) -> bool:
+        return consumer is self.active
 
     @override
     def want(self) -> Want:
@@ -140,40 +140,42 @@ class SingleActive(Dispatcher):
             active.deliver(deliveries)
 
     def _tell(self) -> None:
-        for member in self.members:
-            is_active = member is self.active
-            if member.has_flowed and member.told_active is not is_active:
-                member.told_active = is_active
-                member.sink.activity(is_active)
+        for consumer in self.consumers:
+            is_active = consumer is self.active
+            if consumer.has_flowed and consumer.notified_active is not is_active:
+                consumer.notified_active = is_active
+                consumer.sink.activity(is_active)
 
     @override
-    def acknowledge(self, member: Member, ack: EntryAck, *, is_through: bool = False) -> bool:
+    def acknowledge(self, consumer: AttachedConsumer, ack: EntryAck, *, is_through: bool = False) -> bool:
         extent = self._extents.find(ack.base_offset)
         if extent is None:
             # Offsets below the mark-delete offset are acknowledged, but the entry may extend beyond it: its end decides.
             return self._extents.ends_by(ack.base_offset, self.cursor.mark_delete)
-        self.acknowledge_read(member, ack, *extent, is_through=is_through)
+        self.acknowledge_read(consumer, ack, *extent, is_through=is_through)
         return True
 
     @override
-    def acknowledge_read(self, member: Member, ack: EntryAck, base: int, end: int, *, is_through: bool = False) -> None:
+    def acknowledge_read(
+        self, consumer: AttachedConsumer, ack: EntryAck, base: int, end: int, *, is_through: bool = False
+    ) -> None:
         count = self.cursor.acknowledge_before(base) if is_through else 0
         if ack.base_offset == base or (is_through and not ack.open_bits):
             count += self._apply(base, end, ack.open_bits)
-        member.acknowledged_count += count
+        consumer.acknowledged_count += count
         self._acknowledged()
 
     def _acknowledged(self) -> None:
         self._extents.forget_before(self.cursor.mark_delete)
-        self._settle()
+        self._end_handover_if_acknowledged()
 
-    def redeliver(self, member: Member, bases: Sequence[int]) -> None:
+    def redeliver(self, consumer: AttachedConsumer, bases: Sequence[int]) -> None:
         """As `redeliver_all`, to keep the order."""
-        self.redeliver_all(member)
+        self.redeliver_all(consumer)
 
     @override
-    def redeliver_all(self, member: Member) -> None:
-        if member is self.active and not self.is_handing_over:
+    def redeliver_all(self, consumer: AttachedConsumer) -> None:
+        if consumer is self.active and not self.is_handing_over:
             self._rewind()
 
     @override

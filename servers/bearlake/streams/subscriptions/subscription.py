@@ -9,26 +9,30 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from bearlake.errors import BearlakeError, Overloaded, Unavailable
+from bearlake.errors import BearlakeError, Corrupt, OutOfRange, Overloaded, Unavailable
 from bearlake.metadata.model import PartitionBounds, PartitionKey
 from bearlake.metadata.subscriptions import Cursor
+from bearlake.streams.fetch import FetchRange
+from bearlake.streams.subscriptions.consumers import AttachedConsumer
 from bearlake.streams.subscriptions.cursor import AckCursor
 from bearlake.streams.subscriptions.dispatcher import Dispatcher
 from bearlake.streams.subscriptions.feeding import Feeder, Surroundings
 from bearlake.streams.subscriptions.key_shared import KeyShared
-from bearlake.streams.subscriptions.members import Member
 from bearlake.streams.subscriptions.model import (
     Busy,
     Closed,
     ConsumerSpec,
     ConsumerStats,
+    Damaged,
     EntryAck,
     SubscriptionStats,
     SubscriptionType,
 )
+from bearlake.streams.subscriptions.reading import entries_of
 from bearlake.streams.subscriptions.saving import SavedCursor
 from bearlake.streams.subscriptions.shared import Shared
 from bearlake.streams.subscriptions.single import SingleActive
+from bearlake.telemetry import metrics
 from bearlake.telemetry.containment import contained
 
 if TYPE_CHECKING:
@@ -36,8 +40,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-KEPT_S = 60.0
-"""Time in which consumers attach again after a reset; clients attach at once or after 100 ms."""
+REATTACH_S = 60.0
+"""Time in which consumers attach again after a reset or a damaged read; clients attach at once, after 100 ms, or with a growing pause."""
 
 
 class Subscription:
@@ -63,12 +67,14 @@ class Subscription:
         self.machine: Dispatcher | None = None
         self.end: int | None = None
         """The partition's final end offset; None if the stream is not terminated or the end is not known yet."""
-        self.kept_until_s = 0.0
+        self.retained_until_s = 0.0
         """Loop time until which a non-durable subscription is kept for its consumers to attach again."""
         self._around = surroundings
         self._on_moved = on_moved
+        self._damaged_ranges: Sequence[FetchRange] = ()
+        """What the last feeder read when it found damaged entries; empty if there is no damage."""
         self._feeder: Feeder | None = None
-        self._closers: dict[Member, Callable[[Closed], None]] = {}
+        self._closers: dict[AttachedConsumer, Callable[[Closed], None]] = {}
         self._handover: asyncio.TimerHandle | None = None
 
     # -- consumers -----------------------------------------------------------------------------------------------
@@ -79,25 +85,54 @@ class Subscription:
         return len(self._closers)
 
     def add(
-        self, spec: ConsumerSpec, consumer: "Consumer", reader: "EntryReader", on_closed: Callable[[Closed], None]
-    ) -> Member:
+        self, spec: ConsumerSpec, sink: "Consumer", reader: "EntryReader", on_closed: Callable[[Closed], None]
+    ) -> AttachedConsumer:
         """Attach a consumer; `on_closed` is called when it is closed. Raises `Busy`, `Overlap`, `Overloaded`, `Invalid`."""
         machine = self.machine or self._new_machine(spec.type, reader)
         if machine.type is not spec.type:
             raise Busy(f"the subscription has consumers of type {machine.type.value}, not {spec.type.value}")
-        if len(machine.members) >= self._around.settings.consumer_per_subscription_max:
+        if len(machine.consumers) >= self._around.settings.consumer_per_subscription_max:
             raise Overloaded(
-                f"the subscription {self.name!r} has reached its limit of {len(machine.members)} consumers"
+                f"the subscription {self.name!r} has reached its limit of {len(machine.consumers)} consumers"
             )
-        member = Member(spec, consumer)
-        machine.add(member)
-        self._closers[member] = on_closed
-        self.kept_until_s = 0.0
+        consumer = AttachedConsumer(spec, sink)
+        machine.add(consumer)
+        self._closers[consumer] = on_closed
+        self.retained_until_s = 0.0
         if self._feeder is None:
             self.machine = machine
-            self._feeder = Feeder(self.partition, machine, self._around, self.moved, self.close)
+            self._feeder = Feeder(self.partition, machine, self._around, self.moved, self.close, self._damaged)
         self._changed(machine)
-        return member
+        return consumer
+
+    async def check_readable(self) -> None:
+        """After a damaged read: read the same again. Call before `add`. Raises `Damaged` until the entries are repaired, `Unavailable`."""
+        ranges, records = self._damaged_ranges, self._around.records
+        if not ranges:
+            return
+        bytes_max = max(self._around.settings.read_bytes_max, 1)
+        try:
+            for fetched in await records.fetch(ranges, bytes_min=0, bytes_max=bytes_max, wait_ms=0):
+                if fetched.error is not None and not isinstance(fetched.error, OutOfRange):
+                    raise fetched.error
+                entries_of(fetched)
+        except Corrupt as error:
+            self._damaged(error, ranges)
+            raise Damaged(f"entries from offset {ranges[0].offset} on are damaged in the store: {error}") from error
+        self._damaged_ranges = ()
+        log.info("the entries of a subscription are readable again", extra={"partition": self.partition})
+
+    def _damaged(self, error: Corrupt, ranges: Sequence[FetchRange]) -> None:
+        """Close all consumers. They attach again once `check_readable` succeeds; only the first damage is logged."""
+        metrics.SUBSCRIPTION_DAMAGED_READS.inc()
+        if not self._damaged_ranges:
+            details = {"partition": self.partition, "offset": ranges[0].offset, "error": repr(error)}
+            log.error(
+                "entries of a subscription are damaged; its consumers cannot attach until a repair", extra=details
+            )
+        self._damaged_ranges = ranges
+        self.retained_until_s = asyncio.get_running_loop().time() + REATTACH_S
+        self.close(Closed.DAMAGED)
 
     def _new_machine(self, type_: SubscriptionType, reader: "EntryReader") -> Dispatcher:
         settings = self._around.settings
@@ -119,12 +154,12 @@ class Subscription:
         machine.end_handover()
         self._poke()
 
-    def remove(self, member: Member) -> None:
+    def remove(self, consumer: AttachedConsumer) -> None:
         """Remove a consumer."""
-        if self.machine is None or self._closers.pop(member, None) is None:
+        if self.machine is None or self._closers.pop(consumer, None) is None:
             return
-        self.machine.remove(member)
-        if self.machine.members:
+        self.machine.remove(consumer)
+        if self.machine.consumers:
             self._changed(self.machine)
         else:
             self._end_machine()
@@ -134,9 +169,9 @@ class Subscription:
         """End all attachments."""
         closers, self._closers = self._closers, {}
         self._end_machine()
-        for member, on_closed in closers.items():
+        for consumer, on_closed in closers.items():
             contained(log, "detach a consumer", partial(on_closed, reason))
-            contained(log, "close a consumer", partial(member.sink.closed, reason))
+            contained(log, "close a consumer", partial(consumer.sink.closed, reason))
         self.moved()
 
     def stop(self) -> None:
@@ -158,26 +193,26 @@ class Subscription:
 
     # -- requests of consumers -----------------------------------------------------------------------------------
 
-    def flow(self, member: Member, permits: int) -> None:
-        """Add to the member's permits."""
+    def flow(self, consumer: AttachedConsumer, permits: int) -> None:
+        """Add to the consumer's permits."""
         if self.machine is not None and permits > 0:
-            is_first = not member.has_flowed
-            self.machine.flow(member, permits)
+            is_first = not consumer.has_flowed
+            self.machine.flow(consumer, permits)
             self._poke(is_forced=is_first)
 
     def resume(self) -> None:
         """Deliver again after a consumer's pause."""
         self._poke(is_forced=True)
 
-    def acknowledge(self, member: Member, acks: Sequence[EntryAck], *, is_through: bool) -> None:
+    def acknowledge(self, consumer: AttachedConsumer, acks: Sequence[EntryAck], *, is_through: bool) -> None:
         """Acknowledge entries; with `is_through`, also all earlier entries."""
         machine, refusal = self.machine, None
         if machine is None:
             raise Unavailable(f"the subscription {self.name!r} has no consumers")
         for ack in acks:
-            if not machine.acknowledge(member, ack, is_through=is_through):
+            if not machine.acknowledge(consumer, ack, is_through=is_through):
                 try:
-                    self._resolve(member, ack, is_through=is_through)
+                    self._resolve(consumer, ack, is_through=is_through)
                 except BearlakeError as error:
                     refusal = error
         self.moved()
@@ -185,19 +220,19 @@ class Subscription:
         if refusal is not None:
             raise refusal
 
-    def _resolve(self, member: Member, ack: EntryAck, *, is_through: bool) -> None:
+    def _resolve(self, consumer: AttachedConsumer, ack: EntryAck, *, is_through: bool) -> None:
         if self._feeder is None:
             raise Unavailable(f"the subscription {self.name!r} is closed")
-        self._feeder.resolve(member, ack, is_through=is_through)
+        self._feeder.resolve(consumer, ack, is_through=is_through)
 
-    def redeliver(self, member: Member, bases: Sequence[int] | None) -> None:
-        """Redeliver the member's unacknowledged entries: those at `bases`, or all if None."""
+    def redeliver(self, consumer: AttachedConsumer, bases: Sequence[int] | None) -> None:
+        """Redeliver the consumer's unacknowledged entries: those at `bases`, or all if None."""
         if self.machine is None:
             return
         if bases is None:
-            self.machine.redeliver_all(member)
+            self.machine.redeliver_all(consumer)
         else:
-            self.machine.redeliver(member, bases)
+            self.machine.redeliver(consumer, bases)
         self._poke(is_forced=True)
 
     async def resolved(self) -> None:
@@ -214,14 +249,16 @@ class Subscription:
 
     def reset(self, offset: int) -> None:
         """Acknowledge exactly the offsets below `offset`, and close all consumers."""
-        self.kept_until_s = asyncio.get_running_loop().time() + KEPT_S
+        self.retained_until_s = asyncio.get_running_loop().time() + REATTACH_S
         self.close(Closed.RESET)
         self.cursor.reset(offset)
+        self._damaged_ranges = ()  # delivery continues elsewhere
         self.moved()
 
     def skip_before(self, offset: int) -> None:
         """Also acknowledge all offsets below `offset`."""
         if self.cursor.acknowledge_before(offset):
+            self._damaged_ranges = ()  # delivery may continue behind the damage
             if self.machine is not None:
                 self.machine.moved()
             self.moved()
@@ -241,26 +278,26 @@ class Subscription:
     @property
     def awaits_end(self) -> bool:
         """Whether the end is not known yet, or a consumer does not know yet that it has reached the end."""
-        return self.end is None or not all(member.told_end for member in self._closers)
+        return self.end is None or not all(consumer.notified_end for consumer in self._closers)
 
     def _tell_end(self) -> None:
         if self.end is None or self.cursor.mark_delete < self.end:
             return
-        for member in self._closers:
-            if not member.told_end:
-                member.told_end = True
-                member.sink.end_of_topic()
+        for consumer in self._closers:
+            if not consumer.notified_end:
+                consumer.notified_end = True
+                consumer.sink.end_of_topic()
 
     # -- statistics ----------------------------------------------------------------------------------------------
 
-    def is_active(self, member: Member) -> bool:
-        """Whether the member gets messages now."""
-        return self.machine is not None and self.machine.is_active(member)
+    def is_active(self, consumer: AttachedConsumer) -> bool:
+        """Whether the consumer gets messages now."""
+        return self.machine is not None and self.machine.is_active(consumer)
 
-    def consumer_stats(self, member: Member) -> ConsumerStats:
+    def consumer_stats(self, consumer: AttachedConsumer) -> ConsumerStats:
         """Return a consumer's statistics."""
-        slot_ranges = self.machine.slot_ranges(member) if self.machine is not None else ()
-        return member.stats(is_active=self.is_active(member), slot_ranges=slot_ranges)
+        slot_ranges = self.machine.slot_ranges(consumer) if self.machine is not None else ()
+        return consumer.stats(is_active=self.is_active(consumer), slot_ranges=slot_ranges)
 
     def stats(self, end: int) -> SubscriptionStats:
         """Return the subscription's statistics; `end` is the partition's end offset."""
@@ -277,7 +314,7 @@ class Subscription:
             delayed_count=machine.delayed_count if machine is not None else 0,
             redelivery_count=machine.again_count if machine is not None else 0,
             properties=self.properties,
-            consumers=[self.consumer_stats(member) for member in self._closers],
+            consumers=[self.consumer_stats(consumer) for consumer in self._closers],
         )
 
 

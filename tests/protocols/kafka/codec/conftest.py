@@ -28,59 +28,64 @@ class Samples:
         return self.struct(self.schema.root)
 
     def struct(self, struct: Struct):
+        """Return a random instance of the struct."""
         fields = [field for field in struct.fields if self.version in field.versions]
-        return struct_class(self.top, struct)(**{one.name: self.field(one) for one in fields})
+        return struct_class(self.top, struct)(**{field.name: self.field(field) for field in fields})
 
-    def field(self, one: Field):
-        if one.tag is not None and self.random.random() < 0.5:
-            return [] if one.default == () else one.default
-        if self.version in one.null_versions and self.random.random() < 0.25:
+    def field(self, field: Field):
+        """Return a random value of the field: an array, null, the default or a single value."""
+        if field.tag is not None and self.random.random() < 0.5:
+            return [] if field.default == () else field.default
+        if self.version in field.null_versions and self.random.random() < 0.25:
             return None
-        if one.is_array:
-            long = 130 if one.type in BITS else 3
-            return [self.value(one) for _ in range(self.random.choice([0, 1, 2, 3, long]))]
-        value = self.value(one)
-        while one.tag is not None and one.is_struct and value == type(value)():
-            value = self.value(one)  # a tagged struct of defaults is what the oracles leave out, and we write as None
+        if field.is_array:
+            long = 130 if field.type in BITS else 3
+            return [self.value(field) for _ in range(self.random.choice([0, 1, 2, 3, long]))]
+        value = self.value(field)
+        while field.tag is not None and field.is_struct and value == type(value)():
+            value = self.value(field)  # a tagged struct of defaults is what the oracles leave out, and we write as None
         return value
 
-    def value(self, one: Field):
-        if one.is_struct:
-            return self.struct(self.schema.structs[one.type])
-        if one.type == "bool":
+    def value(self, field: Field):
+        """Return a random single value of the field's type."""
+        if field.is_struct:
+            return self.struct(self.schema.structs[field.type])
+        if field.type == "bool":
             return self.random.random() < 0.5
-        if one.type in BITS:
-            return self.number(one)
-        if one.type == "uuid":
+        if field.type in BITS:
+            return self.number(field)
+        if field.type == "uuid":
             return uuid.UUID(int=self.random.getrandbits(128) | 1).bytes
         size = self.random.choice([0, 1, 5, 126, 127, 128, 300, 5000])
-        if one.type == "string":
+        if field.type == "string":
             return "".join(self.random.choice("abc-é漢😀") for _ in range(size))
         return self.random.randbytes(size)
 
-    def number(self, one: Field):
+    def number(self, field: Field):
         """Any integer; if tame, none that kio refuses.
 
         kio makes error codes members of an enumeration, and timestamps and durations those of the datetime module, which end
         with the year 9999.
         """
-        high = 2 ** (BITS[one.type] - 1)
+        high = 2 ** (BITS[field.type] - 1)
         if not self.is_tame:
             return self.random.choice([0, 1, -1, -high, high - 1, self.random.randrange(-high, high)])
-        if "error_code" in one.name:
+        if "error_code" in field.name:
             return self.random.choice([0, -1, 1, 3, 6, 42, 79])
-        if one.name.endswith(("_ms", "timestamp")):
+        if field.name.endswith(("_ms", "timestamp")):
             return self.random.choice([0, 1, 999, 1_700_000_000_123 % high, self.random.randrange(high) % 2**40])
         return self.random.choice([1, -1, -high, high - 1, self.random.randrange(-high, high)])
 
 
 @pytest.fixture
 def samples():
+    """Random messages."""
     return Samples()
 
 
 @pytest.fixture
 def tame_samples():
+    """Random messages that other implementations can represent."""
     return Samples(is_tame=True)
 
 

@@ -150,11 +150,11 @@ def test_the_limit_of_elements_counts_all_arrays_of_a_message():
 def test_mutated_frames_raise_nothing_but_corrupt(api, kind, samples):
     rng = random.Random(f"{api}-{kind}")
     for version in codec.versions(api):
-        one = getattr(codec, kind)(api, version)
+        message_codec = getattr(codec, kind)(api, version)
         for seed in range(3):
-            valid = b"".join(one.encode(samples.message(api, kind, version, seed)))[:3000]
+            valid = b"".join(message_codec.encode(samples.message(api, kind, version, seed)))[:3000]
             for _ in range(40):
-                decode_or_corrupt(one, mutated(valid, rng))
+                decode_or_corrupt(message_codec, mutated(valid, rng))
 
 
 def mutated(valid, rng):
@@ -173,13 +173,13 @@ def mutated(valid, rng):
     return bytes(frame)
 
 
-def decode_or_corrupt(one, frame):
+def decode_or_corrupt(message_codec, frame):
     """A frame either is refused or decodes to a message that survives a round trip."""
     try:
-        message = one.decode(memoryview(frame))
+        message = message_codec.decode(memoryview(frame))
     except Corrupt:
         return
-    assert one.decode(memoryview(b"".join(one.encode(message)))) == message
+    assert message_codec.decode(memoryview(b"".join(message_codec.encode(message)))) == message
 
 
 @settings(max_examples=400, deadline=None)

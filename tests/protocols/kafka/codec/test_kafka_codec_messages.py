@@ -97,10 +97,10 @@ def test_golden_bytes(name):
 
 def test_every_message_survives_a_round_trip(api, kind, samples):
     for version in codec.versions(api):
-        one = getattr(codec, kind)(api, version)
+        message_codec = getattr(codec, kind)(api, version)
         for seed in range(5):
             message = samples.message(api, kind, version, seed)
-            assert one.decode(memoryview(b"".join(one.encode(message)))) == message
+            assert message_codec.decode(memoryview(b"".join(message_codec.encode(message)))) == message
 
 
 def test_request_frames_are_read_back_with_their_header(api, samples):
@@ -178,22 +178,22 @@ def test_decoded_bytes_outlive_the_frame():
 
 @pytest.mark.parametrize("version", [4, 11, 12, 18])
 def test_encoded_records_are_the_buffers_of_the_caller(version):
-    one, two = bytes(INLINE_BYTES_MAX + 1), memoryview(bytearray(5000))
+    first, second = bytes(INLINE_BYTES_MAX + 1), memoryview(bytearray(5000))
     small = b"small"
     response = FetchResponse(
         responses=[
-            FetchResponse.Topic(partitions=[FetchResponse.Partition(records=[one, small, two])]),
-            FetchResponse.Topic(partitions=[FetchResponse.Partition(records=one)]),
+            FetchResponse.Topic(partitions=[FetchResponse.Partition(records=[first, small, second])]),
+            FetchResponse.Topic(partitions=[FetchResponse.Partition(records=first)]),
         ]
     )
 
     chunks = codec.response(1, version).frame(1, response)
 
-    assert [index for index, chunk in enumerate(chunks) if chunk is one] == [1, 5]
-    assert chunks[3] is two
+    assert [index for index, chunk in enumerate(chunks) if chunk is first] == [1, 5]
+    assert chunks[3] is second
     decoded = codec.response(1, version).decode(memoryview(b"".join(chunks)), 8 + (version >= 12))
-    assert decoded.responses[0].partitions[0].records == one + small + two
-    assert decoded.responses[1].partitions[0].records == one
+    assert decoded.responses[0].partitions[0].records == first + small + second
+    assert decoded.responses[1].partitions[0].records == first
 
 
 def test_records_are_null_or_empty_as_the_caller_requests():
@@ -224,12 +224,12 @@ def test_two_messages_do_not_share_their_default_lists():
 
 
 def test_messages_are_compared_by_value_and_show_their_fields():
-    one = messages.HeartbeatRequest(group_id="g", generation_id=3)
+    request = messages.HeartbeatRequest(group_id="g", generation_id=3)
 
-    assert one == messages.HeartbeatRequest(group_id="g", generation_id=3)
-    assert one != messages.HeartbeatRequest(group_id="g", generation_id=4)
-    assert one != messages.HeartbeatResponse()
-    assert repr(one) == "HeartbeatRequest(group_id='g', generation_id=3, member_id='', group_instance_id=None)"
+    assert request == messages.HeartbeatRequest(group_id="g", generation_id=3)
+    assert request != messages.HeartbeatRequest(group_id="g", generation_id=4)
+    assert request != messages.HeartbeatResponse()
+    assert repr(request) == "HeartbeatRequest(group_id='g', generation_id=3, member_id='', group_instance_id=None)"
     assert repr(FetchResponse.SnapshotId()) == "FetchResponse.SnapshotId(end_offset=-1, epoch=-1)"
 
 

@@ -58,7 +58,7 @@ def test_schema_has_the_facts_of_the_one_in_kafka_python(api, kind):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         theirs = load_json(schema.root.name)
-    structs = {one["name"]: one["fields"] for one in theirs.get("commonStructs", [])}
+    structs = {struct["name"]: struct["fields"] for struct in theirs.get("commonStructs", [])}
 
     assert theirs["apiKey"] == api
     for version in codec.versions(api):
@@ -139,8 +139,8 @@ def names_inside(message):
 def assert_same_values(ours, theirs, version):
     if isinstance(ours, list):
         assert len(ours) == len(theirs)
-        for one, other in zip(ours, theirs, strict=True):
-            assert_same_values(one, other, version)
+        for our_field, their_field in zip(ours, theirs, strict=True):
+            assert_same_values(our_field, their_field, version)
     elif isinstance(ours, codec.Message):
         for name in ours.__slots__:
             value = getattr(ours, name)
@@ -185,16 +185,16 @@ def kio_value(theirs, rng):
     return theirs(**{field.name: kio_field(field, field.type, rng) for field in dataclasses.fields(theirs)})
 
 
-def kio_field(one, type_, rng):
+def kio_field(field, type_, rng):
     if typing.get_origin(type_) is tuple:
-        return tuple(kio_field(one, typing.get_args(type_)[0], rng) for _ in range(rng.randrange(1, 4)))
+        return tuple(kio_field(field, typing.get_args(type_)[0], rng) for _ in range(rng.randrange(1, 4)))
     if isinstance(type_, types.UnionType) or typing.get_origin(type_) is typing.Union:
         inner = [arg for arg in typing.get_args(type_) if arg is not type(None)]
-        is_null = rng.random() < 0.25 and "tag" not in one.metadata
-        return None if is_null else kio_field(one, inner[0], rng)
+        is_null = rng.random() < 0.25 and "tag" not in field.metadata
+        return None if is_null else kio_field(field, inner[0], rng)
     if dataclasses.is_dataclass(type_):
         return kio_value(type_, rng)
-    return kio_simple(one.metadata["kafka_type"], rng)
+    return kio_simple(field.metadata["kafka_type"], rng)
 
 
 def kio_simple(kafka_type, rng):

@@ -51,7 +51,7 @@ def test_structs_take_the_versions_of_the_field_around_them():
         ("shared", range(1, 12)),
         ("numbers", range(7, 8)),
     ]
-    assert [one.name for one in api.request.structs["Shared"].fields] == ["id"]
+    assert [field.name for field in api.request.structs["Shared"].fields] == ["id"]
 
 
 def test_versions_from_the_flexible_one_on_are_flexible_even_without_a_schema():

@@ -18,6 +18,7 @@ BOTH = {
 
 
 def pytest_asyncio_loop_factories(config, item):
+    """Run each test on uvloop, and those of `BOTH` also on asyncio's loop."""
     factories = {"uvloop": uvloop.new_event_loop}
     if item.path.stem in BOTH:
         factories["asyncio"] = asyncio.new_event_loop

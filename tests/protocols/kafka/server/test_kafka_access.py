@@ -107,7 +107,7 @@ async def test_every_api_is_refused_without_any_right(node, key, version):
 async def test_every_api_needs_exactly_the_rights_of_the_table(node, key, version):
     world = await world_of(node)
     rules = [allow(*right) for right in NEEDED[key]]
-    every = [allow(operation, kind) for kind in NAMES for operation in Operation if operation is not Operation.ALL]
+    all_rules = [allow(operation, kind) for kind in NAMES for operation in Operation if operation is not Operation.ALL]
     for right in NEEDED[key]:
         implying = {Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER, Operation.DESCRIBE}
         same = implying if right.operation is Operation.DESCRIBE else {right.operation}
@@ -116,7 +116,7 @@ async def test_every_api_needs_exactly_the_rights_of_the_table(node, key, versio
         cluster = Operation.IDEMPOTENT_WRITE if key is ApiKey.INIT_PRODUCER_ID else right.operation
         others = [
             rule
-            for rule in every
+            for rule in all_rules
             if not (rule.resource is right.resource and rule.operation in same)
             and not (key in (ApiKey.CREATE_TOPICS, ApiKey.INIT_PRODUCER_ID) and rule.operation is cluster)
             and not (key is ApiKey.LIST_GROUPS and rule.resource is Resource.CLUSTER)
@@ -257,13 +257,16 @@ async def root(node):
 
 async def create(client, *creations):
     answer = await client.ask(m.CreateAclsRequest(creations=list(creations)), 3)
-    return [one.error_code for one in answer.results]
+    return [result.error_code for result in answer.results]
 
 
 async def names(client, **fields):
     answer = await client.ask(any_filter(m.DescribeAclsRequest, **fields), 3)
     assert answer.error_code == 0
-    return sorted((one.resource_type, one.resource_name, one.pattern_type, len(one.acls)) for one in answer.resources)
+    return sorted(
+        (resource.resource_type, resource.resource_name, resource.pattern_type, len(resource.acls))
+        for resource in answer.resources
+    )
 
 
 async def test_rules_are_listed_as_they_were_created(root):
@@ -273,9 +276,9 @@ async def test_rules_are_listed_as_they_were_created(root):
 
     answer = await root.ask(any_filter(m.DescribeAclsRequest), 3)
     found = [
-        (one.resource_type, one.resource_name, one.pattern_type, acl.principal, acl.host, acl.operation, acl.permission_type)
-        for one in answer.resources
-        for acl in one.acls
+        (resource.resource_type, resource.resource_name, resource.pattern_type, acl.principal, acl.host, acl.operation, acl.permission_type)
+        for resource in answer.resources
+        for acl in resource.acls
     ]  # fmt: skip
     assert sorted(found) == [
         (2, "t", 3, "User:alice", "*", 3, 3),
@@ -309,7 +312,11 @@ async def test_deleted_rules_are_returned_for_each_filter(root):
     filters = [any_filter(m.DeleteAclsRequest.Filter, name=name) for name in ("a", "absent")]
     answer = await root.ask(m.DeleteAclsRequest(filters=[*filters, filters[0]]), 3)
 
-    assert [[rule.resource_name for rule in one.matching_acls] for one in answer.filter_results] == [["a"], [], ["a"]]
+    assert [[rule.resource_name for rule in result.matching_acls] for result in answer.filter_results] == [
+        ["a"],
+        [],
+        ["a"],
+    ]
     assert [name for _, name, *_ in await names(root)] == ["b", "c"]
 
 

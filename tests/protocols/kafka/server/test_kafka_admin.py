@@ -67,7 +67,7 @@ async def test_a_stream_is_created_and_described(kafka):
     found = (await metadata(client, "t")).topics[0]
 
     assert (made.error_code, made.num_partitions, made.replication_factor) == (0, 3, 1)
-    assert {one.name: one.value for one in made.configs}["retention.ms"] == "1000"
+    assert {config.name: config.value for config in made.configs}["retention.ms"] == "1000"
     assert {config.name for config in made.configs} == set(stream_configs.BY_NAME)
     assert found.topic_id == made.topic_id != bytes(16)
     assert [partition.partition_index for partition in found.partitions] == [0, 1, 2]
@@ -157,9 +157,11 @@ async def test_a_recreated_stream_is_empty_with_another_id_and_without_offsets(k
     assert (await client.fetch(first.topic_id, 0)).error_code == ErrorCode.UNKNOWN_TOPIC_ID
     assert (await client.fetch("t", 1)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     o = m.OffsetFetchRequest
-    one = await client.ask(o(groups=[o.Group(group_id="g", topics=[o.GroupTopic(name="t", partition_indexes=[0])])]), 8)
+    single = await client.ask(
+        o(groups=[o.Group(group_id="g", topics=[o.GroupTopic(name="t", partition_indexes=[0])])]), 8
+    )
     everything = await client.ask(o(groups=[o.Group(group_id="g", topics=None)]), 8)
-    assert one.groups[0].topics[0].partitions[0].committed_offset == -1
+    assert single.groups[0].topics[0].partitions[0].committed_offset == -1
     assert everything.groups[0].topics == []
 
 
@@ -303,7 +305,7 @@ async def test_the_cluster_is_the_same_by_all_servers(any_cluster):
 
     expected = [(node.member.node_id, "127.0.0.1", node.port) for node in cluster.nodes]
     for answer in answers:
-        assert [(one.node_id, one.host, one.port) for one in answer.brokers] == expected
+        assert [(broker.node_id, broker.host, broker.port) for broker in answer.brokers] == expected
         assert answer.cluster_id == described.cluster_id
     assert [(broker.broker_id, broker.host, broker.port) for broker in described.brokers] == expected
     assert described.controller_id in {node for node, _, _ in expected}
@@ -359,14 +361,14 @@ async def test_values_that_describe_configs_returns_can_be_set_again(kafka):
     await create(client, "t", configs=[("retention.ms", "1000")])
     described = (await describe(client, TOPIC, "t")).configs
     r = m.AlterConfigsRequest
-    configs = [r.Config(name=one.name, value=one.value) for one in described]
+    configs = [r.Config(name=config.name, value=config.value) for config in described]
     resource = r.Resource(resource_type=TOPIC, resource_name="t", configs=configs)
 
     answer = await client.ask(r(resources=[resource]), 2)
 
     assert answer.responses[0].error_code == 0
     after = (await describe(client, TOPIC, "t")).configs
-    assert {one.name: one.value for one in after} == {one.name: one.value for one in described}
+    assert {config.name: config.value for config in after} == {config.name: config.value for config in described}
 
 
 async def test_alter_configs_replaces_all_of_them(kafka):
@@ -449,7 +451,7 @@ async def test_a_servers_configs_are_its_settings_and_read_only(kafka):
     found = {config.name: config for config in (await describe(client, BROKER, node)).configs}
 
     assert found["num.partitions"].value == "4"
-    assert all(one.read_only for one in found.values())
+    assert all(config.read_only for config in found.values())
     assert (await alter(client, node, ("num.partitions", SET, "9"), kind=BROKER)).error_code == 42
 
 
@@ -475,7 +477,7 @@ async def test_resources_with_configs_are_listed(kafka):
     everything = (await client.ask(r(resource_types=[]), 1)).config_resources
     topics = (await client.ask(r(resource_types=[TOPIC]), 1)).config_resources
 
-    assert {(one.resource_name, one.resource_type) for one in everything} == {
+    assert {(config.resource_name, config.resource_type) for config in everything} == {
         ("t", TOPIC),
         (str(kafka.member.node_id), BROKER),
     }

@@ -1,9 +1,11 @@
+# ruff: noqa: SLF001 - the store fails at the step that a test says
 """Fetch, ListOffsets, OffsetForLeaderEpoch, DeleteRecords. KIP-74, KIP-79, KIP-227, KIP-320, KIP-516, KIP-734."""
 
 import asyncio
 
 import pytest
 
+from bearlake.errors import Overloaded, Unavailable
 from bearlake.protocols.kafka import messages as m
 from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.records.batch import Compression
@@ -237,6 +239,24 @@ async def test_unknown_streams_have_their_codes_by_name_and_by_id(kafka):
     assert (await client.fetch(bytes(15) + b"\1", 0)).error_code == ErrorCode.UNKNOWN_TOPIC_ID
     assert (await client.fetch(topic_id, 0, index=5)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert (await client.fetch(topic_id, 0)).error_code == 0
+
+
+@pytest.mark.parametrize("kind", [Unavailable, Overloaded])
+async def test_a_store_that_cannot_answer_now_leads_to_a_code_that_consumers_retry(kafka, monkeypatch, kind):
+    """Java consumers throw IllegalStateException for codes that they do not expect in Fetch, such as REQUEST_TIMED_OUT."""
+    client = await filled(kafka, 10)
+
+    async def fail(*_, **__):
+        raise kind("not now")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(kafka.streams._reader, "_plan_from_tail", lambda plan: False)
+        patched.setattr(kafka.streams._reader._history, "plan", fail)
+        read = await client.fetch("t", 0)
+        patched.setattr(kafka.streams.catalog, "find", fail)
+        looked_up = await client.fetch("t", 0)
+
+    assert (read.error_code, looked_up.error_code) == (ErrorCode.KAFKA_STORAGE_ERROR,) * 2
 
 
 async def test_there_are_no_leader_epochs_kip_320(kafka):

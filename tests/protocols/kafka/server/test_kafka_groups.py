@@ -82,17 +82,17 @@ async def committed(client, group="g", version=8, topic="t", indexes=(0,), topic
 
 
 async def test_two_members_share_and_one_leaves(kafka):
-    one, two = await kafka.client(), await kafka.client()
-    first = await stable(one)
-    second = (await two.ask(join(), 9)).member_id
-    two.send(join(member_id=second), 9)
+    first_client, second_client = await kafka.client(), await kafka.client()
+    first = await stable(first_client)
+    second = (await second_client.ask(join(), 9)).member_id
+    second_client.send(join(member_id=second), 9)
     r = m.HeartbeatRequest
     beat = r(group_id="g", generation_id=1, member_id=first)
     await until(lambda: kafka.streams.coordinator.owned()["g"].state.value == "PreparingRebalance")
-    assert (await one.ask(beat, 4)).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    assert (await first_client.ask(beat, 4)).error_code == ErrorCode.REBALANCE_IN_PROGRESS
 
-    again = await one.ask(join(member_id=first), 9)
-    other = await two.receive()
+    again = await first_client.ask(join(member_id=first), 9)
+    other = await second_client.receive()
 
     assert again.generation_id == other.generation_id == 2
     assert again.leader == other.leader == first
@@ -100,7 +100,7 @@ async def test_two_members_share_and_one_leaves(kafka):
     assert {member.metadata for member in again.members} == {subscription("t")}
     assert other.members == []
     leave = m.LeaveGroupRequest(group_id="g", members=[m.LeaveGroupRequest.Member(member_id=second)])
-    assert (await two.ask(leave, 5)).members[0].error_code == 0
+    assert (await second_client.ask(leave, 5)).members[0].error_code == 0
     assert set(kafka.streams.coordinator.owned()["g"].members) == {first}
 
 
@@ -150,8 +150,10 @@ async def test_offsets_are_returned_as_they_were_committed(kafka, version):
     assert await commit(client, 7, text="note", epoch=12) == 0
     found = await committed(client, version=version, indexes=(0, 1, 9))
 
-    assert {one.committed_leader_epoch for one in found} == {-1}  # another cluster's, which no record here has
-    assert [(one.committed_offset, one.metadata, one.error_code) for one in found] == [
+    assert {partition.committed_leader_epoch for partition in found} == {
+        -1
+    }  # another cluster's, which no record here has
+    assert [(partition.committed_offset, partition.metadata, partition.error_code) for partition in found] == [
         (7, "note", 0),
         (-1, "", 0),  # never committed: no error
         (-1, "", 0),
@@ -311,9 +313,9 @@ async def test_groups_are_listed_by_all_servers_together_each_once(any_cluster):
 
     lists = [(await client.ask(m.ListGroupsRequest(), 5)).groups for client in clients]
 
-    names = [one.group_id for listed in lists for one in listed]
+    names = [group.group_id for listed in lists for group in listed]
     assert sorted(names) == sorted([f"g{at:02}" for at in range(20)] + ["live"])
-    states = {one.group_id: one.group_state for listed in lists for one in listed}
+    states = {group.group_id: group.group_state for listed in lists for group in listed}
     assert states["live"] == "Stable"
     assert states["g01"] == "Empty"
 
@@ -395,7 +397,7 @@ async def test_a_librdkafka_consumer_continues_without_a_rebalance_when_its_coor
             await writer.produce("t", batch_of(b"%d" % at), index=at % 2)
         await until(lambda: len(reader.values) >= 100)
         async with asyncio.timeout(WAIT_S):
-            while sum(one.committed_offset for one in await committed(writer, indexes=(0, 1))) < 100:  # noqa: ASYNC110
+            while sum(partition.committed_offset for partition in await committed(writer, indexes=(0, 1))) < 100:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
     finally:
         reader.stop.set()

@@ -1,6 +1,6 @@
-"""No hostile request holds the event loop: each takes less than a bound of processor time per turn.
+"""No hostile request blocks the event loop: in each iteration of the loop, a request uses less processor time than a bound.
 
-The bound is twice the watchdog's: client and server of a test share the loop.
+The bound is twice the watchdog's because a test's client and server share the loop.
 """
 
 import struct
@@ -46,7 +46,7 @@ async def test_a_hostile_batch_does_not_hold_the_loop(kafka, what):
 
 @pytest.mark.parametrize("count", [9_000, 3_000_000])
 async def test_empty_partitions_do_not_hold_the_loop(kafka, count):
-    """3,000,000 of them take 18 MB."""
+    """3,000,000 empty partitions take 18 MB."""
     client, other = await kafka.client(), await kafka.client()
     await kafka.create("t")
     await other.produce("t", batch_of(b"warm"))
@@ -82,7 +82,7 @@ async def test_metadata_of_everything_does_not_hold_the_loop(kafka):
 
 
 async def test_a_name_that_is_repeated_does_not_multiply_its_partitions(kafka):
-    """Otherwise 2 MB ask for a thousand million partitions."""
+    """Otherwise a request of 2 MB would ask for 10^9 partitions."""
     client = await kafka.client()
     await kafka.create("t", 10_000)
     await client.ask(m.MetadataRequest(topics=[]), 12)

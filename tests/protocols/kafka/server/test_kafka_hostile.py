@@ -51,7 +51,7 @@ MALFORMED = {
     "smallest size": struct.pack(">i", -(2**31)) + bytes(20),
     "http": b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
     "tls": bytes.fromhex("16030100f6010000f20303") + bytes(60),
-    "api that nobody has": header(999, 0) + bytes(8),
+    "unknown api": header(999, 0) + bytes(8),
     "negative api": header(-1, 0) + bytes(8),
     "api that is not supported": header(24, 0) + bytes(8),
     "version above": header(3, 14) + bytes(8),

@@ -27,7 +27,8 @@ from bearlake.serving.authentication.settings import (
 from bearlake.serving.listener import ListenerSettings
 from bearlake.streams.principal import Principal
 from bearlake.telemetry import metrics
-from fixtures.kafka_server import batch_of, produce_request
+from fixtures.kafka_server import batch_of, fetch_request, produce_request
+from fixtures.waiting import until
 
 ISSUER, AUDIENCE = "https://issuer.example", "bearlake"
 KEY = ed25519.Ed25519PrivateKey.generate()
@@ -55,7 +56,7 @@ async def start(kafka_cluster, settings):
     async def begin(*, listener=ListenerSettings(), **changes):  # noqa: B008 - frozen
         cluster = await kafka_cluster(1, authentication=replace(settings, **changes), listeners=[listener])
         credentials = [create_credential(name, "secret") for name in ("SCRAM-SHA-256", "SCRAM-SHA-512")]
-        changes = [CredentialChange("alice", one.mechanism, one) for one in credentials]
+        changes = [CredentialChange("alice", credential.mechanism, credential) for credential in credentials]
         await cluster.metadata.users.change(changes, revision=0)
         await cluster[0].create("t")
         return cluster[0]
@@ -325,6 +326,33 @@ async def test_a_listener_without_logins_answers_as_kafka_does(start):
     assert (await send(client, b"")).error_code == ErrorCode.ILLEGAL_SASL_STATE
     assert (await client.produce("t", batch_of(b"a"))).error_code == 0
     assert [str(who) for who in whom(node)] == ["User:ANONYMOUS"]
+
+
+async def test_a_login_that_has_begun_cannot_begin_again(start):
+    """Otherwise one connection could look up any number of users, and none of them would count as a failed login."""
+    node = await start()
+    client = await node.client()
+    await choose(client, "SCRAM-SHA-512")
+    assert (await send(client, b"n,,n=ghost,r=nonce")).error_code == 0
+    assert (await choose(client, "SCRAM-SHA-512")).error_code == ErrorCode.ILLEGAL_SASL_STATE
+    assert await client.is_closed()
+
+
+async def test_fetches_that_wait_behind_another_end_with_the_login(start):
+    """A client may send many at once, each of which may wait for a minute."""
+    node = await start(session_ms_max=500)
+    alice = await node.client()
+    assert (await plain(alice)).error_code == 0
+    for offset in range(3):
+        alice.send(fetch_request([("t", 0, offset)], wait_ms=60_000, bytes_min=1), 11)
+    session = next(iter(node.server.connections)).session
+    await until(lambda: not session.is_logged_in)
+    bob = await node.client()
+    assert (await plain(bob)).error_code == 0
+    await bob.produce("t", batch_of(b"a", b"b", b"c"))
+
+    assert (await alice.receive()).responses[0].partitions[0].records  # this one had begun
+    assert await alice.reader.read() == b""
 
 
 @pytest.fixture

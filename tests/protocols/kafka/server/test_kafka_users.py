@@ -48,10 +48,10 @@ def drop(name="carol", mechanism=SMALL):
 
 
 async def alter(client, *alterations):
-    deletions = [one for one in alterations if isinstance(one, ALTER.Deletion)]
-    upsertions = [one for one in alterations if isinstance(one, ALTER.Upsertion)]
+    deletions = [change for change in alterations if isinstance(change, ALTER.Deletion)]
+    upsertions = [change for change in alterations if isinstance(change, ALTER.Upsertion)]
     answer = await client.ask(ALTER(deletions=deletions, upsertions=upsertions), 0)
-    return [(one.user, one.error_code) for one in answer.results]
+    return [(result.user, result.error_code) for result in answer.results]
 
 
 async def describe(client, *names):
@@ -59,8 +59,8 @@ async def describe(client, *names):
     answer = await client.ask(DESCRIBE(users=users), 0)
     assert answer.error_code == 0
     return [
-        (one.user, one.error_code, [(info.mechanism, info.iterations) for info in one.credential_infos])
-        for one in answer.results
+        (result.user, result.error_code, [(info.mechanism, info.iterations) for info in result.credential_infos])
+        for result in answer.results
     ]
 
 

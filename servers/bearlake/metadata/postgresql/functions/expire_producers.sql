@@ -1,5 +1,6 @@
 -- Forgets idle producers with their names, unless a server asked for the name meanwhile, and as many names that never wrote. Locks
--- the partitions as a commit does: a commit that finds a state gone finds the floors raised. Servers learn of it by a log entry.
+-- the partitions as a commit does, but skips those that are locked: a commit that finds a state gone finds the floors raised. Servers learn
+-- of it by a log entry.
 --
 -- Parameters: p_idle_ms: a producer without a batch for so long by the producer clock is idle, ms, from 0. p_limit: producers, and names,
 -- at most.
@@ -30,8 +31,16 @@ begin
           where n.asked_minute <= newest
             and not exists (select from bearlake.producer p where p.partition = n.partition and p.producer_id = n.producer_id)
           order by n.asked_minute limit p_limit)) c;
-    perform from bearlake.partition_group g
-      where g.group_key in (select distinct u >> 5 from unnest(partitions) u) order by g.group_key for no key update;
+    -- Waits for no row while it holds others: the commits to those would wait, too, and one busy row would keep all idle producers. Those
+    -- of a locked row stay for the next call. A row that is gone was that of a deleted stream, to which nothing commits.
+    with held as materialized (
+        select g.group_key from bearlake.partition_group g
+         where g.group_key in (select distinct u >> 5 from unnest(partitions) u) order by g.group_key for no key update skip locked
+    )
+    select array_agg(u.partition), array_agg(u.producer_id) into partitions, ids
+      from unnest(partitions, ids) u (partition, producer_id)
+     where exists (select from held h where h.group_key = u.partition >> 5)
+        or not exists (select from bearlake.partition_group g where g.group_key = u.partition >> 5);
     with gone as (
         delete from bearlake.producer p using unnest(partitions, ids) u (partition, producer_id)
          where p.partition = u.partition and p.producer_id = u.producer_id and p.used_minute <= newest

@@ -1,6 +1,6 @@
 """DescribeAcls, CreateAcls and DeleteAcls: the access rules in Kafka's terms.
 
-They need ALTER or DESCRIBE on the cluster by a rule, or a super user: what is allowed because no rule says anything does not count. Rules
+The caller must be a super user, or have ALTER or DESCRIBE on the cluster by a rule; `access.allow_if_no_rule` does not count. Rules
 for resources that Kafka does not know (subjects, namespaces) cannot be named here: this API neither lists nor deletes them.
 
 All creations of a request that are valid happen in one step; so do all deletions.
@@ -48,7 +48,7 @@ PERMISSIONS: Mapping[int, Permission] = {2: Permission.DENY, 3: Permission.ALLOW
 PERMISSION_NUMBERS = {kind: number for number, kind in PERMISSIONS.items()}
 OPERATIONS: Mapping[int, Operation] = {operation.number: operation for operation in Operation}
 
-NOT_ALLOWED = "access rules are for super users, and for callers with a rule for the cluster"
+NOT_ALLOWED = "only super users and callers with an access rule for the cluster may list and change access rules"
 
 
 async def describe(context: KafkaContext, caller: Caller, request: DescribeAclsRequest) -> DescribeAclsResponse:

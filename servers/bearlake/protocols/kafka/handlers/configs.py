@@ -295,7 +295,7 @@ def _code(error: BearlakeError) -> ErrorCode:
 async def list_resources(
     context: KafkaContext, caller: Caller, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
-    """The names of resources with configs. Version 0 asks only for client metrics, which do not exist here."""
+    """The names of brokers, and of topics that the caller may describe. Version 0 asks only for client metrics, which do not exist here."""
     if not on_cluster(context, caller, Operation.DESCRIBE_CONFIGS):
         return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, config_resources=[])
     kinds = set(request.resource_types) if caller.version >= 1 else {int(ResourceType.CLIENT_METRICS)}
@@ -303,7 +303,11 @@ async def list_resources(
         kinds = {int(kind) for kind in ResourceType}
     found = []
     if ResourceType.TOPIC in kinds:
-        found += [(name, ResourceType.TOPIC) for name in context.streams.catalog.names()]
+        found += [
+            (name, ResourceType.TOPIC)
+            for name in context.streams.catalog.names()
+            if context.streams.may(caller.who, Operation.DESCRIBE, name)
+        ]
     if ResourceType.BROKER in kinds:
         found += [(str(node_id), ResourceType.BROKER) for node_id in _node_ids(context)]
     return ListConfigResourcesResponse(

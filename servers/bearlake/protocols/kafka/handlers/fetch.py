@@ -7,9 +7,10 @@ return fewer bytes. Errors are per partition.
 Source: KIP-74 (limits), KIP-227, KIP-320 (leader epochs), KIP-516 (topic ids).
 """
 
-from bearlake.errors import BearlakeError, NotFound, Unavailable
+from bearlake.errors import BearlakeError, NotFound, Overloaded, Unavailable
 from bearlake.protocols.kafka.context import EPOCH_MAX, Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode, code_of
+from bearlake.protocols.kafka.handlers.list_offsets import find
 from bearlake.protocols.kafka.messages import FetchRequest, FetchResponse
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.fetch import Fetched, FetchRange
@@ -76,21 +77,12 @@ def _room(context: KafkaContext) -> int:
 async def _resolve(context: KafkaContext, caller: Caller, topic: FetchRequest.Topic) -> StreamView | ErrorCode:
     if context.is_redirecting:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    catalog = context.streams.catalog
-    if caller.version >= _TOPIC_IDS_FROM:
-        view = catalog.peek_id(topic.topic_id)
-        if view is None:
-            return ErrorCode.UNKNOWN_TOPIC_ID
-    else:
-        try:
-            view = await catalog.find(topic.topic)
-        except NotFound:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        except Unavailable:
-            return ErrorCode.KAFKA_STORAGE_ERROR
-    if not context.streams.may(caller.who, Operation.READ, view.name):
-        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    return view
+    if caller.version < _TOPIC_IDS_FROM:
+        return await find(context, caller, topic.topic, Operation.READ)
+    view = context.streams.catalog.peek_id(topic.topic_id)
+    if view is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    return view if context.streams.may(caller.who, Operation.READ, view.name) else ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 def _check(found: StreamView | ErrorCode, partition: FetchRequest.Partition) -> ErrorCode:
@@ -117,7 +109,7 @@ def _fill(answer: FetchResponse.Partition, result: Fetched, caller: Caller) -> N
 
 
 def _code(error: BearlakeError, caller: Caller) -> ErrorCode:
-    if isinstance(error, Unavailable):
+    if isinstance(error, Unavailable | Overloaded):
         return ErrorCode.KAFKA_STORAGE_ERROR  # the retriable code that consumers expect in a Fetch response
     if isinstance(error, NotFound) and caller.version >= _TOPIC_IDS_FROM:
         return ErrorCode.UNKNOWN_TOPIC_ID

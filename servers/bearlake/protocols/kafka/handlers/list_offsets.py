@@ -5,7 +5,7 @@ asks for epoch 0 nevertheless, the epoch ends at the partition's end offset: the
 Source: KIP-79, KIP-734, KIP-405, KIP-1005, KIP-1023 (special timestamps); KIP-320 (leader epochs).
 """
 
-from bearlake.errors import BearlakeError, NotFound, Unavailable
+from bearlake.errors import BearlakeError, NotFound, Overloaded, Unavailable
 from bearlake.metadata.model import PartitionKey
 from bearlake.protocols.kafka.context import EPOCH_MAX, Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode, code_of
@@ -60,7 +60,7 @@ async def find(
         return await context.streams.catalog.find(name)
     except NotFound:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    except Unavailable:
+    except (Unavailable, Overloaded):
         return ErrorCode.KAFKA_STORAGE_ERROR
 
 
@@ -85,7 +85,7 @@ def _fill(answer: ListOffsetsResponse.Partition, result: OffsetAnswer) -> None:
 
 
 def _code(error: BearlakeError) -> ErrorCode:
-    return ErrorCode.KAFKA_STORAGE_ERROR if isinstance(error, Unavailable) else code_of(error)
+    return ErrorCode.KAFKA_STORAGE_ERROR if isinstance(error, Unavailable | Overloaded) else code_of(error)
 
 
 async def for_leader_epoch(
@@ -113,7 +113,7 @@ async def for_leader_epoch(
                 waiting.append((answer, found.partition(partition.partition)))
     try:
         bounds = await context.streams.bounds([partition for _, partition in waiting])
-    except Unavailable:
+    except (Unavailable, Overloaded):
         for answer, _ in waiting:
             answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
     else:

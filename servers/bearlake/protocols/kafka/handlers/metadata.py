@@ -11,7 +11,7 @@ import asyncio
 import re
 from collections.abc import Sequence
 
-from bearlake.errors import AlreadyExists, BearlakeError, Invalid, NotFound, Unavailable
+from bearlake.errors import AlreadyExists, BearlakeError, Invalid, NotFound, Overloaded, Unavailable
 from bearlake.metadata.model import Server
 from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka.codec import UUID_ZERO
@@ -34,6 +34,8 @@ from bearlake.streams.principal import Operation
 
 ENDPOINT_TYPE_BROKERS = 1
 _AT_ONCE = 16
+_AT_ONCE_NAMES = 1_000
+"""Streams whose rights are looked up in one turn of the event loop: 1 ms, and 20 ms with hundreds of rules for the caller."""
 _AT_ONCE_PARTITIONS = 2_000
 """Streams and partitions of a response that is encoded on the event loop: about 5 ms."""
 
@@ -59,9 +61,14 @@ def _key_of(topic: MetadataRequest.Topic) -> str | bytes:
 
 async def _render_all(context: KafkaContext, caller: Caller, request: MetadataRequest) -> Rendered:
     catalog = context.streams.catalog
-    views = [view for name in catalog.names() if (view := catalog.peek(name)) is not None]
-    seen = [view for view in views if context.streams.may(caller.who, Operation.DESCRIBE, view.name)]
-    return await _render(context, caller, request, [(view, None) for view in seen])
+    seen: list[tuple[StreamView, None]] = []
+    for at, name in enumerate(catalog.names()):
+        if at % _AT_ONCE_NAMES == _AT_ONCE_NAMES - 1:
+            await asyncio.sleep(0)
+        view = catalog.peek(name)
+        if view is not None and context.streams.may(caller.who, Operation.DESCRIBE, name):
+            seen.append((view, None))
+    return await _render(context, caller, request, seen)
 
 
 async def _render(
@@ -157,7 +164,7 @@ async def find_or_create(context: KafkaContext, caller: Caller, name: str, may_c
     except NotFound:
         if not may_create:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    except Unavailable:
+    except (Unavailable, Overloaded):
         return ErrorCode.LEADER_NOT_AVAILABLE
     if not streams.may_create(caller.who, name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED

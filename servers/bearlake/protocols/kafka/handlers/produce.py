@@ -12,7 +12,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Protocol
 
 from bearlake import kernel
-from bearlake.errors import BearlakeError, NotFound, Unavailable
+from bearlake.errors import BearlakeError, NotFound, Overloaded, Unavailable
 from bearlake.kernel import ProduceEntry, ProduceResult
 from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka.codec import ApiKey
@@ -230,14 +230,15 @@ async def _later(call: ProduceCall, frame: memoryview, slab: Slab, before: async
     """Submit the request after the Produce requests before it, and after looking up its unknown streams."""
     if before is not None:
         await asyncio.wait([before])
-    catalog = call.connection.context.streams.catalog
+    context = call.connection.context
+    catalog = context.streams.catalog
     for name in {entry[0] for entry in call.entries}:
-        if isinstance(name, str) and catalog.peek(name) is None:
+        if isinstance(name, str) and resolve(context, call.caller, name) is UNKNOWN:
             try:
                 await catalog.find(name)
             except NotFound:
                 pass  # `_submit` answers UNKNOWN_TOPIC_OR_PARTITION for each partition
-            except Unavailable as error:
+            except (Unavailable, Overloaded) as error:
                 for place, entry in enumerate(call.entries):
                     if entry[0] == name:
                         call.outcomes[place] = Refusal(ErrorCode.LEADER_NOT_AVAILABLE, str(error))
@@ -337,18 +338,20 @@ def _admit_one(
 
 
 def resolve(context: KafkaContext, caller: Caller, topic: str | bytes) -> StreamView | Refusal:
-    """The stream of a topic, or the reason to reject its batches; `UNKNOWN` if it must be looked up in the store first."""
+    """The stream of a topic, or the reason to reject its batches; `UNKNOWN` if it must be looked up in the store first.
+
+    The right is checked before the look-up, so that a refusal does not tell whether the topic exists.
+    """
     streams = context.streams
     if context.is_redirecting:
         return NOT_LEADER
     if isinstance(topic, str):
-        view = streams.catalog.peek(topic)
-        if view is None:
-            return UNKNOWN
-    else:
-        view = streams.catalog.peek_id(topic)
-        if view is None:
-            return Refusal(ErrorCode.UNKNOWN_TOPIC_ID)
+        if not streams.may(caller.who, Operation.WRITE, topic):
+            return DENIED
+        return streams.catalog.peek(topic) or UNKNOWN
+    view = streams.catalog.peek_id(topic)
+    if view is None:
+        return Refusal(ErrorCode.UNKNOWN_TOPIC_ID)
     return view if streams.may(caller.who, Operation.WRITE, view.name) else DENIED
 
 

@@ -1,7 +1,7 @@
 """DescribeUserScramCredentials and AlterUserScramCredentials.
 
-Only super users and callers with an access rule for the cluster may use them. A user's alterations happen
-all or not at all; those of different users are independent.
+Only super users and callers with an access rule for the cluster may use them. The alterations of one user are atomic; those of different
+users are independent.
 
 Source: KIP-554; Kafka's `ScramImage` and `ScramControlManager` (codes, order of checks).
 """

@@ -28,7 +28,7 @@ from bearlake.protocols.rest.proxy.consumers import Consumers
 from bearlake.protocols.rest.proxy.forwarding import Forwarding
 from bearlake.protocols.rest.proxy.topic_routes import answer, find
 from bearlake.protocols.rest.settings import RestSettings
-from bearlake.serving.http.limits import own_time
+from bearlake.serving.http.limits import changes, own_time
 from bearlake.serving.http.login import principal_of
 from bearlake.serving.listener import Listener
 from bearlake.serving.live_servers import LiveServers
@@ -152,6 +152,7 @@ class ConsumerRoutes:
             consumer.assign(partitions)
         return _done()
 
+    @changes  # it moves the instance's position
     @own_time
     async def records(self, request: web.Request) -> web.Response:
         """Get the next records; an empty list after the wait set by the client or its config."""

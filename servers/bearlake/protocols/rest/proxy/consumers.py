@@ -19,7 +19,7 @@ from bearlake.streams.groups.problems import GroupRefusal
 from bearlake.streams.principal import Principal
 from bearlake.streams.service import Streams
 from bearlake.telemetry import metrics
-from bearlake.telemetry.containment import noticed
+from bearlake.telemetry.containment import fault, noticed
 
 log = logging.getLogger(__name__)
 
@@ -156,6 +156,8 @@ class Consumers:
             log.warning(
                 "cannot close a consumer instance", extra={"group": consumer.config.group, "error": repr(error)}
             )
+        except Exception as error:  # noqa: BLE001 - boundary: one instance
+            fault(log, "close a consumer instance", error)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)

@@ -136,14 +136,14 @@ class Forwarding:
         headers, who = _headers(request), principal_of(request)
         others = self._peers.others()
         guess = self._guess(who, key, others)
-        is_in_doubt = False
+        may_have_instance = False
         if guess is not None:
             try:
                 answer = await self._peers.send(who, guess, request.method, path, headers, body)
             except Untrusted:
                 pass
             except Unreachable:
-                is_in_doubt = not guess.is_draining  # a draining server listens as long as it has instances
+                may_have_instance = not guess.is_draining  # a draining server listens as long as it has instances
             else:
                 if not _is_absent(answer):
                     self._remember(who, key, guess)
@@ -151,7 +151,7 @@ class Forwarding:
         holder = await self._find(who, key, [server for server in others if server is not guess])
         if holder is None:
             self._places.pop((str(who), key), None)
-            if is_in_doubt:
+            if may_have_instance:
                 raise _away()
             raise problems.consumer_not_found()
         self._remember(who, key, holder)
@@ -172,13 +172,13 @@ class Forwarding:
     async def _find(self, who: Principal, key: Key, servers: Sequence[Server]) -> Server | None:
         """Return the server that has the instance; asks all at once. Raises `Problem` (50003) if none has it and one does not answer."""
         questions = [asyncio.create_task(self._ask(who, server, key)) for server in servers]
-        doubt: Problem | None = None
+        unanswered: Problem | None = None
         try:
             for question in asyncio.as_completed(questions):
                 try:
                     holder = await question
                 except Problem as problem:
-                    doubt = problem
+                    unanswered = problem
                 else:
                     if holder is not None:
                         return holder
@@ -186,8 +186,8 @@ class Forwarding:
             for task in questions:
                 task.cancel()
             await asyncio.gather(*questions, return_exceptions=True)
-        if doubt is not None:
-            raise doubt
+        if unanswered is not None:
+            raise unanswered
         return None
 
     async def _ask(self, who: Principal, server: Server, key: Key) -> Server | None:

@@ -56,7 +56,7 @@ class Peers:
         self._entrance = entrance
         self._endpoint, _ = listener.endpoint("rest")
         self._session: aiohttp.ClientSession | None = None
-        self._is_distrust_told = False
+        self._is_distrust_logged = False
         self._unreachable: set[int] = set()
         """Node ids of the servers that the log has reported as unreachable."""
 
@@ -150,7 +150,7 @@ class Peers:
                 return web.Response(status=response.status, body=content, headers=passed)
         except aiohttp.ClientSSLError as error:
             outcome = "untrusted"
-            self._tell_distrust(server, error)
+            self._log_distrust(server, error)
             raise Untrusted(str(error)) from error
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             outcome = "unreachable"
@@ -178,10 +178,10 @@ class Peers:
         self._unreachable &= {other.ref.node_id for other in self.others()}
         self._unreachable.add(server.ref.node_id)
 
-    def _tell_distrust(self, server: Server, error: Exception) -> None:
-        if not self._is_distrust_told:
+    def _log_distrust(self, server: Server, error: Exception) -> None:
+        if not self._is_distrust_logged:
             log.warning(
                 "cannot verify another REST server; not forwarding requests for its consumer instances",
                 extra={"server": server.name, "error": str(error)},
             )
-        self._is_distrust_told = True
+        self._is_distrust_logged = True

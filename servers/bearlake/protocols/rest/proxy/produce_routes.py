@@ -58,10 +58,11 @@ class ProduceRoutes:
         await self._writing.room()
         octets = await bodies.read(request, self._settings.request_bytes_max)
         body = bodies.parse_optional(_reader(form, is_partition_given=partition is not None), octets)
-        view = await self._view(who, request.match_info["topic"])
+        name = request.match_info["topic"]
+        self._writing.require(who, name)  # first, so that a refusal does not tell whether the topic exists
+        view = await self._view(who, name)
         if partition is not None and partition >= view.partition_count:
             raise problems.partition_not_found(view.name, partition)
-        self._writing.require(who, view)
         budget = self._embedded.budget()
         keys, values = [await self._column(who, view.name, part, form, body, budget) for part in ("key", "value")]
         now_ms = self._writing.now_ms()

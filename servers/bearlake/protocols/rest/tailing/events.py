@@ -16,6 +16,7 @@ import re
 
 from aiohttp import web
 
+from bearlake.errors import Denied
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.protocols.rest.tailing import state
@@ -39,9 +40,9 @@ async def follow(
     await response.prepare(request)
     loop = asyncio.get_running_loop()
     until, quiet_since = loop.time() + settings.sse_ms / 1000, loop.time()
-    values = await follower.next(0, settings.unsent_bytes_max)
     is_first = True
     try:
+        values = await follower.next(0, settings.unsent_bytes_max)
         while True:
             octets = b""
             if values:
@@ -59,8 +60,8 @@ async def follow(
             if follower.is_at_end_of_closed or left_ms <= 0 or draining.is_set():
                 break
             values = await follower.next(left_ms, settings.unsent_bytes_max)
-    except Problem:
-        return response  # the stream was deleted: the client reconnects and gets the error
+    except (Problem, Denied):
+        return response  # the stream was deleted, or the right revoked: the client reconnects and gets the error
     except TimeoutError:  # the client does not read: discard its unsent data
         if request.transport is not None:
             request.transport.abort()

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from bearlake.errors import NotFound, OutOfRange
+from bearlake.errors import Denied, NotFound, OutOfRange
 from bearlake.metadata.model import partition_index, stream_number
 from bearlake.protocols.rest import reading
 from bearlake.protocols.rest.problems import Problem
@@ -14,6 +14,7 @@ from bearlake.protocols.rest.tailing.lineage import Piece
 from bearlake.protocols.rest.tailing.state import Tail
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.fetch import Fetched, FetchRange
+from bearlake.streams.principal import Operation, Principal
 from bearlake.streams.service import Streams
 from bearlake.telemetry import metrics
 
@@ -29,19 +30,21 @@ class Follower:
         streams: Streams,
         settings: RestSettings,
         lifetimes: Lifetimes,
+        who: Principal,
         view: StreamView,
         pieces: Sequence[Piece],
         tail: Tail,
         offset: int,
         end: int,
     ) -> None:
-        """`pieces` are the ranges of the stream's partition, its own log last; `offset` is not before the first piece.
+        """`who` reads. `pieces` are the ranges of the stream's partition, its own log last; `offset` is not before the first piece.
 
         `end` is the end in the store, so that the follower waits for records that another server has acknowledged.
         """
         self._streams = streams
         self._settings = settings
         self._lifetimes = lifetimes
+        self._who = who
         self._name = view.name
         self._pieces = pieces
         self._tail = tail
@@ -64,6 +67,7 @@ class Follower:
         """Return the next values, about `bytes_max` bytes. May be empty after or before `wait_ms`; call again unless the stream is closed.
 
         Raises:
+            Denied: the access rules changed, and the reader may not read the stream or a fork's source any more.
             Problem: 404 if the stream is deleted, 410 if only its forks remain or the offset was trimmed.
         """
         view = self._streams.catalog.peek_number(stream_number(self.partition))
@@ -89,6 +93,8 @@ class Follower:
 
     def _take(self, piece: Piece, fetched: Fetched, closed_end: int | None) -> list[bytes]:
         """Return the fetched values that belong to the piece, and advance."""
+        if not self._streams.may(self._who, Operation.READ, piece.name):
+            raise Denied(f"{self._who} may not read from {piece.name!r}")
         if isinstance(fetched.error, NotFound) and piece is self._pieces[-1]:
             raise Problem(404, 404, f"no stream {self._name}")
         if isinstance(fetched.error, NotFound):

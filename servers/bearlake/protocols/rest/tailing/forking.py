@@ -84,7 +84,7 @@ class Forking:
 
     async def origin(self, who: Principal, place: Place, content_type: str | None) -> Origin:
         """Resolve a branch point. Raises `Problem`: 404 for a missing source, 409 for a deleted source, 400 for an invalid point."""
-        name, partition, wanted_offset, part = place
+        name, partition, requested_offset, part = place
         try:
             source, index = await self._tails.of(who, name, partition, Operation.READ)
         except Problem as problem:
@@ -96,7 +96,7 @@ class Forking:
         pieces = await lineage.pieces_of(self._streams.catalog, source, index)
         bounds = await self._streams.bounds([piece.partition for piece in pieces])
         start, end = lineage.bounds_of(pieces, bounds, state.closed_end(source, index))
-        offset = end if wanted_offset is None else wanted_offset
+        offset = end if requested_offset is None else requested_offset
         if offset > end:
             raise Problem(400, 400, f"Stream-Fork-Offset: {name} ends at {state.token(end)}")
         base, first = offset, list[Record]()

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import logging
 import re
+from contextlib import suppress
 from datetime import datetime
 
 from bearlake.errors import BearlakeError, Conflict, NotFound
@@ -20,8 +21,9 @@ from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.tailing import lineage
 from bearlake.streams import configs as stream_configs
 from bearlake.streams.catalog import StreamView
-from bearlake.streams.principal import INTERNAL, Principal
+from bearlake.streams.principal import INTERNAL, Operation, Principal, Resource, require
 from bearlake.streams.service import Streams
+from bearlake.telemetry.isolation import Isolation
 from bearlake.telemetry.outage import Outage
 
 log = logging.getLogger(__name__)
@@ -65,6 +67,7 @@ class Lifetimes:
         self._streams = streams
         self._sweep_ms = sweep_ms
         self._create_ms_max = create_ms_max
+        self._isolation = Isolation(log, "expire streams", streams.metadata.log.head)
         self._ahead_ms: int | None = None
         self._version = -1
         self._mortal: list[int] = []
@@ -135,7 +138,8 @@ class Lifetimes:
                 if not await self._has_forks(view):
                     await self._streams.delete(who, view.stream, is_unchanged=True)
                 elif not is_marked(view, DELETED):
-                    await self._streams.alter(who, view.stream, {DELETED: "true"}, [])
+                    require(self._streams.authorizer, who, Operation.DELETE, Resource.STREAM, name)
+                    await self._streams.alter(INTERNAL, view.stream, {DELETED: "true"}, [])
                 return
             except Conflict:
                 continue
@@ -151,6 +155,8 @@ class Lifetimes:
                 outage.over()
             except BearlakeError as error:
                 outage.failed(error)
+            except Exception as error:  # noqa: BLE001 - boundary: the next round tries again
+                outage.fault("delete expired streams", error)
 
     # -- internal ------------------------------------------------------------------------------------------------
 
@@ -161,14 +167,19 @@ class Lifetimes:
         self._ahead_ms = await self._streams.metadata.now_ms() - self._streams.clock.now_ms()
         for number in self._mortal:
             view = self._streams.catalog.peek_number(number)
-            if view is None or not await self._is_over(view):
-                continue
-            if is_marked(view, DELETED) and number in self._sources:
-                continue  # its forks still exist
-            try:
-                await self.remove(INTERNAL, view.name, is_due=True)
-            except NotFound:
-                continue
+            if view is not None:
+                async with self._isolation.of(view.name):
+                    await self._end(view)
+        self._isolation.end_round()
+
+    async def _end(self, view: StreamView) -> None:
+        """Delete the stream if it has expired."""
+        if not await self._is_over(view):
+            return
+        if is_marked(view, DELETED) and view.stream.number in self._sources:
+            return  # its forks still exist
+        with suppress(NotFound):
+            await self.remove(INTERNAL, view.name, is_due=True)
             log.info("deleted an expired stream", extra={"stream": view.name})
 
     def _look(self) -> None:

@@ -66,14 +66,15 @@ class ReadRoutes:
             request = request.clone(rel_url=request.rel_url.update_query(offset=last_seen))
         asked = state.parse_offset(request, is_required=live is not None)
         view, index = await self._tails.find(request, Operation.READ)
-        pieces, start, end = await self._bounds(principal_of(request), view, index)
+        who = principal_of(request)
+        pieces, start, end = await self._bounds(who, view, index)
         offset = {state.START: start, state.NOW: end}.get(asked, 0) if isinstance(asked, str) else asked
         if offset < start:
             raise Problem(410, 410, f"offset: records before {state.token(start)} are deleted")
         if offset > end:
             raise Problem(400, 400, f"offset: the stream ends at {state.token(end)}")
         tail = self._tails.get(view, index)
-        follower = Follower(self._streams, self._settings, self._lifetimes, view, pieces, tail, offset, end)
+        follower = Follower(self._streams, self._settings, self._lifetimes, who, view, pieces, tail, offset, end)
         if live is None:
             return await self._now(request, follower, is_now=asked == state.NOW)
         metrics.REST_FOLLOWERS.inc()

@@ -52,8 +52,8 @@ class RecordRoutes:
         """Write a stream of records; the answer is a stream of reports."""
         site = Site(request, self._servers)
         if request.content_type not in _TYPES:
-            wanted_type = f"{request.content_type[:100]!r}: expected {JSON_TYPE}"
-            raise Problem(415, 415, f"HTTP 415 Unsupported Media Type: {wanted_type}")
+            detail = f"{request.content_type[:100]!r}: expected {JSON_TYPE}"
+            raise Problem(415, 415, f"HTTP 415 Unsupported Media Type: {detail}")
         view, who = await find(self._streams, request, Operation.WRITE), principal_of(request)
         response = web.StreamResponse(headers={"Content-Type": JSON_TYPE})
         objects = Objects(self._settings.request_bytes_max)

@@ -23,7 +23,7 @@ _CUT_LENGTH_MAX = 12
 """Largest distance to the end of the input at which a decoder error may just mean truncation (a number, a word, an escape)."""
 
 
-_MARK = re.compile(r'\\.|["{}\[\]]', re.DOTALL)
+_PUNCTUATION = re.compile(r'\\.|["{}\[\]]', re.DOTALL)
 """An escape, a quotation mark or a bracket."""
 
 
@@ -97,15 +97,15 @@ class _Brackets:
         """Whether a bracket of this piece closes an outermost object or list, or one that was not open."""
         text = self._rest + piece
         is_closed, end = False, 0
-        for found in _MARK.finditer(text):
-            mark, end = found[0], found.end()
-            if mark == '"':
+        for found in _PUNCTUATION.finditer(text):
+            character, end = found[0], found.end()
+            if character == '"':
                 self._is_text = not self._is_text
             elif self._is_text:
                 continue
-            elif mark in "{[":
+            elif character in "{[":
                 self._depth += 1
-            elif mark in "}]":
+            elif character in "}]":
                 self._depth = max(0, self._depth - 1)
                 is_closed = is_closed or self._depth == 0
         self._rest = "\\" if text.endswith("\\") and end < len(text) else ""

@@ -59,9 +59,9 @@ class _Schemas:
         operations = description.operations.values()
         found = [body for operation in operations for body in (operation.body or {}).values()]
         found += [operation.answer for operation in operations]
-        wanted: dict[int, Any] = {id(model): model for model in (*found, description.error) if not _is_schema(model)}
-        made, self.named = models.components([*wanted.values()])
-        self._made = dict(zip(wanted, made, strict=True))
+        needed: dict[int, Any] = {id(model): model for model in (*found, description.error) if not _is_schema(model)}
+        made, self.named = models.components([*needed.values()])
+        self._made = dict(zip(needed, made, strict=True))
 
     def of(self, body: Any) -> Mapping[str, Any]:
         """Return the schema of a model, or the schema itself (Any: either)."""

@@ -82,7 +82,7 @@ class Lane:
         A request that is larger than the whole queue runs alone.
 
         Raises:
-            Overloaded, Unavailable: the request was not judged; try again.
+            Overloaded, Unavailable: the request was not processed; try again.
         """
         if self._is_closed:
             raise Unavailable("the schema registry of this server is closed")

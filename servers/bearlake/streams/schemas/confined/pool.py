@@ -37,7 +37,7 @@ class Pool:
     All calls raise:
         InvalidSchema: the schema is invalid; the message says why.
         SchemaTooLarge: schema or values need more time or memory than the limits allow.
-        Overloaded, Unavailable: nothing was judged; try again.
+        Overloaded, Unavailable: nothing was processed; try again.
     """
 
     def __init__(self, settings: SchemasSettings, *, answer_bytes_max: int = ANSWER_BYTES_MAX) -> None:
@@ -102,7 +102,7 @@ class Pool:
     ) -> list[bytes | Unfit]:
         """Serialize values, given as JSON texts; an `Unfit` stands for a value that does not fit the schema."""
         answer, allowance = await self._evaluate("write", schema, texts, budget or Budget(self._settings))
-        return _results(*self._judged(answer, "work on the values", allowance))
+        return _results(*self._head_and_parts(answer, "work on the values", allowance))
 
     async def read(
         self, schema: Compiled, values: Sequence[bytes], budget: Budget | None = None
@@ -114,7 +114,7 @@ class Pool:
         budget = budget or Budget(self._settings)
         answer, allowance = await self._evaluate("read", schema, values, budget)
         try:
-            return _results(*self._judged(answer, "work on the values", allowance))
+            return _results(*self._head_and_parts(answer, "work on the values", allowance))
         except SchemaTooLarge as error:
             if answer.status == 0:  # the schema itself is too large
                 raise
@@ -131,7 +131,7 @@ class Pool:
         allowance = budget.compiling(self._limits.answer_bytes_max)
         answer = await self._compiling.ask([Call(encode, allowance.processor_ms)], size_bytes)
         budget.spend(answer.processor_ms)
-        return self._judged(answer, "schema", allowance)
+        return self._head_and_parts(answer, "schema", allowance)
 
     async def _evaluate(
         self, work: str, schema: Compiled, values: Sequence[bytes], budget: Budget
@@ -160,7 +160,7 @@ class Pool:
         budget.spend(answer.processor_ms, len(answer.message))
         return answer, allowance
 
-    def _judged(self, answer: Answer, what: str, allowance: Allowance) -> tuple[dict[str, Any], list[bytes]]:
+    def _head_and_parts(self, answer: Answer, what: str, allowance: Allowance) -> tuple[dict[str, Any], list[bytes]]:
         """Return an answer's head (Any: JSON) and parts; raises the child's error, or the error for the way that the child ended."""
         if answer.status == 0:
             head, parts = frames.unpacked(answer.message)

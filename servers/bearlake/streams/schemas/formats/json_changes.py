@@ -28,7 +28,7 @@ class Comparison:
     def __init__(self) -> None:
         self._under_way: set[tuple[int, int]] = set()
         self._known: dict[tuple[int, int], bool] = {}
-        self._kept: list[Any] = []
+        self._temporary: list[Any] = []
         """Keeps temporary schemas alive, so that their `id()` values stay unique."""
         self._step_count = 0
 
@@ -81,7 +81,7 @@ class Comparison:
             rest = {key: value for key, value in node.schema.items() if key != "$ref" and key not in ANNOTATIONS}
             if node.is_modern and rest:
                 joined = {"allOf": [{"$ref": reference}, rest]}
-                self._kept.append(joined)
+                self._temporary.append(joined)
                 return node.inner(joined)
             found = node.resolver.lookup(reference)
             node = Node(found.contents, found.resolver, node.is_modern)
@@ -95,7 +95,7 @@ class Comparison:
                 yield Change("TYPE_NARROWED", f"{path}/{_sum_of(new)}")
         elif olds and not news:
             plain = new.inner({key: value for key, value in new.schema.items() if key not in ANNOTATIONS})
-            self._kept.append(plain.schema)
+            self._temporary.append(plain.schema)
             if plain.schema and not all(self.is_readable(node, plain) for node in olds):
                 yield Change("COMBINED_TYPE_CHANGED", path)
         elif olds and news:
@@ -113,12 +113,12 @@ class Comparison:
                 return
             if olds:
                 plain = new.inner(_without(new, ("allOf",)))
-                self._kept.append(plain.schema)
+                self._temporary.append(plain.schema)
                 if not any(self.is_readable(node, plain) for node in olds):
                     yield Change("COMBINED_TYPE_CHANGED", path)
             return
         candidates = [*olds, old.inner(_without(old, ("allOf",)))]
-        self._kept.append(candidates[-1].schema)
+        self._temporary.append(candidates[-1].schema)
         if olds and len(news) > len(olds):
             yield Change("PRODUCT_TYPE_EXTENDED", f"{path}/allOf")
         elif not all(any(self.is_readable(before, after) for before in candidates) for after in news):
@@ -137,7 +137,7 @@ class Comparison:
         if not isinstance(types, list) or len(types) < 2:
             return [node]
         several = [{**node.schema, "type": type_} for type_ in types]
-        self._kept += several
+        self._temporary += several
         return [node.inner(schema) for schema in several]
 
     def _all_matched(self, olds: Sequence[Node], news: Sequence[Node], *, is_one_to_one: bool) -> bool:

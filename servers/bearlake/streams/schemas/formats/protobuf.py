@@ -164,10 +164,12 @@ def _compiled(source: str, texts: Mapping[str, str]) -> list[FileDescriptorProto
         tree = {path: path_of(file) for path, file in files.items()}
         tree |= {path: str(file) for path, file in known_files().items() if path not in tree}
         places = [f"-I{path}={place}" for path, place in tree.items()]
-        said = _run([*places, "--include_imports", f"--descriptor_set_out={path_of(made)}", name])
-        if said is not None:
+        errors = _run([*places, "--include_imports", f"--descriptor_set_out={path_of(made)}", name])
+        if errors is not None:
             shown = {str(file.fileno()): path for path, file in files.items() if path != name}
-            problems = "; ".join(_said(line, shown) for line in said.splitlines() if ": warning: " not in line)
+            problems = "; ".join(
+                _client_message(line, shown) for line in errors.splitlines() if ": warning: " not in line
+            )
             raise InvalidSchema(f"Invalid schema of type PROTOBUF: {problems or 'it cannot be compiled'}")
         found = list(FileDescriptorSet.FromString(made.read()).file)
     for file in found:
@@ -177,16 +179,16 @@ def _compiled(source: str, texts: Mapping[str, str]) -> list[FileDescriptorProto
 
 def _run(arguments: Sequence[str]) -> str | None:
     """Run protoc. Returns None on success, else its standard error, which is the only place where it reports errors."""
-    with memory_file() as said:
+    with memory_file() as output:
         before = os.dup(2)
         try:
-            os.dup2(said.fileno(), 2)
+            os.dup2(output.fileno(), 2)
             code = protoc.run_main([b"protoc", *(argument.encode() for argument in arguments)])
         finally:
             os.dup2(before, 2)
             os.close(before)
-        said.seek(0)
-        return said.read(PROBLEM_BYTES_MAX).decode(errors="replace") if code else None
+        output.seek(0)
+        return output.read(PROBLEM_BYTES_MAX).decode(errors="replace") if code else None
 
 
 def _with_syntax(text: str) -> str:
@@ -210,7 +212,7 @@ def says_syntax(text: str) -> bool:
         at = closed + len(end)
 
 
-def _said(line: str, shown: Mapping[str, str]) -> str:
+def _client_message(line: str, shown: Mapping[str, str]) -> str:
     """Rewrite a compiler message for the client; `shown` maps file descriptor numbers to names of referenced files."""
     found = _PROBLEM.fullmatch(line)
     assert found is not None

@@ -1,4 +1,4 @@
-"""One run from start to verdict: load and faults, healing, settling, a complete read, and the gates."""
+"""One run from start to verdict: load and faults, healing, waiting for compaction and sweeping, a complete read, and the gates."""
 
 import contextlib
 import logging
@@ -12,7 +12,7 @@ import confluent_kafka
 
 from faults.load import create_stream
 from faults.waiting import until
-from nemesis import fault_kinds, gates, judging
+from nemesis import checking, fault_kinds, gates
 from nemesis.clients import pulsars
 from nemesis.clients.kafka import by_partition
 from nemesis.cluster import SETTINGS, Cluster, created
@@ -28,7 +28,7 @@ log = logging.getLogger("nemesis")
 
 WARM_UP_S = 3.0
 STEP_S = 0.2
-SETTLE_S = 150.0
+FINISH_S = 150.0
 READ_S = 90.0
 IDLE_S = 8.0
 TABLE = {"table.freshness_ms": "3000"}
@@ -54,12 +54,12 @@ def run(options: RunOptions) -> Run:
         cluster.start()
         log.info("started after %.1f s", time.monotonic() - start_s)
         watch, schedule, impossible = _load(cluster, options)
-        found_gates = _settle(cluster, watch, options)
+        found_gates = _finish(cluster, watch, options)
         text = cluster.folder / "verdict.log"
         histories = cluster.fleet.histories()
-        verdict = judging.judge(histories, text, judging.limit_s(options.seconds), options.keep)
-        log.info("judged: %s", verdict.text)
-        found = judging.facts(histories)
+        verdict = checking.check(histories, text, checking.limit_s(options.seconds), options.keep)
+        log.info("checked: %s", verdict.text)
+        found = checking.facts(histories)
         failures = [f"{client.name} {text}" for client in cluster.fleet.clients for text in client.failures]
         found_gates = [
             gates.promises(verdict.violations, verdict.text),
@@ -106,7 +106,7 @@ def _load(cluster: Cluster, options: RunOptions) -> tuple[Watch, Schedule, list[
     return watch, schedule, impossible
 
 
-def _settle(cluster: Cluster, watch: Watch, options: RunOptions) -> list[Gate]:
+def _finish(cluster: Cluster, watch: Watch, options: RunOptions) -> list[Gate]:
     """Heal the cluster, and check that everything returns to normal."""
     healed_s = time.monotonic()
     try:
@@ -119,8 +119,8 @@ def _settle(cluster: Cluster, watch: Watch, options: RunOptions) -> list[Gate]:
     ]
     cluster.fleet.stop(producers=True)
     has_workers = bool(cluster.size.workers)
-    peak = max((one.orphans + one.unused for one in watch.objects), default=0)
-    last = _settled(cluster, watch) if has_workers else None
+    peak = max((sample.orphans + sample.unused for sample in watch.objects), default=0)
+    last = _finished(cluster, watch) if has_workers else None
     waited_s = time.monotonic() - healed_s
     found += gates.leftovers(last, peak, has_workers=has_workers, waited_s=waited_s)
     found.append(gates.attempts(len(watch.objects), watch.attempts_max, watch.claims_max, has_workers=has_workers))
@@ -131,11 +131,11 @@ def _settle(cluster: Cluster, watch: Watch, options: RunOptions) -> list[Gate]:
     return found
 
 
-def _settled(cluster: Cluster, watch: Watch) -> Leftovers | None:
-    """Return what the stores hold once compaction and sweeping have finished, or after `SETTLE_S`."""
+def _finished(cluster: Cluster, watch: Watch) -> Leftovers | None:
+    """Return what the stores hold once compaction and sweeping have finished, or after `FINISH_S`."""
     last: Leftovers | None = None
 
-    def is_settled() -> bool:
+    def is_finished() -> bool:
         nonlocal last
         cluster.revive()
         found = watch.look_at_objects()
@@ -145,7 +145,7 @@ def _settled(cluster: Cluster, watch: Watch) -> Leftovers | None:
         return last is not None and not (last.stale_files or last.stale_metadata)
 
     with contextlib.suppress(AssertionError):
-        log.info("settled after %.1f s", until(is_settled, SETTLE_S, "compaction and sweeping have finished"))
+        log.info("finished after %.1f s", until(is_finished, FINISH_S, "compaction and sweeping have finished"))
         return last
     return watch.leftovers() or last
 

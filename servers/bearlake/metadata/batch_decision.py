@@ -23,9 +23,9 @@ from bearlake.metadata.producers import (
     Producer,
     advanced,
     advanced_named,
+    decide_idempotent,
+    decide_named,
     is_unsure,
-    judge,
-    judge_named,
 )
 
 
@@ -38,7 +38,7 @@ class Unknowns(NamedTuple):
     floor_of: Callable[[PartitionKey, int], int | None]
 
 
-def judge_batch(
+def decide_batch(
     batch: BatchCommit, state: PartitionState, known: Producer | None, end: int, now_ms: int, unknowns: Unknowns
 ) -> tuple[OutcomeKind, int, Producer | None]:
     """Decide a batch by all the rules; returns its kind, the base offset of its outcome, and the producer's state after it.
@@ -51,7 +51,7 @@ def judge_batch(
     if producer_id >= 0 and flags & BATCH_NAMED:
         is_in_step = flags & BATCH_IN_STEP != 0
         floor = unknowns.floor_of(partition, producer_id) if known is None else 0
-        kind, base = judge_named(
+        kind, base = decide_named(
             known,
             state.epoch,
             epoch,
@@ -64,7 +64,7 @@ def judge_batch(
         made = advanced_named(known, now_ms, epoch, sequence, end, is_in_step=is_in_step)
     elif producer_id >= 0 and not flags & BATCH_CONTROL:
         expired_id, position_floor, seen, _ = unknowns
-        kind, base = judge(
+        kind, base = decide_idempotent(
             known,
             epoch,
             sequence,
@@ -86,5 +86,5 @@ def refused(
     """
     if state.stream.is_deleted:
         return Outcome(NOT_FOUND, -1, -1)
-    kind, base, _ = judge_batch(batch, state, known, end, now_ms, unknowns)
+    kind, base, _ = decide_batch(batch, state, known, end, now_ms, unknowns)
     return Outcome(kind, base, state.start) if kind in (DUPLICATE, UNSURE) else Outcome(TERMINATED, -1, state.start)

@@ -1,4 +1,4 @@
-"""The dispatcher's view of a consumer (`Member`) and of an entry that was read (`StoredEntry`)."""
+"""The dispatcher's view of a consumer (`AttachedConsumer`) and of an entry that was read (`StoredEntry`)."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,7 +22,7 @@ class StoredEntry(NamedTuple):
     batch: memoryview | None
 
 
-class Member:
+class AttachedConsumer:
     """A consumer of a subscription, for the dispatcher."""
 
     __slots__ = (
@@ -33,12 +33,12 @@ class Member:
         "has_flowed",
         "is_blocked",
         "is_ready",
+        "notified_active",
+        "notified_end",
         "permits",
         "redelivered_message_count",
         "sink",
         "spec",
-        "told_active",
-        "told_end",
         "unacknowledged",
     )
 
@@ -55,8 +55,8 @@ class Member:
         """Offsets delivered to this consumer and not acknowledged (Shared, Key_Shared)."""
         self.is_blocked = False
         """Whether too many offsets are unacknowledged; stays True until half of the limit is acknowledged."""
-        self.told_active: bool | None = None
-        self.told_end = False
+        self.notified_active: bool | None = None
+        self.notified_end = False
         self.delivered_message_count = self.delivered_bytes = 0
         self.redelivered_message_count = self.acknowledged_count = 0
 

@@ -31,7 +31,7 @@ PROTOCOLS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """The checker's verdict. `violations` is None if the checker could not judge; `text` then gives the reason."""
+    """The checker's verdict. `violations` is None if the checker could not check; `text` then gives the reason."""
 
     violations: int | None
     text: str
@@ -44,17 +44,17 @@ def limit_s(load_s: float) -> float:
     return CHECK_S + CHECK_PER_LOAD_S * load_s
 
 
-def judge(histories: Sequence[Path], output: Path, within_s: float = CHECK_S, keep: Path | None = None) -> Verdict:
+def check(histories: Sequence[Path], output: Path, within_s: float = CHECK_S, keep: Path | None = None) -> Verdict:
     """Check all histories together, and write the checker's output to `output`.
 
-    Also returns if the checker exceeds its limit, or the whole run exceeds its limit. Histories that were not judged are kept: by the
+    Also returns if the checker exceeds its limit, or the whole run exceeds its limit. Histories that were not checked are kept: by the
     caller in `keep`, or else by this function in a new folder, which the verdict names.
     """
     verdict = _checked(histories, output, within_s)
     if verdict.violations is not None:
         return verdict
     if keep is None:
-        keep = Path(tempfile.mkdtemp(prefix="nemesis-unjudged-"))
+        keep = Path(tempfile.mkdtemp(prefix="nemesis-unchecked-"))
         for history in histories:
             shutil.copy2(history, keep)
     return replace(verdict, text=f"{verdict.text}; {len(histories)} histories are kept: {keep}/*.jsonl")
@@ -66,9 +66,9 @@ def _checked(histories: Sequence[Path], output: Path, within_s: float) -> Verdic
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=within_s, env=environment, check=False)
     except subprocess.TimeoutExpired:
-        return Verdict(violations=None, text=f"not judged within {within_s:g} s")
+        return Verdict(violations=None, text=f"not checked within {within_s:g} s")
     except TimeoutError as late:  # raised by the alarm of `run.py`
-        return Verdict(violations=None, text=f"not judged: {late}")
+        return Verdict(violations=None, text=f"not checked: {late}")
     output.write_text(done.stdout + done.stderr)
     # The last line counts all violations; the lines before show only the first ones.
     text = done.stdout.strip().rpartition("\n")[2]

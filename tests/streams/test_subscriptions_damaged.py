@@ -1,0 +1,159 @@
+"""Damaged entries: their readers get an error, all others continue, and reading continues after a repair."""
+
+import logging
+
+import pytest
+
+from bearlake.errors import Corrupt
+from bearlake.objects import ByteRange, ObjectStore
+from bearlake.streams.fetch import FetchRange
+from bearlake.streams.service import Streams
+from bearlake.streams.subscriptions.model import EARLIEST, Closed, ConsumerSpec, Damaged, SubscriptionType
+from bearlake.streams.subscriptions.service import SubscriptionService
+from bearlake.telemetry import metrics
+from fixtures.deployment import append, batch_of, create, deployment, values_of
+from fixtures.subscriptions import Consumer, KeyReader, Lake, attach, lake
+from simulator.loop import virtual_time
+
+MAGIC_AT = 16
+"""Position of the magic byte in a record batch."""
+SHARED = ConsumerSpec(type=SubscriptionType.SHARED, name="one", position=EARLIEST)
+
+
+class Damage:
+    """Damaged bytes of a batch in the object store. `repair` puts the right ones back."""
+
+    def __init__(self, store: ObjectStore, key: str, content: bytes) -> None:
+        self._store = store
+        self._key = key
+        self._content = content
+
+    @classmethod
+    async def of(cls, store: ObjectStore, batch: bytes) -> "Damage":
+        """Damage the object that holds the batch."""
+        async for info in store.list(""):
+            (view,) = await store.read(info.key, [ByteRange(0, info.size)])
+            content = bytes(view)
+            if batch[MAGIC_AT:] in content:
+                damage, at = cls(store, info.key, content), content.index(batch[MAGIC_AT:])
+                await damage._replace(content[:at] + b"\xff" + content[at + 1 :])
+                return damage
+        raise AssertionError("no object holds the batch")
+
+    async def repair(self) -> None:
+        """Store the object as it was."""
+        await self._replace(self._content)
+
+    async def _replace(self, content: bytes) -> None:
+        await self._store.delete([self._key])
+        await self._store.put(self._key, [content])
+
+
+async def damaged(made: Lake) -> tuple[Streams, SubscriptionService, Damage]:
+    """The writer, a server that has cached nothing, a stream with two batches in two objects, and damage in the second one."""
+    streams, _ = await made.serve()
+    batches = [batch_of(b"a"), batch_of(b"b")]
+    for batch in batches:
+        await append(streams, made.view, batch)
+    damage = await Damage.of(made.stores.store, batches[1])
+    _, service = await made.serve()
+    return streams, service, damage
+
+
+async def attach_damaged(service: SubscriptionService, made: Lake, subscription: str = "readers") -> Consumer:
+    """Attach a consumer and wait until it is closed."""
+    consumer = await attach(service, made.partition, subscription=subscription)
+    await consumer.until(lambda: bool(consumer.closings))
+    return consumer
+
+
+@virtual_time
+async def test_consumers_of_damaged_entries_are_closed_and_learn_the_reason_when_they_attach_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "bearlake.streams.subscriptions")
+    async with lake() as made:
+        _, service, damage = await damaged(made)
+        before = metrics.SUBSCRIPTION_DAMAGED_READS.value
+        consumer = await attach_damaged(service, made)
+        for _ in range(3):
+            with pytest.raises(Damaged, match="damaged in the store"):
+                await service.attach(made.partition, "readers", SHARED, Consumer(), KeyReader())
+        logged = [record.levelname for record in caplog.records if "damaged" in record.message]
+        await damage.repair()
+        again = await attach(service, made.partition)
+
+        assert consumer.closings == [Closed.DAMAGED]
+        assert metrics.SUBSCRIPTION_DAMAGED_READS.value == before + 4
+        assert logged == ["ERROR"]
+        assert set(await again.got(2)) == {0, 1}
+        assert again.closings == []
+
+
+@virtual_time
+async def test_non_durable_readers_are_refused_until_the_repair() -> None:
+    async with lake() as made:
+        _, service, damage = await damaged(made)
+        spec = ConsumerSpec(type=SubscriptionType.EXCLUSIVE, name="one", position=EARLIEST, is_durable=False)
+        consumer = Consumer()
+        attached = await service.attach(made.partition, "reader", spec, consumer, KeyReader())
+        attached.flow(10)
+        await consumer.until(lambda: bool(consumer.closings))
+        with pytest.raises(Damaged):
+            await service.attach(made.partition, "reader", spec, Consumer(), KeyReader())
+        await damage.repair()
+        again = Consumer()
+        (await service.attach(made.partition, "reader", spec, again, KeyReader())).flow(10)
+
+        assert (await again.got(1))[-1] == 1
+
+
+@virtual_time
+async def test_a_subscription_behind_the_damage_delivers() -> None:
+    async with lake() as made:
+        streams, service, _ = await damaged(made)
+        await attach_damaged(service, made)
+        other = await attach(service, made.partition, subscription="other", position=2)
+        await append(streams, made.view, batch_of(b"c"))
+
+        assert await other.got(1) == [2]
+        assert other.closings == []
+
+
+@pytest.mark.parametrize("is_skipped", [True, False], ids=["skip", "seek"])
+def test_an_operator_can_move_a_subscription_past_the_damage(is_skipped: bool) -> None:
+    @virtual_time
+    async def body() -> None:
+        async with lake() as made:
+            streams, service, _ = await damaged(made)
+            await attach_damaged(service, made)
+            await append(streams, made.view, batch_of(b"c"))
+            if is_skipped:
+                await service.skip(made.partition, "readers", 2)
+            else:
+                await service.seek(made.partition, "readers", 2)
+            again = await attach(service, made.partition)
+
+            assert await again.got(1) == [2]
+
+    body()
+
+
+@virtual_time
+async def test_each_read_of_damaged_bytes_affects_its_own_partition_and_ends_with_the_repair() -> None:
+    async with deployment() as stores:
+        writer, reader = await stores.serve(), await stores.serve()
+        view = await create(writer, partition_count=2)
+        batch = batch_of(b"a")
+        await append(writer, view, batch, index=0)
+        damage = await Damage.of(stores.store, batch)
+        await append(writer, view, batch_of(b"b"), index=1)
+        ranges = [FetchRange(view.partition(index), 0, 1 << 20) for index in range(2)]
+
+        for _ in range(3):
+            broken, whole = await reader.fetch(ranges, bytes_min=1, bytes_max=1 << 20, wait_ms=0)
+            assert isinstance(broken.error, Corrupt)
+            assert [value for _, value in values_of(whole)] == [b"b"]
+        await damage.repair()
+        (repaired,) = await reader.fetch(ranges[:1], bytes_min=1, bytes_max=1 << 20, wait_ms=0)
+        assert [value for _, value in values_of(repaired)] == [b"a"]
