@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from bearlake.errors import NotFound
+from bearlake.metadata.access_rules import AccessRule, PatternKind, Permission
 from bearlake.protocols.pulsar import handlers
 from bearlake.protocols.pulsar.proto import commands_pb2 as pb
 from bearlake.protocols.pulsar.proto.metadata_pb2 import KeyValue
 from bearlake.protocols.pulsar.rights import NEEDED
 from bearlake.protocols.pulsar.settings import PulsarSettings
+from bearlake.streams.access.control import AccessSettings
 from bearlake.streams.access.rights import Right, on
 from bearlake.streams.principal import Operation, Principal, Resource
 from fixtures.pulsar_http import filled
@@ -220,6 +222,33 @@ async def test_a_topic_is_created_with_the_right_to_create_it(
         await node.streams.catalog.resolve("new")
     assert error_in(await answer(node, name, Only(needed), "new")) is None
     await node.streams.catalog.resolve("new")
+
+
+async def test_an_idle_client_loses_what_it_may_not_have_any_more(pulsar_cluster: Make) -> None:
+    """Otherwise it would keep others from exclusive access and from an exclusive subscription."""
+    node = (await pulsar_cluster(1, access=AccessSettings(allow_if_no_rule=False)))[0]
+    await node.create("t")
+    allowed = [rule_of(operation) for operation in (Operation.READ, Operation.WRITE)]
+    await node.streams.access.create(allowed)
+    producing, consuming, watching = [await node.client() for _ in range(3)]
+    assert (await producing.produce("t", producer_access_mode=pb.Exclusive)).producer_ready
+    assert isinstance(await consuming.subscribe("t"), pb.CommandSuccess)
+    request = pb.CommandWatchTopicList(watcher_id=1, namespace=NAMESPACE, topics_pattern=".*")
+    assert (await watching.ask("watch_topic_list", request)).topic == ["persistent://public/default/t"]
+
+    await node.streams.access.replace(allowed, ())
+    assert isinstance(await producing.receive(), pb.CommandCloseProducer)
+    assert isinstance(await consuming.receive(), pb.CommandCloseConsumer)
+    assert (await watching.receive("watch_topic_update")).deleted_topics == ["persistent://public/default/t"]
+
+    await node.streams.access.create(allowed)
+    assert (await watching.receive("watch_topic_update")).new_topics == ["persistent://public/default/t"]
+    assert (await producing.produce("t", producer_access_mode=pb.Exclusive)).producer_ready
+
+
+def rule_of(operation: Operation) -> AccessRule:
+    literal, allow = PatternKind.LITERAL, Permission.ALLOW
+    return AccessRule(Resource.STREAM, "t", literal, "User:ANONYMOUS", "*", operation, allow)
 
 
 async def test_a_producer_without_the_right_to_read_creates_no_subscription(node: PulsarNode) -> None:
