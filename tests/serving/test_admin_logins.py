@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 import aiohttp
 import pytest
 
+from bearlake.serving.admin import operations
 from bearlake.serving.admin.auth import AdminSettings
 from bearlake.serving.admin.server import AdminServer
 from bearlake.serving.admin.token import AdminToken
@@ -45,8 +46,10 @@ async def session(logins: Logins) -> AsyncIterator[aiohttp.ClientSession]:
         yield await closing.enter_async_context(aiohttp.ClientSession(url, timeout=TIMEOUT))
 
 
-async def status(session: aiohttp.ClientSession, headers: dict[str, str], path: str = "/v1/servers") -> int:
-    async with session.get(path, headers=headers) as response:
+async def status(
+    session: aiohttp.ClientSession, headers: dict[str, str], path: str = "/v1/servers", method: str = "GET"
+) -> int:
+    async with session.request(method, path, headers=headers) as response:
         assert response.status in (200, 429) or response.content_type == "application/problem+json"
         assert (response.status == 401) == ("WWW-Authenticate" in response.headers)
         assert (response.status == 429) == ("Retry-After" in response.headers)
@@ -63,11 +66,21 @@ async def test_other_users_are_known_and_may_not(session: aiohttp.ClientSession,
     assert await status(session, logins.bearer(sub="bob")) == 403
 
 
+SECURED = [route for route in operations.OPERATIONS if route[1] not in ("/livez", "/readyz", "/healthz")]
+
+
 async def test_a_client_without_a_login_learns_only_health(session: aiohttp.ClientSession) -> None:
-    assert await status(session, {}) == 401
+    for method, path in SECURED:
+        assert await status(session, {}, path.format(name="t", id=1), method) == 401, (method, path)
     assert await status(session, {"Authorization": "Bearlake a.b.c"}) == 401
-    assert await status(session, {}, "/metrics") == 401
     assert await status(session, {}, "/livez") == 200
+    assert await status(session, {}, "/healthz") == 200
+
+
+async def test_no_route_is_for_other_users(session: aiohttp.ClientSession, logins: Logins) -> None:
+    bob = logins.bearer(sub="bob")
+    for method, path in SECURED:
+        assert await status(session, bob, path.format(name="t", id=1), method) == 403, (method, path)
 
 
 async def test_guessing_ends_and_never_locks_servers_out(session: aiohttp.ClientSession) -> None:

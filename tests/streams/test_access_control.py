@@ -71,6 +71,23 @@ def reads(access: AccessControl, name: str = "t", who: Principal = ALICE) -> boo
     return access.allows(who, Operation.READ, Resource.STREAM, name)
 
 
+async def test_rules_are_replaced_in_one_step() -> None:
+    """Neither a reader of the rules nor another change sees the time between."""
+    rules = Rules()
+    access = AccessControl(rules, CLOSED)
+    await access.create([rule("a"), rule("b")])
+    before = rules.present.revision
+
+    assert await access.replace([rule("a"), rule("b"), rule("absent")], [rule("b"), rule("c")]) == [
+        rule("a"),
+        rule("b"),
+    ]
+    assert rules.present == RuleSet(before + 1, [rule("b"), rule("c")])
+    assert [reads(access, name) for name in "abc"] == [False, True, True]
+    assert await access.replace([rule("absent")], [rule("b")]) == []
+    assert rules.present.revision == before + 1
+
+
 async def test_nothing_is_allowed_before_the_rules_are_loaded() -> None:
     access = AccessControl(Rules(), AccessSettings(super_users=["User:root"]))
     assert not reads(access)

@@ -219,6 +219,11 @@ class Streams:
         """Whether `who` may create a stream of this name: by a right on the name, or by a rule for the cluster, as in Kafka."""
         return self.may(who, Operation.CREATE, name) or self.authorizer.may_administer(who, Operation.CREATE)
 
+    def may_change(self, who: Principal, name: str) -> bool:
+        """Whether `who` may change configs of the stream `name`. ALTER_CONFIGS is Kafka's right; outside Kafka's protocol, ALTER is the
+        right for all changes."""
+        return self.may(who, Operation.ALTER_CONFIGS, name) or self.may(who, Operation.ALTER, name)
+
     def submit(self, call: AppendCall) -> None:
         """Append the call's batches (at least one), in order; the callback runs when all outcomes are known, or after the deadline.
 
@@ -335,8 +340,7 @@ class Streams:
         return await self.metadata.log.trim(view.partition(index), start)
 
     def _require_change(self, who: Principal, name: str) -> None:
-        """Kafka's requests need ALTER_CONFIGS, which their handler checks; other protocols have one right for all changes."""
-        if not self.may(who, Operation.ALTER_CONFIGS, name):
+        if not self.may_change(who, name):
             self._require(who, Operation.ALTER, name)
 
     def _require_end(

@@ -54,6 +54,30 @@ def test_a_name_that_is_none_is_refused(topic: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("namespace", "prefix"),
+    [
+        ("acme/prod", "acme..prod.."),
+        ("public/other", "public..other.."),
+        ("a=b/n", "a...3db..n.."),
+        ("public/default", None),
+    ],
+)
+def test_streams_of_a_namespace_have_a_prefix(namespace: str, prefix: str | None) -> None:
+    assert names.prefix_of(namespace) == prefix
+    if prefix is not None:
+        for local in ("t", ".", "a b", "a..b", "ö"):
+            assert TopicName(namespace, local).stream.startswith(prefix)
+
+
+def test_a_prefix_covers_no_other_namespace_but_one_that_continues_with_an_escape() -> None:
+    prefix = names.prefix_of("acme/prod")
+    assert prefix is not None
+    others = ["acme/prod2", "acme/prod-x", "acme/prod.x", "acme/pro", "acme2/prod", "acm=e/prod"]
+    assert not any(TopicName(other, "t").stream.startswith(prefix) for other in others)
+    assert TopicName("acme/prod=x", "t").stream.startswith(prefix)
+
+
+@pytest.mark.parametrize(
     "stream", ["a..b", "..", "public..default..plain", "a..b..c..d", "public..default..a...2Eb", "a..b.."]
 )
 def test_a_stream_of_another_protocol_may_have_no_name_in_pulsar(stream: str) -> None:

@@ -28,7 +28,7 @@ from bearlake.protocols.pulsar.proto.commands_pb2 import BaseCommand, CommandPin
 from bearlake.protocols.pulsar.session import FRAME_BYTES_MAX, PulsarEntrance, Session
 from bearlake.protocols.pulsar.watchers import Watcher
 from bearlake.serving.pacing import PacedConnection, Register
-from bearlake.streams.principal import ANONYMOUS, at_host
+from bearlake.streams.principal import ANONYMOUS, Operation, at_host
 
 _SEND = commands.NUMBERS["send"]
 _CONNECT = commands.NUMBERS["connect"]
@@ -117,6 +117,16 @@ class Connection(PacedConnection):
             consumer.disconnected()
         for watcher in self.watchers.values():
             self.context.watchers.remove(watcher)
+
+    def check_rights(self) -> None:
+        """Close the producers and consumers whose topics the client may no longer use."""
+        for consumer in list(self.consumers.values()):
+            if consumer.attachment is not None:
+                consumer.may_read()
+        for producer in list(self.producers.values()):
+            is_named = bool(producer.name)  # otherwise it is being opened, which asks for the right
+            if is_named and not self.context.streams.may(self.who, Operation.WRITE, producer.topic.view.name):
+                producer.overtaken()
 
     def move_producers(self) -> None:
         """Drain: move every producer to another server once its messages are acknowledged."""

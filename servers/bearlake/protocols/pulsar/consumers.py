@@ -132,12 +132,9 @@ class Consumer:
         return entry.message_count - (delivery.record_count - delivery.open_count)
 
     def is_ready(self) -> bool:
-        """Whether the connection is open and accepts more bytes. A client that may not read any more loses its consumer."""
+        """Whether the connection is open and accepts more bytes, and the client may still read."""
         connection = self.connection
-        if not self._streams.may(connection.who, Operation.READ, self.topic.view.name):
-            asyncio.get_running_loop().call_soon(self._deny)
-            return False
-        return connection.is_open and not connection.is_write_paused
+        return self.may_read() and connection.is_open and not connection.is_write_paused
 
     def activity(self, is_active: bool) -> None:
         """Tell a consumer of a Failover subscription whether it is the active one."""
@@ -162,6 +159,13 @@ class Consumer:
     def attached(self, attachment: Attachment) -> None:
         """Called after the client received the answer that the consumer is attached; deliveries start with `flow`."""
         self.attachment = attachment
+
+    def may_read(self) -> bool:
+        """Whether the client may still read the topic. If not, it loses this consumer, after the answer to its command."""
+        if self._streams.may(self.connection.who, Operation.READ, self.topic.view.name):
+            return True
+        asyncio.get_running_loop().call_soon(self._deny)
+        return False
 
     def acknowledge(self, ids: Sequence[MessageIdData], *, is_cumulative: bool) -> None:
         """Acknowledge entries, or messages in entries. Ignores ids of other incarnations and ids that name no entry.

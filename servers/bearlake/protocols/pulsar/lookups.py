@@ -19,7 +19,7 @@ from bearlake.protocols.pulsar.proto.commands_pb2 import (
     FeatureFlags,
 )
 from bearlake.protocols.pulsar.topics import parse
-from bearlake.streams.principal import Operation, Resource, require
+from bearlake.streams.principal import Operation
 
 PROTOCOL_VERSION = 21
 
@@ -81,11 +81,9 @@ async def lookup(connection: Connection, request: CommandLookupTopic) -> bytes:
     _check_original(connection, request)
     context = connection.context
     name = parse(request.topic)
-    topic = await context.topics.find(request.topic)
+    topic = await context.topics.find(connection.who, request.topic, Operation.DESCRIBE)
     if topic is None and not context.settings.auto_create_streams:
         raise Refused("TopicNotFound", f"topic {name} does not exist")
-    if topic is not None:
-        require(context.streams.authorizer, connection.who, Operation.DESCRIBE, Resource.STREAM, topic.view.name)
     holder = await context.holder(topic.partition) if topic is not None else None
     endpoint, scheme = connection.endpoint_named(request.advertised_listener_name)
     server = context.server_for(str(name), endpoint, holder.node_id if holder is not None else None)

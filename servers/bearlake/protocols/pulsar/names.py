@@ -86,6 +86,16 @@ def check_namespace(name: str) -> str:
     return name
 
 
+def prefix_of(namespace: str) -> str | None:
+    """How the names of the namespace's streams begin; None for public/default, whose streams have no common prefix.
+
+    Streams of a namespace whose name continues this one's with an escaped byte begin so too: those of `acme/prod=x` and `acme/prod`.
+    """
+    if namespace == PUBLIC_DEFAULT:
+        return None
+    return "".join(_escape(part) + _SEPARATOR for part in namespace.split("/"))
+
+
 def topic_of(stream: str) -> TopicName | None:
     """The topic of a stream; None if the stream has no name in Pulsar."""
     if _SEPARATOR not in stream:

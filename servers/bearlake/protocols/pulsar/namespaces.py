@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from bearlake.errors import Conflict, NotFound, Overloaded
+from bearlake.errors import Conflict, Denied, NotFound, Overloaded
 from bearlake.protocols.pulsar import names
 from bearlake.streams.principal import Operation, Principal, Resource, require
 
@@ -37,7 +37,9 @@ class Namespaces:
     ) -> None:
         """Set and unset configs of the namespace, and of its topics that follow it. Repeat the call if it was interrupted.
 
-        Raises `Denied`: `who` may not alter the namespace or one of its topics; `Overloaded`: too many concurrent changes of the namespace.
+        Raises:
+            Denied: `who` may not alter the namespace, or one of the topics that the change concerns.
+            Overloaded: too many concurrent changes of the namespace.
         """
         require(self._streams.authorizer, who, Operation.ALTER, Resource.NAMESPACE, namespace)
         for _ in range(_TRY_COUNT):
@@ -54,11 +56,18 @@ class Namespaces:
         raise Overloaded(f"too many concurrent changes to the policies of namespace {namespace}")
 
     async def _follow(self, who: Principal, namespace: str, change: "_Change") -> None:
+        """Change the topics that follow the namespace, if `who` may alter all of them. The refusal does not name a topic."""
         streams = self._streams
-        for view in [view for view in streams.catalog.views() if _is_in(view, namespace)]:
-            if any(change.of(view.stream.configs)):
-                with contextlib.suppress(NotFound):  # deleted meanwhile
-                    await streams.change(who, view.stream, change.of)
+        views = [
+            view for view in streams.catalog.views() if _is_in(view, namespace) and any(change.of(view.stream.configs))
+        ]
+        if not all(streams.may_change(who, view.name) for view in views):
+            raise Denied(
+                f"{who} may not {Operation.ALTER.value} every topic of namespace {namespace} that the change concerns"
+            )
+        for view in views:
+            with contextlib.suppress(NotFound):  # deleted meanwhile
+                await streams.change(who, view.stream, change.of)
 
 
 class _Change(NamedTuple):

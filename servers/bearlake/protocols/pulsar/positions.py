@@ -3,10 +3,9 @@
 from bearlake import kernel
 from bearlake.errors import NotFound, Unavailable
 from bearlake.metadata.model import PartitionKey, partition_index, stream_number
-from bearlake.protocols.pulsar import commands, entries, message_ids
+from bearlake.protocols.pulsar import commands, entries, message_ids, subscribing
 from bearlake.protocols.pulsar.connection import Connection
 from bearlake.protocols.pulsar.context import PulsarContext
-from bearlake.protocols.pulsar.errors import Refused
 from bearlake.protocols.pulsar.proto.commands_pb2 import (
     CommandGetLastMessageId,
     CommandGetLastMessageIdResponse,
@@ -17,9 +16,8 @@ from bearlake.streams.fetch import FetchRange
 
 async def last_message_id(connection: Connection, request: CommandGetLastMessageId) -> bytes:
     """Handle GET_LAST_MESSAGE_ID. Raises the error for the answer."""
-    consumer = connection.consumers.get(request.consumer_id)
-    if consumer is None or consumer.attachment is None:
-        raise Refused("ConsumerNotFound", f"the connection has no consumer {request.consumer_id}")
+    consumer = subscribing.attached(connection, request.consumer_id)
+    assert consumer.attachment is not None
     last = await find_last(connection.context, consumer.partition)
     if consumer.topic.is_partitioned:
         last.partition = partition_index(consumer.partition)

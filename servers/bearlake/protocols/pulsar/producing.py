@@ -106,8 +106,10 @@ async def _open(connection: Connection, producer: Producer, shared_epoch: int | 
 
 
 async def _open_when_granted(connection: Connection, producer: Producer) -> None:
-    request = producer.request
+    """Open a producer that waited for exclusive access. Its client may have lost the right to write since."""
+    request, stream = producer.request, producer.topic.view.name
     try:
+        require(connection.context.streams.authorizer, connection.who, Operation.WRITE, Resource.STREAM, stream)
         await _open(connection, producer, None)
     except BearlakeError as error:
         producer.abandoned()

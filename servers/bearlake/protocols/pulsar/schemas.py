@@ -20,7 +20,7 @@ from bearlake.protocols.pulsar.proto.commands_pb2 import (
     Schema,
 )
 from bearlake.protocols.pulsar.topics import Topic, Topics
-from bearlake.streams.principal import Principal
+from bearlake.streams.principal import Operation, Principal
 from bearlake.streams.schemas import names
 from bearlake.streams.schemas.model import Draft, Level, SchemaVersion
 from bearlake.streams.schemas.problems import (
@@ -72,7 +72,7 @@ class Schemas:
 
     async def get(self, who: Principal, request: CommandGetSchema) -> CommandGetSchemaResponse:
         """GET_SCHEMA: return the schema of a version, or the newest schema. Raises `Refused` (TopicNotFound)."""
-        topic = await self._topic(request.topic)
+        topic = await self._topic(who, request.topic, Operation.DESCRIBE)
         number = read_version(request.schema_version)
         found = await self.version(who, topic, number)
         schema = None if found is None else schema_types.schema_of(found.schema, schema_name(topic))
@@ -85,7 +85,8 @@ class Schemas:
         self, who: Principal, request: CommandGetOrCreateSchema
     ) -> CommandGetOrCreateSchemaResponse:
         """GET_OR_CREATE_SCHEMA. Raises `Refused`."""
-        version = await self.for_producer(who, await self._topic(request.topic), request.schema)
+        topic = await self._topic(who, request.topic, Operation.WRITE)
+        version = await self.for_producer(who, topic, request.schema)
         return CommandGetOrCreateSchemaResponse(request_id=request.request_id, schema_version=version)
 
     # -- also for the HTTP API -----------------------------------------------------------------------------------
@@ -180,8 +181,8 @@ class Schemas:
             raise Refused("TopicNotFound", f"topic {topic.name} has no schema")
         return max(numbers)
 
-    async def _topic(self, text: str) -> Topic:
-        topic = await self._topics.find(text)
+    async def _topic(self, who: Principal, text: str, operation: Operation) -> Topic:
+        topic = await self._topics.find(who, text, operation)
         if topic is None:
             raise Refused("TopicNotFound", f"topic {text} does not exist")
         return topic

@@ -24,6 +24,7 @@ from bearlake.serving.live_servers import LiveServers
 from bearlake.serving.pacing import ConnectionMeters
 from bearlake.streams.service import Streams
 from bearlake.telemetry import metrics
+from bearlake.telemetry.containment import contained
 
 if TYPE_CHECKING:
     from bearlake.streams.schemas.service import Schemas as Registry
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CHECK_MS = 1_000
-"""Time (ms) between two checks for silent and stalled connections, and for exclusive producers that lost their lease."""
+"""Time (ms) between two checks for silent and stalled connections, for exclusive producers that lost their lease, and for changed access
+rules."""
 
 
 class PulsarServer:
@@ -90,11 +92,29 @@ class PulsarServer:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.connections.check_periodically(), name="check Pulsar connections")
             group.create_task(self._verify_for_ever(), name="verify exclusive producers")
+            group.create_task(self._follow_rules(), name="apply changed access rules")
 
     async def _verify_for_ever(self) -> None:
         while True:
             await asyncio.sleep(CHECK_MS / 1000)
             await self.context.access.verify()
+
+    async def _follow_rules(self) -> None:
+        """Apply changed access rules to idle clients. A change is safe without this: every use of a topic asks for the right."""
+        access = self.context.streams.access
+        revision = access.revision
+        while True:
+            await asyncio.sleep(CHECK_MS / 1000)
+            if access.revision != revision:
+                revision = access.revision
+                await self.check_rights()
+
+    async def check_rights(self) -> None:
+        """Close producers and consumers that lost their right, and update watched topic lists; one client per turn of the event loop."""
+        for connection in list(self.connections):
+            contained(log, "check the rights of a client", connection.check_rights, connection.failed)
+            await asyncio.sleep(0)
+        await self.context.watchers.check_rights()
 
     def _connect(self, endpoint: str) -> Connection:
         entrance = self._entrances.get(endpoint)

@@ -2,12 +2,13 @@
 
 A consumer exists from the response to SUBSCRIBE until either side closes it. As in Pulsar, the server ignores FLOW, ACK and REDELIVER for
 a closed or unknown consumer: the client may have sent them before it learned of the close. An ACK with a request id gets an error.
+SUBSCRIBE needs the right to read the topic, and so does every later command that uses the consumer: rules may have changed since.
 """
 
 import asyncio
 from collections.abc import Sequence
 
-from bearlake.errors import BearlakeError, Corrupt
+from bearlake.errors import BearlakeError, Corrupt, Denied
 from bearlake.protocols.pulsar import commands, message_ids
 from bearlake.protocols.pulsar.connection import Connection
 from bearlake.protocols.pulsar.consumers import Consumer
@@ -124,7 +125,9 @@ def _spec(consumer: Consumer, request: CommandSubscribe, topic: Topic, position:
 def flow(connection: Connection, request: CommandFlow) -> None:
     """Handle FLOW."""
     consumer = connection.consumers.get(request.consumer_id)
-    if consumer is not None and consumer.attachment is not None and request.message_permits:
+    if consumer is None or consumer.attachment is None or not request.message_permits:
+        return
+    if consumer.may_read():
         consumer.attachment.flow(request.message_permits)
 
 
@@ -138,6 +141,8 @@ def acknowledge(connection: Connection, request: CommandAck) -> None:
         _acknowledged(
             connection, request, Refused("ConsumerNotFound", "the consumer is closed: nothing was acknowledged")
         )
+    elif not consumer.may_read():
+        _acknowledged(connection, request, _denied(consumer))
     else:
         try:
             consumer.acknowledge(request.message_id, is_cumulative=request.ack_type == CommandAck.Cumulative)
@@ -184,14 +189,14 @@ def redeliver(connection: Connection, request: CommandRedeliverUnacknowledgedMes
     """Handle REDELIVER_UNACKNOWLEDGED_MESSAGES. Raises `Corrupt`: it has too many ids."""
     _check_count(connection, request.message_ids)
     consumer = connection.consumers.get(request.consumer_id)
-    if consumer is not None:
+    if consumer is not None and consumer.attachment is not None and consumer.may_read():
         epoch = request.consumer_epoch if request.HasField("consumer_epoch") else None
         consumer.redeliver(request.message_ids, epoch)
 
 
 async def seek(connection: Connection, request: CommandSeek) -> bytes:
     """Handle SEEK: close the subscription's consumers, then answer; the clients then attach again. Raises the error for the answer."""
-    consumer = _attached(connection, request.consumer_id)
+    consumer = attached(connection, request.consumer_id)
     assert consumer.attachment is not None
     if request.HasField("message_id"):
         offset = message_ids.start_offset(request.message_id, consumer.partition)
@@ -205,7 +210,7 @@ async def seek(connection: Connection, request: CommandSeek) -> bytes:
 
 async def unsubscribe(connection: Connection, request: CommandUnsubscribe) -> bytes:
     """Handle UNSUBSCRIBE: delete the subscription; with `force` even if other consumers use it. Raises the error for the answer."""
-    consumer = _attached(connection, request.consumer_id)
+    consumer = attached(connection, request.consumer_id)
     assert consumer.attachment is not None
     if request.force:
         subscriptions = connection.context.subscriptions
@@ -226,7 +231,7 @@ def close(connection: Connection, request: CommandCloseConsumer) -> None:
 
 async def stats(connection: Connection, request: CommandConsumerStats) -> bytes:
     """Handle CONSUMER_STATS. Raises the error for the answer."""
-    consumer = _attached(connection, request.consumer_id)
+    consumer = attached(connection, request.consumer_id)
     body = consumer.stats(request.request_id)
     body.msg_backlog = await _backlog_count(connection.context, consumer)
     return commands.frame("consumer_stats_response", body)
@@ -254,8 +259,15 @@ def refuse_stats(request: CommandConsumerStats, number: int, message: str) -> by
     return commands.frame("consumer_stats_response", body)
 
 
-def _attached(connection: Connection, consumer_id: int) -> Consumer:
+def attached(connection: Connection, consumer_id: int) -> Consumer:
+    """The consumer that a request uses. Raises `Refused` (ConsumerNotFound); `Denied`: the client may not read the topic any more."""
     consumer = connection.consumers.get(consumer_id)
     if consumer is None or consumer.attachment is None:
         raise Refused("ConsumerNotFound", f"the connection has no consumer {consumer_id}")
+    if not consumer.may_read():
+        raise _denied(consumer)
     return consumer
+
+
+def _denied(consumer: Consumer) -> Denied:
+    return Denied(f"{consumer.connection.who} may not {Operation.READ.value} topic {consumer.topic.name}")

@@ -3,6 +3,10 @@
 A stream with several partitions is a partitioned topic. A stream with one partition is not partitioned, unless its config
 `pulsar.partitioned` is true. Clients use the topics of the partitions, `t-partition-0` and so on; to use `t` itself is an error, as in
 Pulsar. A request for a missing topic creates it, if the settings and the request permit.
+
+Every way to a topic asks for a right. A refusal does not tell whether the topic exists: a caller learns that a topic is missing only if it
+may DESCRIBE a topic of that name. A name `t-partition-N` has two meanings, so a caller with rights on one of them gets for the other the
+same answer as for a missing topic.
 """
 
 from dataclasses import dataclass
@@ -37,6 +41,11 @@ class Topic:
         """The partition's key."""
         return self.view.partition(self.index)
 
+    @property
+    def names_whole(self) -> bool:
+        """Whether the name is that of a partitioned topic, not of one of its partitions."""
+        return self.is_partitioned and self.name.stream == self.view.name
+
 
 class Topics:
     """Resolves, creates and lists topics."""
@@ -54,26 +63,25 @@ class Topics:
             Denied: `who` may not do `operation` on the topic, or not create it.
             Unavailable: the store did not answer.
         """
-        name = parse(text)
-        topic = await self._find(name)
+        topic = await self.find(who, text, operation)
         if topic is None:
+            name = parse(text)
             if not may_create or not self._settings.auto_create_streams or name.split_partition() is not None:
                 raise Refused("TopicNotFound", f"topic {name} does not exist")
+            if not self._streams.may(who, operation, name.stream):
+                raise _denied(who, operation, name)
             topic = _whole(name, await self.create(who, name, 0))
-        if not self._streams.may(who, operation, topic.view.name):
-            raise Denied(f"{who} may not {operation.value} {name}")
+        if topic.names_whole:
+            count = topic.view.partition_count
+            raise Refused("NotAllowedError", f"topic {topic.name} is partitioned: name one of its {count} partitions")
         return topic
 
     async def partition_count(self, who: Principal, text: str, *, may_create: bool) -> int:
         """The number of partitions of a topic; 0 if it is not partitioned. Raises as `resolve`."""
+        topic = await self.find(who, text, Operation.DESCRIBE)
+        if topic is not None:
+            return topic.view.partition_count if topic.names_whole else 0
         name = parse(text)
-        view = await self._stream(name)
-        if view is not None:
-            if not self._streams.may(who, Operation.DESCRIBE, view.name):
-                raise Denied(f"{who} may not look up {name}")
-            return view.partition_count if is_partitioned(view) else 0
-        if name.split_partition() is not None and await self._find(name) is not None:
-            return 0
         count = self._settings.auto_create_partition_count
         is_allowed = may_create and self._settings.auto_create_streams
         if not is_allowed or name.split_partition() is not None:
@@ -83,13 +91,20 @@ class Topics:
         view = await self.create(who, name, count)
         return view.partition_count if is_partitioned(view) else 0
 
-    async def find(self, text: str) -> Topic | None:
-        """The topic of that name if it exists; for a partitioned topic, the first partition. Raises `Refused`, `Unavailable`."""
+    async def find(self, who: Principal, text: str, operation: Operation) -> Topic | None:
+        """The topic of that name, to which `who` may do `operation`; for a partitioned topic, the first partition. None: it is missing.
+
+        Raises `Refused` (InvalidTopicName), `Denied`, `Unavailable`.
+        """
         name = parse(text)
-        view = await self._stream(name)
-        if view is not None and is_partitioned(view) and name.split_partition() is None:
-            return Topic(name, view, 0, True)
-        return await self._find(name)
+        topic = await self._find(name)
+        may = self._streams.may
+        if topic is not None and may(who, operation, topic.view.name):
+            return topic
+        is_known = topic is not None and may(who, Operation.DESCRIBE, topic.view.name)
+        if is_known or not any(may(who, Operation.DESCRIBE, stream) for stream in _streams_of(name)):
+            raise _denied(who, operation, name)
+        return None
 
     def of_namespace(self, who: Principal, namespace: str) -> list[str]:
         """The sorted full names of the namespace's topics that `who` may see, with each partition, from this server's catalog."""
@@ -102,6 +117,14 @@ class Topics:
             if self._streams.may(who, Operation.DESCRIBE, stream):
                 found += topics_of(topic, view)
         return sorted(found)
+
+    async def create_new(self, who: Principal, name: TopicName, partition_count: int) -> None:
+        """Create a topic that is missing; 0 partitions: not partitioned. Raises `Denied`, `AlreadyExists`, `Invalid`, `Unavailable`."""
+        if not self._streams.may_create(who, name.stream):
+            raise _denied(who, Operation.CREATE, name)
+        if await self._find(name) is not None:
+            raise AlreadyExists(f"This topic already exists: {name}")
+        await self.create(who, name, partition_count)
 
     async def create(self, who: Principal, name: TopicName, partition_count: int) -> StreamView:
         """Create a topic; 0 partitions: not partitioned. Returns the existing stream if another client created it first.
@@ -120,6 +143,7 @@ class Topics:
             return await self._streams.catalog.find(name.stream)
 
     async def _find(self, name: TopicName) -> Topic | None:
+        """The topic of that name, whoever asks; for a partitioned topic, the first partition."""
         split = name.split_partition()
         if split is not None:
             parent, index = split
@@ -164,8 +188,14 @@ def batch_bytes_max(settings: PulsarSettings) -> int:
 
 
 def _whole(name: TopicName, view: StreamView) -> Topic:
-    if is_partitioned(view):
-        raise Refused(
-            "NotAllowedError", f"topic {name} is partitioned: name one of its {view.partition_count} partitions"
-        )
-    return Topic(name, view, 0, False)
+    return Topic(name, view, 0, is_partitioned(view))
+
+
+def _streams_of(name: TopicName) -> list[str]:
+    """The streams that a topic of this name may be, or be a partition of."""
+    split = name.split_partition()
+    return [name.stream] if split is None else [name.stream, split[0].stream]
+
+
+def _denied(who: Principal, operation: Operation, name: TopicName) -> Denied:
+    return Denied(f"{who} may not {operation.value} topic {name}")

@@ -101,6 +101,13 @@ class Watchers:
         if not self._watchers:
             self._catalog.on_change.discard(self._changed)
 
+    async def check_rights(self) -> None:
+        """Send all clients the topics that they may see now, or may no longer see; one client per turn of the event loop."""
+        for watcher in list(self._watchers):
+            if watcher in self._watchers:
+                self._contain(watcher)
+            await asyncio.sleep(0)
+
     def close(self) -> None:
         """Remove all watchers."""
         self._watchers.clear()
@@ -115,7 +122,10 @@ class Watchers:
     def _update(self) -> None:
         self._timer = None
         for watcher in list(self._watchers):
-            contained(log, "update a topic list", partial(self._update_one, watcher), watcher.client.failed)
+            self._contain(watcher)
+
+    def _contain(self, watcher: Watcher) -> None:
+        contained(log, "update a topic list", partial(self._update_one, watcher), watcher.client.failed)
 
     def _update_one(self, watcher: Watcher) -> None:
         watcher.update(self._topics.of_namespace(watcher.client.who, watcher.namespace))

@@ -131,14 +131,23 @@ class AccessControl(Authorizer):
 
         Raises `Invalid`, `Overloaded`, `Unavailable` (the rules may or may not have been created; repeat the call).
         """
-        for rule in rules:
+        await self.replace((), rules)
+
+    async def replace(self, old: Collection[AccessRule], new: Collection[AccessRule]) -> Sequence[AccessRule]:
+        """Delete the rules of `old` and create those of `new`, in one step; a rule of both stays. Returns the rules of `old` that existed.
+
+        Raises as `create`.
+        """
+        for rule in new:
             check_rule(rule)
 
-        def decide(present: RuleSet) -> tuple[Sequence[AccessRule], Sequence[AccessRule], None]:
+        def decide(present: RuleSet) -> tuple[Sequence[AccessRule], Sequence[AccessRule], Sequence[AccessRule]]:
             existing = set(present.rules)
-            return [rule for rule in dict.fromkeys(rules) if rule not in existing], (), None
+            found = [rule for rule in dict.fromkeys(old) if rule in existing]
+            created = [rule for rule in dict.fromkeys(new) if rule not in existing]
+            return created, [rule for rule in found if rule not in new], found
 
-        await self._change(decide, 1)
+        return await self._change(decide, 1)
 
     async def delete(
         self, filters: Sequence[RuleFilter], *, kinds: Collection[Resource] = frozenset(Resource)

@@ -24,7 +24,7 @@ from bearlake.metadata.schemas import (
     VersionKey,
     VersionRow,
 )
-from bearlake.streams.principal import AllowAll, Authorizer, Operation, Principal, Resource, require
+from bearlake.streams.principal import AllowAll, Authorizer, Operation, Principal
 from bearlake.streams.schemas import names, rules
 from bearlake.streams.schemas.budget import Budget
 from bearlake.streams.schemas.compiled import Compiled
@@ -39,6 +39,7 @@ from bearlake.streams.schemas.problems import (
     VersionNotFound,
 )
 from bearlake.streams.schemas.registration import Registrar
+from bearlake.streams.schemas.rights import SubjectRights
 from bearlake.streams.schemas.ruling import Ruler
 from bearlake.streams.schemas.settings import SchemasSettings
 from bearlake.streams.schemas.values.model import Unfit
@@ -54,16 +55,17 @@ T = TypeVar("T")
 class Schemas:
     """The registry. Every call may raise `Unavailable`, `Overloaded` and `Denied`; calls with a subject may raise `InvalidSubject`.
 
-    Lists contain only entries that the caller may see.
+    Lists contain only entries that the caller may see. A schema by its id or guid is for who may read its context, or one of the subjects
+    that use it. A draft may reference only what its caller may read.
     """
 
     def __init__(
         self, store: SchemaStore, settings: SchemasSettings | None = None, authorizer: Authorizer | None = None
     ) -> None:
         """`authorizer` None: every operation is allowed."""
-        self._authorizer = authorizer or AllowAll()
         self.settings = settings or SchemasSettings()
         self._store = store
+        self._rights = SubjectRights(store, authorizer or AllowAll())
         self._library = Library(store, self.settings)
         self._registrar = Registrar(store, self._library, self.settings)
         self._remover = Remover(store, self._library)
@@ -91,14 +93,14 @@ class Schemas:
             Incompatible: the subject's level forbids the schema, given earlier versions.
             NotPermitted, IdDoesNotMatch: the subject's mode forbids the change, or the imported id does not match.
         """
-        key = self._subject(who, Operation.WRITE, subject)
+        key = self._rights.subject_of_draft(who, Operation.WRITE, subject, draft)
         return await self._registrar.register(key, draft, budget or Budget(self.settings), is_normalized=is_normalized)
 
     async def lookup(
         self, who: Principal, subject: str, draft: Draft, *, is_normalized: bool = False, with_deleted: bool = False
     ) -> SchemaVersion:
         """Return the subject's version with this schema. Raises `SubjectNotFound`, `SchemaNotFound`, `InvalidSchema`."""
-        key = self._subject(who, Operation.READ, subject)
+        key = self._rights.subject_of_draft(who, Operation.READ, subject, draft)
         return await self._registrar.lookup(key, draft, is_normalized=is_normalized, with_deleted=with_deleted)
 
     async def check(
@@ -108,7 +110,7 @@ class Schemas:
 
         Returns the incompatibilities; empty: compatible. Raises `InvalidSchema`, and for one version `SubjectNotFound`, `VersionNotFound`.
         """
-        key = self._subject(who, Operation.READ, subject)
+        key = self._rights.subject_of_draft(who, Operation.READ, subject, draft)
         rows: Sequence[VersionRow] | None = None
         if version is not None:
             state = await self._store.subject(key)
@@ -121,7 +123,10 @@ class Schemas:
 
     async def schema(self, who: Principal, schema_id: int, subject: str | None = None) -> Schema:
         """Return the schema with this id, in the context of `subject`. Raises `SchemaNotFound`."""
-        return await self._library.schema(self._context(who, subject), schema_id)
+        context = DEFAULT_CONTEXT if subject is None else names.split(subject).context
+        if not await self._rights.may_read_schema(who, context, schema_id):
+            self._rights.require(who, Operation.READ, SubjectKey(context, GLOBAL_SUBJECT))
+        return await self._library.schema(context, schema_id)
 
     async def compiled(self, schema: Schema, budget: Budget | None = None) -> Compiled:
         """Compile a schema. Raises `InvalidSchema`, `SchemaTooLarge`, `Overloaded`, `Unavailable`."""
@@ -141,12 +146,14 @@ class Schemas:
 
     async def last_id(self, who: Principal, subject: str | None = None) -> int:
         """Return the largest schema id in the context of `subject`."""
-        return await self._store.last_id(self._context(who, subject))
+        context = DEFAULT_CONTEXT if subject is None else names.split(subject).context
+        self._rights.require(who, Operation.READ, SubjectKey(context, GLOBAL_SUBJECT))
+        return await self._store.last_id(context)
 
     async def by_guid(self, who: Principal, guid: UUID) -> list[Schema]:
         """Return the schema with this guid, from every context that has it. Raises `SchemaNotFound`."""
         rows = await self._store.by_fingerprint(guid.bytes)
-        rows = [row for row in rows if self._may(who, Operation.READ, SubjectKey(row.context, GLOBAL_SUBJECT))]
+        rows = [row for row in rows if await self._rights.may_read_schema(who, row.context, row.id)]
         if not rows:
             raise SchemaNotFound(f"Schema {guid} not found")
         return [self._library.keep(row) for row in rows]
@@ -157,20 +164,22 @@ class Schemas:
         """Return the versions with this schema; if `subject` names more than a context, only its versions. Raises `SchemaNotFound`."""
         key = SubjectKey(DEFAULT_CONTEXT, GLOBAL_SUBJECT) if subject is None else names.split(subject)
         found = await self._store.usages(key.context, schema_id)
-        if not found:
+        seen = [version for version in found if self._rights.may(who, Operation.DESCRIBE, version.subject)]
+        may_know = bool(seen) or self._rights.may(who, Operation.READ, SubjectKey(key.context, GLOBAL_SUBJECT))
+        if not found or not may_know:
             raise SchemaNotFound(f"Schema {schema_id} not found")
         return [
             version
-            for version in found
-            if (with_deleted or not version.is_deleted)
-            and key.name in (GLOBAL_SUBJECT, version.subject.name)
-            and self._may(who, Operation.DESCRIBE, version.subject)
+            for version in seen
+            if (with_deleted or not version.is_deleted) and key.name in (GLOBAL_SUBJECT, version.subject.name)
         ]
 
     async def contexts(self, who: Principal, *, offset: int = 0, limit: int = -1) -> Sequence[str]:
         """Return the contexts, sorted by name."""
         found = await self._store.contexts()
-        allowed = [name for name in found if self._may(who, Operation.DESCRIBE, SubjectKey(name, GLOBAL_SUBJECT))]
+        allowed = [
+            name for name in found if self._rights.may(who, Operation.DESCRIBE, SubjectKey(name, GLOBAL_SUBJECT))
+        ]
         return _sliced(allowed, offset, limit)
 
     async def subjects(
@@ -185,7 +194,7 @@ class Schemas:
             page = await self._store.subjects(
                 context=context, prefix=start, deletion=deletion, after=after, limit=PAGE_COUNT
             )
-            found += [key for key in page if self._may(who, Operation.DESCRIBE, key)]
+            found += [key for key in page if self._rights.may(who, Operation.DESCRIBE, key)]
             if len(page) < PAGE_COUNT:
                 break
             after = page[-1]
@@ -211,7 +220,7 @@ class Schemas:
                 context=context, prefix=start, deletion=deletion, after=after, limit=PAGE_COUNT
             )
             for version in page:
-                if not self._may(who, Operation.READ, version.subject):
+                if not self._rights.may(who, Operation.READ, version.subject):
                     continue
                 if is_latest_only and found and found[-1].subject == version.subject:
                     found.pop()
@@ -269,7 +278,7 @@ class Schemas:
         Raises:
             SubjectNotFound, SubjectSoftDeleted, SubjectNotSoftDeleted, ReferenceExists, NotPermitted
         """
-        key = self._subject(who, Operation.DELETE, subject)
+        key = self._rights.subject(who, Operation.DELETE, subject)
         return await self._registrar.deciding(key, lambda: self._remover.subject(key, is_permanent))
 
     async def delete_version(self, who: Principal, subject: str, version: int, *, is_permanent: bool = False) -> int:
@@ -278,7 +287,7 @@ class Schemas:
         Raises:
             SubjectNotFound, VersionNotFound, VersionSoftDeleted, VersionNotSoftDeleted, ReferenceExists, NotPermitted
         """
-        key = self._subject(who, Operation.DELETE, subject)
+        key = self._rights.subject(who, Operation.DELETE, subject)
         return await self._registrar.deciding(key, lambda: self._remover.version(key, version, is_permanent))
 
     # -- config and mode -----------------------------------------------------------------------------------------
@@ -288,7 +297,7 @@ class Schemas:
 
         `is_in_scope`: include fields inherited from wider levels; otherwise only its own. Raises `ConfigNotFound`.
         """
-        key = self._level(who, Operation.DESCRIBE, subject)
+        key = self._rights.level(who, Operation.DESCRIBE, subject)
         state = await self._store.subject(key)
         own = rules.loaded(state.rules[0].config)
         if is_in_scope or key == names.GLOBAL:
@@ -299,19 +308,19 @@ class Schemas:
 
     async def set_config(self, who: Principal, subject: str, update: Document) -> Document:
         """Change fields of a config; see `rules.updated`. Returns the applied update. Raises `NotPermitted`."""
-        key = self._level(who, Operation.ALTER, subject)
+        key = self._rights.level(who, Operation.ALTER, subject)
         return await self._registrar.deciding(key, lambda: self._ruler.set_config(key, update))
 
     async def unset_config(self, who: Principal, subject: str = "") -> Document:
         """Unset a config; returns the previous config. Raises `ConfigNotFound`, `NotPermitted`."""
         before = await self.config(who, subject)
-        key = self._level(who, Operation.ALTER, subject)
+        key = self._rights.level(who, Operation.ALTER, subject)
         await self._registrar.deciding(key, lambda: self._ruler.unset_config(key))
         return before
 
     async def mode(self, who: Principal, subject: str = "", *, is_in_scope: bool = False) -> Mode:
         """Return the mode of a subject, a context or the registry; see `config`. Raises `ModeNotFound`."""
-        key = self._level(who, Operation.DESCRIBE, subject)
+        key = self._rights.level(who, Operation.DESCRIBE, subject)
         state = await self._store.subject(key)
         if is_in_scope or key == names.GLOBAL:
             return rules.mode_in_scope(state)
@@ -321,48 +330,25 @@ class Schemas:
 
     async def set_mode(self, who: Principal, subject: str, mode: Mode, *, is_forced: bool = False) -> None:
         """Set a mode. Raises `NotPermitted`: unless forced, IMPORT requires a subject (or context) without schemas."""
-        key = self._level(who, Operation.ALTER, subject)
+        key = self._rights.level(who, Operation.ALTER, subject)
         await self._registrar.deciding(key, lambda: self._ruler.set_mode(key, mode, is_forced=is_forced))
 
     async def unset_mode(self, who: Principal, subject: str = "") -> Mode:
         """Unset a mode; returns the previous mode. Raises `ModeNotFound`."""
         before = await self.mode(who, subject)
-        key = self._level(who, Operation.ALTER, subject)
+        key = self._rights.level(who, Operation.ALTER, subject)
         await self._registrar.deciding(key, lambda: self._ruler.set_mode(key, None))
         return before
 
     # -- internals -----------------------------------------------------------------------------------------------
 
-    def _may(self, who: Principal, operation: Operation, key: SubjectKey) -> bool:
-        return self._authorizer.allows(who, operation, Resource.SUBJECT, names.resource(key))
-
-    def _subject(self, who: Principal, operation: Operation, subject: str) -> SubjectKey:
-        key = names.parse(subject)
-        require(self._authorizer, who, operation, Resource.SUBJECT, names.resource(key))
-        return key
-
-    def _context(self, who: Principal, subject: str | None) -> str:
-        """Return the context of `subject`. Read access to the context's schemas is enough, whatever their subjects."""
-        context = DEFAULT_CONTEXT if subject is None else names.split(subject).context
-        require(
-            self._authorizer, who, Operation.READ, Resource.SUBJECT, names.resource(SubjectKey(context, GLOBAL_SUBJECT))
-        )
-        return context
-
-    def _level(self, who: Principal, operation: Operation, subject: str) -> SubjectKey:
-        """Return the key of a level with a config and a mode: a subject, a context or the registry."""
-        key = names.split(subject)
-        key = names.GLOBAL if key.name in names.GLOBAL_NAMES and key.context == DEFAULT_CONTEXT else key
-        require(self._authorizer, who, operation, Resource.SUBJECT, names.resource(key))
-        return key
-
     async def _existing(self, who: Principal, operation: Operation, subject: str) -> SubjectState:
         """Return the state of a subject that has versions, or of the subject that its config names as alias."""
-        state = await self._store.subject(self._subject(who, operation, subject))
+        state = await self._store.subject(self._rights.subject(who, operation, subject))
         alias = (rules.loaded(state.rules[0].config) or {}).get("alias")
         if alias:
             aliased = names.within(alias, state.subject.context)
-            state = await self._store.subject(self._subject(who, operation, names.shown(aliased)))
+            state = await self._store.subject(self._rights.subject(who, operation, names.shown(aliased)))
         return existing(state)
 
     async def _with_schemas(self, found: Sequence[SubjectVersion]) -> list[SchemaVersion]:

@@ -6,7 +6,7 @@ from bearlake.protocols.pulsar.context import PulsarContext
 from bearlake.protocols.pulsar.http import paths
 from bearlake.protocols.pulsar.http.problems import Problem, not_served
 from bearlake.serving.http.login import principal_of
-from bearlake.streams.principal import Operation, Resource, require
+from bearlake.streams.principal import Operation
 
 _LISTENER_HEADER = "X-Pulsar-ListenerName"
 
@@ -25,13 +25,9 @@ class LookupRoutes:
 
     async def _lookup(self, request: web.Request) -> web.Response:
         context, name = self._context, paths.name_of(request)
-        topic = await context.topics.find(str(name))
+        topic = await context.topics.find(principal_of(request), str(name), Operation.DESCRIBE)
         if topic is None and not context.settings.auto_create_streams:
             raise Problem(404, f"Topic {name} not found")
-        if topic is not None:
-            require(
-                context.streams.authorizer, principal_of(request), Operation.DESCRIBE, Resource.STREAM, topic.view.name
-            )
         holder = await context.holder(topic.partition) if topic is not None else None
         listener = request.query.get("listenerName") or request.headers.get(_LISTENER_HEADER, "")
         endpoint = f"pulsar:{listener}" if listener else "pulsar"

@@ -36,13 +36,11 @@ def name_of(request: web.Request) -> TopicName:
 
 
 async def topic_of(context: PulsarContext, request: web.Request, operation: Operation) -> Topic:
-    """The topic in the path; for a partitioned topic, the first partition. Raises `Problem` (404, 403), `Refused`."""
+    """The topic in the path; for a partitioned topic, the first partition. Raises `Problem` (404), `Denied`, `Refused`, `Unavailable`."""
     name = name_of(request)
-    topic = await context.topics.find(str(name))
+    topic = await context.topics.find(principal_of(request), str(name), operation)
     if topic is None:
         raise Problem(404, f"Topic {name} not found")
-    if not context.streams.may(principal_of(request), operation, topic.view.name):
-        raise Problem(403, f"not allowed to {operation.value} {name}")
     return topic
 
 
@@ -66,7 +64,7 @@ async def bounds_of(context: PulsarContext, partition: PartitionKey) -> Partitio
 
 def names_whole(topic: Topic) -> bool:
     """Whether the path names a partitioned topic, not one of its partitions."""
-    return topic.is_partitioned and topic.name.stream == topic.view.name
+    return topic.names_whole
 
 
 def partitions_of(topic: Topic) -> list[PartitionKey]:

@@ -26,7 +26,7 @@ from bearlake.protocols.pulsar.producing import DEDUPLICATION
 from bearlake.protocols.pulsar.topics import Topic
 from bearlake.serving.http.login import principal_of
 from bearlake.streams import configs as stream_configs
-from bearlake.streams.principal import Operation
+from bearlake.streams.principal import Operation, Resource, require
 from bearlake.streams.schemas.model import Level
 
 RETENTION_MS = "retention.ms"
@@ -44,7 +44,6 @@ _REASONS = {
     "compactionThreshold": "there is no key compaction",
     "offloadPolicies": "all messages are in the object store from the beginning",
     "replication": "there is one cluster",
-    "permissions": "there are no access rules yet",
     "schemaCompatibilityStrategy": "set it for topics (`pulsar-admin topicPolicies`), or for all in the schema registry",
     "autoTopicCreation": "set `pulsar.auto_create_streams` and `pulsar.auto_create_partition_count` of the servers",
 }
@@ -71,6 +70,7 @@ class PolicyRoutes:
         router.add_delete(f"{topic}/schemaCompatibilityStrategy", self._unset_strategy)
         namespace = "/admin/v2/namespaces/{tenant}/{namespace}"
         router.add_get(namespace, self._namespace)
+        router.add_get(f"{namespace}/schemaCompatibilityStrategy", self._namespace_strategy)
         router.add_get(f"{namespace}/{{policy}}", self._namespace_policy)
         router.add_post(f"{namespace}/retention", self._set_namespace_retention)
         router.add_delete(f"{namespace}/retention", self._unset_namespace_retention)
@@ -158,28 +158,36 @@ class PolicyRoutes:
         return web.Response(status=204)
 
     async def _namespace(self, request: web.Request) -> web.Response:
-        policies = await self._policies(request, paths.namespace_of(request))
+        policies = await self._policies(request)
         answer = {
             "replication_clusters": policies["replication"],
             "retention_policies": policies["retention"],
             "deduplicationEnabled": policies["deduplication"],
-            "schema_compatibility_strategy": policies["schemaCompatibilityStrategy"],
+            "schema_compatibility_strategy": await self._strategy_of_all(request),
             "autoTopicCreationOverride": policies["autoTopicCreation"],
             "backlog_quota_map": policies["backlogQuotaMap"],
         }
         return web.json_response(answer)
 
     async def _namespace_policy(self, request: web.Request) -> web.Response:
-        policies = await self._policies(request, paths.namespace_of(request))
+        policies = await self._policies(request)
         name = request.match_info["policy"]
         if name not in policies:
             raise not_served(f"{name} of namespaces")
         return web.json_response(policies[name])
 
-    async def _policies(self, request: web.Request, namespace: str) -> dict[str, Any]:
-        """The policies of the namespace's topics without their own, by the names of the routes."""
+    async def _namespace_strategy(self, request: web.Request) -> web.Response:
+        self._namespace_in(request)
+        return web.json_response(await self._strategy_of_all(request))
+
+    async def _strategy_of_all(self, request: web.Request) -> str:
+        """The strategy of topics without their own."""
+        return strategy_of(await self._context.schemas.level(principal_of(request), None))
+
+    async def _policies(self, request: web.Request) -> dict[str, Any]:
+        """The policies of the namespace's topics without their own, by the names of the routes; all but the strategy of schemas."""
         settings = self._context.settings
-        configs = await self._context.topics.namespaces.configs(namespace)
+        configs = await self._context.topics.namespaces.configs(self._namespace_in(request))
         creation: dict[str, Any] = {"allowAutoTopicCreation": settings.auto_create_streams}
         if settings.auto_create_partition_count:
             creation |= {"topicType": "partitioned", "defaultNumPartitions": settings.auto_create_partition_count}
@@ -188,12 +196,17 @@ class PolicyRoutes:
         return {
             "retention": _retention_of(configs),
             "deduplication": _is_deduplicated(configs),
-            "schemaCompatibilityStrategy": strategy_of(await self._context.schemas.level(principal_of(request), None)),
             "autoTopicCreation": creation,
             "backlogQuotaMap": {},
-            "permissions": {},
             "replication": [self._context.servers.cluster_id],
         }
+
+    def _namespace_in(self, request: web.Request) -> str:
+        """The namespace in the path, whose policies the caller may see. Raises `Denied`, `Invalid`."""
+        namespace = paths.namespace_of(request)
+        authorizer = self._context.streams.authorizer
+        require(authorizer, principal_of(request), Operation.DESCRIBE, Resource.NAMESPACE, namespace)
+        return namespace
 
     # -- inside --------------------------------------------------------------------------------------------------
 

@@ -59,9 +59,8 @@ class SchemaRoutes:
         return web.json_response({"getSchemaResponses": [schema for schema in found if schema is not None]})
 
     async def _register(self, request: web.Request) -> web.Response:
-        made = await self._schemas.register(
-            principal_of(request), await self._topic(request), await _schema_in(request)
-        )
+        topic = await paths.topic_of(self._context, request, Operation.WRITE)
+        made = await self._schemas.register(principal_of(request), topic, await _schema_in(request))
         return web.json_response({"version": made.number - 1})
 
     async def _delete(self, request: web.Request) -> web.Response:

@@ -8,12 +8,15 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
+from aiohttp import web
+
 from bearlake.protocols.pulsar.context import PulsarContext
 from bearlake.protocols.pulsar.http.cluster import ClusterRoutes
 from bearlake.protocols.pulsar.http.guard import PulsarHttpGuard
 from bearlake.protocols.pulsar.http.lookups import LookupRoutes
 from bearlake.protocols.pulsar.http.peeking import PeekRoutes
 from bearlake.protocols.pulsar.http.peers import Peers
+from bearlake.protocols.pulsar.http.permissions import PermissionRoutes
 from bearlake.protocols.pulsar.http.policies import PolicyRoutes
 from bearlake.protocols.pulsar.http.schemas import SchemaRoutes
 from bearlake.protocols.pulsar.http.settings import PulsarHttpSettings
@@ -54,7 +57,8 @@ class PulsarHttpServer:
             TopicRoutes(context, settings),
             StatisticsRoutes(context, self._peers),
             SubscriptionRoutes(context, self._peers),
-            PolicyRoutes(context),
+            PermissionRoutes(context),
+            PolicyRoutes(context),  # after routes of single policies: it refuses all others
             PeekRoutes(context),
             SchemaRoutes(context),
         )
@@ -64,11 +68,15 @@ class PulsarHttpServer:
         """The advertised `host:port` of the listener."""
         return self._site.endpoints
 
+    def add_to(self, router: web.UrlDispatcher) -> None:
+        """Add all routes."""
+        for routes in self._routes:
+            routes.add_to(router)
+
     async def start(self) -> None:
         """Accept connections when this returns."""
         app = self._guard.application(request_bytes_max=self._settings.request_bytes_max)
-        for routes in self._routes:
-            routes.add_to(app.router)
+        self.add_to(app.router)
         self._peers.open()
         await self._site.start(app)
 

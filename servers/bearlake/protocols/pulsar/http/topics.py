@@ -70,19 +70,14 @@ class TopicRoutes:
     # -- create, grow, terminate, delete -------------------------------------------------------------------------
 
     async def _create(self, request: web.Request) -> web.Response:
-        name = paths.name_of(request)
-        if await self._context.topics.find(str(name)) is not None:
-            raise Problem(409, f"This topic already exists: {name}")
-        await self._context.topics.create(principal_of(request), name, 0)
+        await self._context.topics.create_new(principal_of(request), paths.name_of(request), 0)
         return web.Response(status=204)
 
     async def _create_partitioned(self, request: web.Request) -> web.Response:
         name, asked = paths.name_of(request), await paths.body_of(request)
         count = asked.get("partitions") if isinstance(asked, dict) else asked
         count = paths.partition_count_in(count, self._settings.topic_partitions_max)
-        if await self._context.topics.find(str(name)) is not None:
-            raise Problem(409, f"This topic already exists: {name}")
-        await self._context.topics.create(principal_of(request), name, count)
+        await self._context.topics.create_new(principal_of(request), name, count)
         return web.Response(status=204)
 
     async def _grow(self, request: web.Request) -> web.Response:

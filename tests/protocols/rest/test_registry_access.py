@@ -1,0 +1,171 @@
+"""Rights in every route of the schema registry: nothing without a right, and everything with exactly the rights that the table names."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from bearlake.protocols.rest.registry import operations
+from bearlake.protocols.rest.registry.rights import EVERYWHERE, NEEDED, OUTSIDE
+from bearlake.streams.principal import Authorizer, Operation, Principal, Resource
+from fixtures.rights import EVERY, Only, all_but
+from fixtures.schema_registry import Answer, RegistryNode, started
+
+Route = tuple[str, str]
+
+CONTEXT = "/contexts/{context}"
+INSIDE = {(method, CONTEXT + path): needed for (method, path), needed in EVERYWHERE.items()}
+ALL = {**NEEDED, **INSIDE}
+SECURED = [route for route in ALL if ALL[route]]
+NAMING = [route for route in SECURED if any(part in route[1] for part in ("{subject}", "{id}", "{guid}"))]
+BY_ID = [route for route in SECURED if "{id}" in route[1] or "{guid}" in route[1]]
+INT, LONG = {"schema": '"int"'}, {"schema": '"long"'}
+BODIES: dict[Route, Any] = {
+    ("POST", "/subjects/{subject}"): INT,
+    ("POST", "/subjects/{subject}/versions"): LONG,
+    ("POST", "/compatibility/subjects/{subject}/versions"): LONG,
+    ("POST", "/compatibility/subjects/{subject}/versions/{version}"): LONG,
+    ("PUT", "/config"): {"compatibility": "FULL"},
+    ("PUT", "/config/{subject}"): {"compatibility": "FULL"},
+    ("PUT", "/mode"): {"mode": "READONLY"},
+    ("PUT", "/mode/{subject}"): {"mode": "READONLY"},
+}
+
+
+class Switch(Authorizer):
+    """Asks another authorizer, which tests set."""
+
+    def __init__(self) -> None:
+        self.now: Authorizer = Only(EVERY)
+
+    def allows(self, who: Principal, operation: Operation, kind: Resource, name: str) -> bool:
+        assert kind is Resource.SUBJECT
+        return self.now.allows(who, operation, kind, name)
+
+
+class On(Authorizer):
+    """Allows some operations on one subject, and nothing else."""
+
+    def __init__(self, subject: str, *operations: Operation) -> None:
+        self._subject = subject
+        self._operations = operations
+
+    def allows(self, who: Principal, operation: Operation, kind: Resource, name: str) -> bool:
+        return name == self._subject and operation in self._operations
+
+
+class Scene:
+    """A registry with a subject `s` in the default context and in the context `c`, each with a config and a mode."""
+
+    def __init__(self, registry: RegistryNode, rights: Switch, guid: str) -> None:
+        self.registry = registry
+        self.rights = rights
+        self.guid = guid
+
+    async def ask(self, route: Route, *, is_absent: bool = False) -> Answer:
+        """Send the request of a route, about what exists or about what does not."""
+        method, pattern = route
+        path = pattern.format(
+            context=".c",
+            subject="absent" if is_absent else "s",
+            id=77 if is_absent else 1,
+            guid="00000000-0000-0000-0000-000000000000" if is_absent else self.guid,
+            version=1,
+        )
+        query = "?key=k&value=v" if pattern.endswith("/metadata") else ""
+        return await self.registry.ask(method, path + query, BODIES.get((method, pattern.removeprefix(CONTEXT))))
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    async with AsyncExitStack() as closing:
+        rights = Switch()
+        registry = await started(closing, authorizer=rights)
+        for prefix in ("", "/contexts/.c"):
+            draft = {**INT, "metadata": {"properties": {"k": "v"}}}
+            made = await registry.post(f"{prefix}/subjects/s/versions", draft)
+            assert made.status == 200
+            for path, body in (("config", {"compatibility": "NONE"}), ("mode", {"mode": "READWRITE"})):
+                for below in ("", "/s"):
+                    assert (await registry.put(f"{prefix}/{path}{below}", body)).status == 200
+        yield Scene(registry, rights, made.body["guid"])
+
+
+def is_refused(answer: Answer) -> bool:
+    """Whether an answer is a refusal, says that there is nothing, or is an empty list."""
+    return answer.status in (403, 404) or (answer.status == 200 and answer.body == [])
+
+
+def test_the_table_of_rights_has_every_route() -> None:
+    assert set(ALL) == set(operations.OPERATIONS)
+    assert not set(EVERYWHERE) & set(OUTSIDE)
+
+
+async def test_every_route_is_refused_without_any_right(scene: Scene) -> None:
+    scene.rights.now = Only([])
+    assert not [route for route in SECURED if not is_refused(await scene.ask(route))]
+
+
+async def test_routes_without_rights_answer_everybody(scene: Scene) -> None:
+    scene.rights.now = Only([])
+    for path in [path for (_, path), needed in ALL.items() if not needed and path != "/docs"]:
+        assert (await scene.registry.get(path.format(context=".c"))).status == 200, path
+
+
+async def test_a_refusal_does_not_tell_whether_a_subject_or_a_schema_exists(scene: Scene) -> None:
+    scene.rights.now = Only([])
+    for route in NAMING:
+        there, missing = await scene.ask(route), await scene.ask(route, is_absent=True)
+        assert (there.status, there.body["error_code"]) == (missing.status, missing.body["error_code"]), route
+
+
+@pytest.mark.parametrize("route", SECURED, ids=" ".join)
+async def test_every_route_needs_exactly_the_rights_of_the_table(scene: Scene, route: Route) -> None:
+    for right in ALL[route]:
+        scene.rights.now = all_but(right)
+        assert is_refused(await scene.ask(route)), right
+    scene.rights.now = Only(ALL[route])
+    answer = await scene.ask(route)
+
+    assert answer.status == 200, answer.body
+    assert not is_refused(answer) or route[1].endswith("/referencedby"), answer  # nothing references the schema
+
+
+@pytest.mark.parametrize("route", BY_ID, ids=" ".join)
+async def test_a_schema_is_there_for_readers_of_a_subject_that_uses_it(scene: Scene, route: Route) -> None:
+    """Deserializers ask for schemas by their id, with rights on the subjects of their topics only."""
+    prefix = ":.c:" if "{context}" in route[1] else ""
+    scene.rights.now = On(f"{prefix}s", Operation.READ, Operation.DESCRIBE)
+    assert (await scene.ask(route)).status == 200
+    assert (await scene.ask(route, is_absent=True)).status in (403, 404)
+
+    scene.rights.now = On(f"{prefix}other", Operation.READ, Operation.DESCRIBE)
+    there, missing = await scene.ask(route), await scene.ask(route, is_absent=True)
+    assert there.status == missing.status
+    assert there.status in (403, 404)
+
+
+@pytest.mark.parametrize("route", [route for route, body in BODIES.items() if "schema" in body], ids=" ".join)
+async def test_a_schema_may_reference_only_what_its_caller_may_read(scene: Scene, route: Route) -> None:
+    record = '{"type": "record", "name": "Secret", "fields": [{"name": "salary", "type": "int"}]}'
+    user = '{"type": "record", "name": "User", "fields": [{"name": "f", "type": "Secret"}]}'
+    await scene.registry.register("secret", record)
+
+    async def send(subject: str) -> Answer:
+        references = [{"name": "Secret", "subject": subject, "version": 1}]
+        path = route[1].format(subject="mine", version="latest")
+        return await scene.registry.post(path, {"schema": user, "references": references})
+
+    class AllButSecret(Only):
+        def allows(self, who: Principal, operation: Operation, kind: Resource, name: str) -> bool:
+            return name not in ("secret", "absent")
+
+    scene.rights.now = Only(EVERY)
+    await scene.registry.register("mine", '"int"')
+    scene.rights.now = AllButSecret(EVERY)
+    refused = await send("secret")
+    assert (refused.status, refused.body["error_code"]) == (403, 40301)
+    assert (await send("absent")).status == 403
+    scene.rights.now = Only(EVERY)
+    assert (await send("secret")).status != 403
