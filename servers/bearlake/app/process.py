@@ -25,6 +25,7 @@ from bearlake.app.stop import Stop
 from bearlake.errors import BearlakeError
 from bearlake.metadata import Metadata
 from bearlake.objects import ObjectStore
+from bearlake.serving.admin.access import AccessRoutes
 from bearlake.serving.admin.auth import AdminSettings, read_token
 from bearlake.serving.admin.compaction import CompactionRoutes
 from bearlake.serving.admin.server import AdminServer, Routes
@@ -214,7 +215,8 @@ async def run_process(
             role.build(parts)
         routes: list[Routes] = [CompactionRoutes(metadata)]
         if parts.stream_service is not None:
-            routes += [StreamRoutes(parts.stream_service), GroupRoutes(parts.stream_service.coordinator)]
+            service = parts.stream_service
+            routes += [StreamRoutes(service), AccessRoutes(service.access), GroupRoutes(service.coordinator)]
         admin = AdminServer(
             admin_listener,
             metadata.log,
