@@ -31,6 +31,8 @@ SCALING_SECONDS_MAX = 3600
 ADVERTISING_PROTOCOLS = ("kafka", "pulsar")
 """Protocols whose servers advertise addresses to clients. These servers open each additional listener on a port of its own."""
 COMPACTOR = "compactor"
+ALL_NAMESPACES = "*"
+NAMESPACE_FIELD = "{namespace}"
 
 
 class ScalingMode(Enum):
@@ -235,6 +237,9 @@ class Settings:
     data_layers: Mapping[str, DataLayer]
     watch_namespaces: tuple[str, ...] = ()
     """Namespaces of the Streams and Compactors to reconcile; empty: all."""
+    stream_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Prefixes of the stream names that Streams of a namespace may have, by namespace. The namespace `*` stands for all others, and
+    `{namespace}` in a prefix for the namespace's name. Empty: any name, in every namespace."""
     image_pull_policy: str = "IfNotPresent"
     image_pull_secrets: tuple[str, ...] = ()
     service_account: str = "bearlake"
@@ -245,6 +250,30 @@ class Settings:
     """Interval of full reconciliations. They find changes that were made elsewhere, and refresh the figures in statuses."""
     lease_seconds: int = 15
     """Duration of the leader's Lease: time after which another operator takes over from a leader that has failed."""
+
+    def __post_init__(self) -> None:
+        for namespace, prefixes in self.stream_names.items():
+            for prefix in prefixes:
+                rest = prefix.partition(NAMESPACE_FIELD)[2]
+                if NAMESPACE_FIELD in prefix and not rest.startswith((".", "_")):
+                    raise ValueError(
+                        f"streamNames.{namespace}: {prefix!r}: {NAMESPACE_FIELD} must be followed by '.' or '_', which names of namespaces "
+                        "do not contain; otherwise the namespace a could use the names of a-b"
+                    )
+
+    def refused_name(self, namespace: str, name: str) -> str:
+        """The message for a Stream of this namespace that may not have this stream name, else empty."""
+        if not self.stream_names:
+            return ""
+        allowed = self.stream_names.get(namespace, self.stream_names.get(ALL_NAMESPACES, ()))
+        prefixes = [prefix.replace(NAMESPACE_FIELD, namespace) for prefix in allowed]
+        if name.startswith(tuple(prefixes)):
+            return ""
+        if not prefixes:
+            return f"Streams of the namespace {namespace} may have no stream names; see streamNames in the operator's settings."
+        return (
+            f"Stream names of the namespace {namespace} must begin with {' or '.join(prefixes)}, and {name} does not."
+        )
 
     def unknown_data_layer(self, data_layer: str) -> str:
         """The message for a resource with this `dataLayer` if no such data layer is configured, else empty."""

@@ -23,7 +23,7 @@
 | `GET /openapi.json`, `GET /docs` | this API as an OpenAPI document, and as a page |
 | `GET /v1/config` | all settings with unit, source and meaning |
 
-Changes of streams come in batches: the response has one result per item, in order, each with its own `status`. The response's status is 200 if all
-items succeeded, else 207. Errors are problem documents (RFC 9457). If the API is reachable from other machines, every path except
-`/healthz` and `/readyz` requires the bearer token (RFC 6750).
+Changes of streams come in batches: the response has one result per item, in order, each with its own `status`. The response's status is
+200 if all items succeeded, else 207. Access rules change all or none. Errors are problem documents (RFC 9457). If the API is reachable
+from other machines, every path except `/healthz` and `/readyz` requires the bearer token (RFC 6750).
 """
