@@ -150,8 +150,8 @@ class Tier:
     """`maxUnavailable` of the PodDisruptionBudget."""
     spread_zones: bool = True
     """Prefer to spread pods over zones and nodes."""
-    network_policy: bool = False
-    """Whether a NetworkPolicy admits ingress to the tier's own ports only."""
+    network_policy: bool = True
+    """Whether the tier has a NetworkPolicy, if `NetworkPolicies` are enabled."""
     node_selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: tuple[Mapping[str, Any], ...] = ()
     affinity: Mapping[str, Any] = field(default_factory=dict)
@@ -184,6 +184,22 @@ class AdminAccess:
     key: str = "token"
     url: str = ""
     """Address that the operator tries before the tiers' pods, for servers or an operator outside of the cluster; empty: none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkPolicies:
+    """NetworkPolicies of servers and workers: who reaches which of their ports, and what they reach."""
+
+    enabled: bool = False
+    """Whether there are any. They need `admin_from`: without a peer for the operator, it reaches no server."""
+    admin_from: tuple[Mapping[str, Any], ...] = ()
+    """Peers, in the form of a NetworkPolicy, that reach the admin API and the metrics, besides the data layer's own pods."""
+    egress: tuple[Mapping[str, Any], ...] = ()
+    """Egress rules, in the form of a NetworkPolicy, besides DNS and the data layer's own pods. Empty: egress is not limited."""
+
+    def __post_init__(self) -> None:
+        if self.enabled and not self.admin_from:
+            raise ValueError("adminFrom must name at least the operator's pods")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,6 +256,7 @@ class Settings:
     stream_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Prefixes of the stream names that Streams of a namespace may have, by namespace. The namespace `*` stands for all others, and
     `{namespace}` in a prefix for the namespace's name. Empty: any name, in every namespace."""
+    network_policies: NetworkPolicies = NetworkPolicies()
     image_pull_policy: str = "IfNotPresent"
     image_pull_secrets: tuple[str, ...] = ()
     service_account: str = "bearlake"
