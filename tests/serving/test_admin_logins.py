@@ -6,7 +6,8 @@ from contextlib import AsyncExitStack
 import aiohttp
 import pytest
 
-from bearlake.serving.admin.auth import AdminSettings
+from bearlake.serving.admin.auth import OPEN_PATHS, AdminSettings
+from bearlake.serving.admin.operations import OPERATIONS
 from bearlake.serving.admin.server import AdminServer
 from bearlake.serving.admin.token import AdminToken
 from bearlake.serving.authentication.settings import FailureSettings
@@ -68,6 +69,17 @@ async def test_a_client_without_a_login_learns_only_health(session: aiohttp.Clie
     assert await status(session, {"Authorization": "Bearlake a.b.c"}) == 401
     assert await status(session, {}, "/metrics") == 401
     assert await status(session, {}, "/livez") == 200
+
+
+@pytest.mark.parametrize(("method", "path"), sorted(set(OPERATIONS) - {("GET", path) for path in OPEN_PATHS}))
+async def test_every_route_is_for_administrators(
+    session: aiohttp.ClientSession, logins: Logins, method: str, path: str
+) -> None:
+    url = path.replace("{name}", "a").replace("{id}", "1")
+
+    for headers, expected in (({}, 401), (logins.bearer(sub="bob"), 403)):
+        async with session.request(method, url, headers=headers) as response:
+            assert response.status == expected
 
 
 async def test_guessing_ends_and_never_locks_servers_out(session: aiohttp.ClientSession) -> None:
