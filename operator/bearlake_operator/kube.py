@@ -130,11 +130,12 @@ class KubeClient:
     async def apply(self, manifest: Mapping[str, Any]) -> Resource:
         """Server-side apply: create the resource or set the manifest's fields, and remove fields that an earlier manifest set.
 
-        Returns the resource as stored. Raises `Invalid`, `Unavailable`.
+        Returns the resource as stored. Raises `Invalid`, `Unavailable`. With a `resourceVersion`, the manifest is applied only to that version
+        of the resource; otherwise raises `Conflict`.
         """
         metadata = manifest["metadata"]
         path = _path(manifest["kind"], metadata["namespace"], metadata["name"])
-        return await self._apply(path, manifest)
+        return await self._apply(path, manifest, is_409_retried="resourceVersion" not in metadata)
 
     async def share_ownership(self, manifest: Mapping[str, Any], manager: str) -> None:
         """Make `manager` a further owner of the manifest's fields, whose values must be the current ones.

@@ -139,6 +139,8 @@ class Finalizers:
                 "name": metadata["name"],
                 "namespace": metadata["namespace"],
                 "uid": metadata["uid"],
+                # A late request must not remove the finalizer from a Stream that owns something by now.
+                "resourceVersion": metadata["resourceVersion"],
                 "finalizers": list(finalizers),
             },
         }
