@@ -130,7 +130,7 @@ class KubeClient:
     async def apply(self, manifest: Mapping[str, Any]) -> Resource:
         """Server-side apply: create the resource or set the manifest's fields, and remove fields that an earlier manifest set.
 
-        Returns the resource as stored. Raises `Invalid`, `Unavailable`. With a `resourceVersion`, the manifest is applied only to that version
+        Returns the resource as stored. Raises `Invalid`, `Unavailable`. A manifest with a `resourceVersion` is applied only to that version
         of the resource; otherwise raises `Conflict`.
         """
         metadata = manifest["metadata"]

@@ -13,7 +13,7 @@ from bearlake_operator import api
 from bearlake_operator.admin import RULE_COUNT, AdminClient, ObservedRules
 from bearlake_operator.api import AccessRule, Resource
 from bearlake_operator.controllers.cache import ResourceCache
-from bearlake_operator.controllers.concurrency import for_each
+from bearlake_operator.controllers.concurrency import bug_in, for_each
 from bearlake_operator.controllers.events import EventRecorder
 from bearlake_operator.controllers.status_writer import StatusWriter
 from bearlake_operator.errors import Conflict, Invalid, OperatorError, Unavailable
@@ -142,12 +142,15 @@ class StreamAccess:
         async def list_rules(claim: Claim) -> None:
             stream, named = claim.spec.name, claim.spec.access
             present = observed.streams.get(stream, ())
-            own = access.to_list(named, self._listed(claim.key), present, left.get(stream, ()))
             absent = named.difference(present)
             try:
+                own = access.to_list(named, self._listed(claim.key), present, left.get(stream, ()))
                 await self._list(claim.key, own, lost=absent & self._listed(claim.key))
             except OperatorError as error:
                 outcome.fail([claim.key], error)
+                return
+            except Exception as error:  # noqa: BLE001 - the boundary of one resource
+                outcome.fail([claim.key], bug_in("list the access rules of a Stream", error))
                 return
             outcome.existing[claim.key] = named - own
             if absent:
