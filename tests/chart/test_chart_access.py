@@ -32,7 +32,7 @@ def release(helm: str, folder: Path, **values: Any) -> Objects:
     path = folder / "values.yaml"
     path.write_text(yaml.safe_dump(values))
     found = objects(rendered(helm, "quickstart", "-f", str(path)))
-    return {(one["kind"], one["metadata"]["name"]): one for one in found}
+    return {(item["kind"], item["metadata"]["name"]): item for item in found}
 
 
 def told(found: Objects) -> settings.Settings:
@@ -43,14 +43,14 @@ def told(found: Objects) -> settings.Settings:
 
 def servers(found: Objects, protocol: str = "kafka") -> Objects:
     made = tier.objects(told(found), "default", protocol)
-    return {(one["kind"], one["metadata"]["name"]): one for one in made}
+    return {(item["kind"], item["metadata"]["name"]): item for item in made}
 
 
 def workers(found: Objects, **spec: Any) -> Objects:
     resource = {"metadata": {"namespace": "team-a", "name": "main"}, "spec": spec}
     parsed = api.compactor_spec(resource)
     made = compactor.objects(told(found), parsed, namespace="bearlake", replicas=1)
-    return {(one["kind"], one["metadata"]["name"]): one for one in made}
+    return {(item["kind"], item["metadata"]["name"]): item for item in made}
 
 
 def policy_of(found: Objects, name: str) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def policy_of(found: Objects, name: str) -> dict[str, Any]:
 def reaches(policy: dict[str, Any], port: int | str, labels: dict[str, str], *, is_near: bool = True) -> bool:
     """Whether a pod with these labels reaches the port; `is_near`: it runs in the namespace of the release. Source: NetworkPolicy (v1)."""
     for rule in policy.get("ingress", ()):
-        if port not in [one["port"] for one in rule["ports"]]:
+        if port not in [opened["port"] for opened in rule["ports"]]:
             continue
         if "from" not in rule:
             return True
@@ -158,8 +158,8 @@ def test_policies_can_be_turned_off_as_a_whole_and_by_tier(helm: str, tmp_path: 
     layers = {"default": {"tiers": {"kafka": {"networkPolicy": False}}}}
     partly = servers(release(helm, tmp_path, dataLayers=layers))
 
-    for some in (off, servers(off), workers(off), partly):
-        assert {kind for kind, _ in some} & {"NetworkPolicy"} == set()
+    for made in (off, servers(off), workers(off), partly):
+        assert {kind for kind, _ in made} & {"NetworkPolicy"} == set()
 
 
 # The operator's token.
@@ -168,7 +168,7 @@ def test_policies_can_be_turned_off_as_a_whole_and_by_tier(helm: str, tmp_path: 
 def tokens(found: Objects, component: str = "operator") -> dict[str, Any]:
     """The volume with the admin token of the default data layer."""
     pod = found["Deployment", f"lake-{component}"]["spec"]["template"]["spec"]
-    (volume,) = [one for one in pod["volumes"] if one["name"] == "token-default"]
+    (volume,) = [volume for volume in pod["volumes"] if volume["name"] == "token-default"]
     return {key: value for key, value in volume.items() if key != "name"}
 
 
@@ -222,7 +222,7 @@ def test_a_data_layer_with_another_issuer_keeps_the_secret(helm: str, tmp_path: 
     found = release(helm, tmp_path, **values)
 
     pod = found["Deployment", "lake-operator"]["spec"]["template"]["spec"]
-    (second,) = [one for one in pod["volumes"] if one["name"] == "token-second"]
+    (second,) = [volume for volume in pod["volumes"] if volume["name"] == "token-second"]
     assert second["secret"] == {"secretName": "lake-second-admin"}
     assert told(found).data_layers["second"].settings["authentication"] == other["authentication"]
     assert "admin" not in told(found).data_layers["second"].settings

@@ -102,10 +102,10 @@ async def test_rules_are_selected_and_listed_in_pages_of_one_revision(api: Api) 
     _, first = await api.call("GET", "/v1/access?resource=Topic&limit=3")
     _, second = await api.call("GET", f"/v1/access?resource=Topic&limit=3&after={first['next']}")
 
-    names = [one["name"] for one in (*first["rules"], *second["rules"])]
+    names = [row["name"] for row in (*first["rules"], *second["rules"])]
     assert (names, second["next"]) == ([f"t{number}" for number in range(5)], None)
     assert first["revision"] == second["revision"] == (await api.metadata.access.read()).revision
-    assert {one["resource"] for one in await api.rules("?name=t1")} == {"Topic", "Group"}
+    assert {row["resource"] for row in await api.rules("?name=t1")} == {"Topic", "Group"}
     assert await api.rules("?principal=User:bob") == []
     assert (await api.call("GET", "/v1/access?resource=Topi"))[0] == 400
 
@@ -119,7 +119,7 @@ async def test_a_request_that_names_an_older_revision_changes_nothing(api: Api) 
         status, problem = await api.call(method, body={"rules": [late], "revision": revision})
         assert (status, problem["title"]) == (409, "Conflict")
 
-    assert [one["name"] for one in await api.rules()] == ["orders"]
+    assert [row["name"] for row in await api.rules()] == ["orders"]
 
 
 async def test_deleting_an_absent_rule_by_revision_refuses_its_late_creation(api: Api) -> None:
