@@ -1,4 +1,4 @@
-"""Client of a data layer's admin API: streams in batches, and the compaction backlog.
+"""Client of a data layer's admin API: streams in batches, access rules, and the compaction backlog.
 
 Any server of the data layer can answer a request. The token file is read for every request, so a rotated token is used at once. If a
 server rejects the new token, the previous one is tried: a rotated Secret reaches each pod at a different time, within a minute or two.
@@ -12,13 +12,18 @@ from typing import Any
 
 import aiohttp
 
-from bearlake_operator.errors import Invalid, Unavailable
+from bearlake_operator.api import AccessRule
+from bearlake_operator.errors import Conflict, Invalid, Unavailable
 from bearlake_operator.metrics import DATA_PLANE_REQUESTS
 
 BATCH_COUNT = 200
+RULE_COUNT = 500
+"""Access rules per request. The servers accept 1,000, and 1 MiB."""
 PAGE_COUNT = 1000
 PATTERN_COUNT = 28
 """Patterns per request: the servers limit a request line to 8 KiB."""
+LIST_ATTEMPTS_MAX = 5
+"""Attempts to list access rules while they change."""
 REQUEST_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 3.0
 """A server that does not accept a connection in this time is gone with its node; the next server is tried."""
@@ -34,6 +39,14 @@ class ObservedStream:
     configs: Mapping[str, str]
     record_count: int = 0
     size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedRules:
+    """The access rules on single streams as of one revision, by stream. Rules on prefixes and on all streams are left out."""
+
+    revision: int
+    streams: Mapping[str, Collection[AccessRule]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +183,41 @@ class AdminClient:
         deleted = [{"name": name, "id": id_} for name, id_ in ids.items()]
         return await self._in_batches("DELETE", deleted, ignored=(404,))
 
+    async def access_rules(self) -> ObservedRules:
+        """The access rules on single streams. Raises `Unavailable`, `Invalid`."""
+        for _ in range(LIST_ATTEMPTS_MAX):
+            query = {"resource": "Topic", "limit": str(PAGE_COUNT)}
+            first = page = await self._request("GET", "/v1/access", query=query)
+            rows = [*page["rules"]]
+            while page["next"] is not None and page["revision"] == first["revision"]:
+                page = await self._request("GET", "/v1/access", query={**query, "after": str(page["next"])})
+                rows += page["rules"]
+            if page["revision"] == first["revision"]:
+                return ObservedRules(revision=first["revision"], streams=_by_stream(rows))
+        raise Unavailable("The access rules of the data layer change all the time")
+
+    async def create_rules(self, stream_rules: Sequence[tuple[str, AccessRule]], revision: int) -> int:
+        """Create access rules on streams, all or none, if the revision is the present one; returns the new revision.
+
+        At most `RULE_COUNT`. The revision grows even if nothing changes. Then no request that names an older revision takes effect.
+
+        Raises `Conflict` (the rules have another revision), `Unavailable` (the rules may or may not be created), `Invalid`.
+        """
+        return await self._change_rules("POST", stream_rules, revision)
+
+    async def delete_rules(self, stream_rules: Sequence[tuple[str, AccessRule]], revision: int) -> int:
+        """Delete exactly these access rules; those that do not exist are no problem. Otherwise as `create_rules`."""
+        return await self._change_rules("DELETE", stream_rules, revision)
+
+    async def _change_rules(self, verb: str, stream_rules: Sequence[tuple[str, AccessRule]], revision: int) -> int:
+        rows = [
+            {"resource": "Topic", "pattern": "Literal", "name": stream, **rule._asdict()}
+            for stream, rule in stream_rules
+        ]
+        response = await self._request(verb, "/v1/access", body={"rules": rows, "revision": revision})
+        changed: int = response["revision"]
+        return changed
+
     async def _in_batches(
         self, verb: str, items: Sequence[Mapping[str, Any]], ignored: Collection[int] = ()
     ) -> dict[str, str]:
@@ -188,7 +236,7 @@ class AdminClient:
         query: Mapping[str, str] | Sequence[tuple[str, str]] = (),
         body: Mapping[str, Any] | None = None,
     ) -> Any:
-        """The response of the first server that answers. Raises `Unavailable`, `Invalid`."""
+        """The response of the first server that answers. Raises `Unavailable`, `Invalid`, `Conflict` (409)."""
         problem = "it has no ready server"
         for url in self._urls():
             try:
@@ -200,6 +248,8 @@ class AdminClient:
             if status < 300:
                 return response
             problem = f"{url}: {response.get('title', '')}: {response.get('detail', '')}"
+            if status == 409:
+                raise Conflict(problem)
             if status < 500 and status not in (401, 408, 429):
                 raise Invalid(problem)
         raise Unavailable(f"The data layer is not reachable: {problem}")
@@ -225,6 +275,15 @@ class AdminClient:
                 self._accepted = token
                 break
         return status, content
+
+
+def _by_stream(rows: Sequence[Mapping[str, str]]) -> Mapping[str, Collection[AccessRule]]:
+    found: dict[str, set[AccessRule]] = {}
+    for row in rows:
+        if row["pattern"] == "Literal":
+            rule = AccessRule(row["principal"], row["host"], row["operation"], row["permission"])
+            found.setdefault(row["name"], set()).add(rule)
+    return found
 
 
 def _create_item(change: StreamChange) -> Mapping[str, Any]:

@@ -6,7 +6,7 @@ The CRDs (`crds/`) check types, ranges and enums. This module checks only what a
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from bearlake_operator.errors import Invalid
 
@@ -27,9 +27,22 @@ _QUANTITY_BYTES: Mapping[str, int] = {unit: 1000**power for power, unit in enume
 }
 
 
+class AccessRule(NamedTuple):
+    """An access rule on one stream. The fields have the values of the admin API."""
+
+    principal: str
+    host: str
+    operation: str
+    permission: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSpec:
-    """A Stream's `spec`. `configs` are the stream's configs by their Kafka names, including those from `retention` and `table`."""
+    """A Stream's `spec`.
+
+    `configs` are the stream's configs by their Kafka names, including those from `retention` and `table`. `access` has one rule for each
+    operation that an item of the spec names.
+    """
 
     name: str
     data_layer: str
@@ -37,6 +50,7 @@ class StreamSpec:
     protocols: tuple[str, ...]
     configs: Mapping[str, str]
     is_deleted_with_resource: bool
+    access: frozenset[AccessRule] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +109,11 @@ def stream_spec(resource: Resource) -> StreamSpec:
         protocols=tuple(sorted(spec.get("protocols", ["kafka"]))),
         configs=_configs(spec),
         is_deleted_with_resource=spec.get("deletionPolicy") == "Delete",
+        access=frozenset(
+            AccessRule(rule["principal"], rule.get("host", "*"), operation, rule.get("permission", "Allow"))
+            for rule in spec.get("access", ())
+            for operation in rule["operations"]
+        ),
     )
 
 

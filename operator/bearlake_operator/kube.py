@@ -130,11 +130,12 @@ class KubeClient:
     async def apply(self, manifest: Mapping[str, Any]) -> Resource:
         """Server-side apply: create the resource or set the manifest's fields, and remove fields that an earlier manifest set.
 
-        Returns the resource as stored. Raises `Invalid`, `Unavailable`.
+        Returns the resource as stored. Raises `Invalid`, `Unavailable`. A manifest with a `resourceVersion` is applied only to that version
+        of the resource; otherwise raises `Conflict`.
         """
         metadata = manifest["metadata"]
         path = _path(manifest["kind"], metadata["namespace"], metadata["name"])
-        return await self._apply(path, manifest)
+        return await self._apply(path, manifest, is_409_retried="resourceVersion" not in metadata)
 
     async def share_ownership(self, manifest: Mapping[str, Any], manager: str) -> None:
         """Make `manager` a further owner of the manifest's fields, whose values must be the current ones.
@@ -152,20 +153,28 @@ class KubeClient:
             is_409_retried=False,
         )
 
-    async def apply_status(self, resource: Mapping[str, Any], status: Mapping[str, Any]) -> Resource | None:
-        """Replace the status fields that the operator owns. Returns None if the resource was deleted. Raises `Invalid`, `Unavailable`."""
-        metadata = resource["metadata"]
+    async def apply_status(
+        self, resource: Mapping[str, Any], status: Mapping[str, Any], *, is_exact: bool = False
+    ) -> Resource | None:
+        """Replace the status fields that the operator owns. Returns None if the resource was deleted. Raises `Invalid`, `Unavailable`.
+
+        With `is_exact`, the status is written only if the resource still is as in `resource`; otherwise raises `Conflict`.
+        """
+        kind, metadata = resource["kind"], resource["metadata"]
+        # The uid keeps a late status away from a new resource of the same name.
+        named = ("name", "namespace", "uid", *(["resourceVersion"] if is_exact else []))
         body = {
-            "apiVersion": KINDS[resource["kind"]].api_version,
-            "kind": resource["kind"],
-            # The uid keeps a late status away from a new resource of the same name.
-            "metadata": {"name": metadata["name"], "namespace": metadata["namespace"], "uid": metadata["uid"]},
+            "apiVersion": KINDS[kind].api_version,
+            "kind": kind,
+            "metadata": {key: metadata[key] for key in named},
             "status": status,
         }
-        path = _path(resource["kind"], metadata["namespace"], metadata["name"], "status")
+        path = _path(kind, metadata["namespace"], metadata["name"], "status")
         try:
-            return (await self._apply(path, body, not_found={})) or None
+            return (await self._apply(path, body, not_found={}, is_409_retried=not is_exact)) or None
         except Conflict:
+            if is_exact:
+                raise
             return None
 
     async def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
@@ -189,10 +198,18 @@ class KubeClient:
         path = _path(resource["kind"], resource["metadata"]["namespace"])
         await self._request("POST", path, body=resource, deadline_s=BEST_EFFORT_DEADLINE_S)
 
-    async def _apply(self, path: str, body: Mapping[str, Any], not_found: Resource | None = None) -> Resource:
+    async def _apply(
+        self, path: str, body: Mapping[str, Any], not_found: Resource | None = None, *, is_409_retried: bool = True
+    ) -> Resource:
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
         return await self._request(
-            "PATCH", path, query=query, body=body, content_type=APPLY_CONTENT_TYPE, not_found=not_found
+            "PATCH",
+            path,
+            query=query,
+            body=body,
+            content_type=APPLY_CONTENT_TYPE,
+            not_found=not_found,
+            is_409_retried=is_409_retried,
         )
 
     async def _request(

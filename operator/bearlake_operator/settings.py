@@ -31,6 +31,8 @@ SCALING_SECONDS_MAX = 3600
 ADVERTISING_PROTOCOLS = ("kafka", "pulsar")
 """Protocols whose servers advertise addresses to clients. These servers open each additional listener on a port of its own."""
 COMPACTOR = "compactor"
+ALL_NAMESPACES = "*"
+NAMESPACE_FIELD = "{namespace}"
 
 
 class ScalingMode(Enum):
@@ -148,8 +150,8 @@ class Tier:
     """`maxUnavailable` of the PodDisruptionBudget."""
     spread_zones: bool = True
     """Prefer to spread pods over zones and nodes."""
-    network_policy: bool = False
-    """Whether a NetworkPolicy admits ingress to the tier's own ports only."""
+    network_policy: bool = True
+    """Whether the tier has a NetworkPolicy, if `NetworkPolicies` are enabled."""
     node_selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: tuple[Mapping[str, Any], ...] = ()
     affinity: Mapping[str, Any] = field(default_factory=dict)
@@ -182,6 +184,22 @@ class AdminAccess:
     key: str = "token"
     url: str = ""
     """Address that the operator tries before the tiers' pods, for servers or an operator outside of the cluster; empty: none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkPolicies:
+    """NetworkPolicies of servers and workers: who reaches which of their ports, and what they reach."""
+
+    enabled: bool = False
+    """Whether there are any. They need `admin_from`: without a peer for the operator, it reaches no server."""
+    admin_from: tuple[Mapping[str, Any], ...] = ()
+    """Peers, in the form of a NetworkPolicy, that reach the admin API and the metrics, besides the data layer's own pods."""
+    egress: tuple[Mapping[str, Any], ...] = ()
+    """Egress rules, in the form of a NetworkPolicy, besides DNS and the data layer's own pods. Empty: egress is not limited."""
+
+    def __post_init__(self) -> None:
+        if self.enabled and not self.admin_from:
+            raise ValueError("adminFrom must name at least the operator's pods")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,6 +253,10 @@ class Settings:
     data_layers: Mapping[str, DataLayer]
     watch_namespaces: tuple[str, ...] = ()
     """Namespaces of the Streams and Compactors to reconcile; empty: all."""
+    stream_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Prefixes of the stream names that Streams of a namespace may have, by namespace. The namespace `*` stands for all others, and
+    `{namespace}` in a prefix for the namespace's name. Empty: any name, in every namespace."""
+    network_policies: NetworkPolicies = NetworkPolicies()
     image_pull_policy: str = "IfNotPresent"
     image_pull_secrets: tuple[str, ...] = ()
     service_account: str = "bearlake"
@@ -245,6 +267,30 @@ class Settings:
     """Interval of full reconciliations. They find changes that were made elsewhere, and refresh the figures in statuses."""
     lease_seconds: int = 15
     """Duration of the leader's Lease: time after which another operator takes over from a leader that has failed."""
+
+    def __post_init__(self) -> None:
+        for namespace, prefixes in self.stream_names.items():
+            for prefix in prefixes:
+                rest = prefix.partition(NAMESPACE_FIELD)[2]
+                if NAMESPACE_FIELD in prefix and not rest.startswith((".", "_")):
+                    raise ValueError(
+                        f"streamNames.{namespace}: {prefix!r}: {NAMESPACE_FIELD} must be followed by '.' or '_', which names of namespaces "
+                        "do not contain; otherwise the namespace a could use the names of a-b"
+                    )
+
+    def refused_name(self, namespace: str, name: str) -> str:
+        """The message for a Stream of this namespace that may not have this stream name, else empty."""
+        if not self.stream_names:
+            return ""
+        allowed = self.stream_names.get(namespace, self.stream_names.get(ALL_NAMESPACES, ()))
+        prefixes = [prefix.replace(NAMESPACE_FIELD, namespace) for prefix in allowed]
+        if name.startswith(tuple(prefixes)):
+            return ""
+        if not prefixes:
+            return f"Streams of the namespace {namespace} may have no stream names; see streamNames in the operator's settings."
+        return (
+            f"Stream names of the namespace {namespace} must begin with {' or '.join(prefixes)}, and {name} does not."
+        )
 
     def unknown_data_layer(self, data_layer: str) -> str:
         """The message for a resource with this `dataLayer` if no such data layer is configured, else empty."""

@@ -8,6 +8,7 @@ from urllib.request import Request, urlopen
 import pytest
 import yaml
 
+from fixtures.logins import AUDIENCE, ISSUER, Logins
 from fixtures.server_process import finished, started
 
 pytestmark = pytest.mark.integration
@@ -41,6 +42,38 @@ def test_a_protocol_that_serves_everybody_by_setting_starts(tmp_path: Path) -> N
     config = settings(tmp_path, grpc={"port": 0, "anonymous": True})
     with started("serve", "grpc", "--config", config, ready_file=tmp_path / "ready.json") as server:
         assert server.ready["grpc"]
+
+
+def test_a_super_user_administers_by_token_while_other_listeners_need_no_login(tmp_path: Path) -> None:
+    """As the Kubernetes operator does with the token of its service account."""
+    operator = "system:serviceaccount:lake:lake-operator"
+    logins = Logins(tmp_path)
+    config = settings(tmp_path)
+    document = yaml.safe_load(config.read_text())
+    token = {"issuer": ISSUER, "audience": AUDIENCE, "keys_file": str(logins.keys_file)}
+    document["authentication"] = {"token": token}
+    document["access"] = {"super_users": [f"User:{operator}"]}
+    (tmp_path / "token").write_text("the-token-of-servers")
+    document["admin"]["token_file"] = str(tmp_path / "token")
+    config.write_text(yaml.safe_dump(document))
+
+    with started("serve", "rest", "--config", config, ready_file=tmp_path / "ready.json") as server:
+
+        def status(**claims: str) -> int:
+            try:
+                with urlopen(
+                    Request(f"{server.admin}/v1/access", headers=logins.bearer(**claims)), timeout=30
+                ) as answer:
+                    return int(answer.status)
+            except HTTPError as error:
+                with error:
+                    return error.code
+
+        assert status(sub=operator) == 200
+        assert status(sub="system:serviceaccount:team:default") == 403
+        assert status(sub=operator, aud="https://kubernetes.default.svc") == 401
+        with urlopen(server.ready["rest"] + "/topics", timeout=30) as answer:
+            assert answer.status == 200
 
 
 def test_the_http_apis_serve_nobody_without_a_login(tmp_path: Path) -> None:

@@ -188,9 +188,11 @@ def test_docs_show_the_examples() -> None:
 def test_values_in_the_docs_are_accepted(helm: str, tmp_path: Path) -> None:
     """Blocks of the page that begin with a value of the chart, applied unchanged on top of the quickstart's values."""
     text = (REPOSITORY / "docs/kubernetes.md").read_text()
-    blocks = re.findall(r"^    (?:metricsApi|dataLayers):.*\n(?:     .*\n|    dataLayers:\n)+", text, re.MULTILINE)
+    blocks = re.findall(
+        r"^    (?:metricsApi|dataLayers|operator):.*\n(?:     .*\n|    dataLayers:\n)+", text, re.MULTILINE
+    )
 
-    assert len(blocks) == 3
+    assert len(blocks) == 5
     for block in blocks:
         (tmp_path / "values.yaml").write_text(textwrap.dedent(block))
         done = render(helm, "--set", "quickstart.enabled=true", "-f", str(tmp_path / "values.yaml"))

@@ -395,3 +395,52 @@ def test_a_thousand_streams_are_deleted(found: Scene, operator: OperatorProcess)
     kept = set(found.data_layer())
     assert not kept & set(doomed)
     assert {f"many-{number:04}" for number in range(100, STREAM_COUNT)} <= kept
+
+
+def rules_of(found: Scene, name: str) -> list[tuple[str, str, str]]:
+    """Principal, operation and permission of the data layer's rules on a stream."""
+    rows = found.admin("GET", f"/v1/access?resource=Topic&name={name}")["rules"]
+    return [(row["principal"], row["operation"], row["permission"]) for row in rows]
+
+
+def test_access_rules_live_with_their_stream_and_others_stay(found: Scene, operator: OperatorProcess) -> None:
+    by_hand = {"resource": "Topic", "name": "guarded", "principal": "User:root", "operation": "All"}
+    found.admin("POST", "/v1/access", {"rules": [by_hand]})
+    root = ("User:root", "All", "Allow")
+    alice = {"principal": "User:alice", "operations": ["Read", "Write"]}
+    nobody = {"principal": "User:*", "operations": ["Delete"], "permission": "Deny"}
+
+    found.plane.apply(stream("guarded", access=[alice, nobody]))
+    until("it is made", lambda: condition(found.streams()["guarded"], "AccessSynced") == ("True", "InSync"), 60)
+    assert set(rules_of(found, "guarded")) == {
+        root,
+        ("User:alice", "Read", "Allow"),
+        ("User:alice", "Write", "Allow"),
+        ("User:*", "Delete", "Deny"),
+    }
+
+    found.plane.apply(stream("guarded", access=[{"principal": "User:alice", "operations": ["Read"]}]))
+    until("rules are deleted", lambda: len(rules_of(found, "guarded")) == 2, 30)
+    found.plane.kubectl("delete", "stream", "guarded", "--timeout=30s")
+
+    assert rules_of(found, "guarded") == [root]
+    assert "guarded" in found.data_layer()
+    found.admin("DELETE", "/v1/access", {"rules": [by_hand]})
+
+
+def test_a_late_status_is_refused(found: Scene, operator: OperatorProcess) -> None:
+    """As a former leader would send it: by server-side apply, with the version from which it was computed."""
+    found.plane.apply(stream("watched"))
+    until("it is made", lambda: found.are_synced(["watched"]), 60)
+    former = found.streams()["watched"]
+    found.plane.apply(stream("watched", access=[{"principal": "User:alice", "operations": ["Read"]}]))
+    until("rules are listed", lambda: found.streams()["watched"]["status"].get("accessRules"), 30)
+
+    metadata = {key: former["metadata"][key] for key in ("name", "namespace", "uid", "resourceVersion")}
+    late = {key: former[key] for key in ("apiVersion", "kind", "status")} | {"metadata": metadata}
+    words = ("apply", "--server-side", "--force-conflicts", "--subresource=status", "--field-manager=bearlake-operator")
+    answer = found.plane.kubectl(*words, "-f", "-", given=json.dumps(late), is_checked=False)
+
+    assert "has been modified" in answer
+    assert found.streams()["watched"]["status"]["accessRules"]
+    found.plane.kubectl("delete", "stream", "watched", "--timeout=30s")

@@ -46,9 +46,40 @@ def test_the_operator_has_exactly_the_permissions_that_it_uses(tmp_path: Path, w
         assert used(asked) == granted
 
 
+def test_the_operator_may_change_no_lease_but_its_own(tmp_path: Path) -> None:
+    with scene(tmp_path) as found:
+
+        def may(verb: str, lease: str) -> bool:
+            words = ("-n", NAMESPACE, "auth", "can-i", verb, lease, f"--as={USER}")
+            return found.plane.kubectl(*words, is_checked=False).split()[-1:] == ["yes"]
+
+        for verb in ("get", "update"):
+            assert may(verb, "leases.coordination.k8s.io/bearlake-operator")
+            assert not may(verb, "leases.coordination.k8s.io/another")
+        assert may("create", "leases.coordination.k8s.io")
+        assert not may("list", "leases.coordination.k8s.io")
+
+
+def test_the_operator_logs_in_by_the_token_of_its_account(tmp_path: Path) -> None:
+    """The servers know the keys of the cluster's issuer from a file, and trust the operator's account."""
+    with scene(tmp_path, by_account=True) as found:
+        found.rotate(found.plane.token(NAMESPACE, ACCOUNT, audience="another"))
+        with found.operator() as operator:
+            until("the operator leads", operator.is_ready, 60)
+            found.plane.apply(stream("by-token", access=[{"principal": "User:alice", "operations": ["Read"]}]))
+            refused = ("Unknown", "DataLayerUnavailable")
+            until("it is refused", lambda: condition(found.streams()["by-token"], "Synced") == refused, 60)
+            assert found.data_layer() == {}
+
+            found.rotate(found.plane.token(NAMESPACE, ACCOUNT, audience="bearlake"))
+            until("it is made", lambda: found.are_synced(["by-token"]), 90)
+            assert operator.stop() == 0, operator.log.read_text()
+
+
 def live(found: Scene, namespace: str) -> None:
     """Run the operator through every operation that it has."""
-    orders = stream("orders", namespace, deletionPolicy="Delete")
+    rules = [{"principal": "User:alice", "operations": ["Read"]}]
+    orders = stream("orders", namespace, deletionPolicy="Delete", access=rules)
     main = {
         "apiVersion": "bearlake.dev/v1alpha1",
         "kind": "Compactor",

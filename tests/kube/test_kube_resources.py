@@ -56,6 +56,11 @@ NIGHT = {"start": "22:00", "end": "05:00", "replicas": 4}
         (stream("s", retention={"time": "7 days"}), "should match"),
         (stream("s", configs={"retention.ms": "5"}), "configs must not set"),
         (stream("s", configs={"table.on_delete": "drop"}), "configs must not set"),
+        (stream("s", access=[{"principal": "Server:admin-api", "operations": ["Read"]}]), "should match"),
+        (stream("s", access=[{"principal": "User:alice"}]), "operations: Required value"),
+        (stream("s", access=[{"principal": "User:alice", "operations": ["ClusterAction"]}]), "Unsupported value"),
+        (stream("s", access=[{"principal": "User:alice", "operations": ["All", "Read"]}]), "All includes every other"),
+        (stream("s", access=[{"principal": "User:a", "operations": ["Read"], "host": "10.0.0.0/8"}]), "should match"),
         (compactor(replicas=1, autoscaling={"maxReplicas": 2}), "replicas or autoscaling"),
         (compactor(schedule=[NIGHT], autoscaling={"maxReplicas": 2}), "schedule or autoscaling"),
         (

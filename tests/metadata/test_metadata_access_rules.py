@@ -91,6 +91,16 @@ async def test_a_late_change_cannot_bring_back_a_deleted_rule(metadata: Metadata
     assert (await peer.access.read()).rules == []
 
 
+async def test_a_change_without_effect_refuses_earlier_ones_too(metadata: Metadata, peer: Metadata) -> None:
+    """Whoever does not know whether an earlier creation will arrive deletes its rules, present or not."""
+    assert await metadata.access.change(created=[], deleted=[rule()], revision=0) == 1
+
+    with pytest.raises(Conflict):
+        await peer.access.change(created=[rule()], deleted=[], revision=0)
+
+    assert await peer.access.read() == (1, [])
+
+
 async def test_one_of_many_concurrent_changes_wins(metadata: Metadata, peer: Metadata) -> None:
     handles = [metadata, peer] * 5
     changes = (

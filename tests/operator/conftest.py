@@ -14,6 +14,7 @@ from bearlake_operator.metrics_api.scraper import Scraper
 from bearlake_operator.metrics_api.server import Server
 from fixtures.metrics_api_scene import AUTOSCALER, SETTINGS, FakeCluster, proxy_of, serve
 from fixtures.small_cluster import SmallCluster, served
+from fixtures.small_operator import Operator
 
 
 @pytest.fixture
@@ -31,6 +32,14 @@ async def cluster():
     made = SmallCluster()
     async with served(made.handle) as made.url:
         yield made
+
+
+@pytest.fixture
+async def operator(cluster):
+    """An operator without a process, on the in-memory API server."""
+    made = Operator(cluster)
+    yield made
+    await made.kube.close()
 
 
 @pytest.fixture

@@ -14,7 +14,15 @@ sys.path.insert(0, str(REPOSITORY / "operator"))
 
 from bearlake_operator import api, settings  # noqa: E402
 from bearlake_operator.manifests import Manifest, compactor, tier  # noqa: E402
-from bearlake_operator.settings import Autoscaling, ListenerType, ScalingMode, Settings, Tier, TierListener  # noqa: E402
+from bearlake_operator.settings import (  # noqa: E402
+    Autoscaling,
+    ListenerType,
+    NetworkPolicies,
+    ScalingMode,
+    Settings,
+    Tier,
+    TierListener,
+)
 
 
 def example() -> Settings:
@@ -60,7 +68,6 @@ def everything() -> Tier:
         ),
         settings={"kafka": {"auto_create_streams": False}},
         drain_seconds=120,
-        network_policy=True,
         spread_zones=False,
         node_selector={"pool": "streams"},
         tolerations=({"key": "streams", "operator": "Exists"},),
@@ -70,6 +77,14 @@ def everything() -> Tier:
     )
 
 
+def guarded(values: Settings) -> Settings:
+    """The settings with limits of the network."""
+    prometheus = {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app.kubernetes.io/name": "prometheus"}}}
+    stores = {"to": [{"ipBlock": {"cidr": "10.20.0.0/16"}}], "ports": [{"port": 5432, "protocol": "TCP"}]}
+    policies = NetworkPolicies(enabled=True, admin_from=(prometheus,), egress=(stores,))
+    return replace(values, network_policies=policies)
+
+
 def outside(protocol: str, listener: TierListener) -> list[Manifest]:
     """Return the manifests of a tier with this listener."""
     return tier.objects(with_tier(protocol, Tier(listeners=(listener,))), "default", protocol)
@@ -77,7 +92,7 @@ def outside(protocol: str, listener: TierListener) -> list[Manifest]:
 
 SCENARIOS: dict[str, Callable[[], list[Manifest]]] = {
     "kafka": lambda: tier.objects(example(), "default", "kafka"),
-    "kafka-everything": lambda: tier.objects(with_tier("kafka", everything()), "default", "kafka"),
+    "kafka-everything": lambda: tier.objects(guarded(with_tier("kafka", everything())), "default", "kafka"),
     "kafka-keda": lambda: tier.objects(
         with_tier("kafka", Tier(autoscaling=Autoscaling(mode=ScalingMode.KEDA))), "default", "kafka"
     ),
@@ -90,7 +105,7 @@ SCENARIOS: dict[str, Callable[[], list[Manifest]]] = {
     "pulsar-http-outside": lambda: outside(
         "pulsar", TierListener(name="ADMIN-OUT", type=ListenerType.NODE_PORT, port=8080, node_port=30080)
     ),
-    "compactor-guarded": lambda: of_compactor(with_tier("compactor", Tier(network_policy=True))),
+    "compactor-guarded": lambda: of_compactor(guarded(example())),
     "rest-outside": lambda: outside(
         "rest", TierListener(name="registry-out", type=ListenerType.LOAD_BALANCER, port=8081)
     ),
@@ -101,7 +116,7 @@ SCENARIOS: dict[str, Callable[[], list[Manifest]]] = {
         spark={"master": "spark://spark.example.com:7077", "conf": {"spark.executor.instances": "4"}},
     ),
     "compactor-spark": lambda: of_compactor(
-        replace(example(), spark_service_account="bearlake-spark"),
+        guarded(replace(example(), spark_service_account="bearlake-spark")),
         spark={
             "master": "k8s://https://kubernetes.default.svc",
             "executors": {"count": 4, "cores": 2, "memory": "2Gi"},
@@ -109,7 +124,8 @@ SCENARIOS: dict[str, Callable[[], list[Manifest]]] = {
         },
     ),
     "compactor-keda": lambda: of_compactor(
-        with_tier("compactor", Tier(autoscaling=Autoscaling(mode=ScalingMode.KEDA))), autoscaling={"maxReplicas": 5}
+        guarded(with_tier("compactor", Tier(autoscaling=Autoscaling(mode=ScalingMode.KEDA)))),
+        autoscaling={"maxReplicas": 5},
     ),
     "compactor-streams": lambda: of_compactor(
         with_tier("compactor", Tier(autoscaling=Autoscaling(mode=ScalingMode.KEDA))),

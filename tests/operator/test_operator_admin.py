@@ -4,6 +4,7 @@ import pytest
 
 from bearlake.metadata.open import open_metadata
 from bearlake.objects.open import open_store
+from bearlake.serving.admin.access import AccessRoutes
 from bearlake.serving.admin.auth import AdminSettings
 from bearlake.serving.admin.compaction import CompactionRoutes
 from bearlake.serving.admin.server import AdminServer
@@ -12,8 +13,10 @@ from bearlake.serving.admin.token import AdminToken
 from bearlake.serving.listener import ListenerSettings, open_listener
 from bearlake.serving.membership import RegisteredServer, ServerSettings
 from bearlake.streams.service import Streams
+from bearlake_operator import admin
 from bearlake_operator.admin import PATTERN_COUNT, AdminClient, Backlog, Commits, StreamChange
-from bearlake_operator.errors import Invalid, Unavailable
+from bearlake_operator.api import AccessRule
+from bearlake_operator.errors import Conflict, Invalid, Unavailable
 
 TOKEN = "sixteen-characters"
 
@@ -29,7 +32,7 @@ async def admin_url():
         metadata.log,
         member,
         AdminSettings(),
-        routes=[StreamRoutes(streams), CompactionRoutes(metadata)],
+        routes=[StreamRoutes(streams), AccessRoutes(streams.access), CompactionRoutes(metadata)],
         token=AdminToken(TOKEN),
     )
     await server.start()
@@ -140,3 +143,59 @@ async def test_a_rejected_token_is_unavailable_because_it_may_be_rotating(admin_
 async def test_a_rejected_request_raises_the_servers_message(client):
     with pytest.raises(Invalid):
         await client._request("POST", "/v1/streams", body={"streams": [{"name": "a"}] * 1001})  # noqa: SLF001 - the operator itself sends no request that is rejected so
+
+
+def rule(principal="User:alice", operation="Read"):
+    return AccessRule(principal, "*", operation, "Allow")
+
+
+async def test_access_rules_are_created_listed_and_deleted_by_revision(client):
+    before = await client.access_rules()
+    assert before.streams == {}
+    given = [("a", rule()), ("a", rule(operation="Write")), ("b", rule("Group:ops"))]
+
+    revision = await client.create_rules(given, before.revision)
+
+    found = await client.access_rules()
+    assert found.revision == revision
+    assert found.streams == {"a": {rule(), rule(operation="Write")}, "b": {rule("Group:ops")}}
+    with pytest.raises(Conflict):
+        await client.delete_rules(given, before.revision)
+    await client.delete_rules([*given[1:], ("never", rule())], revision)
+    assert (await client.access_rules()).streams == {"a": {rule()}}
+
+
+async def test_access_rules_are_listed_in_pages_of_one_revision(client, monkeypatch):
+    monkeypatch.setattr(admin, "PAGE_COUNT", 2)
+    given = [(f"t{number}", rule()) for number in range(5)]
+    revision = await client.create_rules(given, (await client.access_rules()).revision)
+    assert set((await client.access_rules()).streams) == {name for name, _ in given}
+
+    request, pages = client._request, []  # noqa: SLF001 - another client changes rules between two pages
+
+    async def change_between(verb, path, **options):
+        pages.append(path)
+        if len(pages) == 2:
+            await request(
+                "POST", "/v1/access", body={"rules": [{"resource": "Topic", "name": "a", **rule()._asdict()}]}
+            )
+        return await request(verb, path, **options)
+
+    monkeypatch.setattr(client, "_request", change_between)
+    found = await client.access_rules()
+
+    assert found.revision == revision + 1
+    assert set(found.streams) == {"a", *(name for name, _ in given)}
+
+
+async def test_rules_that_do_not_name_one_stream_are_left_out(client, admin_url):
+    prefixed = {"resource": "Topic", "name": "a", "pattern": "Prefixed", **rule()._asdict()}
+    group = {"resource": "Group", "name": "a", **rule()._asdict()}
+    await client._request("POST", "/v1/access", body={"rules": [prefixed, group]})  # noqa: SLF001 - as another client
+
+    assert (await client.access_rules()).streams == {}
+
+
+async def test_rules_that_the_servers_refuse_are_invalid(client):
+    with pytest.raises(Invalid, match="User:name"):
+        await client.create_rules([("a", rule("Server:admin-api"))], 0)

@@ -1,126 +1,21 @@
 """The controllers against an in-memory API server: errors are reported on their resource, and do not affect others."""
 
-import asyncio
 from dataclasses import replace
 
 import pytest
 
 from bearlake_operator import metrics
-from bearlake_operator.admin import Backlog, Backlogs, Commits, ObservedStream
 from bearlake_operator.controllers import rate_limit, tiers
-from bearlake_operator.controllers.apply import HANDOVER_MANAGER, Applier
-from bearlake_operator.controllers.cache import ResourceCache
+from bearlake_operator.controllers.apply import HANDOVER_MANAGER
 from bearlake_operator.controllers.events import EventRecorder
-from bearlake_operator.controllers.resync import Resync
-from bearlake_operator.controllers.status_writer import StatusWriter
-from bearlake_operator.controllers.streams import UNREACHABLE_S, StreamController
-from bearlake_operator.controllers.tiers import TierController
+from bearlake_operator.controllers.streams import UNREACHABLE_S
 from bearlake_operator.errors import Unavailable
-from bearlake_operator.kube import KubeClient
-from bearlake_operator.kube_config import ClientConfig
 from bearlake_operator.reconcile import status
 from bearlake_operator.reconcile.claims import FINALIZER
-from bearlake_operator.settings import AdminAccess, Autoscaling, DataLayer, ScalingMode, Settings, Tier
+from bearlake_operator.settings import Autoscaling, ScalingMode, Tier
+from fixtures.small_operator import GOING, LAYER, SETTINGS, compactor, condition, stream
 
-LAYER = DataLayer(settings={}, admin=AdminAccess(secret="token"))
-SETTINGS = Settings(image="server", compactor_image="compactor", data_layers={"default": LAYER})
 WORKERS = "bearlake-compactor-team-main"
-GOING = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [FINALIZER]}
-
-
-class Lake:
-    """A fake data layer: its streams, and failures of some requests."""
-
-    def __init__(self):
-        self.kept = {}
-        self.problems = {}
-        self.is_silent = False
-        self.are_figures_late = False
-
-    async def streams(self):
-        if self.is_silent:
-            raise Unavailable("it has no ready server")
-        return dict(self.kept)
-
-    async def backlogs(self, patterns=()):
-        if self.are_figures_late:
-            await asyncio.Event().wait()
-        return Backlogs(total=Backlog(size_bytes=5), streams={})
-
-    async def commits(self, patterns=()):
-        return Commits(count=0, streams=[])
-
-    async def change(self, changes):
-        for stream in changes:
-            self.kept[stream.name] = ObservedStream(
-                name=stream.name,
-                id=f"id of {stream.name}",
-                partitions=stream.partitions or 1,
-                configs=dict(stream.set_configs),
-            )
-        return {change.name: self.problems[change.name] for change in changes if change.name in self.problems}
-
-    async def delete(self, ids):
-        for name in set(ids) - set(self.problems):
-            assert self.kept.pop(name).id == ids[name]
-        return {name: self.problems[name] for name in ids if name in self.problems}
-
-
-class Operator:
-    """An operator without a process: `tiers` and `streams` list all resources, and run one reconciliation."""
-
-    def __init__(self, cluster):
-        self.kube = KubeClient(ClientConfig(server=cluster.url, namespace="lake"))
-        self.lake = Lake()
-        self.start(SETTINGS)
-
-    def start(self, settings, layer="default"):
-        """Start again, as a new process with these settings."""
-        self.cache = ResourceCache()
-        events = EventRecorder(self.kube)
-        status_writer = StatusWriter(self.kube, self.cache, events)
-        self.resync = Resync(self.kube, self.cache, (), 60)
-        self.applier = Applier(self.kube, self.cache, lambda: None)
-        self._tiers = TierController(settings, "lake", self.cache, self.applier, status_writer, {"default": self.lake})
-        client = self.lake if layer else None
-        self._streams = StreamController(
-            settings, layer, self.kube, self.cache, status_writer, events, client, self.applier.error_of
-        )
-
-    async def tiers(self):
-        await self.resync.list_all()
-        return await self._tiers.reconcile()
-
-    async def streams(self):
-        await self.resync.list_all()
-        return await self._streams.reconcile()
-
-
-@pytest.fixture
-async def operator(cluster):
-    made = Operator(cluster)
-    yield made
-    await made.kube.close()
-
-
-def resource(kind, name, namespace, created="2026-01-01T00:00:00Z", **spec):
-    metadata = {"namespace": namespace, "name": name, "creationTimestamp": created, "generation": 1}
-    return {"apiVersion": "bearlake.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
-
-
-def compactor(name="main", namespace="team", **spec):
-    return resource("Compactor", name, namespace, **spec)
-
-
-def stream(name="orders", **spec):
-    return resource("Stream", name, "team", **spec)
-
-
-def ready(cluster, kind, name, namespace="team"):
-    conditions = cluster.get(kind, name, namespace)["status"]["conditions"]
-    (found,) = [condition for condition in conditions if condition["type"] == "Ready"]
-    return found["status"], found["reason"], found["message"]
-
 
 # Compactors.
 
@@ -133,8 +28,8 @@ async def test_the_older_of_two_compactors_owns_a_common_object_name(cluster, op
     await operator.tiers()
 
     assert len(cluster.asked) == written, "they overwrite each other"
-    assert ready(cluster, "Compactor", "a-night")[1] == "WorkersNotReady"
-    _, reason, message = ready(cluster, "Compactor", "night", "team-a")
+    assert condition(cluster, "Compactor", "a-night")[1] == "WorkersNotReady"
+    _, reason, message = condition(cluster, "Compactor", "night", "team-a")
     assert (reason, "bearlake-compactor-team-a-night" in message) == ("Invalid", True)
     assert cluster.get("Deployment", "bearlake-compactor-team-a-night")["spec"]["replicas"] == 1
 
@@ -148,7 +43,7 @@ async def test_workers_of_an_invalid_compactor_keep_running(cluster, operator):
     cluster.change("Compactor", "main", "team", spec={"schedule": [window]})
     await operator.tiers()
 
-    _, reason, message = ready(cluster, "Compactor", "main")
+    _, reason, message = condition(cluster, "Compactor", "main")
     assert (reason, "'Mars/Base'" in message) == ("Invalid", True)
     assert cluster.get("Compactor", "main", "team")["status"]["readyReplicas"] == 1
     assert cluster.get("Deployment", WORKERS) is not None
@@ -162,7 +57,7 @@ async def test_workers_of_a_removed_data_layer_are_deleted(cluster, operator):
     await operator.tiers()
 
     assert cluster.get("Deployment", WORKERS) is None
-    _, reason, message = ready(cluster, "Compactor", "main")
+    _, reason, message = condition(cluster, "Compactor", "main")
     assert (reason, "'gone'" in message) == ("Invalid", True)
 
 
@@ -195,12 +90,12 @@ async def test_an_error_on_an_object_ends_when_it_is_no_longer_desired(cluster, 
     cluster.add(compactor(autoscaling={"maxReplicas": 5}))
     with pytest.raises(Unavailable):
         await operator.tiers()
-    assert ready(cluster, "Compactor", "main")[1] == "Invalid"
+    assert condition(cluster, "Compactor", "main")[1] == "Invalid"
 
     cluster.change("Compactor", "main", "team", spec={})
     await operator.tiers()
 
-    assert ready(cluster, "Compactor", "main")[1] == "WorkersNotReady"
+    assert condition(cluster, "Compactor", "main")[1] == "WorkersNotReady"
 
 
 @pytest.mark.parametrize(
@@ -219,7 +114,7 @@ async def test_restricted_fields_are_rejected_outside_of_the_operators_namespace
     operator.start(replace(SETTINGS, data_layers=with_rights, spark_service_account="spark"))
     await operator.tiers()
 
-    _, reason, message = ready(cluster, "Compactor", "main")
+    _, reason, message = condition(cluster, "Compactor", "main")
     assert (reason == "Invalid") is bool(refused)
     assert not refused or (message.startswith(f"{refused}: ") and "namespace lake" in message)
     assert (cluster.get("Deployment", WORKERS) is None) is bool(refused)
@@ -337,8 +232,8 @@ async def test_a_blocked_deletion_shows_the_way_out_and_does_not_affect_others(c
 
     assert set(operator.lake.kept) == {"stuck", "new"}
     assert cluster.get("Stream", "fine", "team") is None
-    assert ready(cluster, "Stream", "new")[1] == "TierNotReady"
-    status, reason, message = ready(cluster, "Stream", "stuck")
+    assert condition(cluster, "Stream", "new")[1] == "TierNotReady"
+    status, reason, message = condition(cluster, "Stream", "stuck")
     assert (status, reason) == ("False", "DeletionBlocked")
     assert "its table is locked" in message
     assert """kubectl -n team patch stream stuck --type merge -p '{"spec":{"deletionPolicy":"Retain"}}'""" in message
@@ -356,12 +251,12 @@ async def test_a_blocked_deletion_is_reported_after_a_while_without_a_data_layer
 
     with pytest.raises(Unavailable):
         await operator.streams()
-    assert ready(cluster, "Stream", "orders")[1] == "TierNotReady"
+    assert condition(cluster, "Stream", "orders")[1] == "TierNotReady"
     now += UNREACHABLE_S + 1
     with pytest.raises(Unavailable):
         await operator.streams()
 
-    assert ready(cluster, "Stream", "orders")[1] == "DeletionBlocked"
+    assert condition(cluster, "Stream", "orders")[1] == "DeletionBlocked"
 
 
 async def test_a_terminating_stream_with_retain_is_released_without_a_data_layer(cluster, operator):
@@ -408,7 +303,7 @@ async def test_a_problem_is_dropped_if_the_stream_already_matches(cluster, opera
 
     await operator.streams()
 
-    assert ready(cluster, "Stream", "orders")[1] == "TierNotReady"
+    assert condition(cluster, "Stream", "orders")[1] == "TierNotReady"
 
 
 # Events.
@@ -424,10 +319,10 @@ async def test_a_bug_with_one_resource_does_not_affect_others(cluster, operator,
     with pytest.raises(Unavailable, match="a bug"):
         await operator.streams()
 
-    assert ready(cluster, "Stream", "good")[0] in ("True", "False")
+    assert condition(cluster, "Stream", "good")[0] in ("True", "False")
     assert "status" not in cluster.get("Stream", "bad", "team")
     assert cluster.get("Deployment", "bearlake-compactor-team-good")["spec"]["replicas"] == 1
-    status_, reason, message = ready(cluster, "Compactor", "bad")
+    status_, reason, message = condition(cluster, "Compactor", "bad")
     assert (status_, reason, "a bug" in message) == ("False", "Invalid", True)
     assert bug_count() == before + 2
 
@@ -441,7 +336,7 @@ async def test_a_bug_with_one_object_does_not_affect_others(cluster, operator, m
         await operator.tiers()
 
     assert cluster.get("Deployment", "bearlake-compactor-team-good")["spec"]["replicas"] == 1
-    assert "a bug" in ready(cluster, "Compactor", "bad")[2]
+    assert "a bug" in condition(cluster, "Compactor", "bad")[2]
 
 
 def broken_for(name, function):

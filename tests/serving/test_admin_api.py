@@ -17,6 +17,7 @@ from bearlake.metadata.model import BatchCommit, ObjectCommit, ObjectKind, Objec
 from bearlake.metadata.open import open_metadata
 from bearlake.objects.open import open_store
 from bearlake.serving.admin import operations
+from bearlake.serving.admin.access import AccessRoutes
 from bearlake.serving.admin.auth import AdminSettings, is_own_name, read_token
 from bearlake.serving.admin.compaction import CompactionRoutes
 from bearlake.serving.admin.server import AdminServer
@@ -57,7 +58,12 @@ async def serve(settings: AdminSettings, token: AdminToken | None) -> AsyncItera
         streams.metadata.log,
         member,
         settings,
-        routes=[StreamRoutes(streams), CompactionRoutes(metadata), GroupRoutes(streams.coordinator)],
+        routes=[
+            StreamRoutes(streams),
+            AccessRoutes(streams.access),
+            CompactionRoutes(metadata),
+            GroupRoutes(streams.coordinator),
+        ],
         token=token,
         config=lambda: [{"setting": "kafka.port"}],
     )

@@ -7,11 +7,31 @@
 {{- fail (printf "the namespace %s already has the release %s of this chart, and the servers of both would have the same names. Install this release in another namespace, and set different operator.watchNamespaces for each" $.Release.Namespace (get $marks "app.kubernetes.io/instance")) -}}
 {{- end -}}
 {{- end -}}
+{{- include "bearlake.checks.token" . -}}
 {{- range $layer, $values := .Values.dataLayers -}}
 {{- range $tier, $of := $values.tiers | default dict -}}
 {{- $where := printf "dataLayers.%s.tiers.%s" $layer $tier -}}
 {{- include "bearlake.checks.autoscaling" (dict "api" $.Values.metricsApi "tier" $tier "of" $of "where" (printf "%s.autoscaling" $where)) -}}
 {{- include "bearlake.checks.listeners" (dict "tier" $tier "of" $of "where" (printf "%s.listeners" $where)) -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- define "bearlake.checks.token" -}}
+{{- $issuer := .Values.operator.serviceAccountToken.issuer -}}
+{{- if $issuer -}}
+{{- $trusting := list -}}
+{{- range $layer, $values := .Values.dataLayers -}}
+{{- if include "bearlake.admin.byAccount" (dict "context" $ "layer" $values) -}}
+{{- $trusting = append $trusting $layer -}}
+{{- $claim := dig "authentication" "token" "user_claim" "sub" ($values.settings | default dict) -}}
+{{- if ne $claim "sub" -}}
+{{- fail (printf "dataLayers.%s.settings.authentication.token.user_claim is %s, but tokens of ServiceAccounts have their name in sub. Set operator.serviceAccountToken.issuer to an empty text" $layer $claim) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if not $trusting -}}
+{{- fail (printf "operator.serviceAccountToken.issuer is %s, but no data layer trusts it: set dataLayers.<name>.settings.authentication.token.issuer to the same issuer" $issuer) -}}
 {{- end -}}
 {{- end -}}
 {{- end }}

@@ -25,6 +25,37 @@ app.kubernetes.io/component: operator
 {{ .admin.secret | default (printf "%s-%s-admin" .context.Release.Name .layer) }}
 {{- end }}
 
+{{/* (dict "context" $ "layer" {...}): not empty if the operator logs in to a data layer with a token of its ServiceAccount. */}}
+{{- define "bearlake.admin.byAccount" -}}
+{{- $issuer := .context.Values.operator.serviceAccountToken.issuer -}}
+{{- if and $issuer (eq $issuer (dig "authentication" "token" "issuer" "" (.layer.settings | default dict))) -}}true{{- end -}}
+{{- end }}
+
+{{/* (dict "layer" {...}): the audience of tokens for a data layer. */}}
+{{- define "bearlake.admin.audience" -}}
+{{ dig "authentication" "token" "audience" "" (.layer.settings | default dict) | default "bearlake" }}
+{{- end }}
+
+{{/* (dict "context" $ "layer" {...}): settings that let the operator's ServiceAccount in, as YAML. */}}
+{{- define "bearlake.admin.accountSettings" -}}
+{{- $account := printf "User:system:serviceaccount:%s:%s" .context.Release.Namespace (include "bearlake.operator.name" .context) -}}
+{{- $users := dig "access" "super_users" list (.layer.settings | default dict) -}}
+admin: {tokens_without_tls: true}
+authentication: {token: {audience: {{ include "bearlake.admin.audience" . | quote }}}}
+access: {super_users: {{ append $users $account | uniq | toJson }}}
+{{- end }}
+
+{{/* The operator's setting networkPolicies, as YAML. */}}
+{{- define "bearlake.operator.policies" -}}
+{{- $own := list (dict "podSelector" (dict "matchLabels" (include "bearlake.operator.selector" . | fromYaml))) -}}
+{{- if .Values.metricsApi.enabled -}}
+{{- $own = append $own (dict "podSelector" (dict "matchLabels" (include "bearlake.metrics.selector" . | fromYaml))) -}}
+{{- end -}}
+enabled: {{ .Values.networkPolicies.enabled }}
+adminFrom: {{ concat $own .Values.networkPolicies.monitoring | toJson }}
+egress: {{ .Values.networkPolicies.egress | toJson }}
+{{- end }}
+
 {{- define "bearlake.server.image" -}}
 {{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) }}
 {{- end }}
@@ -71,6 +102,9 @@ capabilities: {drop: [ALL]}
   {{- else if not (and $settings.object_store ($settings.object_store).url) -}}
     {{- fail (printf "dataLayers.%s.settings.object_store.url is not set. Set the URL of a bucket, or quickstart.enabled=true" $name) -}}
   {{- end -}}
+  {{- if include "bearlake.admin.byAccount" (dict "context" $ "layer" $layer) -}}
+    {{- $settings = mergeOverwrite (deepCopy $settings) (include "bearlake.admin.accountSettings" (dict "context" $ "layer" $layer) | fromYaml) -}}
+  {{- end -}}
   {{- $admin := dict "secret" (include "bearlake.admin.secret" (dict "context" $ "layer" $name "admin" ($layer.admin | default dict))) "key" (($layer.admin | default dict).key | default "token") "url" (($layer.admin | default dict).url | default "") -}}
   {{- $_ := set $layers $name (dict "settings" $settings "environment" $environment "files" ($layer.files | default list) "admin" $admin "tiers" ($layer.tiers | default dict)) -}}
 {{- end -}}
@@ -84,6 +118,8 @@ capabilities: {drop: [ALL]}
   "serviceAccount" (include "bearlake.servers.account" .)
   "sparkServiceAccount" (.Values.sparkOnKubernetes.enabled | ternary (printf "%s-spark" .Release.Name) "")
   "watchNamespaces" .Values.operator.watchNamespaces
+  "streamNames" .Values.operator.streamNames
+  "networkPolicies" (include "bearlake.operator.policies" . | fromYaml)
   "resyncSeconds" (int .Values.operator.resyncSeconds)
   "dataLayers" $layers
 -}}

@@ -9,6 +9,9 @@ from bearlake_operator.controllers.cache import ResourceCache
 from bearlake_operator.controllers.events import EventRecorder
 from bearlake_operator.kube import KubeClient
 
+_EXACT_KINDS = ("Stream",)
+"""Kinds whose status is written only onto the version that it was computed from. A Stream's status lists the access rules that belong to
+it: a late write of a former leader must not take rules out of the list."""
 _STARTING_REASONS = ("TierNotReady", "WorkersNotReady")
 """Reasons of `Ready` being False that are normal while pods start: their Events are no warnings."""
 
@@ -26,16 +29,22 @@ class StatusWriter:
         self._cache = cache
         self._events = events
 
-    async def write(self, resource: api.Resource, status: Mapping[str, Any]) -> None:
-        """Set the status of a resource. Raises `Invalid`, `Unavailable`."""
+    async def write(self, resource: api.Resource, status: Mapping[str, Any]) -> bool:
+        """Set the status of a resource. Returns False if the resource is gone.
+
+        Raises `Invalid`, `Unavailable`, and for Streams `Conflict`: the Stream has changed since `resource` was read.
+        """
         before = resource.get("status", {})
         if before == status:
-            return
-        metrics.WRITES.labels(f"{resource['kind']}/status").inc()
-        written = await self._kube.apply_status(resource, status)
-        if written is not None:
-            self._cache.put(resource["kind"], written)
-            await self._record_transition(resource, _ready(before), _ready(status))
+            return True
+        kind = resource["kind"]
+        metrics.WRITES.labels(f"{kind}/status").inc()
+        written = await self._kube.apply_status(resource, status, is_exact=kind in _EXACT_KINDS)
+        if written is None:
+            return False
+        self._cache.put(kind, written)
+        await self._record_transition(resource, _ready(before), _ready(status))
+        return True
 
     async def _record_transition(self, resource: api.Resource, old: Mapping[str, str], new: Mapping[str, str]) -> None:
         if (old.get("status"), old.get("reason")) == (new.get("status"), new.get("reason")) or not new:

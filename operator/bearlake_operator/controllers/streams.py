@@ -1,8 +1,8 @@
 """Controller of the streams of one data layer and of the status of their Streams.
 
-Deleting a Stream keeps its records, unless `deletionPolicy` is Delete. Then a finalizer keeps the resource until the stream is deleted;
-its status says what blocks the deletion and how to finish without it. No other Stream has a finalizer, so none hangs while no operator
-runs.
+Deleting a Stream deletes its access rules, and keeps its records unless `deletionPolicy` is Delete. A Stream with access rules or with that
+policy has a finalizer until these are deleted; its status says what blocks the deletion and how to finish without it. No other Stream has
+a finalizer, so none hangs while no operator runs.
 
 Errors are reported on the Stream that they concern, and do not affect others.
 """
@@ -16,6 +16,7 @@ from bearlake_operator import api
 from bearlake_operator.admin import AdminClient, Backlogs, ObservedStream, StreamChange
 from bearlake_operator.api import Resource
 from bearlake_operator.controllers import external_addresses
+from bearlake_operator.controllers.access import Outcome, StreamAccess
 from bearlake_operator.controllers.cache import ResourceCache
 from bearlake_operator.controllers.concurrency import errors_of, for_each
 from bearlake_operator.controllers.events import EventRecorder
@@ -38,13 +39,17 @@ _Claims = Mapping[NamespacedName, Claim]
 
 @dataclass(frozen=True, slots=True)
 class _Observation:
-    """What one run has observed: streams, problems and backlogs by stream, the patterns of each Compactor, and external addresses."""
+    """What one run has observed.
+
+    Streams, problems and backlogs are by stream; `compactor_patterns` has the patterns of each Compactor.
+    """
 
     streams: Mapping[str, ObservedStream]
     problems: Mapping[str, str]
     backlogs: Backlogs | None
     compactor_patterns: Sequence[Sequence[str]]
     addresses: endpoints.ExternalAddresses
+    access: Outcome
 
 
 class StreamController:
@@ -73,13 +78,14 @@ class StreamController:
         self._events = events
         self._client = client
         self._tier_error = tier_error
-        self._finalizers = Finalizers(kube, cache, status_writer, events)
+        self._finalizers = Finalizers(kube, cache, status_writer, events, settings.refused_name)
+        self._access = StreamAccess(client, cache, status_writer, events) if client else None
         self._unreachable_since: float | None = None
 
     async def reconcile(self) -> float:
         """Run once; returns the seconds until the next run. Raises `Unavailable`."""
         everything = self._cache.list("Stream")
-        found = claims.resolve(everything)
+        found = claims.resolve(everything, self._settings.refused_name)
         mine = [stream for stream in everything if self._is_mine(stream)]
         live = [stream for stream in mine if api.namespaced_name(stream) in found]
         terminating = [stream for stream in mine if api.is_terminating(stream) and has_finalizer(stream)]
@@ -97,19 +103,51 @@ class StreamController:
             raise
         self._unreachable_since = None
         errors += await errors_of(self._finalizers.add(live, found))
-        errors += await self._finalizers.delete_streams(self._client, deleting, found, observed)
-        problems = await self._change(live, found, observed)
+        access, more = await self._change_access(live, deleting, found, observed)
+        errors += more
+        ready = [stream for stream in live if _may_exist(_claim(stream, found), access, observed)]
+        problems = await self._change(ready, found, observed)
         if problems is not None:
             observed = await self._client.streams()
-            pending = {change.name for _, change in self._changes(live, found, observed)}
+            pending = {change.name for _, change in self._changes(ready, found, observed)}
             problems = {name: problem for name, problem in problems.items() if name in pending}
         assert self._layer is not None
         addresses = await external_addresses.of_data_layer(self._settings, self._layer, self._kube, self._cache)
-        seen = _Observation(observed, problems or {}, backlogs, self._compactor_patterns(found), addresses)
-        await self._write_statuses(live, lambda stream: self._view(_claim(stream, found), seen))
+        seen = _Observation(observed, problems or {}, backlogs, self._compactor_patterns(found), addresses, access)
+        written = self._write_statuses(self._current(live), lambda stream: self._view(_claim(stream, found), seen))
+        errors += await errors_of(written)
         if errors:
             raise Unavailable("; ".join(errors))
         return self._settings.resync_seconds
+
+    async def _change_access(
+        self,
+        live: Sequence[Resource],
+        deleting: Sequence[Resource],
+        found: _Claims,
+        observed: Mapping[str, ObservedStream],
+    ) -> tuple[Outcome, list[str]]:
+        """Create and delete access rules, and delete what Streams that are being deleted own. Returns also the errors."""
+        assert self._client is not None
+        assert self._access is not None
+        current = self._current(live)
+        owners = [_claim(stream, found) for stream in current if has_finalizer(stream)]
+        owners = [claim for claim in owners if claim.is_owner]
+        outcome = await self._access.grant(owners, deleting)
+        # Streams before their rules: without its last rule, a stream may be open to everybody.
+        blocked = await self._finalizers.delete_streams(self._client, deleting, found, observed)
+        gone = [stream for stream in deleting if api.namespaced_name(stream) not in blocked]
+        await self._access.revoke(owners, gone, outcome)
+        for stream in gone:
+            key = api.namespaced_name(stream)
+            if key in outcome.problems:
+                blocked[key] = f"its access rules are not deleted: {outcome.problems[key][0]}"
+        return outcome, [*outcome.errors, *await self._finalizers.release(deleting, blocked)]
+
+    def _current(self, resources: Sequence[Resource]) -> list[Resource]:
+        """These resources as they are known now, without those that are gone."""
+        known = [self._cache.get("Stream", *api.namespaced_name(resource)) for resource in resources]
+        return [resource for resource in known if resource is not None]
 
     async def _report_unreachable(
         self, live: Sequence[Resource], deleting: Sequence[Resource], found: _Claims, error: str
@@ -187,6 +225,7 @@ class StreamController:
             backlog=seen.backlogs.streams.get(name, status.NO_BACKLOG) if seen.backlogs else status.NO_BACKLOG,
             has_compactor=any(selection.covers(patterns, name) for patterns in seen.compactor_patterns),
             addresses=seen.addresses,
+            access=seen.access.view(claim.key),
         )
 
     def _compactor_patterns(self, found: _Claims) -> Sequence[Sequence[str]]:
@@ -217,6 +256,11 @@ class StreamController:
     def _unknown_layer_view(self, claim: Claim) -> status.StreamView:
         problem = self._settings.unknown_data_layer(claim.spec.data_layer)
         return status.StreamView(claim=claim, observed=None, problem=problem)
+
+
+def _may_exist(claim: Claim, access: Outcome, observed: Mapping[str, ObservedStream]) -> bool:
+    """Whether the stream exists or may be created: it is created after its access rules."""
+    return claim.spec.name in observed or not claim.spec.access or claim.key in access.granted
 
 
 def _claim(resource: Resource, found: _Claims) -> Claim:

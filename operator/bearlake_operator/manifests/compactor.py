@@ -8,8 +8,8 @@ from typing import Any
 from bearlake_operator.api import CompactorSpec
 from bearlake_operator.manifests import Manifest, labels, pods, scaling, server_settings, spark
 from bearlake_operator.manifests.deployment import deployment
-from bearlake_operator.manifests.tier import network_policy
-from bearlake_operator.settings import COMPACTOR, Settings
+from bearlake_operator.manifests.network_policy import KEDA, network_policy
+from bearlake_operator.settings import COMPACTOR, ScalingMode, Settings
 
 PATTERN_COUNT_MAX = 28
 """Patterns that fit into a request line. With more patterns, the autoscaler uses the backlog of all streams."""
@@ -56,9 +56,17 @@ def objects(
         deployment(name, selector_labels, template, replicas=None if spec.autoscaling else replicas),
         _service(name, selector_labels),
     ]
-    if values.network_policy:
+    if settings.network_policies.enabled and values.network_policy:
         driver_ports = list(spark.PORTS.values()) if spark.runs_executor_pods(spec) else []
-        found.append(network_policy(name, selector_labels, driver_ports))
+        is_keda = spec.autoscaling and values.autoscaling and values.autoscaling.mode is ScalingMode.KEDA
+        policy = network_policy(
+            name,
+            selector_labels,
+            settings.network_policies,
+            executor_ports=driver_ports,
+            admin_from=[KEDA] if is_keda else [],
+        )
+        found.append(policy)
     if spec.autoscaling is not None:
         host = f"{name}.{namespace}.svc"
         found += scaling.for_compactor(

@@ -1,11 +1,12 @@
 """All objects of a protocol's tier: ConfigMap, Deployment, Services, autoscaler, PodDisruptionBudget and NetworkPolicy."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
 from bearlake_operator.manifests import Manifest, labels, pods, scaling, server_settings
 from bearlake_operator.manifests.deployment import deployment
+from bearlake_operator.manifests.network_policy import network_policy
 from bearlake_operator.settings import ListenerType, Settings, Tier, TierListener
 
 NO_LOAD_BALANCERS: Mapping[str, str] = MappingProxyType({})
@@ -51,12 +52,12 @@ def objects(
         found.append(scaling.for_tier(name, tier.autoscaling, selector_labels))
     if tier.disruption_budget:
         found.append(_disruption_budget(name, selector_labels, tier.max_unavailable))
-    if tier.network_policy:
+    if settings.network_policies.enabled and tier.network_policy:
         own_ports = [
             listener.port for listener in tier.listeners if server_settings.opens_own_port(protocol, tier, listener)
         ]
         ports = [*server_settings.ports(protocol, tier).values(), *own_ports]
-        found.append(network_policy(name, selector_labels, ports))
+        found.append(network_policy(name, selector_labels, settings.network_policies, ports=ports))
     return found
 
 
@@ -167,24 +168,5 @@ def _disruption_budget(name: str, selector_labels: Mapping[str, str], max_unavai
             "maxUnavailable": max_unavailable,
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
             "selector": {"matchLabels": dict(selector_labels)},
-        },
-    }
-
-
-def network_policy(name: str, selector_labels: Mapping[str, str], ports: Sequence[int]) -> Manifest:
-    """A NetworkPolicy that admits ingress to these ports and to the admin API, which requires a token, from anywhere.
-
-    Egress is not limited.
-    """
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": {"name": name, "labels": labels.managed(selector_labels)},
-        "spec": {
-            "podSelector": {"matchLabels": dict(selector_labels)},
-            "policyTypes": ["Ingress"],
-            "ingress": [
-                {"ports": [{"port": port, "protocol": "TCP"} for port in (*ports, server_settings.ADMIN_PORT)]}
-            ],
         },
     }

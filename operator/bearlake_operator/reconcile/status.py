@@ -11,12 +11,14 @@ from typing import Any
 
 from bearlake_operator.admin import Backlog, Commits, ObservedStream
 from bearlake_operator.api import Resource
-from bearlake_operator.reconcile import endpoints
+from bearlake_operator.reconcile import access, endpoints
+from bearlake_operator.reconcile.access import AccessView
 from bearlake_operator.reconcile.claims import Claim
 from bearlake_operator.settings import Settings
 
 NO_BACKLOG = Backlog()
 NO_ADDRESSES = endpoints.ExternalAddresses()
+NO_ACCESS = AccessView()
 FRESHNESS_MS = 10_000
 """Default of `table.freshness_ms`."""
 BEHIND_FACTOR = 10
@@ -87,6 +89,7 @@ class StreamView:
     backlog: Backlog = NO_BACKLOG
     has_compactor: bool = False
     addresses: endpoints.ExternalAddresses = NO_ADDRESSES
+    access: AccessView = NO_ACCESS
 
 
 def stream(settings: Settings, namespace: str, resource: Resource, view: StreamView, now: str) -> dict[str, Any]:
@@ -100,6 +103,8 @@ def stream(settings: Settings, namespace: str, resource: Resource, view: StreamV
         "conditions": conditions(_stream_conditions(view), resource, now),
     }
     before = resource.get("status", {})
+    if own := access.listed(resource).difference(view.access.deleted):
+        shown["accessRules"] = access.shown(own)
     if not claim.is_owner:
         return shown
     if observed is None:
@@ -124,12 +129,14 @@ def stream(settings: Settings, namespace: str, resource: Resource, view: StreamV
 
 
 def deletion_blocked(resource: Resource, problem: str, now: str) -> dict[str, Any]:
-    """The status of a terminating Stream whose records cannot be deleted: the reason, and how to delete the Stream without them."""
+    """The status of a terminating Stream whose records or access rules cannot be deleted: the reason, and how to keep them."""
     namespace, name = resource["metadata"]["namespace"], resource["metadata"]["name"]
-    keep = """--type merge -p '{"spec":{"deletionPolicy":"Retain"}}'"""
+    what, patch = "records", '{"spec":{"deletionPolicy":"Retain"}}'
+    if access.listed(resource):
+        what, patch = "records and access rules", '{"metadata":{"finalizers":null}}'
     message = (
-        f"The Stream's records cannot be deleted yet: {problem}. "
-        f"To delete the Stream and keep its records: kubectl -n {namespace} patch stream {name} {keep}"
+        f"What belongs to the Stream cannot be deleted yet: {problem}. "
+        f"To delete the Stream and keep its {what}: kubectl -n {namespace} patch stream {name} --type merge -p '{patch}'"
     )
     shown = conditions([Condition("Ready", False, "DeletionBlocked", message)], resource, now)
     return {**resource.get("status", {}), "observedGeneration": shown[0]["observedGeneration"], "conditions": shown}
@@ -137,12 +144,16 @@ def deletion_blocked(resource: Resource, problem: str, now: str) -> dict[str, An
 
 def _stream_conditions(view: StreamView) -> list[Condition]:
     claim = view.claim
+    if claim.refusal:
+        return [Condition(type_, False, "NameNotAllowed", claim.refusal) for type_ in ("Ready", "Claimed")]
     if not claim.is_owner:
         message = f"The stream name {claim.spec.name} is already used by the older Stream {'/'.join(claim.owner)}."
         return [Condition("Ready", False, "NameTaken", message), Condition("Claimed", False, "NameTaken", message)]
-    synced = _synced(view)
+    synced, accessible = _synced(view), _access_synced(view)
     ready = synced
-    if synced.is_true and view.unready_tiers:
+    if accessible and not accessible.is_true and synced.is_true is not False:
+        ready = accessible
+    elif synced.is_true and view.unready_tiers:
         message = f"No pod is ready for {', '.join(view.unready_tiers)}."
         ready = Condition("Ready", False, "TierNotReady", message)
     elif synced.is_true:
@@ -150,6 +161,7 @@ def _stream_conditions(view: StreamView) -> list[Condition]:
     return [
         Condition("Ready", ready.is_true, ready.reason, ready.message),
         Condition("Synced", synced.is_true, synced.reason, synced.message),
+        *([accessible] if accessible else []),
         Condition("Claimed", True, "Owner", ""),
         *([_table_ready(view, view.observed)] if view.observed is not None and _has_table(view.observed) else []),
     ]
@@ -166,6 +178,28 @@ def _synced(view: StreamView) -> Condition:
     if view.conflict:
         return Condition("Synced", False, "MorePartitions", view.conflict)
     return Condition("Synced", True, "InSync", "")
+
+
+def _access_synced(view: StreamView) -> Condition | None:
+    """Whether the access rules of the spec are in force; None if there are none, and nothing went wrong with former ones."""
+    found = view.access
+    if not view.claim.spec.access and not found.problem:
+        return None
+    if not view.is_reachable:
+        return Condition("AccessSynced", None, "DataLayerUnavailable", view.problem)
+    if found.problem and found.is_refused:
+        return Condition("AccessSynced", False, "AccessRefused", found.problem)
+    if found.problem:
+        return Condition("AccessSynced", None, "AccessUnknown", found.problem)
+    if not found.are_granted:
+        return Condition("AccessSynced", None, "Pending", "The access rules are not created yet.")
+    if found.existing:
+        rules = access.describe_all(found.existing)
+        message = (
+            f"These access rules existed before the Stream named them. They stay when it no longer names them: {rules}."
+        )
+        return Condition("AccessSynced", True, "ExistingRules", message)
+    return Condition("AccessSynced", True, "InSync", "")
 
 
 def _has_table(observed: ObservedStream) -> bool:
@@ -188,10 +222,10 @@ def _table_ready(view: StreamView, observed: ObservedStream) -> Condition:
     return Condition("TableReady", True, "Fresh", "")
 
 
-def is_synced(resource: Resource) -> bool:
-    """Whether a Stream's status reports `Synced` for its current generation."""
+def is_synced(resource: Resource, type_: str = "Synced") -> bool:
+    """Whether a Stream's status reports that this condition is true for its current generation."""
     shown = resource.get("status", {}).get("conditions", ())
-    synced: Mapping[str, Any] = next((condition for condition in shown if condition["type"] == "Synced"), {})
+    synced: Mapping[str, Any] = next((condition for condition in shown if condition["type"] == type_), {})
     generation = resource["metadata"].get("generation", 0)
     return synced.get("status") == "True" and synced.get("observedGeneration") == generation
 

@@ -25,6 +25,7 @@ from bearlake.app.stop import Stop
 from bearlake.errors import BearlakeError
 from bearlake.metadata import Metadata
 from bearlake.objects import ObjectStore
+from bearlake.serving.admin.access import AccessRoutes
 from bearlake.serving.admin.auth import AdminSettings, read_token
 from bearlake.serving.admin.compaction import CompactionRoutes
 from bearlake.serving.admin.server import AdminServer, Routes
@@ -33,6 +34,7 @@ from bearlake.serving.admin.streams import StreamRoutes
 from bearlake.serving.admin.token import AdminToken
 from bearlake.serving.authentication.peer import LoginRules, is_open_to_others, login_rules
 from bearlake.serving.authentication.presented import MECHANISMS, require_one_message
+from bearlake.serving.authentication.settings import OAUTHBEARER
 from bearlake.serving.certificates import Certificates
 from bearlake.serving.groups.peers import GroupPeers
 from bearlake.serving.groups.routes import GroupRoutes
@@ -214,7 +216,8 @@ async def run_process(
             role.build(parts)
         routes: list[Routes] = [CompactionRoutes(metadata)]
         if parts.stream_service is not None:
-            routes += [StreamRoutes(parts.stream_service), GroupRoutes(parts.stream_service.coordinator)]
+            service = parts.stream_service
+            routes += [StreamRoutes(service), AccessRoutes(service.access), GroupRoutes(service.coordinator)]
         admin = AdminServer(
             admin_listener,
             metadata.log,
@@ -283,10 +286,17 @@ def _warn_of_open_listeners(settings: Settings) -> None:
 
 
 def _admin_entrance(parts: Parts) -> HttpEntrance | None:
-    """Return how administrators log in to the admin API, besides its token; None: they cannot."""
+    """Return how administrators log in to the admin API, besides its token; None: they cannot.
+
+    Tokens of the issuer are accepted even if no other listener takes them, such as those of the operator's service account.
+    """
     settings = parts.settings.authentication
     mechanisms = [name for name in settings.mechanisms if name in MECHANISMS]
-    return parts.entrance_by(LoginRules(mechanisms)) if mechanisms and parts.settings.access.super_users else None
+    if settings.token.issuer and settings.token.audience and OAUTHBEARER not in mechanisms:
+        mechanisms.append(OAUTHBEARER)
+    if not mechanisms or not parts.settings.access.super_users:
+        return None
+    return parts.entrance_by(LoginRules(mechanisms, tokens_without_tls=parts.settings.admin.tokens_without_tls))
 
 
 def _admin_listener(admin: AdminSettings) -> ListenerSettings:

@@ -14,7 +14,7 @@ from bearlake.serving.authentication.authenticator import Authenticator
 from bearlake.serving.authentication.certificates import CertificateNames
 from bearlake.serving.authentication.credentials import has_password
 from bearlake.serving.authentication.failures import Failures
-from bearlake.serving.authentication.peer import Peer, is_open_to_others, login_rules
+from bearlake.serving.authentication.peer import LoginRules, Peer, is_open_to_others, login_rules
 from bearlake.serving.authentication.settings import MECHANISMS, AuthenticationSettings, FailureSettings, TokenSettings
 from bearlake.serving.authentication.signing_keys import SigningKeys
 from bearlake.serving.authentication.tokens import Tokens
@@ -55,6 +55,15 @@ async def test_a_secret_is_accepted_only_on_tls_or_from_this_machine(executor: T
     assert str(await front.log_in("alice", "secret", FAR_TLS)) == "User:alice"
     careless = authenticator(executor, plain_without_tls=True)
     assert str(await careless.log_in("alice", "secret", FAR)) == "User:alice"
+
+
+async def test_a_listener_can_accept_tokens_but_no_passwords_without_tls(executor: ThreadPoolExecutor) -> None:
+    front = authenticator(executor)
+    rules = LoginRules(["PLAIN", "OAUTHBEARER"], tokens_without_tls=True)
+
+    assert front.mechanisms(rules.peer("192.0.2.1", is_encrypted=False)) == ["OAUTHBEARER"]
+    assert front.mechanisms(rules.peer("192.0.2.1", is_encrypted=True)) == ["PLAIN", "OAUTHBEARER"]
+    assert front.mechanisms(LoginRules(rules.mechanisms).peer("192.0.2.1", is_encrypted=False)) == []
 
 
 async def test_a_mechanism_that_is_not_enabled_is_refused_with_the_others_named(executor: ThreadPoolExecutor) -> None:

@@ -12,6 +12,9 @@
 | `DELETE /v1/streams` | delete: `{"streams": [{"name", "id"}]}`; with an `id`, only the stream with that id |
 | `GET /v1/streams/{name}` | one stream |
 | `GET /v1/streams/{name}/partitions?after=&limit=` | its partitions with offsets and sizes, one page |
+| `GET /v1/access?resource=&name=&principal=&after=&limit=` | access rules with their revision, one page |
+| `POST /v1/access` | create access rules, all or none: `{"rules": [{"resource", "name", …}], "revision"}` |
+| `DELETE /v1/access` | delete these access rules, all or none: the same body |
 | `GET /v1/compaction/backlog?limit=&streams=a*&streams=b` | bytes, records and seconds that wait for compaction, in total and per stream |
 | `GET /v1/compaction/commits?limit=&streams=` | how often and when last streams were compacted or merged, in total and per stream |
 | `GET /v1/compaction/tasks?stream=&after=&limit=` | tasks by id, one page: waiting, running, quarantined (with the error) |
@@ -20,7 +23,7 @@
 | `GET /openapi.json`, `GET /docs` | this API as an OpenAPI document, and as a page |
 | `GET /v1/config` | all settings with unit, source and meaning |
 
-Changes come in batches: the response has one result per item, in order, each with its own `status`. The response's status is 200 if all
-items succeeded, else 207. Errors are problem documents (RFC 9457). If the API is reachable from other machines, every path except
-`/healthz` and `/readyz` requires the bearer token (RFC 6750).
+Changes of streams come in batches: the response has one result per item, in order, each with its own `status`. The response's status is
+200 if all items succeeded, else 207. Access rules change all or none. Errors are problem documents (RFC 9457). If the API is reachable
+from other machines, every path except `/healthz` and `/readyz` requires the bearer token (RFC 6750).
 """

@@ -47,6 +47,9 @@ class AdminSettings:
     health checks out."""
     first_request_ms: int = 10_000
     """Time (ms) in which a new connection must send the head of its first request; otherwise it is closed."""
+    tokens_without_tls: bool = False
+    """Also accept JSON Web Tokens of super users from other machines. The admin API has no TLS: everybody on the way can read such a token,
+    as well as the bearer token of `token_file`. For short-lived tokens on a network that you trust, such as that of a cluster."""
     host_names: tuple[str, ...] = ()
     """Public DNS names by which clients reach this server without TLS; `*` for any name. Addresses, names without a dot and names of
     private networks are always allowed."""

@@ -6,6 +6,7 @@ A batch is checked item by item: an invalid item fails without an effect on the 
 from collections.abc import Mapping
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
+from bearlake.metadata.access_rules import Operation, PatternKind, Permission, Resource
 from bearlake.serving.http.models import UNSET, Meta, Model, OpenModel, Raw, Reader, UnsetType, field
 from bearlake.serving.http.queries import Query
 
@@ -60,6 +61,19 @@ class StreamNames(OpenModel):
     name: list[str] = field(default_factory=list)
 
 
+class AccessPage(OpenModel):
+    """Parameters of a list of access rules; a parameter without a value selects every rule."""
+
+    resource: Literal["", "Topic", "Group", "Cluster", "TransactionalId", "Subject", "Namespace"] = ""
+    """The kind of resource."""
+    name: str = ""
+    """The name in the rule, not that of a resource that the rule covers."""
+    principal: str = ""
+    after: Annotated[int, Meta(ge=-1, le=2**31 - 1)] = -1
+    """The index of the last rule of the previous page; -1: start with the first rule. Indexes are valid for one revision."""
+    limit: PageCount = PAGE_COUNT_MAX
+
+
 class NewStream(Model):
     """A stream to create."""
 
@@ -88,6 +102,50 @@ class Batch(Model, Generic[T]):
     """Streams, in processing order."""
 
     streams: Annotated[list[T], Meta(min_length=1, description="a list of objects with at least one item")]
+
+
+class Rule(Model, kw_only=True):
+    """An access rule."""
+
+    resource: Resource
+    name: str
+    """The name of a resource, `*` for all of the kind, or a prefix."""
+    pattern: PatternKind = PatternKind.LITERAL
+    principal: str
+    """`User:name`, `Group:name` or `User:*`."""
+    host: str = "*"
+    """`*`, or the client's IP address."""
+    operation: Operation
+    permission: Permission = Permission.ALLOW
+
+
+RULE_COUNT_MAX = 1_000
+"""Most access rules in a request."""
+
+
+class RuleChange(Model):
+    """Access rules to create or to delete, all or none.
+
+    With `revision`, they are changed only if all access rules still have that revision, which then grows even if no rule changes: a
+    request that names an older revision is refused with 409, however late it arrives.
+    """
+
+    rules: Annotated[list[Rule], Meta(min_length=1, max_length=RULE_COUNT_MAX, description="a list of 1 to 1000 rules")]
+    revision: Annotated[int, Meta(ge=0, le=2**62)] | UnsetType = UNSET
+
+
+class RulePage(Model):
+    """Access rules in a fixed order, as of one revision. `next` is the `after` of the next page, null on the last page."""
+
+    revision: int
+    rules: list[Rule]
+    next: int | None
+
+
+class RulesChanged(Model):
+    """The revision of all access rules after a change."""
+
+    revision: int
 
 
 class Problem(Model):
@@ -128,11 +186,13 @@ STREAM_PAGE = Query(StreamPage)
 PARTITION_PAGE = Query(PartitionPage)
 COMPACTION_PAGE = Query(CompactionPage)
 TASK_PAGE = Query(TaskPage)
+ACCESS_PAGE = Query(AccessPage)
 STREAM_NAMES = Query(StreamNames)
 
 NEW_STREAM = Reader[NewStream](NewStream)
 STREAM_CHANGE = Reader[StreamChange](StreamChange)
 STREAM_TO_DELETE = Reader[StreamToDelete](StreamToDelete)
+RULE_CHANGE = Reader[RuleChange](RuleChange)
 ITEMS: Reader[Batch[Raw]] = Reader(Batch[Raw])
 NAMED: Reader[Any] = Reader(Any)
 """Reads any item, valid or not, to find its name."""

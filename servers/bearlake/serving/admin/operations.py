@@ -23,6 +23,10 @@ def _batch(body: object, *parameters: Schema) -> Operation:
     return Operation((200, 207), _WRITE, (JSON,), {JSON: body}, is_required, parameters, models.Results)
 
 
+def _rules() -> Operation:
+    return Operation((200,), _WRITE, (JSON,), {JSON: models.RuleChange}, answer=models.RulesChanged)
+
+
 def _between_servers() -> Operation:
     """A request of another server about a group; 202: repeat the request, 409: refused, 412: the sender's view is outdated."""
     return Operation((200, 202), (400, 401, 403, 404, 409, 412, 413, 500, 503), (JSON,), {JSON: _ANY_OBJECT})
@@ -41,6 +45,9 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("DELETE", "/v1/streams"): _batch(models.Batch[models.StreamToDelete], *models.STREAM_NAMES.parameters()),
     ("GET", "/v1/streams/{name}"): _look(answer=models.Stream),
     ("GET", "/v1/streams/{name}/partitions"): _look(*models.PARTITION_PAGE.parameters()),
+    ("GET", "/v1/access"): _look(*models.ACCESS_PAGE.parameters(), answer=models.RulePage),
+    ("POST", "/v1/access"): _rules(),
+    ("DELETE", "/v1/access"): _rules(),
     ("GET", "/v1/compaction/backlog"): _look(*models.COMPACTION_PAGE.parameters()),
     ("GET", "/v1/compaction/commits"): _look(*models.COMPACTION_PAGE.parameters()),
     ("GET", "/v1/compaction/tasks"): _look(*models.TASK_PAGE.parameters()),

@@ -63,7 +63,8 @@ class Authenticator:
     def mechanisms(self, peer: Peer) -> Sequence[str]:
         """Return the SASL mechanisms that this client may use."""
         is_open = peer.is_encrypted or is_loopback(peer.address) or self.settings.plain_without_tls
-        return [name for name in peer.mechanisms if is_open or name in SCRAM_HASHES]
+        safe = {*SCRAM_HASHES, *([OAUTHBEARER] if peer.tokens_without_tls else [])}
+        return [name for name in peer.mechanisms if is_open or name in safe]
 
     def start_scram(self, mechanism: str, peer: Peer) -> "ScramLogin":
         """Begin a SCRAM login. Raises `Denied` if the client may not use the mechanism."""

@@ -19,6 +19,12 @@ class LoginRules:
     """SASL mechanisms. Empty: clients cannot log in by SASL."""
     by_certificate: bool = False
     """The client's certificate is its login."""
+    tokens_without_tls: bool = False
+    """Tokens are also accepted on connections without TLS from other machines."""
+
+    def peer(self, address: str, *, is_encrypted: bool) -> "Peer":
+        """Return where a login to this listener comes from."""
+        return Peer(address, is_encrypted, self.mechanisms, self.tokens_without_tls)
 
     @property
     def is_required(self) -> bool:
@@ -60,6 +66,8 @@ class Peer:
     """Whether the connection uses TLS."""
     mechanisms: Sequence[str]
     """The mechanisms of the listener."""
+    tokens_without_tls: bool = False
+    """The listener accepts tokens without TLS."""
 
     @property
     def network(self) -> str:

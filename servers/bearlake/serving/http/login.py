@@ -107,7 +107,7 @@ class HttpEntrance:
                 return self.authenticator.read_certificate(certificate.get("subject", ()))
             except Denied as error:
                 raise LoginRefused(403, str(error), {}) from None
-        peer = Peer(_address_of(request), request.secure, self.rules.mechanisms)
+        peer = self.rules.peer(_address_of(request), is_encrypted=request.secure)
         values = request.headers.getall(hdrs.AUTHORIZATION, [])
         try:
             if len(values) > 1:

@@ -122,9 +122,13 @@ class AccessControl(Authorizer):
 
     async def list(self, selected: RuleFilter) -> Sequence[AccessRule]:
         """Return the rules that the filter selects, as stored now, in a fixed order. Raises `Unavailable`."""
+        return (await self.select(selected)).rules
+
+    async def select(self, selected: RuleFilter) -> RuleSet:
+        """Return the rules that the filter selects, in a fixed order, with the revision of all rules. Raises `Unavailable`."""
         found = await self._store.read()
         await self._apply(found)
-        return await _worked(len(found.rules), partial(_matching, selected, found.rules))
+        return RuleSet(found.revision, await _worked(len(found.rules), partial(_matching, selected, found.rules)))
 
     async def create(self, rules: Sequence[AccessRule]) -> None:
         """Create rules, all or none; rules that exist stay.
@@ -167,6 +171,21 @@ class AccessControl(Authorizer):
             return (), list(dict.fromkeys(rule for rules in found for rule in rules)), found
 
         return await self._change(decide, len(filters))
+
+    async def change(self, *, created: Sequence[AccessRule], deleted: Sequence[AccessRule], revision: int) -> int:
+        """Create and delete these rules in one step, if the rules have this revision; returns the new revision.
+
+        The revision grows even if no rule changes. So when this returns, no change that names an older revision can take effect any more,
+        however late it arrives.
+
+        Raises:
+            Conflict: the rules have another revision. If an earlier attempt had no answer, it may have made the change.
+            Invalid: as `AccessRules.change`.
+            Unavailable: the change may or may not have been made.
+        """
+        changed = await self._store.change(created=created, deleted=deleted, revision=revision)
+        await self.refresh()
+        return changed
 
     async def _change(
         self, decide: Callable[[RuleSet], tuple[Sequence[AccessRule], Sequence[AccessRule], T]], weight: int

@@ -1,0 +1,230 @@
+"""Writes the access rules of a data layer's Streams through the admin API (`reconcile/access.py` says which rules belong to a Stream).
+
+Every request names the revision of the rules that this process has read. So a request that arrives late, from this process or from a former
+leader, cannot undo what happened since. Rules are created before others are deleted, and before their stream is created: at no moment does
+a change of the spec allow more than the old spec or the new one.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bearlake_operator import api
+from bearlake_operator.admin import RULE_COUNT, AdminClient, ObservedRules
+from bearlake_operator.api import AccessRule, Resource
+from bearlake_operator.controllers.cache import ResourceCache
+from bearlake_operator.controllers.concurrency import bug_in, for_each
+from bearlake_operator.controllers.events import EventRecorder
+from bearlake_operator.controllers.status_writer import StatusWriter
+from bearlake_operator.errors import Conflict, Invalid, OperatorError, Unavailable
+from bearlake_operator.reconcile import access, status
+from bearlake_operator.reconcile.access import AccessView
+from bearlake_operator.reconcile.claims import Claim, NamespacedName
+
+log = logging.getLogger(__name__)
+
+ATTEMPTS_MAX = 3
+"""Attempts in one run while others change access rules."""
+
+_Rules = Mapping[str, Collection[AccessRule]]
+"""Rules by stream."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of the rules of one run: problems and other observations by Stream, and errors to retry."""
+
+    granted: set[NamespacedName] = field(default_factory=set)
+    """The Streams all of whose rules exist."""
+    problems: dict[NamespacedName, tuple[str, bool]] = field(default_factory=dict)
+    """What went wrong, and whether a retry fails until somebody changes something."""
+    existing: dict[NamespacedName, Collection[AccessRule]] = field(default_factory=dict)
+    deleted: dict[NamespacedName, Collection[AccessRule]] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+
+    def start(self) -> None:
+        """Forget what an attempt has noted."""
+        self.granted.clear()
+        self.problems.clear()
+        self.errors.clear()
+
+    def fail(self, keys: Collection[NamespacedName], error: OperatorError) -> None:
+        """Note an error that concerns these Streams."""
+        for key in keys:
+            self.problems.setdefault(key, (str(error), isinstance(error, Invalid)))
+        self.errors.append(str(error))
+
+    def view(self, key: NamespacedName) -> AccessView:
+        """What the Stream's status shows."""
+        problem, is_refused = self.problems.get(key, ("", False))
+        return AccessView(
+            are_granted=key in self.granted,
+            problem=problem,
+            is_refused=is_refused,
+            existing=self.existing.get(key, ()),
+            deleted=self.deleted.get(key, ()),
+        )
+
+
+class StreamAccess:
+    """The access rules of the Streams of one data layer."""
+
+    def __init__(
+        self, client: AdminClient, cache: ResourceCache, status_writer: StatusWriter, events: EventRecorder
+    ) -> None:
+        self._client = client
+        self._cache = cache
+        self._status_writer = status_writer
+        self._events = events
+
+    async def grant(self, owners: Sequence[Claim], terminating: Sequence[Resource]) -> Outcome:
+        """List the rules that these Streams name and that belong to them, then create those that are missing. Raises nothing.
+
+        `owners` own their stream names and have the finalizer. `terminating` are the Streams of this data layer that are being deleted.
+        """
+        outcome = Outcome()
+        naming = [claim for claim in owners if claim.spec.access]
+        for _ in range(ATTEMPTS_MAX if naming else 0):
+            try:
+                observed = await self._client.access_rules()
+                is_done = await self._grant(naming, terminating, observed, outcome)
+            except OperatorError as error:
+                outcome.fail([claim.key for claim in naming], error)
+                return outcome
+            if is_done:
+                outcome.granted |= {claim.key for claim in naming} - set(outcome.problems)
+                return outcome
+        if naming:
+            outcome.fail([claim.key for claim in naming], Unavailable("the access rules change all the time"))
+        return outcome
+
+    async def revoke(self, owners: Sequence[Claim], terminating: Sequence[Resource], outcome: Outcome) -> None:
+        """Delete the rules that belong to these Streams and that they do not name any more; of `terminating` Streams, all.
+
+        A rule that the owner of the stream's name also names is not deleted but handed over: the Stream that is being deleted waits until
+        the owner's status lists it.
+        """
+        named = {claim.spec.name: claim for claim in owners}
+        dropped: dict[NamespacedName, tuple[str, frozenset[AccessRule]]] = {}
+        for claim in owners:
+            dropped[claim.key] = claim.spec.name, self._listed(claim.key) - claim.spec.access
+        for resource in terminating:
+            key, stream, own = api.namespaced_name(resource), api.stream_spec(resource).name, access.listed(resource)
+            heir = named.get(stream)
+            kept = own & heir.spec.access if heir else frozenset[AccessRule]()
+            if heir and not kept <= self._listed(heir.key):
+                outcome.fail([key], Unavailable(f"the Stream {'/'.join(heir.key)} has not taken over its access rules"))
+            dropped[key] = stream, own - kept
+        dropped = {key: (stream, rules) for key, (stream, rules) in dropped.items() if rules}
+        if not dropped:
+            return
+        by_stream: dict[str, set[AccessRule]] = {}
+        for stream, rules in dropped.values():
+            by_stream.setdefault(stream, set()).update(rules)
+        try:
+            await self._delete(by_stream)
+        except OperatorError as error:
+            outcome.fail(list(dropped), error)
+            return
+        outcome.deleted |= {key: rules for key, (_, rules) in dropped.items()}
+
+    async def _grant(
+        self, naming: Sequence[Claim], terminating: Sequence[Resource], observed: ObservedRules, outcome: Outcome
+    ) -> bool:
+        """Returns False if the rules have changed meanwhile. Raises `Unavailable`."""
+        left: dict[str, set[AccessRule]] = {}
+        for resource in terminating:
+            left.setdefault(api.stream_spec(resource).name, set()).update(access.listed(resource))
+        missing: dict[str, frozenset[AccessRule]] = {}
+        keys: dict[str, NamespacedName] = {}
+        outcome.start()
+
+        async def list_rules(claim: Claim) -> None:
+            stream, named = claim.spec.name, claim.spec.access
+            present = observed.streams.get(stream, ())
+            absent = named.difference(present)
+            try:
+                own = access.to_list(named, self._listed(claim.key), present, left.get(stream, ()))
+                await self._list(claim.key, own, lost=absent & self._listed(claim.key))
+            except OperatorError as error:
+                outcome.fail([claim.key], error)
+                return
+            except Exception as error:  # noqa: BLE001 - the boundary of one resource
+                outcome.fail([claim.key], bug_in("list the access rules of a Stream", error))
+                return
+            outcome.existing[claim.key] = named - own
+            if absent:
+                missing[stream], keys[stream] = absent, claim.key
+
+        await for_each(list_rules, naming)
+        if not missing:
+            return True
+        log.info("creating access rules", extra={"count": sum(map(len, missing.values()))})
+
+        def refuse(streams: Collection[str], error: Invalid) -> None:
+            outcome.fail([keys[stream] for stream in streams], error)
+
+        try:
+            await _send(self._client.create_rules, missing, observed.revision, refuse)
+        except Conflict:
+            return False
+        return True
+
+    async def _list(self, key: NamespacedName, own: frozenset[AccessRule], lost: Collection[AccessRule]) -> None:
+        """Make the Stream's status list these rules. `lost` are rules that it lists already and that do not exist.
+
+        Raises `Conflict` (the Stream has changed), `Invalid`, `Unavailable`.
+        """
+        resource = self._cache.get("Stream", *key)
+        if resource is None:
+            raise Conflict("the Stream is gone")
+        if own != access.listed(resource):
+            listing = {**resource.get("status", {}), "accessRules": access.shown(own)}
+            if not await self._status_writer.write(resource, listing):
+                raise Conflict("the Stream is gone")
+        elif lost and status.is_synced(resource, "AccessSynced"):
+            note = f"Access rules were deleted elsewhere, and are created again: {access.describe_all(lost)}."
+            await self._events.record(resource, "ChangedElsewhere", note)
+
+    async def _delete(self, stream_rules: _Rules) -> None:
+        """Delete the rules, whether or not they exist: afterwards, an earlier creation cannot take effect. Raises `OperatorError`."""
+
+        def refuse(streams: Collection[str], error: Invalid) -> None:
+            raise error
+
+        log.info("deleting access rules", extra={"count": sum(map(len, stream_rules.values()))})
+        for _ in range(ATTEMPTS_MAX):
+            revision = (await self._client.access_rules()).revision
+            try:
+                await _send(self._client.delete_rules, stream_rules, revision, refuse)
+                return
+            except Conflict:
+                continue
+        raise Unavailable("the access rules change all the time")
+
+    def _listed(self, key: NamespacedName) -> frozenset[AccessRule]:
+        resource = self._cache.get("Stream", *key)
+        return access.listed(resource) if resource else frozenset()
+
+
+_Send = Callable[[Sequence[tuple[str, AccessRule]], int], Awaitable[int]]
+_Refuse = Callable[[Collection[str], Invalid], None]
+
+
+async def _send(send: _Send, stream_rules: _Rules, revision: int, refuse: _Refuse) -> None:
+    """Send the rules in batches, each with the revision that the one before has made. Raises `Conflict`, `Unavailable`.
+
+    A batch that is refused is sent again stream by stream; `refuse` is called with the streams whose rules are refused.
+    """
+    batches = access.in_batches(stream_rules, RULE_COUNT)
+    while batches:
+        batch = batches.pop(0)
+        streams = {stream for stream, _ in batch}
+        try:
+            revision = await send(batch, revision)
+        except Invalid as error:
+            if len(streams) == 1:
+                refuse(streams, error)
+            else:
+                alone = [[pair for pair in batch if pair[0] == stream] for stream in sorted(streams)]
+                batches = [*alone, *batches]

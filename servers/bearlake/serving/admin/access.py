@@ -1,0 +1,91 @@
+"""Access rules over HTTP: list, create, delete. The operator writes the rules of Streams here.
+
+A request's rules are created or deleted in one step, or not at all. A request may name the revision of the rules that its caller read; it
+is refused (409) if the rules have changed since. So a request that arrives late cannot undo a newer change (I12).
+"""
+
+from aiohttp import web
+
+from bearlake.errors import Invalid
+from bearlake.metadata.access_rules import AccessRule, Resource, RuleFilter
+from bearlake.serving.admin import models
+from bearlake.serving.http.models import UNSET, fields_given
+from bearlake.streams.access.control import AccessControl
+
+
+class AccessRoutes:
+    """The handlers under `/v1/access`."""
+
+    def __init__(self, access: AccessControl) -> None:
+        self._access = access
+
+    def add_to(self, router: web.UrlDispatcher) -> None:
+        """Register the handlers."""
+        router.add_get("/v1/access", self.list)
+        router.add_post("/v1/access", self.create)
+        router.add_delete("/v1/access", self.delete)
+
+    async def list(self, request: web.Request) -> web.Response:
+        """List access rules in a fixed order, one page. All rules share one revision, which grows with every change."""
+        page = models.ACCESS_PAGE.read(request)
+        found = await self._access.select(
+            RuleFilter(
+                resource=Resource(page.resource) if page.resource else None,
+                name=page.name or None,
+                principal=page.principal or None,
+            )
+        )
+        start = page.after + 1
+        end = min(start + page.limit, len(found.rules))
+        answer = models.RulePage(
+            revision=found.revision,
+            rules=[models.Rule(**rule._asdict()) for rule in found.rules[start:end]],
+            next=end - 1 if end < len(found.rules) else None,
+        )
+        return web.json_response(fields_given(answer))
+
+    async def create(self, request: web.Request) -> web.Response:
+        """Create access rules, all or none; rules that exist stay. Without `revision`, other changes at the same time do not matter."""
+        change = await _change(request)
+        rules = [_rule(rule) for rule in change.rules]
+        if change.revision is UNSET:
+            await self._access.create(rules)
+            revision = self._access.revision
+        else:
+            revision = await self._access.change(created=rules, deleted=(), revision=change.revision)
+        return web.json_response({"revision": revision})
+
+    async def delete(self, request: web.Request) -> web.Response:
+        """Delete exactly these access rules, all or none; a rule that does not exist is no error."""
+        change = await _change(request)
+        rules = [_rule(rule) for rule in change.rules]
+        if change.revision is UNSET:
+            await self._access.delete([_only(rule) for rule in rules])
+            revision = self._access.revision
+        else:
+            revision = await self._access.change(created=(), deleted=rules, revision=change.revision)
+        return web.json_response({"revision": revision})
+
+
+async def _change(request: web.Request) -> models.RuleChange:
+    """Raises `Malformed`, `Mismatch`, `Invalid`."""
+    if request.content_type != "application/json":
+        raise Invalid("expected JSON with Content-Type: application/json")
+    return models.RULE_CHANGE.read(await request.read())
+
+
+def _rule(given: models.Rule) -> AccessRule:
+    return AccessRule(
+        resource=given.resource,
+        name=given.name,
+        pattern=given.pattern,
+        principal=given.principal,
+        host=given.host,
+        operation=given.operation,
+        permission=given.permission,
+    )
+
+
+def _only(rule: AccessRule) -> RuleFilter:
+    """Return the filter that selects this rule and no other."""
+    return RuleFilter(**rule._asdict())
