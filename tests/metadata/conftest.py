@@ -198,6 +198,7 @@ class Turns:
         "defaults",
         "users",
         "access",
+        "quotas",
     )
 
     def __init__(self, handles: list[Any], turn: list[int] | None = None) -> None:
