@@ -49,6 +49,8 @@ class Principal:
     """When the proof of identity ends, in seconds since 1970; None: never."""
     host: str = field(default="", compare=False)
     """The client's IP address; empty if it is unknown. Then rules that deny a host apply, and rules that allow one do not."""
+    client_id: str = field(default="", compare=False)
+    """How the client names itself (Kafka only), for quotas; nothing proves it."""
     grants: Grants = field(default_factory=Grants, init=False, compare=False, repr=False)
     """The authorizer's cache."""
 
@@ -67,6 +69,13 @@ INTERNAL = Principal(SERVER, "bearlake")
 def at_host(who: Principal, address: str) -> Principal:
     """Return the caller as a client at this address (an IP address, perhaps in brackets or with a zone)."""
     return replace(who, host=host_of(address))
+
+
+def with_client_id(who: Principal, client_id: str) -> Principal:
+    """Return the caller as a client of this name, with the same grants."""
+    named = replace(who, client_id=client_id)
+    object.__setattr__(named, "grants", who.grants)  # they depend neither on the name nor on the object
+    return named
 
 
 def host_of(address: str) -> str:

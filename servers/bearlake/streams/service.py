@@ -44,6 +44,8 @@ from bearlake.streams.history import History, HistorySettings
 from bearlake.streams.offsets import OffsetAnswer, OffsetQuestion, Offsets
 from bearlake.streams.outcomes import Seen
 from bearlake.streams.principal import Authorizer, Operation, Principal, Resource, require
+from bearlake.streams.quotas.buckets import QuotaSettings
+from bearlake.streams.quotas.control import QuotaControl
 from bearlake.streams.subscriptions import Subscriptions
 from bearlake.streams.subscriptions.service import SubscriptionService
 from bearlake.streams.subscriptions.settings import SubscriptionSettings
@@ -79,6 +81,8 @@ class StreamsSettings:
     """Limits of consumer groups."""
     subscriptions: SubscriptionSettings = field(default_factory=SubscriptionSettings)
     """Limits of subscriptions, and how their cursors are saved."""
+    quotas: QuotaSettings = field(default_factory=QuotaSettings)
+    """How quotas are enforced."""
     tail_slice_count_max: int = 200_000
     """Slices in the tail index (about 400 bytes each). Readers further behind need a look-up in the metadata store per fetch."""
     stream_count_max: int = 100_000
@@ -103,6 +107,7 @@ class Streams:
         random_source: random.Random | None = None,
         authorizer: Authorizer | None = None,
         access: AccessSettings | None = None,
+        server_count: Callable[[], int] = lambda: 1,
         peers: Peers | None = None,
         on_fenced: Callable[[], None] = lambda: None,
         on_unknown: Callable[[], None] | None = None,
@@ -113,6 +118,7 @@ class Streams:
         `server`: the registration that fences this process's writes. `on_fenced` runs once when the server loses its registration.
         `on_unknown` (default: `on_fenced`) runs instead when the outcome of a write stays unknown: the process must stop and re-register.
         `access`: settings that complete the deployment's access rules; an `authorizer` decides instead of the rules.
+        `server_count`: the live servers that clients use, among which quotas are divided.
         `peers`: the servers that coordinate groups; None: this server coordinates all groups.
         `tenure`: tracks this server's own lapses; the caller closes it. None: this server sends no heartbeats, and only lapses that other
         servers declare count.
@@ -123,6 +129,8 @@ class Streams:
         self.clock = clock or SystemClock()
         rules = self.access = AccessControl(metadata.access, access)
         self.authorizer: Authorizer = authorizer or rules
+        self.quotas = QuotaControl(metadata.quotas, settings.quotas, server_count)
+        """How much clients may use."""
         catalog = self.catalog = _catalog(metadata, settings)
         self.checks = Checks(settings.checks)
         self._tail = TailIndex(settings.tail_slice_count_max, self._on_gap)
@@ -130,7 +138,9 @@ class Streams:
         index = SegmentIndex(settings.history.piece_count_max)
         self.seen = Seen(metadata.log)
         """The newest log position that this server knows. Protocol servers record it when a request arrives, for `AppendCall.seen`."""
-        self._follower = Follower(metadata.log, self._tail, index, catalog, rules, settings.follower, self.seen.advance)
+        self._follower = Follower(
+            metadata.log, self._tail, index, catalog, (rules, self.quotas), settings.follower, self.seen.advance
+        )
         self._writer = Writer(
             store,
             metadata.log,

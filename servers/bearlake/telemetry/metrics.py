@@ -148,6 +148,11 @@ REGISTRY_COMPILE_FAILURES = counters(
 # Logins
 LOGINS = counters("bearlake_server_logins_total", "Logins, by mechanism and outcome.", "mechanism", "outcome")
 
+# Quotas
+QUOTA_THROTTLED = counters("bearlake_quota_throttled_total", "Clients that had to wait, by kind of quota.", "quota")
+QUOTA_BUCKETS = gauge("bearlake_quota_open_buckets", "Clients whose use of quotas this server remembers.")
+QUOTA_BUCKETS_MAX = gauge("bearlake_quota_buckets_max", "Limit of remembered clients.")
+
 # Kafka
 KAFKA_REQUESTS = counters("bearlake_kafka_requests_total", "Requests, by API.", "api")
 KAFKA_REQUEST_SECONDS = latencies("bearlake_kafka_request_seconds", "Time from request to response, by API.", "api")

@@ -67,6 +67,8 @@ NEEDED: Mapping[ApiKey, tuple[Right, ...]] = {
     ApiKey.DELETE_GROUPS: on(_GROUP, Operation.DELETE),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: on(_TOPIC, Operation.ALTER_CONFIGS),
     ApiKey.OFFSET_DELETE: on(_GROUP, Operation.DELETE) + on(_TOPIC, Operation.READ),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: on(_CLUSTER, Operation.DESCRIBE_CONFIGS),
+    ApiKey.ALTER_CLIENT_QUOTAS: on(_CLUSTER, Operation.ALTER_CONFIGS),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: on(_CLUSTER, Operation.DESCRIBE),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: on(_CLUSTER, Operation.ALTER),
     ApiKey.DESCRIBE_CLUSTER: (),
