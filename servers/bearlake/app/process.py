@@ -108,6 +108,7 @@ class Parts:
                 self.registered.server,
                 self.settings.streams,
                 access=self.settings.access,
+                server_count=lambda: self.registered.serving_count,
                 peers=peers,
                 on_fenced=self.on_fenced,
                 on_unknown=self.on_unknown,

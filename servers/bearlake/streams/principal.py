@@ -26,6 +26,10 @@ SERVER = "Server"
 """The kind of principals that stand for the server itself."""
 
 
+CLIENT_ID_LENGTH_MAX = 512
+"""Characters of a client id that quotas tell apart."""
+
+
 class Grants:
     """What one caller may do to streams, as masks of operations by name: a cache that its authorizer fills and renews."""
 
@@ -72,8 +76,8 @@ def at_host(who: Principal, address: str) -> Principal:
 
 
 def with_client_id(who: Principal, client_id: str) -> Principal:
-    """Return the caller as a client of this name, with the same grants."""
-    named = replace(who, client_id=client_id)
+    """Return the caller as a client of this name, of which a bounded part counts, with the same grants."""
+    named = replace(who, client_id=client_id[:CLIENT_ID_LENGTH_MAX])
     object.__setattr__(named, "grants", who.grants)  # they depend neither on the name nor on the object
     return named
 

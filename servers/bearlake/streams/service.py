@@ -4,18 +4,19 @@ Each server process has one `Streams`. Calls that name a stream carry the caller
 
     produce   `submit` (callback, hot path) or `append` (await)  → writer
     consume   `fetch`, `offsets`, `bounds`                       → reader, history, offsets
-    manage    `catalog` (create, alter, delete), `trim`, `groups`, `coordinator`, `subscriptions`
+    manage    `management.py` (create, alter, delete, trim), `groups`, `coordinator`, `subscriptions`
 """
 
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+
+from typing_extensions import override
 
 from bearlake.cache.objects import CacheSettings, ObjectCache
 from bearlake.clock import Clock, SystemClock
-from bearlake.errors import Denied
 from bearlake.index.segments import SegmentIndex
 from bearlake.index.tail import TailIndex
 from bearlake.metadata import Metadata
@@ -25,13 +26,12 @@ from bearlake.metadata.model import (
     PartitionBounds,
     PartitionKey,
     ServerRef,
-    Stream,
     stream_number,
 )
 from bearlake.objects import ObjectStore
 from bearlake.streams.access.control import AccessControl, AccessSettings
 from bearlake.streams.append import Append, AppendCall, Result
-from bearlake.streams.catalog import Catalog, ConfigDecision, StreamView
+from bearlake.streams.catalog import Catalog, StreamView
 from bearlake.streams.checking import Checks, CheckSettings
 from bearlake.streams.fetch import Fetched, FetchRange, Reader, ReaderSettings
 from bearlake.streams.follower import Follower, FollowerSettings
@@ -41,9 +41,10 @@ from bearlake.streams.groups.peers import Alone, Peers
 from bearlake.streams.groups.settings import GroupSettings
 from bearlake.streams.groups.shared import Groups
 from bearlake.streams.history import History, HistorySettings
+from bearlake.streams.management import Management
 from bearlake.streams.offsets import OffsetAnswer, OffsetQuestion, Offsets
 from bearlake.streams.outcomes import Seen
-from bearlake.streams.principal import Authorizer, Operation, Principal, Resource, require
+from bearlake.streams.principal import Authorizer
 from bearlake.streams.quotas.buckets import QuotaSettings
 from bearlake.streams.quotas.control import QuotaControl
 from bearlake.streams.subscriptions import Subscriptions
@@ -93,7 +94,7 @@ class StreamsSettings:
     """Partitions of one stream; a stream that has more keeps them."""
 
 
-class Streams:
+class Streams(Management):
     """The stream service of one server process. Use it from the event loop's thread only."""
 
     def __init__(
@@ -124,14 +125,12 @@ class Streams:
         servers declare count.
         """
         settings = self.settings = settings or StreamsSettings()
-        self.metadata = metadata
         self.server = server
         self.clock = clock or SystemClock()
         rules = self.access = AccessControl(metadata.access, access)
-        self.authorizer: Authorizer = authorizer or rules
-        self.quotas = QuotaControl(metadata.quotas, settings.quotas, server_count)
-        """How much clients may use."""
-        catalog = self.catalog = _catalog(metadata, settings)
+        quotas = QuotaControl(metadata.quotas, settings.quotas, server_count)
+        catalog = _catalog(metadata, settings)
+        super().__init__(metadata, catalog, authorizer or rules, quotas)
         self.checks = Checks(settings.checks)
         self._tail = TailIndex(settings.tail_slice_count_max, self._on_gap)
         self._cache = ObjectCache(store, settings.cache, _count_lookup)
@@ -139,7 +138,7 @@ class Streams:
         self.seen = Seen(metadata.log)
         """The newest log position that this server knows. Protocol servers record it when a request arrives, for `AppendCall.seen`."""
         self._follower = Follower(
-            metadata.log, self._tail, index, catalog, (rules, self.quotas), settings.follower, self.seen.advance
+            metadata.log, self._tail, index, catalog, (rules, quotas), settings.follower, self.seen.advance
         )
         self._writer = Writer(
             store,
@@ -220,14 +219,6 @@ class Streams:
 
     # -- produce -------------------------------------------------------------------------------------------------
 
-    def may(self, who: Principal, operation: Operation, name: str) -> bool:
-        """Whether `who` may do `operation` on the stream `name`; for requests that answer each stream separately."""
-        return self.authorizer.allows(who, operation, Resource.STREAM, name)
-
-    def may_create(self, who: Principal, name: str) -> bool:
-        """Whether `who` may create a stream of this name: by a right on the name, or by a rule for the cluster, as in Kafka."""
-        return self.may(who, Operation.CREATE, name) or self.authorizer.may_administer(who, Operation.CREATE)
-
     def submit(self, call: AppendCall) -> None:
         """Append the call's batches (at least one), in order; the callback runs when all outcomes are known, or after the deadline.
 
@@ -273,77 +264,6 @@ class Streams:
         """Read start, end and last stable offsets from the store; partitions that do not exist are left out. Raises `Unavailable`."""
         return await self.metadata.log.bounds(partitions)
 
-    # -- manage --------------------------------------------------------------------------------------------------
-
-    async def create(self, who: Principal, name: str, partition_count: int, configs: Mapping[str, str]) -> StreamView:
-        """Create a stream. Raises `Denied`, `Invalid`, `AlreadyExists`, `Unavailable`."""
-        if not self.may_create(who, name):
-            raise Denied(f"{who} may not Create Topic {name!r}")
-        return await self.catalog.create(name, partition_count, configs)
-
-    async def resolve(self, who: Principal, operation: Operation, name: str) -> StreamView:
-        """Read the stream with this name from the store, for a request that changes it. Raises `Denied`, `NotFound`, `Unavailable`."""
-        self._require(who, operation, name)
-        return await self.catalog.resolve(name)
-
-    async def alter(
-        self, who: Principal, stream: Stream, set_configs: Mapping[str, str], unset_configs: Collection[str]
-    ) -> StreamView:
-        """Set and unset configs, if `stream` is still the current version.
-
-        Raises `Denied`, `Invalid`, `NotFound`, `Conflict`, `Unavailable`.
-        """
-        self._require_change(who, stream.name)
-        return await self.catalog.alter(stream, set_configs, unset_configs)
-
-    async def change(self, who: Principal, stream: Stream, decide: ConfigDecision) -> StreamView:
-        """Set and unset the configs that `decide` returns; calls `decide` again after a concurrent change.
-
-        Raises `Denied`, `Invalid`, `NotFound`, `Overloaded`, `Unavailable`, and what `decide` raises.
-        """
-        self._require_change(who, stream.name)
-        return await self.catalog.change(stream, decide)
-
-    async def add_partitions(self, who: Principal, stream: Stream, partition_count: int) -> StreamView:
-        """Grow a stream to `partition_count` partitions. Raises `Denied`, `Invalid`, `NotFound`, `Unavailable`."""
-        self._require(who, Operation.ALTER, stream.name)
-        return await self.catalog.add_partitions(stream, partition_count)
-
-    async def terminate(self, who: Principal, stream: Stream) -> StreamView:
-        """Make every server refuse new batches of a stream; its end offsets are final when this returns. Idempotent.
-
-        Raises `Denied`, `NotFound`, `Unavailable`.
-        """
-        self._require(who, Operation.ALTER, stream.name)
-        return await self.catalog.terminate(stream)
-
-    async def delete(self, who: Principal, stream: Stream, *, is_unchanged: bool = False) -> Stream:
-        """Soft-delete this incarnation of a stream, never another with the same name; see `Catalog.delete`.
-
-        Raises `Denied`, `NotFound`, `Conflict`, `Unavailable`.
-        """
-        self._require(who, Operation.DELETE, stream.name)
-        view = self.catalog.peek_number(stream.number)
-        deleted = await self.catalog.delete(stream, is_unchanged=is_unchanged)
-        if view is not None:
-            for partition in view.partitions():
-                self._tail.forget(partition)
-        return deleted
-
-    async def trim(self, who: Principal, name: str, index: int, start: int) -> PartitionBounds:
-        """Move the start offset of a partition forward. Raises `Denied`, `NotFound`, `OutOfRange`, `Unavailable`."""
-        self._require(who, Operation.DELETE, name)
-        view = await self.catalog.find(name)
-        return await self.metadata.log.trim(view.partition(index), start)
-
-    def _require_change(self, who: Principal, name: str) -> None:
-        """Kafka's requests need ALTER_CONFIGS, which their handler checks; other protocols have one right for all changes."""
-        if not self.may(who, Operation.ALTER_CONFIGS, name):
-            self._require(who, Operation.ALTER, name)
-
-    def _require(self, who: Principal, operation: Operation, name: str) -> None:
-        require(self.authorizer, who, operation, Resource.STREAM, name)
-
     # -- internals -----------------------------------------------------------------------------------------------
 
     def _on_committed(self, ref: ObjectRef, buffer: bytearray, result: ObjectCommitted) -> None:
@@ -357,6 +277,11 @@ class Streams:
     def _is_terminated(self, partition: PartitionKey) -> bool:
         view = self.catalog.peek_number(stream_number(partition))
         return view is not None and view.stream.is_terminated
+
+    @override
+    def _deleted(self, view: StreamView) -> None:
+        for partition in view.partitions():
+            self._tail.forget(partition)
 
     def _on_gap(self, partition: PartitionKey) -> None:
         metrics.INDEX_GAPS.inc()

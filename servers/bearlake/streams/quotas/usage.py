@@ -40,6 +40,15 @@ class Usage:
             metrics.QUOTA_THROTTLED.labels(key.value).inc()
         return wait_s
 
+    def admit(self, who: Principal, key: QuotaKey, amount: float) -> None:
+        """Note that the client will use `amount` at once. Raises `Throttled`, with nothing noted, if it must wait before."""
+        self.require(who, key)
+        self.charge(who, key, amount)
+
+    def limits(self, who: Principal, *keys: QuotaKey) -> bool:
+        """Whether any of these is limited for the client."""
+        return any(self._limit(who, key) is not None for key in keys)
+
     def charge_time(self, who: Principal, seconds: float) -> float:
         """Note that the client used so much of the event loop's time; returns how long (s) it should wait."""
         return self.charge(who, QuotaKey.REQUEST_PERCENTAGE, 100 * seconds)
