@@ -25,6 +25,7 @@ from bearlake.protocols.pulsar.proto.commands_pb2 import (
     MessageIdData,
 )
 from bearlake.protocols.pulsar.settings import PulsarSettings
+from bearlake.protocols.pulsar.throttling import Throttling
 from bearlake.protocols.pulsar.topics import Topic
 from bearlake.streams.subscriptions import Attachment
 from bearlake.streams.subscriptions.model import Closed, Delivery, EntryAck, SubscriptionType
@@ -42,6 +43,7 @@ class Client(Protocol):
     """The client of a consumer: its connection."""
 
     consumers: "dict[int, Consumer]"
+    throttling: Throttling
 
     @property
     def peer(self) -> str:
@@ -105,6 +107,7 @@ class Consumer:
             else:
                 count += self._deliver_one(deliveries[at], limit)
                 at += 1
+        self.connection.throttling.delivered(deliveries)
         return count
 
     def _deliver_one(self, delivery: Delivery, limit: int) -> int:
@@ -126,8 +129,9 @@ class Consumer:
         return entry.message_count - (delivery.record_count - delivery.open_count)
 
     def is_ready(self) -> bool:
-        """Whether the connection is open and accepts more bytes."""
-        return self.connection.is_open and not self.connection.is_write_paused
+        """Whether the connection is open, accepts more bytes, and its client owes nothing."""
+        connection = self.connection
+        return connection.is_open and not connection.is_write_paused and connection.throttling.may_deliver()
 
     def activity(self, is_active: bool) -> None:
         """Tell a consumer of a Failover subscription whether it is the active one."""
