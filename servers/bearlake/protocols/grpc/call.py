@@ -15,12 +15,14 @@ from google.protobuf.message import Message
 
 from bearlake.errors import BearlakeError, Overloaded
 from bearlake.metadata.model import Server
+from bearlake.metadata.quotas import QuotaKey
 from bearlake.protocols.grpc.entrance import Call, GrpcEntrance, address_of, unauthenticated
 from bearlake.protocols.grpc.errors import DETAILS_KEY, Failure, failure_of
 from bearlake.protocols.grpc.methods import Method
 from bearlake.protocols.grpc.settings import GrpcSettings
 from bearlake.streams.principal import ANONYMOUS, Principal, at_host
 from bearlake.streams.producer_ids import ProducerIds
+from bearlake.streams.quotas.timing import Timed
 from bearlake.streams.service import Streams
 from bearlake.telemetry import metrics
 from bearlake.telemetry.watchdog import begin
@@ -119,7 +121,16 @@ def unary(
             try:
                 with node.counted(context.peer()):
                     who, _ = await node.admit(context)
-                    return await handle(node, who, request)
+                    usage = node.streams.quotas.usage
+                    if usage is None or not usage.is_timed:
+                        return await handle(node, who, request)
+                    usage.require(who, QuotaKey.REQUEST_PERCENTAGE)
+                    timed = Timed(handle(node, who, request))
+                    try:
+                        answer: Response = await timed
+                        return answer
+                    finally:
+                        usage.charge_time(who, timed.seconds)
             except (BearlakeError, Failure) as error:
                 await _end(method.name, context, error)
                 raise
@@ -142,6 +153,7 @@ def streaming(
             try:
                 with node.counted(context.peer()):
                     who, left_s = await node.admit(context)
+                    node.streams.quotas.require(who, QuotaKey.REQUEST_PERCENTAGE)
                     async with _until_the_login_ends(left_s):
                         await handle(node, who, requests, context)
             except (BearlakeError, Failure) as error:

@@ -11,7 +11,7 @@ Source: KIP-13, KIP-124 (time), KIP-219, KIP-599 (mutations).
 
 import math
 import time
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from bearlake.metadata.quotas import QuotaKey
@@ -23,6 +23,7 @@ from bearlake.protocols.kafka.slot import Slot
 from bearlake.serving.slabs import Slab
 from bearlake.streams.principal import Principal
 from bearlake.streams.quotas.control import QuotaControl
+from bearlake.streams.quotas.timing import Timed
 from bearlake.streams.quotas.usage import Usage
 
 _MUTATIONS = frozenset({ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS})
@@ -106,33 +107,6 @@ class Throttling:
             response.throttle_time_ms = _milliseconds(wait_s)
         self._throttle(wait_s)
         return response
-
-
-class Timed:
-    """Awaits some work, and measures the time (s) of its steps on the event loop."""
-
-    def __init__(self, work: Awaitable[Any]) -> None:
-        self._work = work
-        self.seconds = 0.0
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        """Run the work's steps."""
-        steps = self._work.__await__()
-        sent: Any = None
-        failure: BaseException | None = None
-        while True:
-            started = time.perf_counter()
-            try:
-                waited_for = steps.send(sent) if failure is None else steps.throw(failure)
-            except StopIteration as stop:
-                return stop.value
-            finally:
-                self.seconds += time.perf_counter() - started
-            sent = failure = None
-            try:
-                sent = yield waited_for
-            except BaseException as error:  # noqa: BLE001 (passed on to the work)
-                failure = error
 
 
 def _milliseconds(seconds: float) -> int:

@@ -32,6 +32,10 @@ class QuotaSettings:
             raise ValueError("burst_ms, throttle_ms_max and bucket_count_max must be at least 1")
 
 
+WAIT_S_MIN = 0.001
+"""The shortest wait. A smaller debt stays, and is not waited for."""
+
+
 class _Bucket:
     """`tokens` at time `at` (s); below zero: owed."""
 
@@ -61,13 +65,13 @@ class Buckets:
         """Take `amount` from the bucket, which fills at `rate` (per second); return the time (s) until nothing is owed."""
         bucket = self._refilled(name, rate)
         bucket.tokens = max(bucket.tokens - amount, -rate * self._wait_s_max)
-        return max(0.0, -bucket.tokens / rate)
+        return _wait_s(bucket.tokens, rate)
 
     def owed_s(self, name: Hashable, rate: float) -> float:
         """Return the time (s) until the bucket owes nothing."""
         if name not in self._buckets:
             return 0.0
-        return max(0.0, -self._refilled(name, rate).tokens / rate)
+        return _wait_s(self._refilled(name, rate).tokens, rate)
 
     def _refilled(self, name: Hashable, rate: float) -> _Bucket:
         now = self._clock()
@@ -82,3 +86,8 @@ class Buckets:
         bucket.tokens = min(bucket.tokens + (now - bucket.at) * rate, burst)
         bucket.at = now
         return bucket
+
+
+def _wait_s(tokens: float, rate: float) -> float:
+    wait_s = -tokens / rate
+    return wait_s if wait_s >= WAIT_S_MIN else 0.0

@@ -4,11 +4,13 @@ The hot path looks at `usage`, which is None while nobody has a quota. If the me
 quotas that it knows, and reads them again when the store answers (`streams/follower.py`).
 """
 
+import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from bearlake.errors import Conflict, Overloaded
-from bearlake.metadata.quotas import Quota, QuotaChange, Quotas, QuotaSet, check_quota_changes, quota_row
+from bearlake.metadata.quotas import Quota, QuotaChange, QuotaKey, Quotas, QuotaSet, check_quota_changes, quota_row
+from bearlake.streams.principal import Principal
 from bearlake.streams.quotas.buckets import Buckets, QuotaSettings
 from bearlake.streams.quotas.limits import Limits
 from bearlake.streams.quotas.usage import Usage
@@ -27,8 +29,10 @@ class QuotaControl:
         settings: QuotaSettings | None = None,
         server_count: Callable[[], int] = lambda: 1,
         clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`server_count`: the live servers among which rates are divided. `clock`: seconds, never going back."""
+        """`server_count`: the live servers among which rates are divided. `clock`: seconds, never going back. `sleep` takes seconds."""
+        self._sleep = sleep
         self._store = store
         self._server_count = server_count
         self._buckets = Buckets(settings or QuotaSettings(), clock)
@@ -42,6 +46,21 @@ class QuotaControl:
     def revision(self) -> int:
         """The revision of the quotas that this server applies; -1 before they are loaded."""
         return self._revision
+
+    def require(self, who: Principal, *keys: QuotaKey) -> None:
+        """Raise `Throttled` if the client must wait before it uses more of these."""
+        if (usage := self.usage) is not None:
+            usage.require(who, *keys)
+
+    def charge(self, who: Principal, key: QuotaKey, amount: float) -> None:
+        """Note that the client used `amount`."""
+        if (usage := self.usage) is not None:
+            usage.charge(who, key, amount)
+
+    async def pace(self, who: Principal, *keys: QuotaKey) -> None:
+        """Wait until the client may use more of these."""
+        while (usage := self.usage) is not None and (wait_s := usage.owed_s(who, *keys)) > 0:
+            await self._sleep(wait_s)
 
     async def refresh(self) -> None:
         """Read the quotas from the store and apply them. Raises `Unavailable`."""
