@@ -36,12 +36,12 @@ def who(name: str = "alice", client_id: str = "") -> Principal:
 def test_a_burst_is_free_and_more_must_be_waited_for(buckets: Buckets, clock: Clock) -> None:
     assert buckets.take("a", 100, 200) == 0
     assert buckets.take("a", 100, 50) == 0.5
-    assert buckets.owed_s("a", 100) == 0.5
+    assert buckets.due_s("a", 100) == 0.5
 
     clock.now += 0.25
-    assert buckets.owed_s("a", 100) == 0.25
+    assert buckets.due_s("a", 100) == 0.25
     clock.now += 0.25
-    assert buckets.owed_s("a", 100) == 0
+    assert buckets.due_s("a", 100) == 0
 
 
 def test_a_client_that_waits_as_told_gets_its_rate_and_no_more(buckets: Buckets, clock: Clock) -> None:
@@ -68,16 +68,16 @@ def test_nobody_waits_longer_than_the_limit(buckets: Buckets, clock: Clock) -> N
     assert buckets.take("a", 100, 1e9) == 10.0
     clock.now += 10
 
-    assert buckets.owed_s("a", 100) == 0
+    assert buckets.due_s("a", 100) == 0
 
 
 def test_a_changed_rate_applies_at_once_to_what_is_owed(buckets: Buckets, clock: Clock) -> None:
     buckets.take("a", 100, 300)
 
-    assert buckets.owed_s("a", 100) == 1.0
-    assert buckets.owed_s("a", 50) == 2.0
+    assert buckets.due_s("a", 100) == 1.0
+    assert buckets.due_s("a", 50) == 2.0
     clock.now += 1
-    assert buckets.owed_s("a", 50) == 1.0
+    assert buckets.due_s("a", 50) == 1.0
 
 
 def test_the_least_recently_used_bucket_is_forgotten(buckets: Buckets) -> None:
@@ -87,8 +87,8 @@ def test_the_least_recently_used_bucket_is_forgotten(buckets: Buckets) -> None:
     buckets.take("d", 1, 100)
 
     assert len(buckets) == 3
-    assert buckets.owed_s("b", 1) == 0
-    assert min(buckets.owed_s(name, 1) for name in ("a", "c", "d")) > 0
+    assert buckets.due_s("b", 1) == 0
+    assert min(buckets.due_s(name, 1) for name in ("a", "c", "d")) > 0
 
 
 def usage(buckets: Buckets, *quotas: Quota, server_count: int = 1) -> Usage:
@@ -131,8 +131,8 @@ def test_a_users_clients_share_its_quota_and_users_of_a_default_do_not(buckets: 
     shared = usage(buckets, Quota(Entity(user="alice"), PRODUCE, 100.0), Quota(Entity(user=DEFAULT), PRODUCE, 100.0))
     shared.charge(who("alice", "x"), PRODUCE, 300)
 
-    assert shared.owed_s(who("alice", "y"), PRODUCE) == 1.0
-    assert shared.owed_s(who("bob", "x"), PRODUCE) == 0
+    assert shared.due_s(who("alice", "y"), PRODUCE) == 1.0
+    assert shared.due_s(who("bob", "x"), PRODUCE) == 0
 
 
 def test_rates_are_divided_over_live_servers(buckets: Buckets, clock: Clock) -> None:
@@ -141,9 +141,9 @@ def test_rates_are_divided_over_live_servers(buckets: Buckets, clock: Clock) -> 
     assert divided.charge(who(), PRODUCE, 300) == 1.0
 
     counts[0] = 2
-    assert divided.owed_s(who(), PRODUCE) == 0.5
+    assert divided.due_s(who(), PRODUCE) == 0.5
     counts[0] = 0
-    assert divided.owed_s(who(), PRODUCE) == 0.25
+    assert divided.due_s(who(), PRODUCE) == 0.25
 
 
 def test_time_is_a_percentage_of_each_server(buckets: Buckets) -> None:

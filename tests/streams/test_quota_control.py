@@ -46,7 +46,7 @@ async def test_what_is_owed_outlives_a_change_of_quotas(metadata: Metadata) -> N
     assert quotas.usage.charge(ALICE, PRODUCE, 200) == 1.0
 
     await quotas.change([limit(50.0)])
-    assert quotas.usage.owed_s(ALICE, PRODUCE) == 2.0
+    assert quotas.usage.due_s(ALICE, PRODUCE) == 2.0
 
 
 async def test_a_change_that_is_made_already_writes_nothing(metadata: Metadata) -> None:

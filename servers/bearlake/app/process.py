@@ -142,7 +142,9 @@ class Parts:
         if self.registry is None:
             from bearlake.streams.schemas.service import Schemas  # its libraries are an extra of their own
 
-            self.registry = Schemas(self.metadata.schemas, self.settings.schemas, self.streams().authorizer)
+            self.registry = Schemas(
+                self.metadata.schemas, self.settings.schemas, self.streams().authorizer, self.streams().audit
+            )
             self.closing.callback(self.registry.close)
         return self.registry
 

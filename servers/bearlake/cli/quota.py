@@ -80,7 +80,7 @@ def delete(keys: tuple[str, ...], **given: Any) -> int:
 def list_quotas(as_json: bool, **given: Any) -> int:
     """List all quotas."""
     found = asyncio.run(server_module("bearlake.app.quotas").listed(chosen(given, extra="kafka")))
-    rows = [{**_shown(one.entity), "quota": one.key.value, "value": one.value} for one in found]
+    rows = [{**_shown(limit.entity), "quota": limit.key.value, "value": limit.value} for limit in found]
     if as_json:
         print_json(rows)
     else:

@@ -9,6 +9,7 @@ from bearlake.errors import Denied
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import PartitionBounds, Stream
 from bearlake.metadata.quotas import QuotaKey
+from bearlake.streams.audit import Audit
 from bearlake.streams.catalog import Catalog, ConfigDecision, StreamView
 from bearlake.streams.principal import Authorizer, Operation, Principal, Resource, require
 from bearlake.streams.quotas.control import QuotaControl
@@ -17,27 +18,37 @@ from bearlake.streams.quotas.control import QuotaControl
 class Management:
     """Manages streams."""
 
-    def __init__(self, metadata: Metadata, catalog: Catalog, authorizer: Authorizer, quotas: QuotaControl) -> None:
+    def __init__(
+        self, metadata: Metadata, catalog: Catalog, authorizer: Authorizer, quotas: QuotaControl, audit: Audit
+    ) -> None:
         self.metadata = metadata
         self.catalog = catalog
         self.authorizer = authorizer
         self.quotas = quotas
         """How much clients may use."""
+        self.audit = audit
+        """Notes denials and changes; of other things than streams, those who change them note it."""
 
     def may(self, who: Principal, operation: Operation, name: str) -> bool:
         """Whether `who` may do `operation` on the stream `name`; for requests that answer each stream separately."""
         return self.authorizer.allows(who, operation, Resource.STREAM, name)
 
+    def sees(self, who: Principal, operation: Operation, name: str) -> bool:
+        """As `may`, for what a list shows: the audit log notes no denial."""
+        return self.authorizer.sees(who, operation, Resource.STREAM, name)
+
     def may_create(self, who: Principal, name: str) -> bool:
         """Whether `who` may create a stream of this name: by a right on the name, or by a rule for the cluster, as in Kafka."""
-        return self.may(who, Operation.CREATE, name) or self.authorizer.may_administer(who, Operation.CREATE)
+        return self.authorizer.administers(who, Operation.CREATE) or self.may(who, Operation.CREATE, name)
 
     async def create(self, who: Principal, name: str, partition_count: int, configs: Mapping[str, str]) -> StreamView:
         """Create a stream. Raises `Denied`, `Throttled`, `Invalid`, `AlreadyExists`, `Unavailable`."""
         if not self.may_create(who, name):
             raise Denied(f"{who} may not Create Topic {name!r}")
         self._admit(who, partition_count)
-        return await self.catalog.create(name, partition_count, configs)
+        details = f"partitions={partition_count} configs={','.join(configs)}"
+        with self.audit.change(who, Operation.CREATE, Resource.STREAM.value, name, details):
+            return await self.catalog.create(name, partition_count, configs)
 
     async def resolve(self, who: Principal, operation: Operation, name: str) -> StreamView:
         """Read the stream with this name from the store, for a request that changes it. Raises `Denied`, `NotFound`, `Unavailable`."""
@@ -52,7 +63,9 @@ class Management:
         Raises `Denied`, `Invalid`, `NotFound`, `Conflict`, `Unavailable`.
         """
         self._require_change(who, stream.name)
-        return await self.catalog.alter(stream, set_configs, unset_configs)
+        details = _configs(set_configs, unset_configs)
+        with self.audit.change(who, Operation.ALTER_CONFIGS, Resource.STREAM.value, stream.name, details):
+            return await self.catalog.alter(stream, set_configs, unset_configs)
 
     async def change(self, who: Principal, stream: Stream, decide: ConfigDecision) -> StreamView:
         """Set and unset the configs that `decide` returns; calls `decide` again after a concurrent change.
@@ -60,13 +73,22 @@ class Management:
         Raises `Denied`, `Invalid`, `NotFound`, `Overloaded`, `Unavailable`, and what `decide` raises.
         """
         self._require_change(who, stream.name)
-        return await self.catalog.change(stream, decide)
+
+        def recorded(present: Stream) -> tuple[Mapping[str, str], Collection[str]]:
+            wanted = decide(present)
+            details[:] = [_configs(*wanted)]
+            return wanted
+
+        with self.audit.change(who, Operation.ALTER_CONFIGS, Resource.STREAM.value, stream.name) as details:
+            return await self.catalog.change(stream, recorded)
 
     async def add_partitions(self, who: Principal, stream: Stream, partition_count: int) -> StreamView:
         """Grow a stream to `partition_count` partitions. Raises `Denied`, `Throttled`, `Invalid`, `NotFound`, `Unavailable`."""
         self._require(who, Operation.ALTER, stream.name)
         self._admit(who, partition_count - stream.partition_count)
-        return await self.catalog.add_partitions(stream, partition_count)
+        details = f"partitions={partition_count}"
+        with self.audit.change(who, Operation.ALTER, Resource.STREAM.value, stream.name, details):
+            return await self.catalog.add_partitions(stream, partition_count)
 
     async def terminate(self, who: Principal, stream: Stream) -> StreamView:
         """Make every server refuse new batches of a stream; its end offsets are final when this returns. Idempotent.
@@ -74,7 +96,8 @@ class Management:
         Raises `Denied`, `NotFound`, `Unavailable`.
         """
         self._require(who, Operation.ALTER, stream.name)
-        return await self.catalog.terminate(stream)
+        with self.audit.change(who, Operation.ALTER, Resource.STREAM.value, stream.name, "terminate"):
+            return await self.catalog.terminate(stream)
 
     async def delete(self, who: Principal, stream: Stream, *, is_unchanged: bool = False) -> Stream:
         """Soft-delete this incarnation of a stream, never another with the same name; see `Catalog.delete`.
@@ -84,7 +107,8 @@ class Management:
         self._require(who, Operation.DELETE, stream.name)
         self._admit(who, stream.partition_count)
         view = self.catalog.peek_number(stream.number)
-        deleted = await self.catalog.delete(stream, is_unchanged=is_unchanged)
+        with self.audit.change(who, Operation.DELETE, Resource.STREAM.value, stream.name, f"id={stream.id}"):
+            deleted = await self.catalog.delete(stream, is_unchanged=is_unchanged)
         if view is not None:
             self._deleted(view)
         return deleted
@@ -93,11 +117,13 @@ class Management:
         """Move the start offset of a partition forward. Raises `Denied`, `NotFound`, `OutOfRange`, `Unavailable`."""
         self._require(who, Operation.DELETE, name)
         view = await self.catalog.find(name)
-        return await self.metadata.log.trim(view.partition(index), start)
+        details = f"records of partition {index} before {start}"
+        with self.audit.change(who, Operation.DELETE, Resource.STREAM.value, name, details):
+            return await self.metadata.log.trim(view.partition(index), start)
 
     def _require_change(self, who: Principal, name: str) -> None:
         """Kafka's requests need ALTER_CONFIGS, which their handler checks; other protocols have one right for all changes."""
-        if not self.may(who, Operation.ALTER_CONFIGS, name):
+        if not self.sees(who, Operation.ALTER_CONFIGS, name):
             self._require(who, Operation.ALTER, name)
 
     def _admit(self, who: Principal, partition_count: int) -> None:
@@ -110,3 +136,8 @@ class Management:
 
     def _require(self, who: Principal, operation: Operation, name: str) -> None:
         require(self.authorizer, who, operation, Resource.STREAM, name)
+
+
+def _configs(set_configs: Mapping[str, str], unset_configs: Collection[str]) -> str:
+    """Name the changed configs, without their values."""
+    return f"set={','.join(set_configs)} unset={','.join(unset_configs)}"

@@ -31,6 +31,7 @@ from bearlake.metadata.model import (
 from bearlake.objects import ObjectStore
 from bearlake.streams.access.control import AccessControl, AccessSettings
 from bearlake.streams.append import Append, AppendCall, Result
+from bearlake.streams.audit import Audit, AuditSettings
 from bearlake.streams.catalog import Catalog, StreamView
 from bearlake.streams.checking import Checks, CheckSettings
 from bearlake.streams.fetch import Fetched, FetchRange, Reader, ReaderSettings
@@ -84,6 +85,8 @@ class StreamsSettings:
     """Limits of subscriptions, and how their cursors are saved."""
     quotas: QuotaSettings = field(default_factory=QuotaSettings)
     """How quotas are enforced."""
+    audit: AuditSettings = field(default_factory=AuditSettings)
+    """How many denials are logged."""
     tail_slice_count_max: int = 200_000
     """Slices in the tail index (about 400 bytes each). Readers further behind need a look-up in the metadata store per fetch."""
     stream_count_max: int = 100_000
@@ -127,18 +130,19 @@ class Streams(Management):
         settings = self.settings = settings or StreamsSettings()
         self.server = server
         self.clock = clock or SystemClock()
-        rules = self.access = AccessControl(metadata.access, access)
-        quotas = QuotaControl(metadata.quotas, settings.quotas, server_count)
-        catalog = _catalog(metadata, settings)
-        super().__init__(metadata, catalog, authorizer or rules, quotas)
+        audit = Audit(settings.audit)
+        self.access = AccessControl(metadata.access, access, audit)
+        quotas = QuotaControl(metadata.quotas, settings.quotas, server_count, audit=audit)
+        super().__init__(metadata, _catalog(metadata, settings), authorizer or self.access, quotas, audit)
         self.checks = Checks(settings.checks)
         self._tail = TailIndex(settings.tail_slice_count_max, self._on_gap)
         self._cache = ObjectCache(store, settings.cache, _count_lookup)
         index = SegmentIndex(settings.history.piece_count_max)
         self.seen = Seen(metadata.log)
         """The newest log position that this server knows. Protocol servers record it when a request arrives, for `AppendCall.seen`."""
+        rules = self.access, self.quotas
         self._follower = Follower(
-            metadata.log, self._tail, index, catalog, (rules, quotas), settings.follower, self.seen.advance
+            metadata.log, self._tail, index, self.catalog, rules, settings.follower, self.seen.advance
         )
         self._writer = Writer(
             store,
@@ -152,14 +156,7 @@ class Streams(Management):
             on_fenced,
             on_unknown or on_fenced,
         )
-        self._history = History(
-            metadata.log,
-            self._tail,
-            index,
-            DataFileReader(store, settings.history.files),
-            settings.history,
-            slices_per_lookup=settings.reader.slices_per_lookup,
-        )
+        self._history = _history(metadata, store, self._tail, index, settings)
         self._reader = Reader(metadata.log, self._tail, self._history, self._cache, settings.reader)
         self._offsets = Offsets(metadata.log, self._history, self._cache)
         peers = peers or Alone(server)
@@ -304,6 +301,14 @@ class Streams(Management):
 
 def _count_lookup(is_hit: bool) -> None:
     (metrics.CACHE_HITS if is_hit else metrics.CACHE_MISSES).inc()
+
+
+def _history(
+    metadata: Metadata, store: ObjectStore, tail: TailIndex, index: SegmentIndex, settings: StreamsSettings
+) -> History:
+    files = DataFileReader(store, settings.history.files)
+    slice_count = settings.reader.slices_per_lookup
+    return History(metadata.log, tail, index, files, settings.history, slices_per_lookup=slice_count)
 
 
 def _catalog(metadata: Metadata, settings: StreamsSettings) -> Catalog:

@@ -16,24 +16,8 @@ REGISTRY = CollectorRegistry(auto_describe=False)
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 LATENCY_SECONDS = (
-    0.0002,
-    0.0005,
-    0.001,
-    0.002,
-    0.005,
-    0.01,
-    0.02,
-    0.05,
-    0.1,
-    0.2,
-    0.35,
-    0.5,
-    1.0,
-    2.0,
-    5.0,
-    10.0,
-    30.0,
-)
+    0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0,
+)  # fmt: skip
 SIZE_BYTES = tuple(float(1 << power) for power in range(10, 27, 2))  # 1 KiB, 4 KiB … 64 MiB
 
 
@@ -145,13 +129,13 @@ REGISTRY_COMPILE_FAILURES = counters(
     "reason",
 )
 
-# Logins
+# Logins, quotas, audit. No labels for clients or resources: their number is not bounded, and the audit log names them.
 LOGINS = counters("bearlake_server_logins_total", "Logins, by mechanism and outcome.", "mechanism", "outcome")
-
-# Quotas
 QUOTA_THROTTLED = counters("bearlake_quota_throttled_total", "Clients that had to wait, by kind of quota.", "quota")
 QUOTA_BUCKETS = gauge("bearlake_quota_open_buckets", "Clients whose use of quotas this server remembers.")
 QUOTA_BUCKETS_MAX = gauge("bearlake_quota_buckets_max", "Limit of remembered clients.")
+AUDIT_DENIALS = counters("bearlake_audit_denials_total", "Denied operations.", "operation", "resource")
+AUDIT_SUPPRESSED = counter("bearlake_audit_suppressed_lines_total", "Denials that the audit log left out.")
 
 # Kafka
 KAFKA_REQUESTS = counters("bearlake_kafka_requests_total", "Requests, by API.", "api")

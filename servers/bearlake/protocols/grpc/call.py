@@ -87,9 +87,9 @@ class Node:
         """Return who calls, and the time (s) until the login ends; None: never. Raises as `GrpcEntrance.admit`."""
         address = address_of(context.peer())
         if self._entrance is None:
-            return at_host(ANONYMOUS, address), None
+            return at_host(ANONYMOUS, address, "grpc"), None
         who, left_s = await self._entrance.admit(context)
-        return at_host(who, address), left_s
+        return at_host(who, address, "grpc"), left_s
 
     async def drain_notice(self) -> int:
         """Wait until a streaming call that starts now should tell its client to leave; return the time (ms) that the call then has."""

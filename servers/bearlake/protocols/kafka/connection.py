@@ -99,18 +99,18 @@ class Connection(PacedConnection):
         """Called by the event loop."""
         super().connection_made(transport)
         address = self.peer.rpartition(":")[0]
-        self.who = at_host(ANONYMOUS, address)
+        self.who = at_host(ANONYMOUS, address, self.listener)
         self._throttling.connected(self.who.host)
         entrance = self._entrance
         if entrance is None or not self.is_open:
             return
-        self.session = entrance.session(address, self._is_encrypted)
+        self.session = entrance.session(address, self._is_encrypted, self.listener)
         if self.session is not None:
             self._login_timer = self._loop.call_later(entrance.login_s, self._close_unless_logged_in)
             return
         try:
             named = entrance.principal((transport.get_extra_info("peercert") or {}).get("subject"))
-            self.who = self.who if named is None else at_host(named, address)
+            self.who = self.who if named is None else at_host(named, address, self.listener)
         except Denied as error:
             self.close(str(error), "refused_login")
 

@@ -29,11 +29,11 @@ class Entrance:
         """Time (s) that a connection stays open after a refused login."""
         return self.authenticator.settings.refusal_ms / 1000
 
-    def session(self, address: str, is_encrypted: bool) -> SaslSession | None:
+    def session(self, address: str, is_encrypted: bool, listener: str = "") -> SaslSession | None:
         """Return the SASL session of a new connection; None if its clients do not log in by SASL."""
         if not self.rules.mechanisms:
             return None
-        return SaslSession(self.authenticator, Peer(address, is_encrypted, self.rules.mechanisms))
+        return SaslSession(self.authenticator, Peer(address, is_encrypted, self.rules.mechanisms, listener))
 
     def principal(self, subject: "Subject | None") -> Principal | None:
         """Return whom a client's certificate names; None if clients do not log in by certificate. Raises `Denied`."""

@@ -67,7 +67,7 @@ class Throttling:
         """Whether the next request must wait; the connection goes on when it need not wait any more."""
         key = int.from_bytes(api, "big")
         limits = _BEFORE.get(key)
-        return self._throttle(0.0 if limits is None else usage.owed_s(who, *limits))
+        return self._throttle(0.0 if limits is None else usage.due_s(who, *limits))
 
     def receive(
         self,
@@ -102,7 +102,7 @@ class Throttling:
         if key == ApiKey.FETCH:
             wait_s = max(wait_s, usage.charge(who, QuotaKey.CONSUMER_BYTE_RATE, fetch.size_of(response)))
         elif key in _MUTATIONS:
-            wait_s = max(wait_s, usage.owed_s(who, QuotaKey.CONTROLLER_MUTATION_RATE))
+            wait_s = max(wait_s, usage.due_s(who, QuotaKey.CONTROLLER_MUTATION_RATE))
         if wait_s > 0 and hasattr(response, "throttle_time_ms"):
             response.throttle_time_ms = _milliseconds(wait_s)
         self._throttle(wait_s)

@@ -104,7 +104,7 @@ class Connection(PacedConnection):
         assert isinstance(transport, asyncio.WriteTransport) or hasattr(transport, "set_write_buffer_limits")
         transport.set_write_buffer_limits(high=self.context.settings.unsent_bytes_max)
         super().connection_made(transport)
-        self.who = at_host(ANONYMOUS, self.address)
+        self.who = at_host(ANONYMOUS, self.address, self.listener)
         self.throttling.connected(self.who.host)
         if self._entrance is not None:
             certificate = transport.get_extra_info("peercert") or {}

@@ -50,6 +50,7 @@ class Client(Protocol):
     """The connection."""
 
     who: Principal
+    listener: str
     is_held: bool
     """Whether no command may be taken now."""
 
@@ -172,7 +173,7 @@ class Session:
 
     def _accept(self, who: Principal, ends_s: float) -> None:
         self.close()
-        self._client.who = at_host(who, self._place[0])
+        self._client.who = at_host(who, self._place[0], self._client.listener)
         if ends_s == math.inf:
             return
         left_s = max(0.0, ends_s - self._entrance.now_s())

@@ -58,7 +58,7 @@ class Throttling:
     def holds_sends(self) -> bool:
         """Whether messages must wait; the connection goes on when they need not wait any more."""
         usage = self._quotas.usage
-        return usage is not None and self._connection.throttle(usage.owed_s(self._connection.who, *_PRODUCE))
+        return usage is not None and self._connection.throttle(usage.due_s(self._connection.who, *_PRODUCE))
 
     def sent(self, size: int) -> None:
         """Note that the client has sent messages of so many bytes."""
@@ -85,7 +85,7 @@ class Throttling:
     def may_deliver(self) -> bool:
         """Whether consumers may be sent more; if not, they are resumed when they may."""
         if (usage := self._quotas.usage) is not None:
-            self._hold_consumers(usage.owed_s(self._connection.who, QuotaKey.CONSUMER_BYTE_RATE))
+            self._hold_consumers(usage.due_s(self._connection.who, QuotaKey.CONSUMER_BYTE_RATE))
         return self.consumer_wait is None
 
     def resume_consumers(self) -> None:

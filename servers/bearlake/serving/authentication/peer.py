@@ -60,6 +60,8 @@ class Peer:
     """Whether the connection uses TLS."""
     mechanisms: Sequence[str]
     """The mechanisms of the listener."""
+    listener: str = ""
+    """The listener's name, for the audit log."""
 
     @property
     def network(self) -> str:

@@ -91,6 +91,9 @@ class HttpMeters:
 class HttpGuard(ABC):
     """The middleware of an HTTP server."""
 
+    listener = ""
+    """The name of the server's listeners, for the audit log."""
+
     def __init__(
         self,
         limits: HttpLimits,
@@ -142,9 +145,9 @@ class HttpGuard(ABC):
         Raises what `answer` handles: `LoginRefused`, `ForeignRequest`, or an error kind.
         """
         if self.entrance is None:
-            note_anonymous(request)
+            note_anonymous(request, self.listener)
             return None
-        who = await self.entrance.admit(request)
+        who = await self.entrance.admit(request, self.listener)
         self.origins.check_ambient(request)
         return self.entrance.left_s(who)
 

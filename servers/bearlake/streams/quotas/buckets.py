@@ -67,7 +67,7 @@ class Buckets:
         bucket.tokens = max(bucket.tokens - amount, -rate * self._wait_s_max)
         return _wait_s(bucket.tokens, rate)
 
-    def owed_s(self, name: Hashable, rate: float) -> float:
+    def due_s(self, name: Hashable, rate: float) -> float:
         """Return the time (s) until the bucket owes nothing."""
         if name not in self._buckets:
             return 0.0

@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from bearlake.errors import Conflict, Overloaded
 from bearlake.metadata.quotas import Quota, QuotaChange, QuotaKey, Quotas, QuotaSet, check_quota_changes, quota_row
-from bearlake.streams.principal import Principal
+from bearlake.streams.audit import Audit
+from bearlake.streams.principal import INTERNAL, Operation, Principal
 from bearlake.streams.quotas.buckets import Buckets, QuotaSettings
 from bearlake.streams.quotas.limits import Limits
 from bearlake.streams.quotas.usage import Usage
@@ -30,10 +31,12 @@ class QuotaControl:
         server_count: Callable[[], int] = lambda: 1,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        audit: Audit | None = None,
     ) -> None:
         """`server_count`: the live servers among which rates are divided. `clock`: seconds, never going back. `sleep` takes seconds."""
         self._sleep = sleep
         self._store = store
+        self._audit = audit or Audit()
         self._server_count = server_count
         self._buckets = Buckets(settings or QuotaSettings(), clock)
         self._revision = -1
@@ -59,7 +62,7 @@ class QuotaControl:
 
     async def pace(self, who: Principal, *keys: QuotaKey) -> None:
         """Wait until the client may use more of these."""
-        while (usage := self.usage) is not None and (wait_s := usage.owed_s(who, *keys)) > 0:
+        while (usage := self.usage) is not None and (wait_s := usage.due_s(who, *keys)) > 0:
             await self._sleep(wait_s)
 
     async def refresh(self) -> None:
@@ -72,12 +75,18 @@ class QuotaControl:
         self._apply(found)
         return sorted(found.quotas, key=lambda quota: quota_row(quota.entity, quota.key))
 
-    async def change(self, changes: Sequence[QuotaChange]) -> None:
-        """Set and delete quotas, all or none. A quota that has the value already, or does not exist, stays as it is.
+    async def change(self, changes: Sequence[QuotaChange], *, who: Principal = INTERNAL) -> None:
+        """Set and delete quotas for `who`, all or none. A quota that has the value already, or does not exist, stays as it is.
 
         Raises `Invalid`, `Overloaded`, `Unavailable` (the quotas may or may not have been changed; repeat the call).
         """
         check_quota_changes(changes)
+        if not changes:
+            return
+        with self._audit.change(who, Operation.ALTER_CONFIGS, "Quota", "", *map(_text, changes)):
+            await self._change(changes)
+
+    async def _change(self, changes: Sequence[QuotaChange]) -> None:
         for _ in range(ATTEMPTS_MAX):
             present = await self._store.read()
             values = {(quota.entity, quota.key): quota.value for quota in present.quotas}
@@ -99,3 +108,8 @@ class QuotaControl:
         self._revision = found.revision
         limits = Limits(found.quotas, found.revision)
         self.usage = Usage(limits, self._buckets, self._server_count) if found.quotas else None
+
+
+def _text(change: QuotaChange) -> str:
+    """Name a change for the audit log."""
+    return f"{change.key.value}={'none' if change.value is None else f'{change.value:.12g}'} for {change.entity}"

@@ -1,6 +1,6 @@
 """What clients use, against their quotas: asked by every protocol before and after its work.
 
-A protocol asks `owed_s` before work that a quota limits, and holds the work, or refuses it, while something is owed. It calls `charge`
+A protocol asks `due_s` before work that a quota limits, and holds the work, or refuses it, while something is owed. It calls `charge`
 when it knows how much the work took, and lets the client wait as long as the answer says.
 
 Rates in bytes, mutations and connections per second are divided over the live servers that clients use, whatever protocol they speak, so
@@ -53,18 +53,18 @@ class Usage:
         """Note that the client used so much of the event loop's time; returns how long (s) it should wait."""
         return self.charge(who, QuotaKey.REQUEST_PERCENTAGE, 100 * seconds)
 
-    def owed_s(self, who: Principal, *keys: QuotaKey) -> float:
+    def due_s(self, who: Principal, *keys: QuotaKey) -> float:
         """Return how long (s) the client should wait before it uses more of these; 0: it may begin."""
         longest = 0.0
         for key in keys:
             limit = self._limit(who, key)
             if limit is not None:
-                longest = max(longest, self._buckets.owed_s(limit.name, self._rate(limit)))
+                longest = max(longest, self._buckets.due_s(limit.name, self._rate(limit)))
         return longest
 
     def require(self, who: Principal, *keys: QuotaKey) -> None:
         """Raise `Throttled` if the client must wait before it uses more of these."""
-        wait_s = self.owed_s(who, *keys)
+        wait_s = self.due_s(who, *keys)
         if wait_s > 0:
             for key in keys:
                 metrics.QUOTA_THROTTLED.labels(key.value).inc()

@@ -60,7 +60,7 @@ def _key_of(topic: MetadataRequest.Topic) -> str | bytes:
 async def _render_all(context: KafkaContext, caller: Caller, request: MetadataRequest) -> Rendered:
     catalog = context.streams.catalog
     views = [view for name in catalog.names() if (view := catalog.peek(name)) is not None]
-    seen = [view for view in views if context.streams.may(caller.who, Operation.DESCRIBE, view.name)]
+    seen = [view for view in views if context.streams.sees(caller.who, Operation.DESCRIBE, view.name)]
     return await _render(context, caller, request, [(view, None) for view in seen])
 
 
@@ -305,7 +305,7 @@ async def describe_topic_partitions(
 
 def _described_names(context: KafkaContext, caller: Caller) -> set[str]:
     streams = context.streams
-    return {name for name in streams.catalog.names() if streams.may(caller.who, Operation.DESCRIBE, name)}
+    return {name for name in streams.catalog.names() if streams.sees(caller.who, Operation.DESCRIBE, name)}
 
 
 def _page(

@@ -94,7 +94,9 @@ async def alter(context: KafkaContext, caller: Caller, request: AlterClientQuota
             problems.append(found)
     if changes and not request.validate_only:
         try:
-            await context.streams.quotas.change([change for of_one in changes.values() for change in of_one])
+            await context.streams.quotas.change(
+                [change for of_one in changes.values() for change in of_one], who=caller.who
+            )
         except BearlakeError as error:
             problems = [(code_of(error), str(error)) if problem is None else problem for problem in problems]
     return AlterClientQuotasResponse(
@@ -121,13 +123,13 @@ def _answer(entry: AlterClientQuotasRequest.Entry, problem: Problem | None) -> A
 
 # -- filters -----------------------------------------------------------------------------------------------------------
 
-Wanted = dict[str, Part]
+Selection = dict[str, Part]
 """The part that each type must have; None: any."""
 
 
-def _filter(components: Sequence[DescribeClientQuotasRequest.Component]) -> tuple[Wanted, Problem | None]:
+def _filter(components: Sequence[DescribeClientQuotasRequest.Component]) -> tuple[Selection, Problem | None]:
     """Return what the components select, and what is wrong with them."""
-    wanted: Wanted = {}
+    wanted: Selection = {}
     for component in components:
         type_, kind, match = component.entity_type, component.match_type, component.match
         if not type_:
@@ -151,7 +153,7 @@ def _filter(components: Sequence[DescribeClientQuotasRequest.Component]) -> tupl
     return wanted, None
 
 
-def _selects(wanted: Wanted, is_strict: bool, quota: Quota) -> bool:
+def _selects(wanted: Selection, is_strict: bool, quota: Quota) -> bool:
     present = dict(_parts(quota.entity))
     if is_strict and len(present) != len(wanted):
         return False

@@ -270,5 +270,5 @@ class _Readable(Pattern):
 
     @override
     def fullmatch(self, text: str) -> object | None:
-        may = self._streams.may(self._who, Operation.READ, text)
+        may = self._streams.sees(self._who, Operation.READ, text)
         return self._pattern.fullmatch(text) if may else None
