@@ -14,6 +14,7 @@ from bearlake.protocols.kafka import apis
 from bearlake.protocols.kafka import messages as m
 from bearlake.protocols.kafka.codec import ApiKey
 from bearlake.protocols.pulsar.proto.commands_pb2 import CommandUnsubscribe
+from bearlake.serving.authentication.settings import AuthenticationSettings
 from bearlake.streams.access.control import AccessSettings
 from bearlake.telemetry.logs import JsonFormatter
 from fixtures.grpc_server import GrpcNode
@@ -171,3 +172,16 @@ async def test_pulsar_notes_denials_and_changes(pulsar: PulsarNode, lines: Lines
         ("Delete", "Subscription"),
     ]
     assert {(listener, operation) for listener, operation, _ in lines.of("denied")} == {("pulsar", "Write")}
+
+
+async def test_a_refused_login_is_noted_without_the_password(kafka_cluster: Any, lines: Lines) -> None:
+    node = (await kafka_cluster(1, authentication=AuthenticationSettings(mechanisms=["PLAIN"])))[0]
+    client = await node.client()
+    await client.ask(m.SaslHandshakeRequest(mechanism="PLAIN"), 1)
+
+    await client.ask(m.SaslAuthenticateRequest(auth_bytes=b"\0alice\0hunter2"), 2)
+
+    [line] = lines.lines
+    assert (line["who"], line["operation"], line["resource"]) == ("User:alice", "Login", "PLAIN")
+    assert (line["address"], line["listener"], line["outcome"]) == ("127.0.0.1", "kafka", "denied")
+    assert "hunter2" not in json.dumps(lines.lines)

@@ -1,6 +1,8 @@
 """The audit log: one line for each denial and change, limited in number, without secrets."""
 
 import asyncio
+import io
+import json
 import logging
 from typing import Any
 
@@ -13,6 +15,8 @@ from bearlake.streams.access.control import AccessControl, AccessSettings
 from bearlake.streams.audit import Audit, AuditSettings
 from bearlake.streams.principal import INTERNAL, Operation, Principal, Resource, at_host
 from bearlake.streams.quotas.control import QuotaControl
+from bearlake.telemetry import logs
+from bearlake.telemetry.logs import LogSettings
 
 ALICE = at_host(Principal("User", "alice"), "10.0.0.1", "kafka:EXTERNAL")
 BOB = at_host(Principal("User", "bob"), "10.0.0.2", "rest")
@@ -171,3 +175,32 @@ async def test_a_change_of_quotas_names_the_quota_and_its_value(lines: Lines) ->
         ("User:bob", "Quota", "producer_byte_rate=none for user=alice"),
     ]
     await metadata.close()
+
+
+def test_no_level_of_severity_leaves_changes_out() -> None:
+    root = logging.getLogger()
+    before, level = list(root.handlers), root.level
+    out = io.StringIO()
+    try:
+        logs.set_up(LogSettings(level="ERROR", format="json"), out)
+        with Audit().change(ALICE, Operation.CREATE, "Topic", "t"):
+            pass
+        logging.getLogger("bearlake.other").info("nothing")
+    finally:
+        root.handlers[:] = before
+        root.setLevel(level)
+        logging.getLogger("bearlake.audit").setLevel(logging.NOTSET)
+
+    [line] = out.getvalue().splitlines()
+    assert json.loads(line)["resource"] == "Topic:t"
+
+
+def test_refused_logins_are_limited_by_address(lines: Lines) -> None:
+    audit = Audit(AuditSettings(client_line_count_max=2), Clock())
+    for at in range(5):
+        audit.login_refused("PLAIN", f"guess{at}", "10.0.0.1", "kafka", "the user name or the password is wrong")
+
+    assert [(one["who"], one["operation"], one["resource"], one["listener"]) for one in lines.lines] == [
+        ("User:guess0", "Login", "PLAIN", "kafka"),
+        ("User:guess1", "Login", "PLAIN", "kafka"),
+    ]

@@ -1,4 +1,4 @@
-"""The audit log: one line for each denial and for each administrative change, over all protocols.
+"""The audit log: one line for each denial, refused login and administrative change, over all protocols.
 
     who        the principal, such as User:alice
     address    its IP address; empty if it is unknown
@@ -69,6 +69,11 @@ class Audit:
         metrics.AUDIT_DENIALS.labels(operation.value, kind.value).inc()
         self._limited(who, operation.value, f"{kind.value}:{name}", "denied", "access rules", "")
 
+    def login_refused(self, mechanism: str, user: str, address: str, listener: str, reason: str) -> None:
+        """Note a refused login; `user` is the name that the client gave (empty: none), which nothing proves."""
+        who = Principal("User", user, host=address, listener=listener)
+        self._limited(who, "Login", mechanism, "denied", reason, "", client=("", address))
+
     @contextmanager
     def change(
         self, who: Principal, operation: Operation, kind: str, name: str = "", *details: str
@@ -99,13 +104,22 @@ class Audit:
         for detail in noted or ("",):
             self._line(who, *what, "done", "", detail)
 
-    def _limited(self, who: Principal, operation: str, resource: str, outcome: str, reason: str, detail: str) -> None:
-        """Write a line, unless there were too many."""
+    def _limited(
+        self,
+        who: Principal,
+        operation: str,
+        resource: str,
+        outcome: str,
+        reason: str,
+        detail: str,
+        client: tuple[str, str] | None = None,
+    ) -> None:
+        """Write a line, unless there were too many of the client (None: the principal at its address)."""
         now = self._clock()
         if (now - self._window) * 1000 >= self._settings.window_ms:
             self._window, self._line_count = now, 0
             self._counts.clear()
-        client = str(who), who.host
+        client = client or (str(who), who.host)
         count = self._counts.get(client, 0)
         if self._line_count >= self._settings.line_count_max or count >= self._settings.client_line_count_max:
             self._suppressed_count += 1
@@ -130,7 +144,7 @@ class Audit:
             fields["suppressed_count"], self._suppressed_count = self._suppressed_count, 0
         is_done = outcome == "done"
         log.log(
-            logging.INFO if is_done else logging.WARNING, "change" if outcome != "denied" else "denial", extra=fields
+            logging.INFO if is_done else logging.WARNING, "denial" if outcome == "denied" else "change", extra=fields
         )
 
 

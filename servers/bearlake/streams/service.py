@@ -111,6 +111,7 @@ class Streams(Management):
         random_source: random.Random | None = None,
         authorizer: Authorizer | None = None,
         access: AccessSettings | None = None,
+        audit: Audit | None = None,
         server_count: Callable[[], int] = lambda: 1,
         peers: Peers | None = None,
         on_fenced: Callable[[], None] = lambda: None,
@@ -121,7 +122,7 @@ class Streams(Management):
 
         `server`: the registration that fences this process's writes. `on_fenced` runs once when the server loses its registration.
         `on_unknown` (default: `on_fenced`) runs instead when the outcome of a write stays unknown: the process must stop and re-register.
-        `access`: settings that complete the deployment's access rules; an `authorizer` decides instead of the rules.
+        `access`: settings that complete the deployment's access rules; an `authorizer` decides instead of the rules. `audit`: its log.
         `server_count`: the live servers that clients use, among which quotas are divided.
         `peers`: the servers that coordinate groups; None: this server coordinates all groups.
         `tenure`: tracks this server's own lapses; the caller closes it. None: this server sends no heartbeats, and only lapses that other
@@ -130,7 +131,7 @@ class Streams(Management):
         settings = self.settings = settings or StreamsSettings()
         self.server = server
         self.clock = clock or SystemClock()
-        audit = Audit(settings.audit)
+        audit = audit or Audit(settings.audit)
         self.access = AccessControl(metadata.access, access, audit)
         quotas = QuotaControl(metadata.quotas, settings.quotas, server_count, audit=audit)
         super().__init__(metadata, _catalog(metadata, settings), authorizer or self.access, quotas, audit)

@@ -77,7 +77,7 @@ class GrpcEntrance:
         if len(found) > 1:
             raise Denied("the call has more than one authorization")
         value = found[0] if found else ""
-        peer = Peer(address_of(call.peer()), "transport_security_type" in connection, self.rules.mechanisms)
+        peer = Peer(address_of(call.peer()), "transport_security_type" in connection, self.rules.mechanisms, "grpc")
         return await presented.log_in(self.authenticator, value if isinstance(value, str) else "", peer)
 
 

@@ -77,7 +77,7 @@ class PulsarEntrance:
         """Return whom the client has proved to be. Raises as `Authenticator.log_in`."""
         if self.rules.by_certificate:
             return self.authenticator.read_certificate(subject)
-        peer = Peer(address, is_encrypted, self.rules.mechanisms)
+        peer = Peer(address, is_encrypted, self.rules.mechanisms, "pulsar")
         try:
             text = data.decode()
         except UnicodeDecodeError:

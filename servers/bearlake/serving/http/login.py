@@ -78,7 +78,7 @@ class HttpEntrance:
             LoginRefused: 401, the client must log in; 403, its certificate has no user name; 429, too many failed logins.
             Unavailable: the metadata store, or the issuer of tokens, does not answer.
         """
-        who = await self._principal(request)
+        who = await self._principal(request, listener)
         who = at_host(who, who.host or _address_of(request), listener)
         note_principal(request, who)
         return who
@@ -96,7 +96,7 @@ class HttpEntrance:
             return {}
         return {hdrs.AUTHORIZATION: await self.forwarded.sign(who, node_id, method, path)}
 
-    async def _principal(self, request: web.Request) -> Principal:
+    async def _principal(self, request: web.Request, listener: str) -> Principal:
         if request.transport is None:
             raise ConnectionResetError("the client has gone")
         if self.rules.by_certificate:
@@ -105,7 +105,7 @@ class HttpEntrance:
                 return self.authenticator.read_certificate(certificate.get("subject", ()))
             except Denied as error:
                 raise LoginRefused(403, str(error), {}) from None
-        peer = Peer(_address_of(request), request.secure, self.rules.mechanisms)
+        peer = Peer(_address_of(request), request.secure, self.rules.mechanisms, listener)
         values = request.headers.getall(hdrs.AUTHORIZATION, [])
         try:
             if len(values) > 1:

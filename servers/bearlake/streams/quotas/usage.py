@@ -64,11 +64,12 @@ class Usage:
 
     def require(self, who: Principal, *keys: QuotaKey) -> None:
         """Raise `Throttled` if the client must wait before it uses more of these."""
-        wait_s = self.due_s(who, *keys)
-        if wait_s > 0:
-            for key in keys:
-                metrics.QUOTA_THROTTLED.labels(key.value).inc()
-            raise Throttled("the quota of this client is used up", wait_s)
+        waits = {key: wait_s for key in keys if (wait_s := self.due_s(who, key)) > 0}
+        for key in waits:
+            metrics.QUOTA_THROTTLED.labels(key.value).inc()
+        if waits:
+            names = ", ".join(key.value for key in waits)
+            raise Throttled(f"the quota of this client is used up: {names}", max(waits.values()))
 
     def connected(self, address: str) -> float:
         """Note a new connection of an IP address; returns how long (s) the connection should wait before it is served."""
