@@ -74,7 +74,7 @@ class Management:
         """
         self._require_change(who, stream.name)
 
-        def recorded(present: Stream) -> tuple[Mapping[str, str], Collection[str]]:
+        def recorded(present: Mapping[str, str]) -> tuple[Mapping[str, str], Collection[str]]:
             wanted = decide(present)
             details[:] = [_configs(*wanted)]
             return wanted

@@ -80,11 +80,15 @@ async def test_a_consumer_over_its_quota_gets_nothing_until_it_has_waited(limite
     await limited.limit(QuotaKey.CONSUMER_BYTE_RATE, 1000.0)
     consumer = await limited.node.client()
     await consumer.subscribe("t")
-    for _ in range(3):
+    consumer.flow(1)
+    await consumer.receive_message()
+    for _ in range(2):
         consumer.flow(1)
-        await consumer.receive_message()
-        await until(lambda: limited.connection().throttling.consumer_wait is not None)
+        consumer.send("ping", pb.CommandPing())
+        await consumer.receive("pong")
+        await consumer.ask("consumer_stats", pb.CommandConsumerStats(consumer_id=1))
         await limited.pass_time(10)
+        await consumer.receive_message()
 
 
 async def test_connections_over_the_quota_of_their_address_are_read_later(limited: Limited) -> None:
