@@ -68,5 +68,13 @@ class Overloaded(BearlakeError):
     """A bounded queue or budget is full, or a store is being upgraded, and nothing was stored: retry later, after a pause."""
 
 
+class Throttled(Overloaded):
+    """The client has used up its quota and nothing was done: retry after `wait_s` seconds."""
+
+    def __init__(self, message: str, wait_s: float) -> None:
+        super().__init__(message)
+        self.wait_s = wait_s
+
+
 class Unavailable(BearlakeError):
     """A store or server did not answer in time. The step may or may not have happened: ask again with the same token."""

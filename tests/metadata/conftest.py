@@ -218,6 +218,7 @@ class Turns:
         "defaults",
         "users",
         "access",
+        "quotas",
     )
 
     def __init__(self, handles: list[Any], turn: list[int] | None = None) -> None:

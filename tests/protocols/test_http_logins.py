@@ -30,7 +30,7 @@ from bearlake.protocols.rest.settings import RestSettings
 from bearlake.serving.authentication.settings import FailureSettings
 from bearlake.serving.listener import ListenerSettings, open_listener
 from bearlake.serving.membership import RegisteredServer, ServerSettings
-from bearlake.streams.principal import Operation, Principal, Resource
+from bearlake.streams.principal import Authorizer, Operation, Principal, Resource
 from bearlake.streams.schemas.service import Schemas
 from bearlake.streams.service import Streams
 from fixtures.kafka_server import open_stores
@@ -47,7 +47,7 @@ ERROR_BODIES: dict[str, Callable[[Any], bool]] = {
 }
 
 
-class Seen:
+class Seen(Authorizer):
     """An authorizer that notes who asks."""
 
     def __init__(self) -> None:

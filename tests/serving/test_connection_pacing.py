@@ -22,6 +22,16 @@ class Clock:
     def time(self) -> float:
         return self.now
 
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        """A timer that the test runs itself."""
+        return asyncio.TimerHandle(self.now + delay_s, callback, (), self)  # type: ignore[arg-type]  # a loop's clock
+
+    def get_debug(self) -> bool:
+        return False
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Nothing is kept of a timer."""
+
 
 class Register:
     """Takes `most` connections."""
@@ -123,7 +133,7 @@ class Connection(PacedConnection):
         self._processed(first)
 
     def _must_wait(self) -> bool:
-        return self._waits_for_budget or self._is_write_paused
+        return self._waits_for_budget or self._is_write_paused or self.quota_wait is not None
 
     def check(self, now: float) -> None:
         self._close_if_stalled(now)
@@ -338,3 +348,45 @@ def test_frames_that_wait_in_the_slab_do_not_become_younger() -> None:
 
     assert scene.connection.taken[-3:] == [b"2222", b"3333", b"4444"]
     assert scene.connection.arrived == 0
+
+
+def test_a_throttled_connection_is_not_read_until_its_time_is_over(scene: Scene) -> None:
+    assert scene.connection.throttle(2.0)
+    assert not scene.transport.is_read
+
+    scene.receive(b"abcd")
+    assert scene.connection.taken == []
+    scene.connection.go_on_at_once()
+    assert scene.connection.taken == [b"abcd"]
+    assert scene.transport.is_read
+    assert not scene.connection.throttle(0.0)
+
+
+def test_of_two_throttles_the_longer_counts(scene: Scene) -> None:
+    scene.connection.throttle(2.0)
+    longer = scene.connection.quota_wait
+    scene.connection.throttle(1.0)
+    assert scene.connection.quota_wait is longer
+
+    scene.connection.throttle(3.0)
+    assert longer is not None
+    assert longer.cancelled()
+    assert scene.connection.quota_wait is not None
+    assert scene.connection.quota_wait.when() == scene.register.loop.now + 3.0
+
+
+def test_time_in_which_a_connection_is_throttled_is_no_stall_of_its_client(scene: Scene) -> None:
+    scene.receive(b"ab")
+    scene.connection.throttle(60.0)
+    scene.pass_time(10 * STALL_MS)
+
+    assert not scene.transport.is_aborted
+
+
+def test_a_closed_connection_is_not_throttled(scene: Scene) -> None:
+    scene.connection.throttle(2.0)
+    timer = scene.connection.quota_wait
+    scene.connection.connection_lost(None)
+
+    assert timer is not None
+    assert timer.cancelled()

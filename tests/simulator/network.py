@@ -283,6 +283,7 @@ class RemoteMetadata(Metadata):
         self.defaults: Any = noun("defaults")
         self.users: Any = noun("users")
         self.access: Any = noun("access")
+        self.quotas: Any = noun("quotas")
         self._inner = inner
 
     @override

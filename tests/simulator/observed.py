@@ -173,5 +173,6 @@ class ObservedMetadata:
         self.defaults: Any = inner.defaults
         self.users: Any = inner.users
         self.access: Any = inner.access
+        self.quotas: Any = inner.quotas
         self.cluster_id = inner.cluster_id
         self.close = inner.close

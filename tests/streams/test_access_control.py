@@ -224,7 +224,7 @@ async def test_a_follower_reads_changed_rules_again_until_the_store_answers() ->
     catalog = Catalog(metadata.streams, 10)
     tail = TailIndex(10, lambda _: None)
     settings = FollowerSettings(wait_ms=600_000, retry_pause_ms=1)
-    follower = Follower(metadata.log, tail, SegmentIndex(10), catalog, access, settings, lambda _: None)
+    follower = Follower(metadata.log, tail, SegmentIndex(10), catalog, [access], settings, lambda _: None)
     await follower.start()
     assert access.revision == 0
     await metadata.access.change(created=[rule()], deleted=[], revision=0)

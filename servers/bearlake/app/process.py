@@ -45,6 +45,7 @@ from bearlake.serving.tasks import Tasks
 from bearlake.settings.document import Settings
 from bearlake.settings.load import Loaded
 from bearlake.settings.show import as_rows
+from bearlake.streams.audit import Audit
 from bearlake.streams.service import Streams
 from bearlake.telemetry import metrics
 from bearlake.telemetry.watchdog import StallLog, Watchdog
@@ -93,6 +94,7 @@ class Parts:
     stream_service: Streams | None = None
     registry: "Schemas | None" = None
     front: "Authenticator | None" = None
+    audit_log: Audit | None = None
 
     @property
     def settings(self) -> Settings:
@@ -110,6 +112,8 @@ class Parts:
                 self.registered.server,
                 self.settings.streams,
                 access=self.settings.access,
+                audit=self.audit(),
+                server_count=lambda: self.registered.serving_count,
                 peers=peers,
                 on_fenced=self.on_fenced,
                 on_unknown=self.on_unknown,
@@ -118,12 +122,18 @@ class Parts:
             self.closing.push_async_callback(self.stream_service.close)
         return self.stream_service
 
+    def audit(self) -> Audit:
+        """The audit log of the process, created on first use."""
+        if self.audit_log is None:
+            self.audit_log = Audit(self.settings.streams.audit)
+        return self.audit_log
+
     def authenticator(self) -> "Authenticator":
         """The process's authenticator, shared by all its roles, created on first use, and closed at the end. Raises `Invalid`."""
         if self.front is None:
             from bearlake.app.identity import build_authenticator  # its libraries take time to load
 
-            self.front = build_authenticator(self.settings.authentication, self.metadata, self.closing)
+            self.front = build_authenticator(self.settings.authentication, self.metadata, self.closing, self.audit())
         return self.front
 
     def http_entrance(self, listener: ListenerSettings) -> HttpEntrance | None:
@@ -143,7 +153,9 @@ class Parts:
         if self.registry is None:
             from bearlake.streams.schemas.service import Schemas  # its libraries are an extra of their own
 
-            self.registry = Schemas(self.metadata.schemas, self.settings.schemas, self.streams().authorizer)
+            self.registry = Schemas(
+                self.metadata.schemas, self.settings.schemas, self.streams().authorizer, self.audit()
+            )
             self.closing.callback(self.registry.close)
         return self.registry
 

@@ -15,6 +15,7 @@ from bearlake.cli.compaction import compaction
 from bearlake.cli.config import config
 from bearlake.cli.consume import consume
 from bearlake.cli.produce import produce
+from bearlake.cli.quota import quota
 from bearlake.cli.run import executor, serve, tour, up
 from bearlake.cli.server import server
 from bearlake.cli.sql import sql
@@ -48,6 +49,7 @@ for command in (
     server,
     user,
     access,
+    quota,
     config,
     tour,
     executor,

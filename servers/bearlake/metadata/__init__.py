@@ -14,9 +14,9 @@ Rules that hold for every method:
 - Every change of what readers see (commits, trims, deletions, later swaps to segments) is an entry of the *commit log*: one total
   order of `position`s. A follower never misses an entry (PostgreSQL sequences alone do not guarantee that).
 
-The values are in `metadata/model.py`. Compaction, the schema registry, subscriptions, defaults, users and access rules have values and
-Protocols in `metadata/compaction.py`, `metadata/schemas.py`, `metadata/subscriptions.py`, `metadata/defaults.py`, `metadata/users.py` and
-`metadata/access_rules.py`. The Protocol for producers is in `metadata/producer_ids.py`.
+The values are in `metadata/model.py`. Compaction, the schema registry, subscriptions, defaults, users, access rules and quotas have values
+and Protocols in `metadata/compaction.py`, `metadata/schemas.py`, `metadata/subscriptions.py`, `metadata/defaults.py`, `metadata/users.py`,
+`metadata/access_rules.py` and `metadata/quotas.py`. The Protocol for producers is in `metadata/producer_ids.py`.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -46,6 +46,7 @@ from bearlake.metadata.model import (
     StreamSpec,
 )
 from bearlake.metadata.producer_ids import ProducerIds
+from bearlake.metadata.quotas import Quotas
 from bearlake.metadata.schemas import SchemaStore
 from bearlake.metadata.subscriptions import CursorStore
 from bearlake.metadata.users import UserStore
@@ -352,6 +353,7 @@ class Metadata(Protocol):
     defaults: DefaultsStore
     users: UserStore
     access: AccessRules
+    quotas: Quotas
 
     async def cluster_id(self) -> str:
         """Return the deployment's id: 22 characters of URL-safe base64 (a UUID), created when the store is first opened."""

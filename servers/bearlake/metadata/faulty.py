@@ -33,6 +33,7 @@ from bearlake.metadata.access_rules import AccessRules
 from bearlake.metadata.compaction import ObjectRegister, TaskQueue
 from bearlake.metadata.defaults import DefaultsStore
 from bearlake.metadata.producer_ids import ProducerIds
+from bearlake.metadata.quotas import Quotas
 from bearlake.metadata.schemas import SchemaStore
 from bearlake.metadata.subscriptions import CursorStore
 from bearlake.metadata.users import UserStore
@@ -95,6 +96,7 @@ class FaultyMetadata(Metadata):
         self.defaults: DefaultsStore = cast("DefaultsStore", FaultyNoun(inner.defaults, self._line))
         self.users: UserStore = cast("UserStore", FaultyNoun(inner.users, self._line))
         self.access: AccessRules = cast("AccessRules", FaultyNoun(inner.access, self._line))
+        self.quotas: Quotas = cast("Quotas", FaultyNoun(inner.quotas, self._line))
 
     def misbehave(self, faults: MetadataFaults) -> None:
         """Use these faults from now on."""

@@ -215,7 +215,10 @@ class EntryKind(IntEnum):
     SWAP = 4
     """Compaction moved offsets to new objects: cached locations of `ranges` are out of date. No offset or bound changes."""
     ACCESS = 5
-    """The access rules changed: read them again. Stored as a STREAM entry of stream 0, which does not exist (decision 117)."""
+    """The access rules or the quotas changed: read them again.
+
+    Stored as a STREAM entry of stream 0, which does not exist (decision 117).
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -82,6 +82,8 @@ class RegisteredServer:
         self.version = 0
         """Grows whenever `live` changes (not for heartbeat counts); for caches of rendered responses."""
         self._live: Sequence[Server] = ()
+        self.serving_count = 1
+        """Number of live servers that listen for clients; draining servers still serve theirs."""
         self._reading = asyncio.Lock()
         self._read_count = 0
         """Number of successful reads of the live servers."""
@@ -218,6 +220,7 @@ class RegisteredServer:
             self.version += 1
             log.debug("live servers changed", extra={"node_ids": [server.ref.node_id for server in servers]})
         self._live = servers
+        self.serving_count = sum(1 for server in servers if set(server.endpoints) - {"admin"})
 
     async def drain(self) -> None:
         """Announce that clients should use other servers. Raises `Fenced`, `Unavailable`."""

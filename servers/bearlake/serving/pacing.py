@@ -2,6 +2,7 @@
 
 - Backpressure means that the server stops reading. A protocol's connection says when it must wait (`_must_wait`), and its socket is
   paused exactly then; also while the write path is over its byte budget or memory for the next frame is short (`serving/receiving.py`).
+- A client that has used up its quota waits: its socket is not read for as long as the quota says (`throttle`). Source: KIP-219.
 - A client that began a frame must send all of it within `stall_ms`, not counting the time in which this server did not read. A client
   that does not read what it is sent must read some of it within `stall_ms`.
 - A task that fails is a bug. It closes its own connection only, with the reason in the log and in a metric.
@@ -111,6 +112,8 @@ class PacedConnection(Receiver, ABC):
         self._is_processing = False
         """Set by a protocol whose frames may call `_go_on` while `_process` runs."""
         self._waits_for_budget = False
+        self.quota_wait: asyncio.TimerHandle | None = None
+        """The end of the time in which a quota lets this connection wait; None: it need not wait."""
         self._is_reading_paused = False
         self._is_write_paused = False
         self._unsent_bytes = 0
@@ -142,6 +145,8 @@ class PacedConnection(Receiver, ABC):
         self._descriptor = -1
         for task in self._tasks:
             task.cancel()
+        if self.quota_wait is not None:
+            self.quota_wait.cancel()
         self._release()
         self._record_unsent(0)
         if self._is_reading_paused:
@@ -240,6 +245,24 @@ class PacedConnection(Receiver, ABC):
         """Take no more frames until the write path has room again."""
         self._waits_for_budget = True
         self._budget.on_relief(self._relieved)
+
+    def throttle(self, wait_s: float) -> bool:
+        """Take no more frames for `wait_s` seconds, or until a longer such time is over; returns whether the connection waits now."""
+        if self._transport is not None and wait_s > 0:
+            present = self.quota_wait
+            if present is None or present.when() < self._loop.time() + wait_s:
+                if present is not None:
+                    present.cancel()
+                self.quota_wait = self._loop.call_later(wait_s, self.go_on_at_once)
+                self._pace()
+        return self.quota_wait is not None
+
+    def go_on_at_once(self) -> None:
+        """End the wait of `throttle`."""
+        if self.quota_wait is not None:
+            self.quota_wait.cancel()
+            self.quota_wait = None
+        self._go_on()
 
     def _relieved(self) -> None:
         self._waits_for_budget = False

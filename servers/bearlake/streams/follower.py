@@ -1,4 +1,4 @@
-"""Follows the commit log: every server applies every entry, in order, to its slice indexes, its catalog and its access rules.
+"""Follows the commit log: every server applies every entry, in order, to its slice indexes, catalog, access rules and quotas.
 
 The server applies its own commit directly if the commit is the next log entry, so that it wakes local readers without reading the store.
 It reads all other entries from the log. If the store has truncated entries that this server has not read, the server starts over at the
@@ -7,7 +7,7 @@ head; readers then look older offsets up in the store.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -36,14 +36,14 @@ class FollowerSettings:
 
 
 class Rules(Protocol):
-    """The access rules that this server knows."""
+    """The access rules, or the quotas, that this server knows."""
 
     async def refresh(self) -> None:
         """Read them again. Raises `Unavailable`."""
 
 
 class Follower:
-    """Keeps a `TailIndex`, a `SegmentIndex`, a `Catalog` and the access rules up to date. The service's task group owns `run`."""
+    """Keeps a `TailIndex`, a `SegmentIndex`, a `Catalog`, the access rules and the quotas up to date. The service owns the task `run`."""
 
     def __init__(
         self,
@@ -51,30 +51,29 @@ class Follower:
         tail: TailIndex,
         segments: SegmentIndex,
         catalog: Catalog,
-        access: Rules,
+        rules: Sequence[Rules],
         settings: FollowerSettings,
         on_position: Callable[[int], None],
     ) -> None:
-        """`on_position` is called with each newer log position that this server learns of."""
+        """`rules`: the access rules and the quotas. `on_position` is called with each newer log position that this server learns of."""
         self._log = commit_log
         self._tail = tail
         self._segments = segments
         self._catalog = catalog
-        self._access = access
+        self._rules = rules
         self._settings = settings
         self._is_lost = False
         self._changed: dict[int, None] = {}
         """Streams that changed according to the log, and that this server has not read again yet."""
-        self._is_access_changed = False
-        """Whether the access rules changed according to the log, and this server has not read them again yet."""
+        self._are_rules_changed = False
+        """Whether access rules or quotas changed according to the log, and this server has not read them again yet."""
         self._head = 0
         self._on_position = on_position
 
     async def start(self) -> None:
-        """Start at the log's head, then load the access rules and the catalog; this order ensures that later changes are followed."""
+        """Start at the log's head, then load the rules and the catalog; this order ensures that later changes are followed."""
         head = await self._log.head()
-        await self._access.refresh()
-        self._is_access_changed = False
+        await self._refresh_rules()
         self._hear(head)
         self._tail.reset(head)
         self._segments.reset(head)
@@ -103,7 +102,7 @@ class Follower:
                 await asyncio.sleep(self._settings.retry_pause_ms / 1000)
 
     async def _step(self) -> None:
-        if self._changed or self._is_access_changed:
+        if self._changed or self._are_rules_changed:
             await self._refresh()  # the last refresh failed, and these changes' log entries are already applied
         position = self._tail.position
         await self._log.wait(position, wait_ms=self._settings.wait_ms)
@@ -112,7 +111,7 @@ class Follower:
         page = await self._log.follow(self._tail.position, limit=self._settings.page_entry_count)
         self._hear(page.head)
         if any(entry.kind is EntryKind.ACCESS for entry in page.entries):
-            self._is_access_changed = True
+            self._are_rules_changed = True
             await self._refresh()  # before the entries: nobody may see later records under the former rules
         for entry in page.entries:
             if entry.position <= self._tail.position:
@@ -131,10 +130,9 @@ class Follower:
             self._on_position(position)
 
     async def _refresh(self) -> None:
-        """Read the changed access rules and streams again; they stay marked until the store answers."""
-        if self._is_access_changed:
-            await self._access.refresh()
-            self._is_access_changed = False
+        """Read the changed rules and streams again; they stay marked until the store answers."""
+        if self._are_rules_changed:
+            await self._refresh_rules()
         position = self._tail.position
         changed = list(self._changed)
         if changed:
@@ -146,6 +144,11 @@ class Follower:
             for number in changed:
                 self._changed.pop(number, None)
         self._catalog.position = position
+
+    async def _refresh_rules(self) -> None:
+        for rules in self._rules:
+            await rules.refresh()
+        self._are_rules_changed = False
 
     def committed(self, ref: ObjectRef, result: ObjectCommitted) -> None:
         """Apply this server's own commit at once if it is the next entry; otherwise the log delivers it later."""

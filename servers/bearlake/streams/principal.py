@@ -26,6 +26,10 @@ SERVER = "Server"
 """The kind of principals that stand for the server itself."""
 
 
+CLIENT_ID_LENGTH_MAX = 512
+"""Characters of a client id that quotas tell apart."""
+
+
 class Grants:
     """What one caller may do to streams, as masks of operations by name: a cache that its authorizer fills and renews."""
 
@@ -51,6 +55,10 @@ class Principal:
     """When the proof of identity ends, in seconds since 1970; None: never."""
     host: str = field(default="", compare=False)
     """The client's IP address; empty if it is unknown. Then rules that deny a host apply, and rules that allow one do not."""
+    listener: str = field(default="", compare=False)
+    """The listener that the client uses, such as `kafka:EXTERNAL`; empty: not known. For the audit log."""
+    client_id: str = field(default="", compare=False)
+    """How the client names itself (Kafka only), for quotas; nothing proves it."""
     grants: Grants = field(default_factory=Grants, init=False, compare=False, repr=False)
     """The authorizer's cache."""
 
@@ -66,9 +74,16 @@ INTERNAL = Principal(SERVER, "bearlake")
 """The server itself, for internal operations."""
 
 
-def at_host(who: Principal, address: str) -> Principal:
-    """Return the caller as a client at this address (an IP address, perhaps in brackets or with a zone)."""
-    return replace(who, host=host_of(address))
+def at_host(who: Principal, address: str, listener: str = "") -> Principal:
+    """Return the caller as a client at this address (an IP address, perhaps in brackets or with a zone), of this listener."""
+    return replace(who, host=host_of(address), listener=listener)
+
+
+def with_client_id(who: Principal, client_id: str) -> Principal:
+    """Return the caller as a client of this name, of which a bounded part counts, with the same grants."""
+    named = replace(who, client_id=client_id[:CLIENT_ID_LENGTH_MAX])
+    object.__setattr__(named, "grants", who.grants)  # they depend neither on the name nor on the object
+    return named
 
 
 def host_of(address: str) -> str:
@@ -103,11 +118,15 @@ class Authorizer(Protocol):
 
     @abstractmethod
     def allows(self, who: Principal, operation: Operation, kind: Resource, name: str) -> bool:
-        """Whether `who` may do `operation` to the resource `name`."""
+        """Whether `who` may do `operation` to the resource `name`, which a request names. The audit log notes a denial."""
+
+    def sees(self, who: Principal, operation: Operation, kind: Resource, name: str) -> bool:
+        """As `allows`, for what a list shows, or for one of several rights: a denial is not noted."""
+        return self.allows(who, operation, kind, name)
 
     def operations(self, who: Principal, kind: Resource, name: str) -> int:
         """Return the bits of all operations that `who` may do to the resource."""
-        return sum(operation.bit for operation in Operation if self.allows(who, operation, kind, name))
+        return sum(operation.bit for operation in Operation if self.sees(who, operation, kind, name))
 
     def allows_any(self, who: Principal, operation: Operation, kind: Resource) -> bool:
         """Whether `who` may do `operation` to some resource of the kind, which need not exist."""
@@ -116,6 +135,10 @@ class Authorizer(Protocol):
     def may_administer(self, who: Principal, operation: Operation) -> bool:
         """Whether `who` may do `operation` to the cluster without regard to what is allowed by default."""
         return self.allows(who, operation, Resource.CLUSTER, CLUSTER_NAME)
+
+    def administers(self, who: Principal, operation: Operation) -> bool:
+        """As `may_administer`, where another right serves as well: a denial is not noted."""
+        return self.sees(who, operation, Resource.CLUSTER, CLUSTER_NAME)
 
 
 class AllowAll(Authorizer):

@@ -4,18 +4,19 @@ Each server process has one `Streams`. Calls that name a stream carry the caller
 
     produce   `submit` (callback, hot path) or `append` (await)  → writer
     consume   `fetch`, `offsets`, `bounds`                       → reader, history, offsets
-    manage    `catalog` (create, alter, delete), `trim`, `groups`, `coordinator`, `subscriptions`
+    manage    `management.py` (create, alter, delete, trim), `groups`, `coordinator`, `subscriptions`
 """
 
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+
+from typing_extensions import override
 
 from bearlake.cache.objects import CacheSettings, ObjectCache
 from bearlake.clock import Clock, SystemClock
-from bearlake.errors import Denied
 from bearlake.index.segments import SegmentIndex
 from bearlake.index.tail import TailIndex
 from bearlake.metadata import Metadata
@@ -25,14 +26,13 @@ from bearlake.metadata.model import (
     PartitionBounds,
     PartitionKey,
     ServerRef,
-    Stream,
     stream_number,
 )
 from bearlake.objects import ObjectStore
-from bearlake.streams import configs as stream_configs
 from bearlake.streams.access.control import AccessControl, AccessSettings
 from bearlake.streams.append import Append, AppendCall, Result
-from bearlake.streams.catalog import Catalog, ConfigChanges, ConfigDecision, StreamView
+from bearlake.streams.audit import Audit, AuditSettings
+from bearlake.streams.catalog import Catalog, StreamView
 from bearlake.streams.checking import Checks, CheckSettings
 from bearlake.streams.fetch import Fetched, FetchRange, Reader, ReaderSettings
 from bearlake.streams.follower import Follower, FollowerSettings
@@ -42,9 +42,12 @@ from bearlake.streams.groups.peers import Alone, Peers
 from bearlake.streams.groups.settings import GroupSettings
 from bearlake.streams.groups.shared import Groups
 from bearlake.streams.history import History, HistorySettings
+from bearlake.streams.management import Management
 from bearlake.streams.offsets import OffsetAnswer, OffsetQuestion, Offsets
 from bearlake.streams.outcomes import Seen
-from bearlake.streams.principal import Authorizer, Operation, Principal, Resource, require
+from bearlake.streams.principal import Authorizer
+from bearlake.streams.quotas.buckets import QuotaSettings
+from bearlake.streams.quotas.control import QuotaControl
 from bearlake.streams.subscriptions import Subscriptions
 from bearlake.streams.subscriptions.service import SubscriptionService
 from bearlake.streams.subscriptions.settings import SubscriptionSettings
@@ -80,6 +83,10 @@ class StreamsSettings:
     """Limits of consumer groups."""
     subscriptions: SubscriptionSettings = field(default_factory=SubscriptionSettings)
     """Limits of subscriptions, and how their cursors are saved."""
+    quotas: QuotaSettings = field(default_factory=QuotaSettings)
+    """How quotas are enforced."""
+    audit: AuditSettings = field(default_factory=AuditSettings)
+    """How many denials are logged."""
     tail_slice_count_max: int = 200_000
     """Slices in the tail index (about 400 bytes each). Readers further behind need a look-up in the metadata store per fetch."""
     stream_count_max: int = 100_000
@@ -90,7 +97,7 @@ class StreamsSettings:
     """Partitions of one stream; a stream that has more keeps them."""
 
 
-class Streams:
+class Streams(Management):
     """The stream service of one server process. Use it from the event loop's thread only."""
 
     def __init__(
@@ -104,6 +111,8 @@ class Streams:
         random_source: random.Random | None = None,
         authorizer: Authorizer | None = None,
         access: AccessSettings | None = None,
+        audit: Audit | None = None,
+        server_count: Callable[[], int] = lambda: 1,
         peers: Peers | None = None,
         on_fenced: Callable[[], None] = lambda: None,
         on_unknown: Callable[[], None] | None = None,
@@ -113,25 +122,29 @@ class Streams:
 
         `server`: the registration that fences this process's writes. `on_fenced` runs once when the server loses its registration.
         `on_unknown` (default: `on_fenced`) runs instead when the outcome of a write stays unknown: the process must stop and re-register.
-        `access`: settings that complete the deployment's access rules; an `authorizer` decides instead of the rules.
+        `access`: settings that complete the deployment's access rules; an `authorizer` decides instead of the rules. `audit`: its log.
+        `server_count`: the live servers that clients use, among which quotas are divided.
         `peers`: the servers that coordinate groups; None: this server coordinates all groups.
         `tenure`: tracks this server's own lapses; the caller closes it. None: this server sends no heartbeats, and only lapses that other
         servers declare count.
         """
         settings = self.settings = settings or StreamsSettings()
-        self.metadata = metadata
         self.server = server
         self.clock = clock or SystemClock()
-        rules = self.access = AccessControl(metadata.access, access)
-        self.authorizer: Authorizer = authorizer or rules
-        catalog = self.catalog = _catalog(metadata, settings)
+        audit = audit or Audit(settings.audit)
+        self.access = AccessControl(metadata.access, access, audit)
+        quotas = QuotaControl(metadata.quotas, settings.quotas, server_count, audit=audit)
+        super().__init__(metadata, _catalog(metadata, settings), authorizer or self.access, quotas, audit)
         self.checks = Checks(settings.checks)
         self._tail = TailIndex(settings.tail_slice_count_max, self._on_gap)
         self._cache = ObjectCache(store, settings.cache, _count_lookup)
         index = SegmentIndex(settings.history.piece_count_max)
         self.seen = Seen(metadata.log)
         """The newest log position that this server knows. Protocol servers record it when a request arrives, for `AppendCall.seen`."""
-        self._follower = Follower(metadata.log, self._tail, index, catalog, rules, settings.follower, self.seen.advance)
+        rules = self.access, self.quotas
+        self._follower = Follower(
+            metadata.log, self._tail, index, self.catalog, rules, settings.follower, self.seen.advance
+        )
         self._writer = Writer(
             store,
             metadata.log,
@@ -144,14 +157,7 @@ class Streams:
             on_fenced,
             on_unknown or on_fenced,
         )
-        self._history = History(
-            metadata.log,
-            self._tail,
-            index,
-            DataFileReader(store, settings.history.files),
-            settings.history,
-            slices_per_lookup=settings.reader.slices_per_lookup,
-        )
+        self._history = _history(metadata, store, self._tail, index, settings)
         self._reader = Reader(metadata.log, self._tail, self._history, self._cache, settings.reader)
         self._offsets = Offsets(metadata.log, self._history, self._cache)
         peers = peers or Alone(server)
@@ -211,19 +217,6 @@ class Streams:
 
     # -- produce -------------------------------------------------------------------------------------------------
 
-    def may(self, who: Principal, operation: Operation, name: str) -> bool:
-        """Whether `who` may do `operation` on the stream `name`; for requests that answer each stream separately."""
-        return self.authorizer.allows(who, operation, Resource.STREAM, name)
-
-    def may_create(self, who: Principal, name: str) -> bool:
-        """Whether `who` may create a stream of this name: by a right on the name, or by a rule for the cluster, as in Kafka."""
-        return self.may(who, Operation.CREATE, name) or self.authorizer.may_administer(who, Operation.CREATE)
-
-    def may_change(self, who: Principal, name: str) -> bool:
-        """Whether `who` may change configs of the stream `name`. ALTER_CONFIGS is Kafka's right; outside Kafka's protocol, ALTER is the
-        right for all changes."""
-        return self.may(who, Operation.ALTER_CONFIGS, name) or self.may(who, Operation.ALTER, name)
-
     def submit(self, call: AppendCall) -> None:
         """Append the call's batches (at least one), in order; the callback runs when all outcomes are known, or after the deadline.
 
@@ -269,90 +262,6 @@ class Streams:
         """Read start, end and last stable offsets from the store; partitions that do not exist are left out. Raises `Unavailable`."""
         return await self.metadata.log.bounds(partitions)
 
-    # -- manage --------------------------------------------------------------------------------------------------
-
-    async def create(self, who: Principal, name: str, partition_count: int, configs: Mapping[str, str]) -> StreamView:
-        """Create a stream. Raises `Denied`, `Invalid`, `AlreadyExists`, `Unavailable`."""
-        if not self.may_create(who, name):
-            raise Denied(f"{who} may not Create Topic {name!r}")
-        return await self.catalog.create(name, partition_count, configs)
-
-    async def resolve(self, who: Principal, operation: Operation, name: str) -> StreamView:
-        """Read the stream with this name from the store, for a request that changes it. Raises `Denied`, `NotFound`, `Unavailable`."""
-        self._require(who, operation, name)
-        return await self.catalog.resolve(name)
-
-    async def alter(
-        self, who: Principal, stream: Stream, set_configs: Mapping[str, str], unset_configs: Collection[str]
-    ) -> StreamView:
-        """Set and unset configs, if `stream` is still the current version.
-
-        Raises `Denied`, `Invalid`, `NotFound`, `Conflict`, `Unavailable`.
-        """
-        self._require_change(who, stream.name)
-        self._require_end(who, stream.name, stream.configs, set_configs)
-        return await self.catalog.alter(stream, set_configs, unset_configs)
-
-    async def change(self, who: Principal, stream: Stream, decide: ConfigDecision) -> StreamView:
-        """Set and unset the configs that `decide` returns; calls `decide` again after a concurrent change.
-
-        Raises `Denied`, `Invalid`, `NotFound`, `Overloaded`, `Unavailable`, and what `decide` raises.
-        """
-        self._require_change(who, stream.name)
-
-        def permitted(present: Mapping[str, str]) -> ConfigChanges:
-            changed, unset = decide(present)
-            self._require_end(who, stream.name, present, changed)
-            return changed, unset
-
-        return await self.catalog.change(stream, permitted)
-
-    async def add_partitions(self, who: Principal, stream: Stream, partition_count: int) -> StreamView:
-        """Grow a stream to `partition_count` partitions. Raises `Denied`, `Invalid`, `NotFound`, `Unavailable`."""
-        self._require(who, Operation.ALTER, stream.name)
-        return await self.catalog.add_partitions(stream, partition_count)
-
-    async def terminate(self, who: Principal, stream: Stream) -> StreamView:
-        """Make every server refuse new batches of a stream; its end offsets are final when this returns. Idempotent.
-
-        Raises `Denied`, `NotFound`, `Unavailable`.
-        """
-        self._require(who, Operation.ALTER, stream.name)
-        return await self.catalog.terminate(stream)
-
-    async def delete(self, who: Principal, stream: Stream, *, is_unchanged: bool = False) -> Stream:
-        """Soft-delete this incarnation of a stream, never another with the same name; see `Catalog.delete`.
-
-        Raises `Denied`, `NotFound`, `Conflict`, `Unavailable`.
-        """
-        self._require(who, Operation.DELETE, stream.name)
-        view = self.catalog.peek_number(stream.number)
-        deleted = await self.catalog.delete(stream, is_unchanged=is_unchanged)
-        if view is not None:
-            for partition in view.partitions():
-                self._tail.forget(partition)
-        return deleted
-
-    async def trim(self, who: Principal, name: str, index: int, start: int) -> PartitionBounds:
-        """Move the start offset of a partition forward. Raises `Denied`, `NotFound`, `OutOfRange`, `Unavailable`."""
-        self._require(who, Operation.DELETE, name)
-        view = await self.catalog.find(name)
-        return await self.metadata.log.trim(view.partition(index), start)
-
-    def _require_change(self, who: Principal, name: str) -> None:
-        if not self.may_change(who, name):
-            self._require(who, Operation.ALTER, name)
-
-    def _require_end(
-        self, who: Principal, name: str, present: Mapping[str, str], set_configs: Mapping[str, str]
-    ) -> None:
-        """Servers delete streams by some of their configs: to change those is to delete."""
-        if any(key in stream_configs.ENDING and present.get(key) != value for key, value in set_configs.items()):
-            self._require(who, Operation.DELETE, name)
-
-    def _require(self, who: Principal, operation: Operation, name: str) -> None:
-        require(self.authorizer, who, operation, Resource.STREAM, name)
-
     # -- internals -----------------------------------------------------------------------------------------------
 
     def _on_committed(self, ref: ObjectRef, buffer: bytearray, result: ObjectCommitted) -> None:
@@ -366,6 +275,11 @@ class Streams:
     def _is_terminated(self, partition: PartitionKey) -> bool:
         view = self.catalog.peek_number(stream_number(partition))
         return view is not None and view.stream.is_terminated
+
+    @override
+    def _deleted(self, view: StreamView) -> None:
+        for partition in view.partitions():
+            self._tail.forget(partition)
 
     def _on_gap(self, partition: PartitionKey) -> None:
         metrics.INDEX_GAPS.inc()
@@ -388,6 +302,14 @@ class Streams:
 
 def _count_lookup(is_hit: bool) -> None:
     (metrics.CACHE_HITS if is_hit else metrics.CACHE_MISSES).inc()
+
+
+def _history(
+    metadata: Metadata, store: ObjectStore, tail: TailIndex, index: SegmentIndex, settings: StreamsSettings
+) -> History:
+    files = DataFileReader(store, settings.history.files)
+    slice_count = settings.reader.slices_per_lookup
+    return History(metadata.log, tail, index, files, settings.history, slices_per_lookup=slice_count)
 
 
 def _catalog(metadata: Metadata, settings: StreamsSettings) -> Catalog:

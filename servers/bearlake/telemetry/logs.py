@@ -21,6 +21,8 @@ FOREIGN = ("asyncpg", "pg8000", "py4j", "pyiceberg", "root", "sqlalchemy")
 """Loggers of libraries that talk to stores, and their child loggers. py4j also logs to the root logger."""
 QUIET = {"asyncpg.pool": logging.ERROR, "sqlalchemy.pool": logging.CRITICAL}
 """Loggers without useful messages below this level: a pool retries each second, or drops a connection that it knows is dead."""
+AUDIT = "bearlake.audit"
+"""The logger of the audit log, whose lines no level of severity leaves out."""
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -46,6 +48,7 @@ def set_up(settings: LogSettings, stream: TextIO | None = None) -> None:
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(settings.level)
+    logging.getLogger(AUDIT).setLevel(min(logging.INFO, root.level))
     for noisy in ("asyncio", "aiohttp.access", "botocore", "urllib3"):
         logging.getLogger(noisy).setLevel(max(logging.WARNING, root.level))
     for name, least in QUIET.items():

@@ -129,8 +129,15 @@ REGISTRY_COMPILE_FAILURES = counters(
     "reason",
 )
 
-# Logins
+# Logins, quotas, audit. No labels for clients or resources: their number is not bounded, and the audit log names them.
 LOGINS = counters("bearlake_server_logins_total", "Logins, by mechanism and outcome.", "mechanism", "outcome")
+QUOTA_THROTTLED = counters("bearlake_server_throttled_total", "Clients that had to wait, by kind of quota.", "kind")
+QUOTA_BUCKETS = gauge("bearlake_server_quota_buckets", "Clients whose use of quotas this server remembers.")
+QUOTA_BUCKETS_MAX = gauge("bearlake_server_quota_buckets_max", "Limit of remembered clients.")
+AUDIT_DENIALS = counters(
+    "bearlake_server_denials_total", "Denied operations, by kind of resource.", "operation", "kind"
+)
+AUDIT_SUPPRESSED = counter("bearlake_server_suppressed_audit_lines_total", "Denials that the audit log left out.")
 
 # Kafka
 KAFKA_REQUESTS = counters("bearlake_kafka_requests_total", "Requests, by API.", "api")

@@ -33,7 +33,8 @@ BREAKING = replace(BREAKING, functions=[*BREAKING.functions, BREAKING.migrations
 
 NEXT = following(available(), "alter table bearlake.cluster add column extra text not null default 'x'")
 TABLES_OF_LAYOUT_26 = f"""
-drop table bearlake.user_state, bearlake.user_credential, bearlake.access_state, bearlake.access_rule;
+drop table bearlake.user_state, bearlake.user_credential, bearlake.access_state, bearlake.access_rule, bearlake.quota_state,
+    bearlake.quota;
 alter table bearlake.cluster drop column producer_minute;
 alter table bearlake.producer drop column used_minute, add column updated_hour integer not null default 0;
 create index producer_updated on bearlake.producer (updated_hour);

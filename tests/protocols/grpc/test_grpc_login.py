@@ -30,7 +30,7 @@ from bearlake.serving.authentication.pem import subject_of
 from bearlake.serving.authentication.settings import FailureSettings
 from bearlake.serving.listener import ListenerSettings
 from bearlake.streams.append import AppendCall
-from bearlake.streams.principal import Operation, Principal, Resource
+from bearlake.streams.principal import Authorizer, Operation, Principal, Resource
 from fixtures.grpc_server import GrpcNode, MakeGrpc, call
 from fixtures.logins import Logins, add_user, basic
 from fixtures.waiting import until
@@ -42,7 +42,7 @@ def metadata_of(headers: dict[str, str]) -> Metadata:
     return [(name.lower(), value) for name, value in headers.items()]
 
 
-class Seen:
+class Seen(Authorizer):
     """An authorizer that notes who asks."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from bearlake.protocols.pulsar.proto import commands_pb2 as pb
 from bearlake.protocols.pulsar.session import FRAME_BYTES_MAX, REFRESH
 from bearlake.serving.authentication.settings import FailureSettings
 from bearlake.serving.listener import ListenerSettings
-from bearlake.streams.principal import Operation, Principal, Resource
+from bearlake.streams.principal import Authorizer, Operation, Principal, Resource
 from fixtures.logins import Logins, add_user
 from fixtures.pulsar_http import ask
 from fixtures.pulsar_server import Make, PulsarClient, PulsarNode
@@ -26,7 +26,7 @@ BASIC = {"auth_method_name": "basic", "auth_data": b"alice:secret"}
 RENEWS = pb.FeatureFlags(supports_auth_refresh=True)
 
 
-class Seen:
+class Seen(Authorizer):
     """An authorizer that notes who asks."""
 
     def __init__(self) -> None:

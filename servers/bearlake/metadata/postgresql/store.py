@@ -30,6 +30,7 @@ from bearlake.metadata.postgresql.log import PostgresqlLog
 from bearlake.metadata.postgresql.migrate import migrate
 from bearlake.metadata.postgresql.objects import PostgresqlObjects
 from bearlake.metadata.postgresql.producers import PostgresqlProducerIds
+from bearlake.metadata.postgresql.quotas import PostgresqlQuotas
 from bearlake.metadata.postgresql.schemas import PostgresqlSchemas
 from bearlake.metadata.postgresql.servers import PostgresqlLeases, PostgresqlServers
 from bearlake.metadata.postgresql.settings import PostgresqlSettings
@@ -38,6 +39,7 @@ from bearlake.metadata.postgresql.tasks import PostgresqlTasks
 from bearlake.metadata.postgresql.users import PostgresqlUsers
 from bearlake.metadata.postgresql.watch import Watch
 from bearlake.metadata.producer_ids import ProducerIds
+from bearlake.metadata.quotas import Quotas
 from bearlake.metadata.schemas import SchemaStore
 from bearlake.metadata.subscriptions import CursorStore
 from bearlake.metadata.users import UserStore
@@ -67,6 +69,7 @@ class PostgresqlMetadata(Metadata):
         self.defaults: DefaultsStore = PostgresqlDefaults(self._database)
         self.users: UserStore = PostgresqlUsers(self._database)
         self.access: AccessRules = PostgresqlAccessRules(self._database, self._watch)
+        self.quotas: Quotas = PostgresqlQuotas(self._database, self._watch)
 
     async def open(self, layout: Layout) -> None:
         """Connect, bring the layout up to date, and create the cluster id if there is none. Raises as `open_postgresql`."""

@@ -22,6 +22,7 @@ from bearlake.metadata.access_rules import AccessRules
 from bearlake.metadata.compaction import ObjectRegister, TaskQueue
 from bearlake.metadata.defaults import DefaultsStore
 from bearlake.metadata.producer_ids import ProducerIds
+from bearlake.metadata.quotas import Quotas
 from bearlake.metadata.schemas import SchemaStore
 from bearlake.metadata.sqlite.access_rules import SqliteAccessRules
 from bearlake.metadata.sqlite.cursors import SqliteCursors
@@ -32,6 +33,7 @@ from bearlake.metadata.sqlite.log import SqliteLog
 from bearlake.metadata.sqlite.migrate import migrate
 from bearlake.metadata.sqlite.objects import SqliteObjects
 from bearlake.metadata.sqlite.producers import SqliteProducerIds
+from bearlake.metadata.sqlite.quotas import SqliteQuotas
 from bearlake.metadata.sqlite.schemas import SqliteSchemas
 from bearlake.metadata.sqlite.servers import SqliteLeases, SqliteServers
 from bearlake.metadata.sqlite.settings import SqliteSettings
@@ -67,6 +69,7 @@ class SqliteMetadata(Metadata):
         self.defaults: DefaultsStore = SqliteDefaults(self._database)
         self.users: UserStore = SqliteUsers(self._database)
         self.access: AccessRules = SqliteAccessRules(self._database, self._log)
+        self.quotas: Quotas = SqliteQuotas(self._database, self._log)
 
     async def open(self) -> None:
         """Connect, bring the layout up to date, and create the cluster id if there is none.

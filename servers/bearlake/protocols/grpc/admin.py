@@ -38,7 +38,7 @@ async def list_streams(node: Node, who: Principal, request: pb.ListStreamsReques
         for name in node.streams.catalog.names()
         if name > request.page_token
         and name.startswith(request.prefix)
-        and node.streams.may(who, Operation.DESCRIBE, name)
+        and node.streams.sees(who, Operation.DESCRIBE, name)
     ]
     page = [view for name in names[:size] if (view := node.streams.catalog.peek(name)) is not None]
     token = names[size - 1] if len(names) > size else ""

@@ -15,12 +15,14 @@ from google.protobuf.message import Message
 
 from bearlake.errors import BearlakeError, Denied, Overloaded
 from bearlake.metadata.model import Server
+from bearlake.metadata.quotas import QuotaKey
 from bearlake.protocols.grpc.entrance import Call, GrpcEntrance, address_of, certificate_of, unauthenticated
 from bearlake.protocols.grpc.errors import DETAILS_KEY, Failure, failure_of
 from bearlake.protocols.grpc.methods import Method
 from bearlake.protocols.grpc.settings import GrpcSettings
 from bearlake.streams.principal import ANONYMOUS, Principal, at_host
 from bearlake.streams.producer_ids import ProducerIds
+from bearlake.streams.quotas.timing import Timed
 from bearlake.streams.service import Streams
 from bearlake.telemetry import metrics
 from bearlake.telemetry.watchdog import begin
@@ -102,9 +104,9 @@ class Node:
                 raise unauthenticated(str(error)) from None
         address = address_of(context.peer())
         if self._entrance is None:
-            return at_host(ANONYMOUS, address), None
+            return at_host(ANONYMOUS, address, "grpc"), None
         who, left_s = await self._entrance.admit(context)
-        return at_host(who, address), left_s
+        return at_host(who, address, "grpc"), left_s
 
     async def drain_notice(self) -> int:
         """Wait until a streaming call that starts now should tell its client to leave; return the time (ms) that the call then has."""
@@ -136,7 +138,16 @@ def unary(
             try:
                 with node.counted(context.peer()):
                     who, _ = await node.admit(context)
-                    return await handle(node, who, request)
+                    usage = node.streams.quotas.usage
+                    if usage is None or not usage.is_timed:
+                        return await handle(node, who, request)
+                    usage.require(who, QuotaKey.REQUEST_PERCENTAGE)
+                    timed = Timed(handle(node, who, request))
+                    try:
+                        answer: Response = await timed
+                        return answer
+                    finally:
+                        usage.charge_time(who, timed.seconds)
             except (BearlakeError, Failure) as error:
                 await _end(method.name, context, error)
                 raise
@@ -166,6 +177,7 @@ def streaming(
                 try:
                     with node.counted(context.peer()):
                         who, left_s = await node.admit(context)
+                        node.streams.quotas.require(who, QuotaKey.REQUEST_PERCENTAGE)
                         if is_drained and left_s is not None:
                             requests = _while_logged_in(requests, left_s)
                             left_s += node.settings.call_drain_ms / 1000

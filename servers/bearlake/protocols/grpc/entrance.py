@@ -18,7 +18,7 @@ from bearlake.errors import Denied
 from bearlake.protocols.grpc.errors import Failure
 from bearlake.serving.authentication import presented
 from bearlake.serving.authentication.failures import MustWait
-from bearlake.serving.authentication.peer import LoginRules, Peer
+from bearlake.serving.authentication.peer import LoginRules
 from bearlake.streams.principal import Principal
 
 if TYPE_CHECKING:  # its libraries are loaded only by processes whose clients log in
@@ -76,7 +76,7 @@ class GrpcEntrance:
             raise Denied("the call has more than one authorization")
         value = found[0] if found else ""
         is_encrypted = call.auth_context().get("transport_security_type") == [b"ssl"]  # without TLS: "insecure"
-        peer = Peer(address_of(call.peer()), is_encrypted, self.rules.mechanisms)
+        peer = self.rules.peer(address_of(call.peer()), is_encrypted=is_encrypted, listener="grpc")
         return await presented.log_in(self.authenticator, value if isinstance(value, str) else "", peer)
 
 

@@ -7,6 +7,7 @@
 Source: google/rpc/error_details.proto; AIP-193.
 """
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -89,6 +90,7 @@ _BY_KIND: tuple[tuple[type[errors.BearlakeError], _Answer], ...] = (
     (errors.OutOfOrder, _Answer(_Code.FAILED_PRECONDITION, "OUT_OF_ORDER")),
     (errors.OutOfRange, _Answer(_Code.OUT_OF_RANGE, "OUT_OF_RANGE")),
     (errors.Denied, _Answer(_Code.PERMISSION_DENIED, "DENIED")),
+    (errors.Throttled, _Answer(_Code.RESOURCE_EXHAUSTED, "THROTTLED", is_retriable=True)),
     (errors.Overloaded, _Answer(_Code.RESOURCE_EXHAUSTED, "OVERLOADED", is_retriable=True)),
     (errors.Unavailable, _Answer(_Code.UNAVAILABLE, "UNAVAILABLE", is_retriable=True)),
 )
@@ -132,7 +134,10 @@ def failure_of(error: errors.BearlakeError) -> Failure:
     code, reason, is_retriable = next(answer for kind, answer in _BY_KIND if isinstance(error, kind))
     metadata = {"start": str(error.start), "end": str(error.end)} if isinstance(error, errors.OutOfRange) else {}
     field = error if isinstance(error, BadField) else None
-    return Failure(code, reason, str(error), is_retriable=is_retriable, metadata=metadata, field=field)
+    retry_ms = max(RETRY_MS, math.ceil(error.wait_s * 1000)) if isinstance(error, errors.Throttled) else RETRY_MS
+    return Failure(
+        code, reason, str(error), is_retriable=is_retriable, retry_ms=retry_ms, metadata=metadata, field=field
+    )
 
 
 def failure_of_result(result: Result) -> Failure:

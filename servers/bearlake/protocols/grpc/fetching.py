@@ -1,7 +1,8 @@
 """The Fetch call: one task reads the client's requests (positions, credits), another task reads the log and sends.
 
-Backpressure is the client's credit: without credit, the server does not read the log. At most `fetch_bytes_max` (or one batch) is read
-but not sent, and held by reference to the cache. A message is sent only after the previous message has left.
+Backpressure is the client's credit: without credit, and while the client owes bytes of its quota, the server does not read the log. At
+most `fetch_bytes_max` (or one batch) is read but not sent, and held by reference to the cache. A message is sent only after the previous
+message has left.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ from typing import Any, TypeVar
 
 from bearlake.errors import BearlakeError, Denied, NotFound
 from bearlake.metadata.model import PartitionKey
+from bearlake.metadata.quotas import QuotaKey
 from bearlake.protocols.grpc import arrow
 from bearlake.protocols.grpc.call import Node, Writer
 from bearlake.protocols.grpc.errors import BadField, Failure, draining, failure_of
@@ -193,6 +195,7 @@ class Feed:
         """Send until the call ends. Raises `Unavailable`, `Corrupt`."""
         while True:
             await self._await_credit()
+            await self._node.streams.quotas.pace(self._who, QuotaKey.CONSUMER_BYTE_RATE)
             self._changed.clear()
             if not self._assigned:
                 await self._changed.wait()
@@ -275,6 +278,7 @@ class Feed:
         self._messages -= 1
         assigned.offset = answer.end
         metrics.FETCH_BYTES.inc(answer.size_bytes)
+        self._node.streams.quotas.charge(self._who, QuotaKey.CONSUMER_BYTE_RATE, answer.size_bytes)
         message.stream = assigned.stream
         message.partition = assigned.partition
         message.tag = assigned.tag

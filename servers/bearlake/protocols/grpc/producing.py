@@ -2,7 +2,7 @@
 
 A ProduceStream call has two concurrent tasks. The reader takes a message, submits its batch, and continues while the write path has
 room and the call is below its limit of pending batches. The other task acknowledges, in batch order, all batches that have become
-durable since its last message, with one message.
+durable since its last message, with one message. While the client owes bytes of its quota, the reader takes no message.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 
 from bearlake.errors import BearlakeError, Denied, NotFound
+from bearlake.metadata.quotas import QuotaKey
 from bearlake.protocols.grpc.batches import Batch, PayloadReader, check_batch
 from bearlake.protocols.grpc.call import Node, Writer
 from bearlake.protocols.grpc.errors import BadField, Failure, draining, failure_of, failure_of_result
@@ -35,10 +36,12 @@ async def produce(node: Node, who: Principal, request: pb.ProduceRequest) -> pb.
     """Append one batch. Raises error kinds, `Failure`."""
     seen = node.streams.seen.position
     view = await writable(node, who, request.stream)
+    node.streams.quotas.require(who, QuotaKey.PRODUCER_BYTE_RATE)
     await node.room()
     sequence = request.sequence if request.HasField("sequence") else None
     batch = await PayloadReader().batch(request.payload, sequence, node.streams.clock.now_ms())
     append = await _append(node, view, request.partition, batch, _expected(request))
+    node.streams.quotas.charge(who, QuotaKey.PRODUCER_BYTE_RATE, len(append.batch))
     (result,) = await node.streams.append([append], seen)
     if result[0] not in _STORED:
         raise failure_of_result(result)
@@ -158,6 +161,7 @@ class _Call:
         entry = _Entry(len(append.batch))
         self._entries.append(entry)
         self._bytes += entry.size_bytes
+        self._node.streams.quotas.charge(self._who, QuotaKey.PRODUCER_BYTE_RATE, entry.size_bytes)
 
         def done(call: AppendCall) -> None:
             entry.result = call.results[0]
@@ -171,6 +175,7 @@ class _Call:
         while self._bytes > settings.in_flight_bytes_max or len(self._entries) >= settings.in_flight_batches_max:
             self._room.clear()
             await self._room.wait()
+        await self._node.streams.quotas.pace(self._who, QuotaKey.PRODUCER_BYTE_RATE)
         await self._node.room()
 
     async def acknowledge(self, reader: asyncio.Task[None], notice: asyncio.Task[int]) -> None:

@@ -51,6 +51,8 @@ APIS: tuple[Api, ...] = (
     Api(ApiKey.DELETE_GROUPS, 0, 2),
     Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1),
     Api(ApiKey.OFFSET_DELETE, 0, 0),
+    Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1),
+    Api(ApiKey.ALTER_CLIENT_QUOTAS, 0, 1),
     Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0),
     Api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0),
     Api(ApiKey.DESCRIBE_CLUSTER, 0, 2),

@@ -21,7 +21,6 @@ import struct
 import time
 from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any
 
 from bearlake.errors import BearlakeError, Corrupt, Denied
 from bearlake.protocols.kafka import codec
@@ -35,10 +34,11 @@ from bearlake.protocols.kafka.rendered import Rendered
 from bearlake.protocols.kafka.request_kinds import ADMINISTRATIVE, LOGIN, WAITING
 from bearlake.protocols.kafka.sasl import FRAME_BYTES_MAX, LOGIN_APIS, SaslSession
 from bearlake.protocols.kafka.slot import Slot
+from bearlake.protocols.kafka.throttling import Throttling
 from bearlake.serving.hangups import has_hung_up
 from bearlake.serving.pacing import PacedConnection, Register
 from bearlake.serving.slabs import Slab
-from bearlake.streams.principal import ANONYMOUS, at_host
+from bearlake.streams.principal import ANONYMOUS, at_host, with_client_id
 from bearlake.telemetry.containment import fault
 from bearlake.telemetry.watchdog import begin
 
@@ -48,8 +48,6 @@ _SIZE = struct.Struct(">i")
 _API_AND_VERSION = struct.Struct(">hh")
 QUIET_MS = 5_000
 """Time (ms) without a request after which a connection returns its receive buffer."""
-_DECODE_AT_ONCE_BYTES = 64 * 1024
-"""Larger requests are decoded in a thread; this many bytes take about 10 ms at most."""
 _WRITE_BYTES = 1 << 20  # largest write to the transport, so that a client that does not read is detected early
 
 
@@ -78,6 +76,7 @@ class Connection(PacedConnection):
         self._login_timer: asyncio.TimerHandle | None = None
         self._is_logging_in = False  # a request of the login runs, and the next request waits for it
         self._is_ending = False  # no more requests are read, and the connection closes after its last answer
+        self._throttling = Throttling(context.streams.quotas, self.throttle)
         self._caller = Caller(-1, ANONYMOUS, None, listener, "")
         self._slots: deque[Slot] = deque()
         self._request_count = 0  # requests in `_slots`
@@ -100,11 +99,12 @@ class Connection(PacedConnection):
         """Called by the event loop."""
         super().connection_made(transport)
         address = self.peer.rpartition(":")[0]
-        self.who = at_host(ANONYMOUS, address)
+        self.who = at_host(ANONYMOUS, address, self.listener)
+        self._throttling.connected(self.who.host)
         entrance = self._entrance
         if entrance is None or not self.is_open:
             return
-        self.session = entrance.session(address, self._is_encrypted)
+        self.session = entrance.session(address, self._is_encrypted, self.listener)
         if self.session is not None:
             self._login_timer = self._loop.call_later(entrance.login_s, self._close_unless_logged_in)
             return
@@ -114,7 +114,7 @@ class Connection(PacedConnection):
             self.close(str(error), "refused_login")
             return
         if named is not None:
-            self.who = at_host(named, address)
+            self.who = at_host(named, address, self.listener)
             self._login_timer = entrance.at_end(named, self._end_login)
 
     def _close_unless_logged_in(self) -> None:
@@ -148,7 +148,7 @@ class Connection(PacedConnection):
         """Close the connection if the client stalls or is idle for `idle_ms`; free memory after `QUIET_MS` without a request."""
         self._close_if_stalled(now)
         idle_ms = (now - self._last_heard) * 1000
-        if not self._has_spoken and idle_ms > self.context.settings.first_request_ms:
+        if not self._has_spoken and self.quota_wait is None and idle_ms > self.context.settings.first_request_ms:
             self.close("no request within the deadline", "silent")
         elif idle_ms > self.context.settings.idle_ms:
             self.close_if_idle()
@@ -171,7 +171,9 @@ class Connection(PacedConnection):
         in_flight_max = limits.requests_in_flight_max
         first = self._low
         session = self.session
-        if session is not None and not session.is_logged_in:
+        usage = self._throttling.usage
+        is_single = usage is not None and self._throttling.takes_singly(usage, self.who)
+        if is_single or (session is not None and not session.is_logged_in):
             self._produce_lead = None
         try:
             if self._produce_lead is not None and not is_over_budget and self.produce_tail is None:
@@ -201,6 +203,8 @@ class Connection(PacedConnection):
                     break
                 if session is not None and not self._may_take(session, view[start : start + 2]):
                     break
+                if usage is not None and self._throttling.holds(usage, self.who, view[start : start + 2]):
+                    break
                 self._low = start + size
                 self._request(view[start : start + size], slab)
                 if self._transport is None:
@@ -220,6 +224,7 @@ class Connection(PacedConnection):
             or self._ready_bytes >= limits.response_bytes_max
             or self._waiting_bytes >= limits.control_request_bytes_max
             or self._waits_for_budget
+            or self.quota_wait is not None
             or self._wish is not None
             or self._is_finishing
             or self._is_logging_in
@@ -277,13 +282,16 @@ class Connection(PacedConnection):
             return
         caller = self._caller
         if caller.version != version or caller.client_id != header.client_id or caller.who is not self.who:
+            if self.who.client_id != (header.client_id or ""):
+                self.who = with_client_id(self.who, header.client_id or "")
             caller = self._caller = Caller(version, self.who, header.client_id, self.listener, self.peer, self.session)
         if key in LOGIN and self.session is not None:
             self._is_logging_in = True
         if key == ApiKey.PRODUCE:
             if version >= produce.VERSION_MIN:
                 self._produce_lead = (caller, bytes(frame[8:position]))
-            produce.receive(self, slot, caller, header.correlation_id, frame, position, slab)
+            take = produce.receive if self._throttling.usage is None else self._throttling.receive
+            take(self, slot, caller, header.correlation_id, frame, position, slab)
             return
         body = bytes(frame[position:])
         self._waiting_bytes += len(body)
@@ -321,14 +329,15 @@ class Connection(PacedConnection):
         self._waiting_bytes -= len(body)
         begin(self._apis[key].what)
         try:
-            request = await self._decode(key, caller.version, body)
+            request = await self.context.decode(key, caller.version, body)
         except BearlakeError as error:
             self._malformed(error)
             return
         if key in ADMINISTRATIVE and has_hung_up(self._descriptor):
             self.close("the client has gone without its answer", "abandoned")
             return
-        response = await self._apis[key].handle(self.context, caller, request)
+        handled = self._apis[key].handle(self.context, caller, request)
+        response = await (handled if self._throttling.usage is None else self._throttling.handled(caller, key, handled))
         if key in LOGIN and caller.session is not None:
             self._note_login(caller.session)
         encoder = codec.response(key, caller.version)
@@ -336,13 +345,6 @@ class Connection(PacedConnection):
             self.answer(slot, response.frame(correlation_id, encoder.header_version))
         else:
             self.answer(slot, encoder.frame(correlation_id, response))
-
-    async def _decode(self, key: int, version: int, body: bytes) -> Any:
-        """Decode a request; a large one in a thread, so that the event loop goes on. Raises error kinds."""
-        decoder = codec.request(key, version)
-        if len(body) <= _DECODE_AT_ONCE_BYTES:
-            return decoder.decode(memoryview(body), 0)
-        return await self._loop.run_in_executor(self.context.workers, decoder.decode, memoryview(body), 0)
 
     def _note_login(self, session: SaslSession) -> None:
         """A request of the login has its answer: go on as whoever is logged in now, or close after the answer."""

@@ -8,7 +8,7 @@ from time import time
 from typing import TYPE_CHECKING
 
 from bearlake.protocols.kafka.sasl import SaslSession
-from bearlake.serving.authentication.peer import LoginRules, Peer
+from bearlake.serving.authentication.peer import LoginRules
 from bearlake.streams.principal import Principal
 
 if TYPE_CHECKING:  # its libraries are loaded only by processes whose clients log in
@@ -33,11 +33,11 @@ class Entrance:
         """Time (s) that a connection stays open after a refused login."""
         return self.authenticator.settings.refusal_ms / 1000
 
-    def session(self, address: str, is_encrypted: bool) -> SaslSession | None:
+    def session(self, address: str, is_encrypted: bool, listener: str = "") -> SaslSession | None:
         """Return the SASL session of a new connection; None if its clients do not log in by SASL."""
         if not self.rules.mechanisms:
             return None
-        return SaslSession(self.authenticator, Peer(address, is_encrypted, self.rules.mechanisms))
+        return SaslSession(self.authenticator, self.rules.peer(address, is_encrypted=is_encrypted, listener=listener))
 
     def at_end(self, who: Principal, work: Callable[[], None]) -> asyncio.TimerHandle | None:
         """Call `work` when a login that begins now ends; None: it never ends."""

@@ -93,6 +93,7 @@ _BY_KIND: tuple[tuple[type[errors.BearlakeError], ErrorCode], ...] = (
     (errors.OutOfOrder, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
     (errors.OutOfRange, ErrorCode.OFFSET_OUT_OF_RANGE),
     (errors.Denied, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+    (errors.Throttled, ErrorCode.THROTTLING_QUOTA_EXCEEDED),
     (errors.Overloaded, ErrorCode.REQUEST_TIMED_OUT),
     (errors.Unavailable, ErrorCode.REQUEST_TIMED_OUT),
     (errors.Conflict, ErrorCode.UNKNOWN_SERVER_ERROR),

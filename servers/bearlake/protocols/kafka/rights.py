@@ -67,6 +67,8 @@ NEEDED: Mapping[ApiKey, tuple[Right, ...]] = {
     ApiKey.DELETE_GROUPS: on(_GROUP, Operation.DELETE),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: on(_TOPIC, Operation.ALTER_CONFIGS),
     ApiKey.OFFSET_DELETE: on(_GROUP, Operation.DELETE) + on(_TOPIC, Operation.READ),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: on(_CLUSTER, Operation.DESCRIBE_CONFIGS),
+    ApiKey.ALTER_CLIENT_QUOTAS: on(_CLUSTER, Operation.ALTER_CONFIGS),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: on(_CLUSTER, Operation.DESCRIBE),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: on(_CLUSTER, Operation.ALTER),
     ApiKey.DESCRIBE_CLUSTER: (),
@@ -102,9 +104,14 @@ def on_group(context: KafkaContext, caller: Caller, operation: Operation, group:
     return context.streams.authorizer.allows(caller.who, operation, Resource.GROUP, group)
 
 
+def sees_group(context: KafkaContext, caller: Caller, group: str) -> bool:
+    """Whether a list shows the group to the caller."""
+    return context.streams.authorizer.sees(caller.who, Operation.DESCRIBE, Resource.GROUP, group)
+
+
 def may_take_producer_id(context: KafkaContext, caller: Caller) -> bool:
     """Whether the caller may be an idempotent producer: it may write to some topic, or a rule for the cluster says so (KIP-679)."""
     authorizer = context.streams.authorizer
-    return authorizer.may_administer(caller.who, Operation.IDEMPOTENT_WRITE) or authorizer.allows_any(
+    return authorizer.administers(caller.who, Operation.IDEMPOTENT_WRITE) or authorizer.allows_any(
         caller.who, Operation.WRITE, Resource.STREAM
     )

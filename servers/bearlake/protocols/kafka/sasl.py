@@ -135,7 +135,7 @@ class SaslSession:
             raise Denied(f"this connection belongs to {self.principal}; log in again as the same user")
         now_s = self._now_s()
         ends_s = self._authenticator.ends_s(who, now_s)
-        self.principal, self.ends_s = at_host(who, self._peer.address), ends_s
+        self.principal, self.ends_s = at_host(who, self._peer.address, self._peer.listener), ends_s
         self._last_s = self._passed_s() + ends_s - now_s
         self._first_mechanism, self._mechanism, self._scram = self._mechanism, "", None
         return 0 if ends_s == float("inf") else max(1, int((ends_s - now_s) * 1000))

@@ -6,11 +6,13 @@
   (`consumers.py`, `producers.py`).
 - Backpressure stops reading (`serving/pacing.py`): when this connection exceeds `sends_in_flight_max`, `requests_in_flight_max` or
   `unsent_bytes_max`, and at a SEND while the write path is over its byte budget. Consumers get no messages while the client does not read.
+- A client over its quota is not read, and its consumers get nothing (`throttling.py`).
 - A silent client gets a PING; if it stays silent, it is disconnected.
 - A frame that violates the protocol closes only this connection; the reason goes to the log and to a metric.
 """
 
 import asyncio
+import time
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -26,6 +28,7 @@ from bearlake.protocols.pulsar.errors import count_error, error_of
 from bearlake.protocols.pulsar.producers import Producer
 from bearlake.protocols.pulsar.proto.commands_pb2 import BaseCommand, CommandPing, CommandSend
 from bearlake.protocols.pulsar.session import FRAME_BYTES_MAX, PulsarEntrance, Session
+from bearlake.protocols.pulsar.throttling import Throttling
 from bearlake.protocols.pulsar.watchers import Watcher
 from bearlake.serving.pacing import PacedConnection, Register
 from bearlake.streams.principal import ANONYMOUS, Operation, at_host
@@ -82,6 +85,8 @@ class Connection(PacedConnection):
         self.watchers: dict[int, Watcher] = {}
         self.send_count = 0
         """Number of messages and batches that are not durable yet."""
+        self.throttling = Throttling(self, context.streams.quotas, lambda: list(self.consumers.values()))
+        """What the quotas say about this connection."""
         self._handlers = handlers
         self._is_preparing = False
         self._prepared: Prepared | None = None
@@ -99,7 +104,8 @@ class Connection(PacedConnection):
         assert isinstance(transport, asyncio.WriteTransport) or hasattr(transport, "set_write_buffer_limits")
         transport.set_write_buffer_limits(high=self.context.settings.unsent_bytes_max)
         super().connection_made(transport)
-        self.who = at_host(ANONYMOUS, self.address)
+        self.who = at_host(ANONYMOUS, self.address, self.listener)
+        self.throttling.connected(self.who.host)
         if self._entrance is not None:
             certificate = transport.get_extra_info("peercert") or {}
             subject = certificate.get("subject", ())
@@ -111,6 +117,7 @@ class Connection(PacedConnection):
         if self.session is not None:
             self.session.close()
         self._out.clear()
+        self.throttling.close()
         for producer in list(self.producers.values()):
             producer.abandoned()
         for consumer in list(self.consumers.values()):
@@ -175,6 +182,7 @@ class Connection(PacedConnection):
         self._need = 0
         first = self._low
         self._is_processing = True
+        started = time.perf_counter() if self.throttling.is_timed else None
         try:
             while not self._must_wait() and (self._take_sends() or self._take_frame()):
                 pass
@@ -185,18 +193,21 @@ class Connection(PacedConnection):
             self._is_processing = False
         if self._transport is None:
             return
+        if started is not None:
+            self.throttling.worked(time.perf_counter() - started)
         self._is_asked = False
         self._processed(first)
 
     def _take_sends(self) -> bool:
         """Execute the next SENDs that need no special handling, together; returns False if the next frame is not such a SEND."""
         slab = self._slab
-        if not self.producers or slab is None or self._budget.is_over_budget:
+        if not self.producers or slab is None or self._budget.is_over_budget or self.throttling.holds_sends():
             return False
         room = self.context.settings.sends_in_flight_max - self.send_count
         parsed = kernel.parse_sends(slab.view, self._low, self._high, room, *self.context.send_limits)
         if not parsed:
             return False
+        self.throttling.sent(parsed[-1][3] - self._low)
         self._low = parsed[-1][3]
         self._command_meters.count(_SEND, len(parsed))
         self._handlers.send_parsed(self, parsed)
@@ -220,6 +231,8 @@ class Connection(PacedConnection):
         if number == _SEND and self._budget.is_over_budget:
             self._wait_for_budget()
             return False
+        if number == _SEND and self.throttling.holds_sends():
+            return False
         if number == _SEND and self._prepared is None and self.producers and self._prepares(message):
             return False
         self._low = start + size
@@ -228,6 +241,7 @@ class Connection(PacedConnection):
         self._command_meters.count(number)
         if number == _SEND:
             prepared, self._prepared = self._prepared, None
+            self.throttling.sent(size)
             self._handlers.send(self, command.send, message, prepared)
         else:
             self._handlers.carry_out(self, number, command)
@@ -270,6 +284,7 @@ class Connection(PacedConnection):
             or self._is_preparing
             or self.is_held
             or self._waits_for_budget
+            or self.quota_wait is not None
             or self._wish is not None
             or self.send_count >= settings.sends_in_flight_max
             or len(self._tasks) >= settings.requests_in_flight_max

@@ -25,6 +25,7 @@ from bearlake.protocols.pulsar.proto.commands_pb2 import (
     MessageIdData,
 )
 from bearlake.protocols.pulsar.settings import PulsarSettings
+from bearlake.protocols.pulsar.throttling import Throttling
 from bearlake.protocols.pulsar.topics import Topic
 from bearlake.streams.principal import Operation, Principal
 from bearlake.streams.service import Streams
@@ -45,6 +46,7 @@ class Client(Protocol):
 
     consumers: "dict[int, Consumer]"
     who: Principal
+    throttling: Throttling
 
     @property
     def peer(self) -> str:
@@ -111,6 +113,7 @@ class Consumer:
             else:
                 count += self._deliver_one(deliveries[at], limit)
                 at += 1
+        self.connection.throttling.delivered(deliveries)
         return count
 
     def _deliver_one(self, delivery: Delivery, limit: int) -> int:
@@ -132,9 +135,11 @@ class Consumer:
         return entry.message_count - (delivery.record_count - delivery.open_count)
 
     def is_ready(self) -> bool:
-        """Whether the connection is open and accepts more bytes, and the client may still read."""
+        """Whether the connection is open and accepts more bytes, the client may still read, and it owes nothing."""
         connection = self.connection
-        return self.may_read() and connection.is_open and not connection.is_write_paused
+        if not self.may_read() or not connection.is_open or connection.is_write_paused:
+            return False
+        return connection.throttling.may_deliver()
 
     def activity(self, is_active: bool) -> None:
         """Tell a consumer of a Failover subscription whether it is the active one."""

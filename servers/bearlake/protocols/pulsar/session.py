@@ -31,7 +31,7 @@ from bearlake.protocols.pulsar.proto.commands_pb2 import (
     CommandAuthResponse,
     CommandConnect,
 )
-from bearlake.serving.authentication.peer import LoginRules, Peer
+from bearlake.serving.authentication.peer import LoginRules
 from bearlake.serving.authentication.presented import split_basic
 from bearlake.streams.principal import Principal, at_host
 
@@ -50,6 +50,7 @@ class Client(Protocol):
     """The connection."""
 
     who: Principal
+    listener: str
     is_held: bool
     """Whether no command may be taken now."""
 
@@ -76,7 +77,7 @@ class PulsarEntrance:
         """Return whom the client has proved to be. Raises as `Authenticator.log_in`."""
         if self.rules.by_certificate:
             return self.authenticator.read_certificate(subject)
-        peer = Peer(address, is_encrypted, self.rules.mechanisms)
+        peer = self.rules.peer(address, is_encrypted=is_encrypted, listener="pulsar")
         try:
             text = data.decode()
         except UnicodeDecodeError:
@@ -171,7 +172,7 @@ class Session:
 
     def _accept(self, who: Principal, ends_s: float) -> None:
         self.close()
-        self._client.who = at_host(who, self._place[0])
+        self._client.who = at_host(who, self._place[0], self._client.listener)
         if ends_s == math.inf:
             return
         left_s = max(0.0, ends_s - self._entrance.now_s())

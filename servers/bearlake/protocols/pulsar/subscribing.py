@@ -212,11 +212,14 @@ async def unsubscribe(connection: Connection, request: CommandUnsubscribe) -> by
     """Handle UNSUBSCRIBE: delete the subscription; with `force` even if other consumers use it. Raises the error for the answer."""
     consumer = attached(connection, request.consumer_id)
     assert consumer.attachment is not None
-    if request.force:
-        subscriptions = connection.context.subscriptions
-        await subscriptions.delete(consumer.partition, consumer.subscription, is_forced=True)
-    else:
-        await consumer.attachment.unsubscribe()
+    name = f"{consumer.topic.name}:{consumer.subscription}"
+    audit = connection.context.streams.audit
+    with audit.change(connection.who, Operation.DELETE, "Subscription", name, "unsubscribe"):
+        if request.force:
+            subscriptions = connection.context.subscriptions
+            await subscriptions.delete(consumer.partition, consumer.subscription, is_forced=True)
+        else:
+            await consumer.attachment.unsubscribe()
     consumer.close()
     return commands.success(request.request_id)
 

@@ -114,7 +114,7 @@ class Topics:
             view = self._streams.catalog.peek(stream)
             if topic is None or view is None or topic.namespace != namespace:
                 continue
-            if self._streams.may(who, Operation.DESCRIBE, stream):
+            if self._streams.sees(who, Operation.DESCRIBE, stream):
                 found += topics_of(topic, view)
         return sorted(found)
 

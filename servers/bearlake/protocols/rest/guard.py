@@ -18,6 +18,8 @@ from bearlake.telemetry import metrics
 class RestGuard(CorsGuard):
     """The middleware of the REST server."""
 
+    listener = "rest"
+
     def __init__(self, settings: RestSettings, entrance: HttpEntrance | None = None) -> None:
         meters = HttpMeters(
             requests=metrics.REST_REQUESTS,

@@ -17,10 +17,10 @@ ANY = "*/*"
 PARAMETERS: Mapping[str, Schema] = {"partition": INDEX, "broker": INDEX}
 """Schemas of path parameters that are not any text."""
 
-_LOOK = (400, 404, 503)
-_WRITE = (400, 403, 404, 408, 409, 413, 415, 422, 503)
+_LOOK = (400, 404, 429, 503)
+_WRITE = (400, 403, 404, 408, 409, 413, 415, 422, 429, 503)
 _CREATION = ("Closed", "TTL", "Expires-At", "Forked-From", "Fork-Offset", "Fork-Sub-Offset")
-_INSTANCE = (400, 403, 404, 408, 409, 413, 415, 422, 503)
+_INSTANCE = (400, 403, 404, 408, 409, 413, 415, 422, 429, 503)
 
 _JSON_BODY = v2.Produce[v2.JsonRecord]
 _JSON_PAIRS = v2.Produce[v2.JsonPair]
@@ -56,7 +56,7 @@ def _streams(path: str) -> dict[tuple[str, str], Operation]:
     headers = (*producer, header("Stream-Seq"), header("Stream-Closed"))
     body = {JSON: {}, "application/octet-stream": {}, "text/plain": TEXT}
     return {
-        ("GET", path): Operation((200, 204), (304, 400, 404, 410, 503), (ANY,), parameters=queries),
+        ("GET", path): Operation((200, 204), (304, 400, 404, 410, 429, 503), (ANY,), parameters=queries),
         ("HEAD", path): Operation((200,), (*_LOOK, 410)),
         ("POST", path): Operation((200, 204), (*_WRITE, 410), body=body, is_body_required=False, parameters=headers),
     }
@@ -70,8 +70,8 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("POST", "/topics/{topic}/partitions/{partition}"): Operation(
         (200,), _WRITE, (V2,), _TO_PARTITION, answer=v2.Produced
     ),
-    ("POST", "/consumers/{group}"): Operation((200,), (*_WRITE, 429), (V2,), {V2: v2.NewConsumer}, False),
-    ("HEAD", _CONSUMER_PATH): Operation((204,), (403, 404, 503)),
+    ("POST", "/consumers/{group}"): Operation((200,), _WRITE, (V2,), {V2: v2.NewConsumer}, False),
+    ("HEAD", _CONSUMER_PATH): Operation((204,), (403, 404, 429, 503)),
     ("DELETE", _CONSUMER_PATH): Operation((204,), _INSTANCE),
     **_looks(f"{_CONSUMER_PATH}/subscription", f"{_CONSUMER_PATH}/assignments", kind=V2),
     ("POST", f"{_CONSUMER_PATH}/subscription"): Operation((204,), _INSTANCE, body={V2: v2.Subscription}),
@@ -79,7 +79,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("POST", f"{_CONSUMER_PATH}/assignments"): Operation((204,), _INSTANCE, body=_PLACES),
     ("GET", f"{_CONSUMER_PATH}/records"): Operation(
         (200,),
-        (400, 403, 404, 406, 409, 422, 500, 503),
+        (400, 403, 404, 406, 409, 422, 429, 500, 503),
         (BINARY, JSON_RECORDS, *WITH_SCHEMA),
         parameters=v2.READ_LIMITS.parameters(),
     ),
@@ -115,8 +115,8 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("DELETE", "/v1/stream/{name}"): Operation((204,), (*_LOOK, 409, 410)),
     **_streams("/v1/stream/{name}"),
     **_streams("/v1/stream/{name}/{partition}"),
-    ("GET", "/openapi.json"): Operation((200,), (503,), (JSON,)),
-    ("GET", "/docs"): Operation((200,), (503,), ("text/html",)),
+    ("GET", "/openapi.json"): Operation((200,), (429, 503), (JSON,)),
+    ("GET", "/docs"): Operation((200,), (429, 503), ("text/html",)),
 }
 """Every route."""
 

@@ -9,6 +9,7 @@ Source: Confluent, "REST Proxy API Reference" (public documentation): a code is 
 """
 
 import json
+import math
 from collections.abc import Mapping
 
 from aiohttp import web
@@ -48,6 +49,7 @@ _KINDS: tuple[tuple[type[errors.BearlakeError], int, int], ...] = (
     (errors.AlreadyExists, 409, 40902),
     (errors.Conflict, 409, 409),
     (errors.Denied, 403, 40301),
+    (errors.Throttled, 429, 429),
     (errors.Overloaded, 503, 50003),
     (errors.Unavailable, 503, 50003),
     (errors.Fenced, 503, 50003),
@@ -66,8 +68,12 @@ def of_error(error: errors.BearlakeError) -> Problem:
     """Translate an error kind."""
     for kind, status, code in _KINDS:
         if isinstance(error, kind):
-            return Problem(status, code, str(error))
+            return Problem(status, code, str(error), _headers(error))
     return Problem(500, 50002, str(error))
+
+
+def _headers(error: errors.BearlakeError) -> Mapping[str, str]:
+    return {"Retry-After": str(max(1, math.ceil(error.wait_s)))} if isinstance(error, errors.Throttled) else {}
 
 
 def of_refusal(refusal: GroupRefusal) -> Problem:

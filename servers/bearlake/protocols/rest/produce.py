@@ -20,6 +20,7 @@ from bearlake.errors import (
     TooLarge,
     Unavailable,
 )
+from bearlake.metadata.quotas import QuotaKey
 from bearlake.records import codec as record_codec
 from bearlake.records import partitioning
 from bearlake.records.codec import Record
@@ -74,8 +75,17 @@ class Writing:
         """Return the timestamp for records without one."""
         return self._streams.clock.now_ms()
 
-    async def room(self) -> None:
-        """Wait until the write path accepts more; call before reading a body. Raises `Overloaded`."""
+    async def room(self, who: Principal) -> None:
+        """Wait until the write path accepts more; call before reading a body. Raises `Throttled`, `Overloaded`."""
+        self._streams.quotas.require(who, QuotaKey.PRODUCER_BYTE_RATE)
+        await self._write_path()
+
+    async def next_room(self, who: Principal) -> None:
+        """As `room`, for the next piece of a body whose answer has begun: wait until the client may send more. Raises `Overloaded`."""
+        await self._streams.quotas.pace(who, QuotaKey.PRODUCER_BYTE_RATE)
+        await self._write_path()
+
+    async def _write_path(self) -> None:
         if not self._streams.is_over_budget:
             return
         relieved = asyncio.Event()
@@ -114,6 +124,7 @@ class Writing:
                 else:
                     for at in chunk:
                         results[at] = Written(partition, -1, admitted)
+        self._charge(who, appends)
         outcomes = await self._streams.append(appends, self.seen)  # without a producer, `seen` has no effect
         for (partition, chunk), (verdict, base_offset, _) in zip(members, outcomes, strict=True):
             error = error_of(verdict)
@@ -146,9 +157,13 @@ class Writing:
         admitted = _admitted(view, partition, records, self.now_ms())
         if not isinstance(admitted, Append):
             raise admitted
+        self._charge(who, [admitted])
         (result,) = await self._streams.append([sign(admitted)], seen)
         metrics.REST_RECORDS.labels("in").inc(len(records))
         return result
+
+    def _charge(self, who: Principal, appends: Sequence[Append]) -> None:
+        self._streams.quotas.charge(who, QuotaKey.PRODUCER_BYTE_RATE, sum(len(append.batch) for append in appends))
 
 
 def error_of(verdict: int) -> BearlakeError | None:

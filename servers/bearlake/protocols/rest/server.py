@@ -49,6 +49,7 @@ class RestServer:
         `listeners` (at least one) are already bound; the server takes ownership of them. The caller keeps `streams` and `schemas`."""
         self.settings = settings
         self._guard = RestGuard(settings, entrance)
+        self._guard.limit_by(streams.quotas)
         self._site = HttpSite(
             self.name,
             listeners,

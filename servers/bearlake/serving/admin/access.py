@@ -9,6 +9,7 @@ from aiohttp import web
 from bearlake.errors import Invalid
 from bearlake.metadata.access_rules import AccessRule, Resource, RuleFilter
 from bearlake.serving.admin import models
+from bearlake.serving.http.login import principal_of
 from bearlake.serving.http.models import UNSET, fields_given
 from bearlake.streams.access.control import AccessControl
 
@@ -46,24 +47,24 @@ class AccessRoutes:
 
     async def create(self, request: web.Request) -> web.Response:
         """Create access rules, all or none; rules that exist stay. Without `revision`, other changes at the same time do not matter."""
-        change = await _change(request)
+        who, change = principal_of(request), await _change(request)
         rules = [_rule(rule) for rule in change.rules]
         if change.revision is UNSET:
-            await self._access.create(rules)
+            await self._access.create(rules, who=who)
             revision = self._access.revision
         else:
-            revision = await self._access.change(created=rules, deleted=(), revision=change.revision)
+            revision = await self._access.change(created=rules, deleted=(), revision=change.revision, who=who)
         return web.json_response({"revision": revision})
 
     async def delete(self, request: web.Request) -> web.Response:
         """Delete exactly these access rules, all or none; a rule that does not exist is no error."""
-        change = await _change(request)
+        who, change = principal_of(request), await _change(request)
         rules = [_rule(rule) for rule in change.rules]
         if change.revision is UNSET:
-            await self._access.delete([_only(rule) for rule in rules])
+            await self._access.delete([_only(rule) for rule in rules], who=who)
             revision = self._access.revision
         else:
-            revision = await self._access.change(created=(), deleted=rules, revision=change.revision)
+            revision = await self._access.change(created=(), deleted=rules, revision=change.revision, who=who)
         return web.json_response({"revision": revision})
 
 

@@ -19,6 +19,7 @@ _STATUS: tuple[tuple[type[errors.BearlakeError], int, str], ...] = (
     (errors.Conflict, 409, "Conflict"),
     (errors.OutOfRange, 400, "Out of range"),
     (errors.Denied, 403, "Not allowed"),
+    (errors.Throttled, 429, "Quota used up"),
     (errors.Overloaded, 503, "Overloaded"),
     (errors.Fenced, 503, "Server is stopping"),
     (errors.Unavailable, 503, "Temporarily unavailable"),

@@ -13,15 +13,13 @@ from bearlake.errors import BearlakeError, Invalid, NotFound, TooLarge
 from bearlake.metadata.model import PartitionKey, Stream, stream_number
 from bearlake.serving.admin import models, problems
 from bearlake.serving.admin.models import NewStream, StreamChange, StreamToDelete
+from bearlake.serving.http.login import principal_of
 from bearlake.serving.http.models import UNSET, Raw, Reader
 from bearlake.streams.catalog import StreamView
-from bearlake.streams.principal import SERVER, Operation, Principal
+from bearlake.streams.principal import Operation
 from bearlake.streams.service import Streams
 
 T = TypeVar("T")
-
-ADMIN = Principal(SERVER, "admin-api")
-"""The principal of all requests to the admin API, which has access rules of its own (`guard.py`). No user can have it."""
 
 BATCH_COUNT_MAX = 1000
 USAGE_PARTITION_COUNT_MAX = 10_000
@@ -108,7 +106,9 @@ class StreamRoutes:
         """Create streams."""
 
         async def create_stream(item: NewStream) -> dict[str, Any]:
-            return _shown(await self._streams.create(ADMIN, item.name, item.partition_count or 1, item.configs))
+            return _shown(
+                await self._streams.create(principal_of(request), item.name, item.partition_count or 1, item.configs)
+            )
 
         return await _each(await _items(request), models.NEW_STREAM, create_stream, 201)
 
@@ -116,10 +116,10 @@ class StreamRoutes:
         """Set and unset configs of streams, and add partitions."""
 
         async def alter_stream(item: StreamChange) -> dict[str, Any]:
-            view = await self._streams.resolve(ADMIN, Operation.ALTER, item.name)
-            view = await self._streams.change(ADMIN, view.stream, lambda _: (item.set, item.unset))
+            view = await self._streams.resolve(principal_of(request), Operation.ALTER, item.name)
+            view = await self._streams.change(principal_of(request), view.stream, lambda _: (item.set, item.unset))
             if item.partition_count is not None and item.partition_count != view.partition_count:
-                view = await self._streams.add_partitions(ADMIN, view.stream, item.partition_count)
+                view = await self._streams.add_partitions(principal_of(request), view.stream, item.partition_count)
             return _shown(view)
 
         return await _each(await _items(request), models.STREAM_CHANGE, alter_stream, 200)
@@ -131,10 +131,10 @@ class StreamRoutes:
         """
 
         async def delete_stream(item: StreamToDelete) -> dict[str, Any]:
-            view = await self._streams.resolve(ADMIN, Operation.DELETE, item.name)
+            view = await self._streams.resolve(principal_of(request), Operation.DELETE, item.name)
             if item.id is not UNSET and str(view.stream.id) != item.id:
                 raise NotFound(f"stream {item.name!r} has the id {view.stream.id}, not {item.id}")
-            await self._streams.delete(ADMIN, view.stream)
+            await self._streams.delete(principal_of(request), view.stream)
             return {}
 
         if request.can_read_body:

@@ -27,6 +27,7 @@ from bearlake.serving.authentication.scram import ScramExchange
 from bearlake.serving.authentication.settings import OAUTHBEARER, PLAIN, AuthenticationSettings
 from bearlake.serving.authentication.tokens import Tokens
 from bearlake.serving.listener import is_loopback
+from bearlake.streams.audit import Audit
 from bearlake.streams.principal import Principal, user_principal
 from bearlake.telemetry import metrics
 
@@ -48,9 +49,20 @@ class Users(Protocol):
 class Authenticator:
     """Decides who a caller is."""
 
-    def __init__(self, settings: AuthenticationSettings, users: Users, tokens: Tokens, executor: Executor) -> None:
-        """`executor` checks passwords, which take milliseconds of CPU time each. Raises `Invalid` for a wrong certificate rule."""
+    def __init__(
+        self,
+        settings: AuthenticationSettings,
+        users: Users,
+        tokens: Tokens,
+        executor: Executor,
+        audit: Audit | None = None,
+    ) -> None:
+        """`executor` checks passwords, which take milliseconds of CPU time each. `audit` notes refused logins.
+
+        Raises `Invalid` for a wrong certificate rule.
+        """
         self.settings = settings
+        self.audit = audit or Audit()
         self._users = users
         self._tokens = tokens
         self._executor = executor
@@ -69,7 +81,7 @@ class Authenticator:
     def start_scram(self, mechanism: str, peer: Peer) -> "ScramLogin":
         """Begin a SCRAM login. Raises `Denied` if the client may not use the mechanism."""
         self._require(mechanism, peer)
-        return ScramLogin(mechanism, self._users, peer, self._failures)
+        return ScramLogin(mechanism, self._users, peer, self._failures, self.audit)
 
     async def log_in(self, user: str, password: str, peer: Peer) -> Principal:
         """Check a user name and password (PLAIN, HTTP Basic, Pulsar's basic).
@@ -79,7 +91,7 @@ class Authenticator:
             Overloaded: too many failed logins, or too many logins at once.
             Unavailable: the metadata store does not answer.
         """
-        with counted(PLAIN):
+        with counted(PLAIN, self.audit, peer, user):
             self._require(PLAIN, peer)
             known_as = counted_name(user)
             if not (known_as and await self._is_proven(user, password, peer)):
@@ -90,7 +102,7 @@ class Authenticator:
 
     async def verify_token(self, token: str, peer: Peer) -> Principal:
         """Check a JSON Web Token (OAUTHBEARER, HTTP Bearer, Pulsar's token). Raises as `log_in`."""
-        with counted(OAUTHBEARER):
+        with counted(OAUTHBEARER, self.audit, peer):
             self._require(OAUTHBEARER, peer)
             try:
                 return await self._tokens.verify(token)  # at any address: nobody guesses a signature
@@ -101,7 +113,7 @@ class Authenticator:
 
     def read_certificate(self, subject: Subject) -> Principal:
         """Return whom a verified client certificate names. Raises `Denied` if no rule gives it a name."""
-        with counted(CERTIFICATE):
+        with counted(CERTIFICATE, self.audit):
             return user_principal(self._names.name(subject))
 
     def ends_s(self, who: Principal, now_s: float) -> float:
@@ -163,7 +175,8 @@ class Authenticator:
 class ScramLogin:
     """One SCRAM login with its limits."""
 
-    def __init__(self, mechanism: str, users: Users, peer: Peer, failures: Failures) -> None:
+    def __init__(self, mechanism: str, users: Users, peer: Peer, failures: Failures, audit: Audit) -> None:
+        self._audit = audit
         self._exchange = ScramExchange(mechanism, users, self._check)
         self._mechanism = mechanism
         self._peer = peer
@@ -175,11 +188,12 @@ class ScramLogin:
         Raises as `Authenticator.log_in`.
         """
         exchange, network = self._exchange, self._peer.network
-        with counted(self._mechanism) as count:
+        with counted(self._mechanism, self._audit, self._peer) as count:
             try:
                 answer = await exchange.answer(message)
                 self._check(exchange.user)
             except Denied:
+                count.user = exchange.user
                 self._failures.failed(network, counted_name(exchange.user))
                 raise
             if not exchange.is_complete:
@@ -202,12 +216,16 @@ class _Turn:
 
 
 class counted:  # noqa: N801 - used as a function
-    """Counts the login that the block decides, by mechanism and outcome: accepted, refused, limited, unavailable."""
+    """Counts the login that the block decides, by mechanism and outcome: accepted, refused, limited, unavailable. Audits refusals."""
 
-    def __init__(self, mechanism: str) -> None:
+    def __init__(self, mechanism: str, audit: Audit, peer: Peer | None = None, user: str = "") -> None:
         self.is_over = True
         """Whether the block, if it raises nothing, ends the login."""
+        self.user = user
+        """The name that the client gave."""
         self._mechanism = mechanism
+        self._audit = audit
+        self._peer = peer
 
     def __enter__(self) -> "counted":
         return self
@@ -217,6 +235,9 @@ class counted:  # noqa: N801 - used as a function
         outcome = next((name for kind, name in outcomes if isinstance(error, kind)), "")
         if error is None and self.is_over:
             outcome = "accepted"
+        if isinstance(error, Denied):
+            address, listener = ("", "") if self._peer is None else (self._peer.address, self._peer.listener)
+            self._audit.login_refused(self._mechanism, counted_name(self.user), address, listener, str(error))
         if outcome:
             metrics.LOGINS.labels(self._mechanism, outcome).inc()
 

@@ -22,9 +22,9 @@ class LoginRules:
     tokens_without_tls: bool = False
     """Tokens are also accepted on connections without TLS from other machines."""
 
-    def peer(self, address: str, *, is_encrypted: bool) -> "Peer":
-        """Return where a login to this listener comes from."""
-        return Peer(address, is_encrypted, self.mechanisms, self.tokens_without_tls)
+    def peer(self, address: str, *, is_encrypted: bool, listener: str) -> "Peer":
+        """Return where a login to this listener comes from; `listener` is its name."""
+        return Peer(address, is_encrypted, self.mechanisms, self.tokens_without_tls, listener)
 
     @property
     def is_required(self) -> bool:
@@ -68,6 +68,8 @@ class Peer:
     """The mechanisms of the listener."""
     tokens_without_tls: bool = False
     """The listener accepts tokens without TLS."""
+    listener: str = ""
+    """The listener's name, for the audit log."""
 
     @property
     def network(self) -> str:

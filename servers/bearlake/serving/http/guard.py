@@ -6,6 +6,7 @@ drains, every response closes its connection, so that clients connect to another
 
 import asyncio
 import logging
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
@@ -14,11 +15,15 @@ from typing import Protocol
 
 from aiohttp import hdrs, web
 
+from bearlake.errors import Throttled
+from bearlake.metadata.quotas import QuotaKey
 from bearlake.serving.hangups import has_hung_up
 from bearlake.serving.http.handlers import ConnectionGate, GatedHandler
 from bearlake.serving.http.limits import has_changes, has_own_limits, has_own_time
-from bearlake.serving.http.login import HttpEntrance, LoginRefused, note_anonymous
+from bearlake.serving.http.login import HttpEntrance, LoginRefused, note_anonymous, principal_of
 from bearlake.serving.http.origins import ForeignRequest, Origins
+from bearlake.streams.quotas.control import QuotaControl
+from bearlake.streams.quotas.timing import Timed
 from bearlake.telemetry.meters import Counter, Family, Gauge, Histogram
 from bearlake.telemetry.watchdog import begin
 
@@ -86,6 +91,9 @@ class HttpMeters:
 class HttpGuard(ABC):
     """The middleware of an HTTP server."""
 
+    listener = ""
+    """The name of the server's listeners, for the audit log."""
+
     def __init__(
         self,
         limits: HttpLimits,
@@ -115,6 +123,8 @@ class HttpGuard(ABC):
         """Returns the number of open connections."""
         self.draining = asyncio.Event()
         """Set when the server drains."""
+        self.quotas: QuotaControl | None = None
+        """The quotas of the clients; None: they have none."""
         self._limits = limits
         self._meters = meters
         self._connection_count_max = connection_count_max
@@ -135,11 +145,16 @@ class HttpGuard(ABC):
         Raises what `answer` handles: `LoginRefused`, `ForeignRequest`, or an error kind.
         """
         if self.entrance is None:
-            note_anonymous(request)
+            note_anonymous(request, self.listener)
             return None
-        who = await self.entrance.admit(request)
+        who = await self.entrance.admit(request, self.listener)
         self.origins.check_ambient(request)
         return self.entrance.left_s(who)
+
+    def limit_by(self, quotas: QuotaControl) -> None:
+        """Apply these quotas from now on."""
+        self.quotas = quotas
+        self.gate.quotas = quotas
 
     def intercept(self, request: web.Request) -> web.StreamResponse | None:
         """Return a response that needs no handler: a refusal, or one to a browser's preflight. None: call the handler."""
@@ -218,7 +233,7 @@ class HttpGuard(ABC):
             async with asyncio.timeout(limit_ms / 1000):
                 left_s = await self.admit(request)
             async with asyncio.timeout(left_s if has_own_time(request) else limit_ms / 1000):
-                return await handler(request)
+                return await self._metered(request, handler)
         except TimeoutError:
             if left_s is not None and has_own_time(request):
                 return self._ended(request)
@@ -228,9 +243,25 @@ class HttpGuard(ABC):
         except Exception as error:  # boundary: a connection's task
             answer = self.answer(request, error)
             if answer is not None:
+                if isinstance(error, Throttled):
+                    answer.headers[hdrs.RETRY_AFTER] = str(max(1, math.ceil(error.wait_s)))
                 return answer
             log.exception("request failed", extra={"method": request.method, "path": request.path})
             return self._certain_answer(request, InternalError())
+
+    async def _metered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Run the handler, whose time counts against the client's quota. Raises `Throttled` if the client must wait."""
+        usage = None if self.quotas is None else self.quotas.usage
+        if usage is None or not usage.is_timed:
+            return await handler(request)
+        who = principal_of(request)
+        usage.require(who, QuotaKey.REQUEST_PERCENTAGE)
+        timed = Timed(handler(request))
+        try:
+            answer: web.StreamResponse = await timed
+            return answer
+        finally:
+            usage.charge_time(who, timed.seconds)
 
     def _ended(self, request: web.Request) -> web.StreamResponse:
         """End a request whose login has ended: an answer that has begun is cut off, so that its client does not take it for complete."""

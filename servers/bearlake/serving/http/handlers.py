@@ -10,6 +10,8 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from bearlake.serving.addresses import AddressCounts, address_of
+from bearlake.streams.principal import host_of
+from bearlake.streams.quotas.control import QuotaControl
 
 EXTRA_CONNECTION_COUNT = 64
 """Connections beyond the maximum whose requests are answered with 503; further connections are closed at once."""
@@ -26,6 +28,8 @@ class ConnectionGate:
         self._count_max = count_max
         self._addresses = AddressCounts(per_address_max)
         self._first_request_s = first_request_ms / 1000
+        self.quotas: QuotaControl | None = None
+        """The quotas of addresses; None: they have none."""
         self._count = 0
 
     @property
@@ -41,6 +45,11 @@ class ConnectionGate:
             return False
         self._count += 1
         return True
+
+    def wait_s(self, address: str) -> float:
+        """Return how long (s) a new connection must wait before it is read."""
+        usage = None if self.quotas is None else self.quotas.usage
+        return 0.0 if usage is None else usage.connected(host_of(address))
 
     def leave(self, address: str) -> None:
         """Count a connection as closed."""
@@ -74,7 +83,12 @@ class GatedHandler(RequestHandler):
             transport.abort()  # type: ignore[attr-defined]  # every stream transport has it
             return
         self._address = address
-        self._deadline = self._loop.call_later(self._gate.first_request_s, self._give_up)
+        wait_s = self._gate.wait_s(address)
+        if wait_s > 0:
+            transport.pause_reading()  # type: ignore[attr-defined]  # the same
+            self._deadline = self._loop.call_later(wait_s, self._resume)
+        else:
+            self._expect_request()
 
     def connection_lost(self, error: BaseException | None) -> None:
         """Called by the event loop."""
@@ -89,6 +103,14 @@ class GatedHandler(RequestHandler):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+
+    def _resume(self) -> None:
+        if self.transport is not None:
+            self.transport.resume_reading()
+        self._expect_request()
+
+    def _expect_request(self) -> None:
+        self._deadline = self._loop.call_later(self._gate.first_request_s, self._give_up)
 
     def _give_up(self) -> None:
         self._deadline = None

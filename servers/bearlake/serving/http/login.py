@@ -49,9 +49,10 @@ def principal_of(request: web.Request) -> Principal:
     return who
 
 
-def note_anonymous(request: web.Request) -> None:
+def note_anonymous(request: web.Request, listener: str = "") -> None:
     """Note that the request's client need not log in, for `principal_of`. The client's address is unknown if a server forwards for it."""
-    note_principal(request, ANONYMOUS if FORWARDED in request.headers else at_host(ANONYMOUS, _address_of(request)))
+    address = "" if FORWARDED in request.headers else _address_of(request)
+    note_principal(request, at_host(ANONYMOUS, address, listener))
 
 
 def note_principal(request: web.Request, who: Principal) -> None:
@@ -70,15 +71,15 @@ class HttpEntrance:
     now_s: Callable[[], float] = time
     """The time in seconds since 1970."""
 
-    async def admit(self, request: web.Request) -> Principal:
-        """Return who sends the request, and note it.
+    async def admit(self, request: web.Request, listener: str = "") -> Principal:
+        """Return who sends the request to the listener, and note it.
 
         Raises:
             LoginRefused: 401, the client must log in; 403, its certificate has no user name; 429, too many failed logins.
             Unavailable: the metadata store, or the issuer of tokens, does not answer.
         """
-        who = await self._principal(request)
-        who = who if who.host else at_host(who, _address_of(request))
+        who = await self._principal(request, listener)
+        who = at_host(who, who.host or _address_of(request), listener)
         note_principal(request, who)
         return who
 
@@ -98,7 +99,7 @@ class HttpEntrance:
             return {}
         return {hdrs.AUTHORIZATION: await self.forwarded.sign(who, node_id, method, path)}
 
-    async def _principal(self, request: web.Request) -> Principal:
+    async def _principal(self, request: web.Request, listener: str) -> Principal:
         if request.transport is None:
             raise ConnectionResetError("the client has gone")
         if self.rules.by_certificate:
@@ -107,7 +108,7 @@ class HttpEntrance:
                 return self.authenticator.read_certificate(certificate.get("subject", ()))
             except Denied as error:
                 raise LoginRefused(403, str(error), {}) from None
-        peer = self.rules.peer(_address_of(request), is_encrypted=request.secure)
+        peer = self.rules.peer(_address_of(request), is_encrypted=request.secure, listener=listener)
         values = request.headers.getall(hdrs.AUTHORIZATION, [])
         try:
             if len(values) > 1:

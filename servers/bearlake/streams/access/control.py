@@ -21,9 +21,11 @@ from bearlake.metadata.access_rules import (
     CLUSTER_NAME,
     EVERYONE,
     PRINCIPAL_KINDS,
+    WILDCARD,
     AccessRule,
     AccessRules,
     Operation,
+    PatternKind,
     Resource,
     RuleFilter,
     RuleSet,
@@ -31,7 +33,8 @@ from bearlake.metadata.access_rules import (
     row_of,
 )
 from bearlake.streams.access.snapshot import ALL_OPERATIONS, Snapshot
-from bearlake.streams.principal import Authorizer, Principal
+from bearlake.streams.audit import Audit, Noting
+from bearlake.streams.principal import INTERNAL, Authorizer, Principal
 
 T = TypeVar("T")
 
@@ -76,8 +79,9 @@ class AccessSettings:
 class AccessControl(Authorizer):
     """Decides by the deployment's access rules. Use it from the event loop's thread only."""
 
-    def __init__(self, store: AccessRules, settings: AccessSettings | None = None) -> None:
+    def __init__(self, store: AccessRules, settings: AccessSettings | None = None, audit: Audit | None = None) -> None:
         self._store = store
+        self._audit = audit or Audit()
         self._settings = settings or AccessSettings()
         self._snapshot = Snapshot((), -1, super_users=self._settings.super_users, allows_unruled=False)
 
@@ -89,10 +93,19 @@ class AccessControl(Authorizer):
     @override
     def allows(self, who: Principal, operation: Operation, kind: Resource, name: str) -> bool:
         snapshot = self._snapshot
-        if snapshot.is_open:
+        if snapshot.is_open or self._mask(snapshot, who, kind, name) & operation.bit:
             return True
+        self._audit.denied(who, operation, kind, name)
+        return False
+
+    @override
+    def sees(self, who: Principal, operation: Operation, kind: Resource, name: str) -> bool:
+        snapshot = self._snapshot
+        return snapshot.is_open or self._mask(snapshot, who, kind, name) & operation.bit != 0
+
+    def _mask(self, snapshot: Snapshot, who: Principal, kind: Resource, name: str) -> int:
         if kind is not Resource.STREAM:
-            return snapshot.mask(who, kind, name) & operation.bit != 0
+            return snapshot.mask(who, kind, name)
         grants = who.grants
         if grants.snapshot is not snapshot:
             grants.snapshot, grants.masks = snapshot, {}
@@ -101,7 +114,7 @@ class AccessControl(Authorizer):
             mask = snapshot.mask(who, kind, name)
             if len(grants.masks) < MASKS_MAX and len(name) <= KEPT_NAME_LENGTH_MAX:
                 grants.masks[name] = mask
-        return mask & operation.bit != 0
+        return mask
 
     @override
     def operations(self, who: Principal, kind: Resource, name: str) -> int:
@@ -109,11 +122,21 @@ class AccessControl(Authorizer):
 
     @override
     def allows_any(self, who: Principal, operation: Operation, kind: Resource) -> bool:
-        return self._snapshot.allows_any(who, operation, kind)
+        if self._snapshot.allows_any(who, operation, kind):
+            return True
+        self._audit.denied(who, operation, kind, WILDCARD)
+        return False
 
     @override
     def may_administer(self, who: Principal, operation: Operation) -> bool:
         """Only a rule, or being a super user, counts."""
+        if self.administers(who, operation):
+            return True
+        self._audit.denied(who, operation, Resource.CLUSTER, CLUSTER_NAME)
+        return False
+
+    @override
+    def administers(self, who: Principal, operation: Operation) -> bool:
         return self._snapshot.granted(who, Resource.CLUSTER, CLUSTER_NAME) & operation.bit != 0
 
     async def refresh(self) -> None:
@@ -130,17 +153,19 @@ class AccessControl(Authorizer):
         await self._apply(found)
         return RuleSet(found.revision, await _worked(len(found.rules), partial(_matching, selected, found.rules)))
 
-    async def create(self, rules: Sequence[AccessRule]) -> None:
-        """Create rules, all or none; rules that exist stay.
+    async def create(self, rules: Sequence[AccessRule], *, who: Principal = INTERNAL) -> None:
+        """Create rules for `who`, all or none; rules that exist stay.
 
         Raises `Invalid`, `Overloaded`, `Unavailable` (the rules may or may not have been created; repeat the call).
         """
-        await self.replace((), rules)
+        await self.replace((), rules, who=who)
 
-    async def replace(self, old: Collection[AccessRule], new: Collection[AccessRule]) -> Sequence[AccessRule]:
-        """Delete the rules of `old` and create those of `new`, in one step; a rule of both stays. Returns the rules of `old` that existed.
+    async def replace(
+        self, old: Collection[AccessRule], new: Collection[AccessRule], *, who: Principal = INTERNAL
+    ) -> Sequence[AccessRule]:
+        """Delete for `who` the rules of `old` and create those of `new`, in one step; a rule of both stays.
 
-        Raises as `create`.
+        Returns the rules of `old` that existed. Raises as `create`.
         """
         for rule in new:
             check_rule(rule)
@@ -151,12 +176,17 @@ class AccessControl(Authorizer):
             created = [rule for rule in dict.fromkeys(new) if rule not in existing]
             return created, [rule for rule in found if rule not in new], found
 
-        return await self._change(decide, 1)
+        with self._noting(who, new, old):
+            return await self._change(decide, 1)
 
     async def delete(
-        self, filters: Sequence[RuleFilter], *, kinds: Collection[Resource] = frozenset(Resource)
+        self,
+        filters: Sequence[RuleFilter],
+        *,
+        kinds: Collection[Resource] = frozenset(Resource),
+        who: Principal = INTERNAL,
     ) -> Sequence[Sequence[AccessRule]]:
-        """Delete the rules for resources of these kinds that any of the filters selects; returns the deleted rules for each filter.
+        """Delete for `who` the rules for resources of these kinds that any filter selects; returns the deleted rules for each filter.
 
         Raises as `create`, and `Invalid` for more than `FILTER_COUNT_MAX` filters.
         """
@@ -170,10 +200,20 @@ class AccessControl(Authorizer):
             found = [_matching(selected, concerned) for selected in filters]
             return (), list(dict.fromkeys(rule for rules in found for rule in rules)), found
 
-        return await self._change(decide, len(filters))
+        with self._audit.change(who, Operation.DELETE, "AccessRule") as details:
+            found = await self._change(decide, len(filters))
+            details += [_text(rule) for rule in dict.fromkeys(rule for rules in found for rule in rules)]
+            return found
 
-    async def change(self, *, created: Sequence[AccessRule], deleted: Sequence[AccessRule], revision: int) -> int:
-        """Create and delete these rules in one step, if the rules have this revision; returns the new revision.
+    async def change(
+        self,
+        *,
+        created: Sequence[AccessRule],
+        deleted: Sequence[AccessRule],
+        revision: int,
+        who: Principal = INTERNAL,
+    ) -> int:
+        """Create and delete these rules for `who` in one step, if the rules have this revision; returns the new revision.
 
         The revision grows even if no rule changes. So when this returns, no change that names an older revision can take effect any more,
         however late it arrives.
@@ -183,9 +223,21 @@ class AccessControl(Authorizer):
             Invalid: as `AccessRules.change`.
             Unavailable: the change may or may not have been made.
         """
-        changed = await self._store.change(created=created, deleted=deleted, revision=revision)
+        with self._noting(who, created, deleted):
+            changed = await self._store.change(created=created, deleted=deleted, revision=revision)
         await self.refresh()
         return changed
+
+    def _noting(self, who: Principal, created: Collection[AccessRule], deleted: Collection[AccessRule]) -> Noting:
+        """Note a change of rules with what it creates and deletes; a rule of both stays."""
+        added = [_text(rule) for rule in dict.fromkeys(created)]
+        removed = [_text(rule) for rule in dict.fromkeys(deleted) if rule not in created]
+        if not removed:
+            return self._audit.change(who, Operation.CREATE, "AccessRule", "", *added)
+        if not added:
+            return self._audit.change(who, Operation.DELETE, "AccessRule", "", *removed)
+        details = [*(f"create {text}" for text in added), *(f"delete {text}" for text in removed)]
+        return self._audit.change(who, Operation.ALTER, "AccessRule", "", *details)
 
     async def _change(
         self, decide: Callable[[RuleSet], tuple[Sequence[AccessRule], Sequence[AccessRule], T]], weight: int
@@ -219,6 +271,15 @@ class AccessControl(Authorizer):
         snapshot = await _worked(len(found.rules), compiled)
         if snapshot.revision > self._snapshot.revision:  # otherwise a newer change is applied already
             self._snapshot = snapshot
+
+
+def _text(rule: AccessRule) -> str:
+    """Name a rule for the audit log."""
+    pattern = "" if rule.pattern is PatternKind.LITERAL else f" {rule.pattern.value}"
+    return (
+        f"{rule.permission.value} {rule.principal} {rule.operation.value} on"
+        f" {rule.resource.value}:{rule.name}{pattern} from {rule.host}"
+    )
 
 
 def _matching(selected: RuleFilter, rules: Sequence[AccessRule]) -> Sequence[AccessRule]:

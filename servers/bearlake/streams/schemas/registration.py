@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 
 from bearlake.errors import AlreadyExists, Conflict, Overloaded
 from bearlake.metadata.schemas import Registration, SchemaStore, SubjectKey, SubjectState, VersionKey, VersionRow
+from bearlake.streams.audit import Noting
 from bearlake.streams.schemas import names, rules
 from bearlake.streams.schemas.budget import Budget
 from bearlake.streams.schemas.compiled import Compiled
@@ -82,9 +83,15 @@ class Registrar:
         raise _overtaken(subject)
 
     async def register(
-        self, subject: SubjectKey, draft: Draft, budget: Budget, *, is_normalized: bool
+        self,
+        subject: SubjectKey,
+        draft: Draft,
+        budget: Budget,
+        *,
+        is_normalized: bool,
+        noting: Callable[[], Noting],
     ) -> SchemaVersion:
-        """Return the version with this schema; registers a new version if needed.
+        """Return the version with this schema; registers a new version if needed, within `noting`, which takes details.
 
         Child processes work without the subject's lock, so that a schema that takes long to compile or compare delays no other. Under the
         lock, `_register` decides with the comparisons made so far, or says which comparisons it needs.
@@ -94,7 +101,7 @@ class Registrar:
             prepared = await self._prepared(draft, budget)
             try:
                 async with self._lock_of(subject):
-                    return await self._register(subject, prepared, is_normalized, known)
+                    return await self._register(subject, prepared, is_normalized, known, noting)
             except _Compare as needed:
                 await self._compare(subject.context, prepared.compiled, needed.pairs, known, budget)
             except Conflict as conflict:
@@ -189,7 +196,12 @@ class Registrar:
         return None
 
     async def _register(
-        self, subject: SubjectKey, prepared: _Prepared, is_normalized: bool, known: Mapping[_Pair, list[str]]
+        self,
+        subject: SubjectKey,
+        prepared: _Prepared,
+        is_normalized: bool,
+        known: Mapping[_Pair, list[str]],
+        noting: Callable[[], Noting],
     ) -> SchemaVersion:
         """Decide and store. Raises `_Compare` if `known` lacks comparisons."""
         draft = prepared.draft
@@ -213,7 +225,10 @@ class Registrar:
                 )
             _check_next(draft, state)
         metadata, rule_set = await self._completed(state, policy, draft, live)
-        return await self._store_version(state, understood, metadata, rule_set)
+        with noting() as details:
+            version = await self._store_version(state, understood, metadata, rule_set)
+            details.append(f"version {version.number} id {version.schema.id}")
+        return version
 
     async def _completed(
         self, state: SubjectState, policy: rules.Policy, draft: Draft, live: Sequence[VersionRow]

@@ -17,12 +17,16 @@ class SubjectRights:
         """Whether `who` may do `operation` to a subject, a context or the registry."""
         return self._authorizer.allows(who, operation, Resource.SUBJECT, names.resource(key))
 
+    def sees(self, who: Principal, operation: Operation, key: SubjectKey) -> bool:
+        """As `may`, for what a list shows, or for one of several rights: the audit log notes no denial."""
+        return self._authorizer.sees(who, operation, Resource.SUBJECT, names.resource(key))
+
     async def may_read_schema(self, who: Principal, context: str, schema_id: int) -> bool:
         """Whether `who` may read a schema: by a right on its context, or on a subject with a version of it, which may be deleted."""
-        if self.may(who, Operation.READ, SubjectKey(context, GLOBAL_SUBJECT)):
+        if self.sees(who, Operation.READ, SubjectKey(context, GLOBAL_SUBJECT)):
             return True
         usages = await self._store.usages(context, schema_id)
-        return any(self.may(who, Operation.READ, version.subject) for version in usages)
+        return any(self.sees(who, Operation.READ, version.subject) for version in usages)
 
     def require(self, who: Principal, operation: Operation, key: SubjectKey) -> None:
         """Raise `Denied` unless `who` may do `operation`."""

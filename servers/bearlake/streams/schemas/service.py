@@ -10,7 +10,7 @@ it reads subjects, versions, configs and modes from the store for every call.
 """
 
 from collections.abc import Sequence
-from typing import TypeVar
+from functools import partial
 from uuid import UUID
 
 from bearlake.metadata.schemas import (
@@ -24,12 +24,14 @@ from bearlake.metadata.schemas import (
     VersionKey,
     VersionRow,
 )
-from bearlake.streams.principal import AllowAll, Authorizer, Operation, Principal
+from bearlake.streams.audit import Audit, Noting
+from bearlake.streams.principal import AllowAll, Authorizer, Operation, Principal, Resource
 from bearlake.streams.schemas import names, rules
 from bearlake.streams.schemas.budget import Budget
 from bearlake.streams.schemas.compiled import Compiled
 from bearlake.streams.schemas.deletion import Remover, existing, pick
 from bearlake.streams.schemas.library import Library
+from bearlake.streams.schemas.listing import LOADED_COUNT, PAGE_COUNT, bounded, is_listed, sliced
 from bearlake.streams.schemas.model import Document, Draft, Mode, Schema, SchemaType, SchemaVersion
 from bearlake.streams.schemas.problems import (
     ConfigNotFound,
@@ -44,13 +46,6 @@ from bearlake.streams.schemas.ruling import Ruler
 from bearlake.streams.schemas.settings import SchemasSettings
 from bearlake.streams.schemas.values.model import Unfit
 
-PAGE_COUNT = 1_000
-"""Rows of one read of the store."""
-LOADED_COUNT = 16
-"""Schemas of one read of the store, each up to `schema_bytes_max` large."""
-
-T = TypeVar("T")
-
 
 class Schemas:
     """The registry. Every call may raise `Unavailable`, `Overloaded` and `Denied`; calls with a subject may raise `InvalidSubject`.
@@ -60,9 +55,14 @@ class Schemas:
     """
 
     def __init__(
-        self, store: SchemaStore, settings: SchemasSettings | None = None, authorizer: Authorizer | None = None
+        self,
+        store: SchemaStore,
+        settings: SchemasSettings | None = None,
+        authorizer: Authorizer | None = None,
+        audit: Audit | None = None,
     ) -> None:
         """`authorizer` None: every operation is allowed."""
+        self._audit = audit or Audit()
         self.settings = settings or SchemasSettings()
         self._store = store
         self._rights = SubjectRights(store, authorizer or AllowAll())
@@ -94,7 +94,9 @@ class Schemas:
             NotPermitted, IdDoesNotMatch: the subject's mode forbids the change, or the imported id does not match.
         """
         key = self._rights.subject_of_draft(who, Operation.WRITE, subject, draft)
-        return await self._registrar.register(key, draft, budget or Budget(self.settings), is_normalized=is_normalized)
+        noting = partial(self._changing, who, Operation.WRITE, key)
+        budget = budget or Budget(self.settings)
+        return await self._registrar.register(key, draft, budget, is_normalized=is_normalized, noting=noting)
 
     async def lookup(
         self, who: Principal, subject: str, draft: Draft, *, is_normalized: bool = False, with_deleted: bool = False
@@ -164,7 +166,7 @@ class Schemas:
         """Return the versions with this schema; if `subject` names more than a context, only its versions. Raises `SchemaNotFound`."""
         key = SubjectKey(DEFAULT_CONTEXT, GLOBAL_SUBJECT) if subject is None else names.split(subject)
         found = await self._store.usages(key.context, schema_id)
-        seen = [version for version in found if self._rights.may(who, Operation.DESCRIBE, version.subject)]
+        seen = [version for version in found if self._rights.sees(who, Operation.DESCRIBE, version.subject)]
         may_know = bool(seen) or self._rights.may(who, Operation.READ, SubjectKey(key.context, GLOBAL_SUBJECT))
         if not found or not may_know:
             raise SchemaNotFound(f"Schema {schema_id} not found")
@@ -177,28 +179,26 @@ class Schemas:
     async def contexts(self, who: Principal, *, offset: int = 0, limit: int = -1) -> Sequence[str]:
         """Return the contexts, sorted by name."""
         found = await self._store.contexts()
-        allowed = [
-            name for name in found if self._rights.may(who, Operation.DESCRIBE, SubjectKey(name, GLOBAL_SUBJECT))
-        ]
-        return _sliced(allowed, offset, limit)
+        seen = [name for name in found if self._rights.sees(who, Operation.DESCRIBE, SubjectKey(name, GLOBAL_SUBJECT))]
+        return sliced(seen, offset, limit)
 
     async def subjects(
         self, who: Principal, prefix: str, deletion: Deletion, *, offset: int = 0, limit: int = -1
     ) -> list[str]:
         """Return subjects whose name starts with `prefix` (see `names.parse_prefix`), sorted by context and name."""
         context, start = names.parse_prefix(prefix)
-        limit = _bounded(limit, self.settings.subject_list_count_max)
+        limit = bounded(limit, self.settings.subject_list_count_max)
         found: list[SubjectKey] = []
         after: SubjectKey | None = None
         while len(found) < offset + limit:
             page = await self._store.subjects(
                 context=context, prefix=start, deletion=deletion, after=after, limit=PAGE_COUNT
             )
-            found += [key for key in page if self._rights.may(who, Operation.DESCRIBE, key)]
+            found += [key for key in page if self._rights.sees(who, Operation.DESCRIBE, key)]
             if len(page) < PAGE_COUNT:
                 break
             after = page[-1]
-        return [names.shown(key) for key in _sliced(found, offset, limit)]
+        return [names.shown(key) for key in sliced(found, offset, limit)]
 
     async def all_versions(
         self,
@@ -212,7 +212,7 @@ class Schemas:
     ) -> list[SchemaVersion]:
         """Return versions, with their schemas, of all subjects whose name starts with `prefix`."""
         context, start = names.parse_prefix(prefix)
-        limit = _bounded(limit, self.settings.schema_list_count_max)
+        limit = bounded(limit, self.settings.schema_list_count_max)
         found: list[SubjectVersion] = []
         after: VersionKey | None = None
         while len(found) <= offset + limit:
@@ -220,7 +220,7 @@ class Schemas:
                 context=context, prefix=start, deletion=deletion, after=after, limit=PAGE_COUNT
             )
             for version in page:
-                if not self._rights.may(who, Operation.READ, version.subject):
+                if not self._rights.sees(who, Operation.READ, version.subject):
                     continue
                 if is_latest_only and found and found[-1].subject == version.subject:
                     found.pop()
@@ -228,17 +228,17 @@ class Schemas:
             if len(page) < PAGE_COUNT:
                 break
             after = VersionKey(page[-1].subject, page[-1].number)
-        return await self._with_schemas(_sliced(found, offset, limit))
+        return await self._with_schemas(sliced(found, offset, limit))
 
     async def versions(
         self, who: Principal, subject: str, deletion: Deletion, *, offset: int = 0, limit: int = -1
     ) -> list[int]:
         """Return the numbers of the subject's versions. Raises `SubjectNotFound`."""
         state = await self._existing(who, Operation.DESCRIBE, subject)
-        found = [row.number for row in state.versions if _is_listed(row, deletion)]
+        found = [row.number for row in state.versions if is_listed(row, deletion)]
         if not found:
             raise SubjectNotFound(f"Subject '{subject}' not found.")
-        return list(_sliced(found, offset, limit))
+        return list(sliced(found, offset, limit))
 
     async def version(self, who: Principal, subject: str, version: int, *, with_deleted: bool = False) -> SchemaVersion:
         """Return a version (or `names.LATEST`) with its schema. Raises `SubjectNotFound`, `VersionNotFound`."""
@@ -279,7 +279,8 @@ class Schemas:
             SubjectNotFound, SubjectSoftDeleted, SubjectNotSoftDeleted, ReferenceExists, NotPermitted
         """
         key = self._rights.subject(who, Operation.DELETE, subject)
-        return await self._registrar.deciding(key, lambda: self._remover.subject(key, is_permanent))
+        with self._changing(who, Operation.DELETE, key, f"permanent={is_permanent}"):
+            return await self._registrar.deciding(key, lambda: self._remover.subject(key, is_permanent))
 
     async def delete_version(self, who: Principal, subject: str, version: int, *, is_permanent: bool = False) -> int:
         """Soft-delete one version (or `names.LATEST`), or permanently delete a soft-deleted version.
@@ -288,7 +289,8 @@ class Schemas:
             SubjectNotFound, VersionNotFound, VersionSoftDeleted, VersionNotSoftDeleted, ReferenceExists, NotPermitted
         """
         key = self._rights.subject(who, Operation.DELETE, subject)
-        return await self._registrar.deciding(key, lambda: self._remover.version(key, version, is_permanent))
+        with self._changing(who, Operation.DELETE, key, f"version {version} permanent={is_permanent}"):
+            return await self._registrar.deciding(key, lambda: self._remover.version(key, version, is_permanent))
 
     # -- config and mode -----------------------------------------------------------------------------------------
 
@@ -309,13 +311,15 @@ class Schemas:
     async def set_config(self, who: Principal, subject: str, update: Document) -> Document:
         """Change fields of a config; see `rules.updated`. Returns the applied update. Raises `NotPermitted`."""
         key = self._rights.level(who, Operation.ALTER, subject)
-        return await self._registrar.deciding(key, lambda: self._ruler.set_config(key, update))
+        with self._changing(who, Operation.ALTER, key, f"config {','.join(update)}"):
+            return await self._registrar.deciding(key, lambda: self._ruler.set_config(key, update))
 
     async def unset_config(self, who: Principal, subject: str = "") -> Document:
         """Unset a config; returns the previous config. Raises `ConfigNotFound`, `NotPermitted`."""
         before = await self.config(who, subject)
         key = self._rights.level(who, Operation.ALTER, subject)
-        await self._registrar.deciding(key, lambda: self._ruler.unset_config(key))
+        with self._changing(who, Operation.ALTER, key, "config unset"):
+            await self._registrar.deciding(key, lambda: self._ruler.unset_config(key))
         return before
 
     async def mode(self, who: Principal, subject: str = "", *, is_in_scope: bool = False) -> Mode:
@@ -331,16 +335,21 @@ class Schemas:
     async def set_mode(self, who: Principal, subject: str, mode: Mode, *, is_forced: bool = False) -> None:
         """Set a mode. Raises `NotPermitted`: unless forced, IMPORT requires a subject (or context) without schemas."""
         key = self._rights.level(who, Operation.ALTER, subject)
-        await self._registrar.deciding(key, lambda: self._ruler.set_mode(key, mode, is_forced=is_forced))
+        with self._changing(who, Operation.ALTER, key, f"mode {mode.value}"):
+            await self._registrar.deciding(key, lambda: self._ruler.set_mode(key, mode, is_forced=is_forced))
 
     async def unset_mode(self, who: Principal, subject: str = "") -> Mode:
         """Unset a mode; returns the previous mode. Raises `ModeNotFound`."""
         before = await self.mode(who, subject)
         key = self._rights.level(who, Operation.ALTER, subject)
-        await self._registrar.deciding(key, lambda: self._ruler.set_mode(key, None))
+        with self._changing(who, Operation.ALTER, key, "mode unset"):
+            await self._registrar.deciding(key, lambda: self._ruler.set_mode(key, None))
         return before
 
     # -- internals -----------------------------------------------------------------------------------------------
+
+    def _changing(self, who: Principal, operation: Operation, key: SubjectKey, *details: str) -> Noting:
+        return self._audit.change(who, operation, Resource.SUBJECT.value, names.resource(key), *details)
 
     async def _existing(self, who: Principal, operation: Operation, subject: str) -> SubjectState:
         """Return the state of a subject that has versions, or of the subject that its config names as alias."""
@@ -371,15 +380,3 @@ class Schemas:
                 subject, number, is_deleted = version.subject, version.number, version.is_deleted
                 listed.append(SchemaVersion(subject=subject, number=number, is_deleted=is_deleted, schema=schema))
         return listed
-
-
-def _is_listed(row: VersionRow, deletion: Deletion) -> bool:
-    return deletion is Deletion.ALL or row.is_deleted is (deletion is Deletion.DELETED)
-
-
-def _bounded(limit: int, limit_max: int) -> int:
-    return limit_max if limit < 0 else min(limit, limit_max)
-
-
-def _sliced(found: Sequence[T], offset: int, limit: int) -> Sequence[T]:
-    return found[offset:] if limit < 0 else found[offset : offset + limit]

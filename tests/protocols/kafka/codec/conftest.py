@@ -54,6 +54,8 @@ class Samples:
             return self.random.random() < 0.5
         if field.type in BITS:
             return self.number(field)
+        if field.type == "float64":
+            return self.random.choice([0.0, -1.5, 1e300, self.random.random()])
         if field.type == "uuid":
             return uuid.UUID(int=self.random.getrandbits(128) | 1).bytes
         size = self.random.choice([0, 1, 5, 126, 127, 128, 300, 5000])

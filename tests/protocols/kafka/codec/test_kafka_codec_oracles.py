@@ -107,7 +107,7 @@ def their_default(text, type_):
         return None
     if type_ == "bool":
         return text in (True, "true")
-    zero = {"array": [], "string": "", "bytes": b"", "records": b"", "uuid": bytes(16)}
+    zero = {"array": [], "string": "", "bytes": b"", "records": b"", "uuid": bytes(16), "float64": 0.0}
     return text or zero[type_] if type_ in zero else int(str(text or 0), 0)
 
 
@@ -202,6 +202,7 @@ def kio_simple(kafka_type, rng):
         return rng.randrange(1, 2 ** (8 * codec_size(kafka_type) - 1))
     return {
         "bool": lambda: rng.random() < 0.5,
+        "float64": rng.random,
         "bytes": lambda: rng.randbytes(rng.randrange(200)),
         "records": lambda: rng.randbytes(rng.randrange(5000)),
         "string": lambda: "".join(rng.choice("aé漢") for _ in range(rng.randrange(1, 100))),

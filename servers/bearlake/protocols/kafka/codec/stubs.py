@@ -50,7 +50,7 @@ def _field(field: Field, root: Struct, records: str) -> str:
     if field.is_struct:
         type_ = f"{root.name}.{field.type}"
     elif field.type in FIXED:
-        type_ = {"bool": "bool", "uuid": "bytes"}.get(field.type, "int")
+        type_ = {"bool": "bool", "uuid": "bytes", "float64": "float"}.get(field.type, "int")
     else:
         type_ = {"string": "str", "bytes": "bytes", "records": records}[field.type]
     if field.is_array:

@@ -104,7 +104,7 @@ async def create(context: KafkaContext, caller: Caller, request: CreateAclsReque
             answer.error_code, answer.error_message = ErrorCode.INVALID_REQUEST, str(error)
     if rules:
         try:
-            await context.streams.access.create(rules)
+            await context.streams.access.create(rules, who=caller.who)
         except BearlakeError as error:
             for answer in valid:
                 answer.error_code, answer.error_message = code_of(error), str(error)
@@ -128,7 +128,7 @@ async def delete(context: KafkaContext, caller: Caller, request: DeleteAclsReque
             answer.error_code, answer.error_message = ErrorCode.INVALID_REQUEST, str(error)
     if filters:
         try:
-            deleted = await context.streams.access.delete(filters, kinds=frozenset(RESOURCE_NUMBERS))
+            deleted = await context.streams.access.delete(filters, kinds=frozenset(RESOURCE_NUMBERS), who=caller.who)
             for answer, rules in zip(valid, deleted, strict=True):
                 answer.matching_acls = [_matching(rule) for rule in rules]
         except BearlakeError as error:

@@ -306,7 +306,7 @@ async def list_resources(
         found += [
             (name, ResourceType.TOPIC)
             for name in context.streams.catalog.names()
-            if context.streams.may(caller.who, Operation.DESCRIBE, name)
+            if context.streams.sees(caller.who, Operation.DESCRIBE, name)
         ]
     if ResourceType.BROKER in kinds:
         found += [(str(node_id), ResourceType.BROKER) for node_id in _node_ids(context)]

@@ -70,6 +70,17 @@ async def handle(context: KafkaContext, caller: Caller, request: FetchRequest) -
     return FetchResponse(responses=topics)
 
 
+def size_of(response: FetchResponse) -> int:
+    """Return the bytes of records in a response."""
+    size = 0
+    for topic in response.responses:
+        for partition in topic.partitions:
+            records = partition.records
+            if records is not None:
+                size += len(records) if isinstance(records, bytes | bytearray | memoryview) else sum(map(len, records))
+    return size
+
+
 def _room(context: KafkaContext) -> int:
     return max(context.settings.unsent_bytes_max - context.unsent_bytes, _BYTES_MAX_LEAST)
 

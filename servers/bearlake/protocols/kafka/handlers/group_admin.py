@@ -19,10 +19,10 @@ from bearlake.protocols.kafka.messages import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
-from bearlake.protocols.kafka.rights import NO_OPERATIONS, group_operations, on_group
+from bearlake.protocols.kafka.rights import NO_OPERATIONS, group_operations, on_group, sees_group
 from bearlake.streams.groups.model import Group, GroupState
 from bearlake.streams.groups.problems import GroupRefusal, Problem
-from bearlake.streams.principal import Operation
+from bearlake.streams.principal import Operation, Resource
 
 CLASSIC = "classic"
 _NOT_FOUND_FROM = 6
@@ -91,7 +91,7 @@ async def list_groups(context: KafkaContext, caller: Caller, request: ListGroups
     answer = ListGroupsResponse(groups=[])
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
-    sees_all = context.streams.authorizer.may_administer(caller.who, Operation.DESCRIBE)
+    sees_all = context.streams.authorizer.administers(caller.who, Operation.DESCRIBE)
     owned = context.groups.owned()
     found: dict[str, tuple[str, str]] = {
         name: (group.protocol_type, group.state.value)
@@ -113,7 +113,7 @@ async def list_groups(context: KafkaContext, caller: Caller, request: ListGroups
         return answer
     for name, (protocol_type, state) in sorted(found.items()):
         is_listed = (not states or state.lower() in states) and (not types or CLASSIC in types)
-        if is_listed and (sees_all or may_describe(context, caller, name)):
+        if is_listed and (sees_all or sees_group(context, caller, name)):
             answer.groups.append(
                 ListGroupsResponse.Group(
                     group_id=name, protocol_type=protocol_type, group_state=state, group_type=CLASSIC
@@ -150,7 +150,8 @@ async def delete(context: KafkaContext, caller: Caller, request: DeleteGroupsReq
             answer.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
             continue
         try:
-            await context.groups.delete(name)
+            with context.streams.audit.change(caller.who, Operation.DELETE, Resource.GROUP.value, name):
+                await context.groups.delete(name)
         except GroupRefusal as refusal:
             answer.error_code = code_of(refusal)
     return DeleteGroupsResponse(results=results)

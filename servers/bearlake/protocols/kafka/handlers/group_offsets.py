@@ -28,7 +28,7 @@ from bearlake.streams.catalog import StreamView
 from bearlake.streams.groups import subscription
 from bearlake.streams.groups.model import GroupState, MemberRef
 from bearlake.streams.groups.problems import GroupRefusal
-from bearlake.streams.principal import Operation
+from bearlake.streams.principal import Operation, Resource
 
 _TOPIC_IDS_FROM = 10
 _MANY_GROUPS_FROM = 8
@@ -189,7 +189,7 @@ def _all_topics(
         view = context.streams.catalog.peek_number(stream_number(key))
         if view is None:
             continue  # the stream was deleted; its offsets are deleted with it
-        if not context.streams.may(caller.who, Operation.DESCRIBE, view.name):
+        if not context.streams.sees(caller.who, Operation.DESCRIBE, view.name):
             continue
         topic = topics.setdefault(
             view.stream.number,
@@ -236,7 +236,11 @@ async def delete(context: KafkaContext, caller: Caller, request: OffsetDeleteReq
                 else:
                     forget.append(found.partition(partition.partition_index))
             topics.append(OffsetDeleteResponse.Topic(name=topic.name, partitions=partitions))
-        await context.groups.delete_offsets(request.group_id, forget)
+        details = f"offsets of {', '.join(topic.name for topic in request.topics)}"
+        with context.streams.audit.change(
+            caller.who, Operation.DELETE, Resource.GROUP.value, request.group_id, details
+        ):
+            await context.groups.delete_offsets(request.group_id, forget)
     except GroupRefusal as refusal:
         return OffsetDeleteResponse(error_code=code_of(refusal))
     return OffsetDeleteResponse(topics=topics)

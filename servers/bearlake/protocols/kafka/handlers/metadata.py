@@ -66,7 +66,7 @@ async def _render_all(context: KafkaContext, caller: Caller, request: MetadataRe
         if at % _AT_ONCE_NAMES == _AT_ONCE_NAMES - 1:
             await asyncio.sleep(0)
         view = catalog.peek(name)
-        if view is not None and context.streams.may(caller.who, Operation.DESCRIBE, name):
+        if view is not None and context.streams.sees(caller.who, Operation.DESCRIBE, name):
             seen.append((view, None))
     return await _render(context, caller, request, seen)
 
@@ -312,7 +312,7 @@ async def describe_topic_partitions(
 
 def _described_names(context: KafkaContext, caller: Caller) -> set[str]:
     streams = context.streams
-    return {name for name in streams.catalog.names() if streams.may(caller.who, Operation.DESCRIBE, name)}
+    return {name for name in streams.catalog.names() if streams.sees(caller.who, Operation.DESCRIBE, name)}
 
 
 def _page(

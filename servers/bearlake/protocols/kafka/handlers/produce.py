@@ -128,7 +128,8 @@ class ProduceCall:
 
     def frames(self, outcomes: Sequence[Result]) -> Sequence[codec.Buffer]:
         """The response frame for these append results. For acks=0 there is none; an error closes the connection instead."""
-        if self.is_plain and self.slot is not None:
+        throttle_ms = 0 if self.slot is None else self.slot.throttle_ms
+        if self.is_plain and self.slot is not None and not throttle_ms:
             frame = kernel.encode_produce_appended(self.caller.version, self.correlation_id, self.entries, outcomes)
             if frame is not None:
                 return [frame]
@@ -159,10 +160,12 @@ class ProduceCall:
             return ()
         version = self.caller.version
         if has_messages:
-            return codec.response(ApiKey.PRODUCE, version).frame(self.correlation_id, self._with_messages(results))
-        return [kernel.encode_produce_response(version, self.correlation_id, results, 0)]
+            return codec.response(ApiKey.PRODUCE, version).frame(
+                self.correlation_id, self._with_messages(results, throttle_ms)
+            )
+        return [kernel.encode_produce_response(version, self.correlation_id, results, throttle_ms)]
 
-    def _with_messages(self, results: Sequence[ProduceResult]) -> ProduceResponse:
+    def _with_messages(self, results: Sequence[ProduceResult], throttle_ms: int) -> ProduceResponse:
         topics: list[ProduceResponse.Topic] = []
         last: str | bytes | None = None
         for (topic, index, code, base_offset, stamp, start_offset), refusal in zip(results, self.outcomes, strict=True):
@@ -184,7 +187,7 @@ class ProduceCall:
                     for index in refusal.record_indexes
                 ]
             topics[-1].partition_responses.append(partition)
-        return ProduceResponse(responses=topics)
+        return ProduceResponse(responses=topics, throttle_time_ms=throttle_ms)
 
 
 def receive(

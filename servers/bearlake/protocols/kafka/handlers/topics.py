@@ -277,7 +277,9 @@ async def describe_log_dirs(
             if view is not None:
                 requested.append((view, [index for index in topic.partitions if 0 <= index < view.partition_count]))
     requested = [  # a right on the cluster shows no topic that the caller may not describe
-        (view, indexes) for view, indexes in requested if context.streams.may(caller.who, Operation.DESCRIBE, view.name)
+        (view, indexes)
+        for view, indexes in requested
+        if context.streams.sees(caller.who, Operation.DESCRIBE, view.name)
     ]
     answer = DescribeLogDirsResponse.LogDir(log_dir="object-store", topics=[], total_bytes=-1, usable_bytes=-1)
     try:

@@ -20,7 +20,8 @@ from bearlake.protocols.kafka.messages import (
     DescribeUserScramCredentialsResponse,
 )
 from bearlake.serving.authentication.credentials import from_salted_password
-from bearlake.streams.principal import Operation, check_login_name
+from bearlake.streams.audit import Audit
+from bearlake.streams.principal import Operation, Principal, check_login_name
 
 MECHANISM_NAMES: Mapping[int, str] = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 MECHANISM_NUMBERS = {name: number for number, name in MECHANISM_NAMES.items()}
@@ -69,7 +70,9 @@ async def alter(
     else:
         store = context.streams.metadata.users
         for name, alterations in wanted.items():
-            problem = _problem_of_request(name, alterations) or await _altered(store, name, alterations)
+            problem = _problem_of_request(name, alterations)
+            if problem is None:
+                problem = await _altered(context.streams.audit, caller.who, store, name, alterations)
             if problem is not None:
                 problems[name] = problem
     results = []
@@ -133,7 +136,9 @@ def _problem_of_request(name: str, alterations: Alterations) -> Problem | None:
     return None
 
 
-async def _altered(store: UserStore, name: str, alterations: Alterations) -> Problem | None:
+async def _altered(
+    audit: Audit, who: Principal, store: UserStore, name: str, alterations: Alterations
+) -> Problem | None:
     """Alter one user; returns what went wrong."""
     try:
         changes = [_change(alteration) for alteration in alterations]
@@ -150,13 +155,19 @@ async def _altered(store: UserStore, name: str, alterations: Alterations) -> Pro
                     "Attempt to delete a user credential that does not exist",
                 )
             try:
-                await store.change(changes, revision=revision)
+                with audit.change(who, Operation.ALTER, "User", name, *map(_text, changes)):
+                    await store.change(changes, revision=revision)
                 return None
             except Conflict:
                 continue
         raise Overloaded("other processes change users at the same time, retry")
     except BearlakeError as error:
         return code_of(error), str(error)
+
+
+def _text(change: CredentialChange) -> str:
+    """Name a change for the audit log, without what proves a login."""
+    return f"{'delete' if change.credential is None else 'set'} {change.mechanism}"
 
 
 def _change(

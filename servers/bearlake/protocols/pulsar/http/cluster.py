@@ -147,7 +147,7 @@ class ClusterRoutes:
         """The namespaces with topics that the caller may see."""
         streams = self._context.streams
         seen = [
-            name for name in streams.catalog.names() if streams.may(principal_of(request), Operation.DESCRIBE, name)
+            name for name in streams.catalog.names() if streams.sees(principal_of(request), Operation.DESCRIBE, name)
         ]
         return {topic.namespace for topic in map(names.topic_of, seen) if topic is not None}
 

@@ -18,6 +18,8 @@ from bearlake.telemetry import metrics
 class PulsarHttpGuard(HttpGuard):
     """The middleware of Pulsar's HTTP API."""
 
+    listener = "pulsar_http"
+
     def __init__(
         self, context: PulsarContext, settings: PulsarHttpSettings, entrance: HttpEntrance | None = None
     ) -> None:

@@ -141,12 +141,13 @@ class PermissionRoutes:
 
     async def _grant(self, request: web.Request, pattern: Pattern) -> web.Response:
         role, actions = _role_of(request), _actions_in(await paths.body_of(request))
-        await self._rules.replace(pattern.rules(role), [pattern.rule(role, OPERATIONS[action]) for action in actions])
+        granted = [pattern.rule(role, OPERATIONS[action]) for action in actions]
+        await self._rules.replace(pattern.rules(role), granted, who=principal_of(request))
         return web.Response(status=204)
 
     async def _revoke(self, request: web.Request, pattern: Pattern) -> int:
         """Delete the rules of a role; returns how many there were."""
-        return len(await self._rules.replace(pattern.rules(_role_of(request)), ()))
+        return len(await self._rules.replace(pattern.rules(_role_of(request)), (), who=principal_of(request)))
 
 
 def _pattern_of_namespace(namespace: str) -> Pattern | None:

@@ -38,6 +38,7 @@ _KINDS: tuple[tuple[type[errors.BearlakeError], int], ...] = (
     (errors.NotFound, 404),
     (errors.AlreadyExists, 409),
     (errors.Denied, 403),
+    (errors.Throttled, 429),
     (errors.Overloaded, 503),
     (errors.Fenced, 503),
     (errors.Conflict, 409),

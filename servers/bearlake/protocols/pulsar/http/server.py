@@ -48,6 +48,7 @@ class PulsarHttpServer:
         `listener` is already bound; this server owns and closes it. `context` is the protocol server's."""
         self._settings = settings
         self._guard = PulsarHttpGuard(context, settings, entrance)
+        self._guard.limit_by(context.streams.quotas)
         self._site = HttpSite(self.name, [listener], self._guard, idle_ms=settings.idle_ms, handler_cancellation=True)
         scheme = "http" if listener.tls is None else "https"
         self._peers = Peers(context, scheme, timeout_ms=settings.request_timeout_ms // 2, entrance=entrance)

@@ -52,7 +52,7 @@ class TopicRoutes:
             name = names.topic_of(view.name)
             if name is None or name.namespace != namespace or not is_partitioned(view):
                 continue
-            if streams.may(principal_of(request), Operation.DESCRIBE, view.name):
+            if streams.sees(principal_of(request), Operation.DESCRIBE, view.name):
                 found.append(str(name))
         return web.json_response(sorted(found))
 

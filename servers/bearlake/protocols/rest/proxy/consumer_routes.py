@@ -18,6 +18,7 @@ from aiohttp import web
 from typing_extensions import override
 
 from bearlake.metadata.model import CommittedOffset
+from bearlake.metadata.quotas import QuotaKey
 from bearlake.protocols.rest import bodies, problems
 from bearlake.protocols.rest.embedded import Embedded
 from bearlake.protocols.rest.problems import Problem
@@ -161,11 +162,13 @@ class ConsumerRoutes:
         wait_ms, bytes_max = consumer_requests.limits(request, consumer.config, self._settings)
         if not consumer.is_subscribed and not consumer.assigned:
             raise Problem(409, 409, "Consumer is not subscribed to any topics or assigned any partitions")
+        who = principal_of(request)
+        self._streams.quotas.require(who, QuotaKey.CONSUMER_BYTE_RATE)
         async with consumer.exclusive():
             found = await consumer.records(wait_ms, bytes_max)
             try:
                 self._require_topics(request, consumer.assigned)  # the access rules may have changed
-                answered = await render(self._embedded, principal_of(request), form, found)
+                answered = await render(self._embedded, who, form, found)
             except BaseException:
                 consumer.move(first_offsets(found))  # the client did not get these records
                 raise
@@ -173,7 +176,9 @@ class ConsumerRoutes:
             if answered.problem is not None and not answered.records:
                 raise answered.problem
         metrics.REST_RECORDS.labels("out").inc(len(answered.records))
-        return web.Response(body=b"[%b]" % b", ".join(answered.records), content_type=form.content_type)
+        body = b"[%b]" % b", ".join(answered.records)
+        self._streams.quotas.charge(who, QuotaKey.CONSUMER_BYTE_RATE, len(body))
+        return web.Response(body=body, content_type=form.content_type)
 
     async def committed(self, request: web.Request) -> web.Response:
         """Get committed offsets of partitions; -1 where there is none."""
@@ -266,5 +271,5 @@ class _Readable(Pattern):
 
     @override
     def fullmatch(self, text: str) -> object | None:
-        may = self._streams.may(self._who, Operation.READ, text)
+        may = self._streams.sees(self._who, Operation.READ, text)
         return self._pattern.fullmatch(text) if may else None

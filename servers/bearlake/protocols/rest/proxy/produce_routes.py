@@ -55,7 +55,7 @@ class ProduceRoutes:
 
     async def _produce(self, request: web.Request, partition: int | None) -> web.Response:
         form, who = formats.of_body(request), principal_of(request)
-        await self._writing.room()
+        await self._writing.room(who)
         octets = await bodies.read(request, self._settings.request_bytes_max)
         body = bodies.parse_optional(_reader(form, is_partition_given=partition is not None), octets)
         name = request.match_info["topic"]

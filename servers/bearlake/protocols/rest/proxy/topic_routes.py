@@ -41,7 +41,7 @@ class TopicRoutes:
     async def names(self, request: web.Request) -> web.Response:
         """List the topics."""
         names, who = self._streams.catalog.names(), principal_of(request)
-        return answer([name for name in names if self._streams.may(who, Operation.DESCRIBE, name)])
+        return answer([name for name in names if self._streams.sees(who, Operation.DESCRIBE, name)])
 
     async def describe(self, request: web.Request) -> web.Response:
         """Get a topic with its configs and partitions."""

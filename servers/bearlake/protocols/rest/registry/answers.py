@@ -25,6 +25,7 @@ _CODES: tuple[tuple[type[errors.BearlakeError], int, int], ...] = (
     (errors.Invalid, 422, 422),
     (errors.NotFound, 404, 404),
     (errors.Denied, 403, 40301),
+    (errors.Throttled, 429, 429),
     (errors.Overloaded, 503, 503),
     (errors.Unavailable, 500, 50001),
     (errors.Conflict, 409, 409),

@@ -19,6 +19,8 @@ from bearlake.telemetry import metrics
 class RegistryGuard(CorsGuard):
     """The middleware of the schema registry."""
 
+    listener = "registry"
+
     def __init__(self, settings: RegistrySettings, entrance: HttpEntrance | None = None) -> None:
         meters = HttpMeters(
             requests=metrics.REGISTRY_REQUESTS,

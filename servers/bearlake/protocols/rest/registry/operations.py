@@ -14,8 +14,8 @@ _FORM = query("format", {"enum": ["", "serialized", "resolved"]})
 _NORMAL, _WITH_DELETED, _FOR_GOOD = (query(name, FLAG) for name in ("normalize", "deleted", "permanent"))
 _IN_SCOPE, _SUBJECT, _PREFIX = query("defaultToGlobal", FLAG), query("subject", TEXT), query("subjectPrefix", TEXT)
 
-_LOOK = (400, 403, 404, 422, 500, 503)
-_WRITE = (400, 403, 404, 409, 413, 415, 422, 500, 503)
+_LOOK = (400, 403, 404, 422, 429, 500, 503)
+_WRITE = (400, 403, 404, 409, 413, 415, 422, 429, 500, 503)
 
 
 def _look(*parameters: Schema) -> Operation:
@@ -63,8 +63,8 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     **{(method, f"/contexts/{{context}}{path}"): operation for (method, path), operation in _EVERYWHERE.items()},
     **{("GET", path): _look() for path in ("/", "/v1/metadata/version", "/v1/metadata/id", "/exporters")},
     ("GET", "/contexts"): _look(*_PAGE),
-    ("GET", "/openapi.json"): Operation((200,), (503,), ("application/json",)),
-    ("GET", "/docs"): Operation((200,), (503,), ("text/html",)),
+    ("GET", "/openapi.json"): Operation((200,), (429, 503), ("application/json",)),
+    ("GET", "/docs"): Operation((200,), (429, 503), ("text/html",)),
 }
 """Every route."""
 

@@ -14,6 +14,7 @@ from bearlake.serving.draining import until
 from bearlake.serving.http.login import HttpEntrance
 from bearlake.serving.http.site import HttpSite
 from bearlake.serving.listener import Listener
+from bearlake.streams.quotas.control import QuotaControl
 from bearlake.streams.schemas.service import Schemas
 
 log = logging.getLogger(__name__)
@@ -32,14 +33,17 @@ class RegistryServer:
         *,
         cluster_id: str = "",
         entrance: HttpEntrance | None = None,
+        quotas: QuotaControl | None = None,
     ) -> None:
-        """`entrance`: how clients log in; None: they need not.
+        """`entrance`: how clients log in; None: they need not. `quotas`: how much they may use; None: they have no quotas.
 
         `listeners` (at least one) are already bound; the server takes ownership of them. The caller keeps ownership of `schemas`."""
         self._schemas = schemas
         self._settings = settings
         self._cluster_id = cluster_id
         self._guard = RegistryGuard(settings, entrance)
+        if quotas is not None:
+            self._guard.limit_by(quotas)
         self._site = HttpSite(self.name, listeners, self._guard, idle_ms=settings.idle_ms, auto_decompress=False)
 
     @property

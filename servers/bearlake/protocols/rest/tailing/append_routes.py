@@ -86,7 +86,7 @@ class AppendRoutes:
         seen = self._writing.seen
         claim = _claim(request)
         _text(request, "Stream-Seq")
-        await self._writing.room()
+        await self._writing.room(principal_of(request))
         body = await bodies.read(request, self._settings.request_bytes_max)
         view, index = await self._tails.find(request, Operation.WRITE)
         if not body and not state.closes(request):

@@ -59,7 +59,7 @@ class CreateRoutes:
     async def create(self, request: web.Request) -> web.Response:
         """Create a stream of one partition, or a fork of another stream. Idempotent."""
         asked = _parsed(request)
-        await self._writing.room()
+        await self._writing.room(principal_of(request))
         body = await bodies.read(request, self._settings.request_bytes_max)
         name, who = request.match_info["name"], principal_of(request)
         if not self._streams.may_create(who, name):

@@ -17,20 +17,32 @@ import re
 from aiohttp import web
 
 from bearlake.errors import Denied
+from bearlake.metadata.quotas import QuotaKey
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.protocols.rest.tailing import state
 from bearlake.protocols.rest.tailing.follow import Follower
 from bearlake.protocols.rest.tailing.state import Tails
+from bearlake.serving.http.login import principal_of
+from bearlake.streams.quotas.control import QuotaControl
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _HEARTBEAT = b": still here\n\n"
 
 
 async def follow(
-    request: web.Request, follower: Follower, tails: Tails, settings: RestSettings, draining: asyncio.Event
+    request: web.Request,
+    follower: Follower,
+    tails: Tails,
+    settings: RestSettings,
+    draining: asyncio.Event,
+    quotas: QuotaControl,
 ) -> web.StreamResponse:
-    """Send events until the stream is closed, the time has passed, the server drains, or the client disconnects."""
+    """Send events until the stream is closed, the time has passed, the server drains, or the client disconnects.
+
+    While the client owes bytes of its quota, it gets none.
+    """
+    who = principal_of(request)
     is_binary = not follower.is_json and not state.media_type(follower.content_type).startswith("text/")
     headers = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
     if is_binary:
@@ -55,6 +67,8 @@ async def follow(
             if octets:
                 async with asyncio.timeout(settings.write_timeout_ms / 1000):
                     await response.write(octets)
+                quotas.charge(who, QuotaKey.CONSUMER_BYTE_RATE, len(octets))
+                await quotas.pace(who, QuotaKey.CONSUMER_BYTE_RATE)
             is_first = False
             left_ms = int((until - loop.time()) * 1000)
             if follower.is_at_end_of_closed or left_ms <= 0 or draining.is_set():

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from aiohttp import web
 
 from bearlake.errors import Denied, NotFound
+from bearlake.metadata.quotas import QuotaKey
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.protocols.rest.tailing import events, lifetimes, lineage, state
@@ -73,15 +74,18 @@ class ReadRoutes:
             raise Problem(410, 410, f"offset: records before {state.token(start)} are deleted")
         if offset > end:
             raise Problem(400, 400, f"offset: the stream ends at {state.token(end)}")
+        self._streams.quotas.require(principal_of(request), QuotaKey.CONSUMER_BYTE_RATE)
         tail = self._tails.get(view, index)
         follower = Follower(self._streams, self._settings, self._lifetimes, who, view, pieces, tail, offset, end)
         if live is None:
-            return await self._now(request, follower, is_now=asked == state.NOW)
+            return self._charged(request, await self._now(request, follower, is_now=asked == state.NOW))
         metrics.REST_FOLLOWERS.inc()
         try:
             if live == "sse":
-                return await events.follow(request, follower, self._tails, self._settings, self._draining)
-            return await self._long_poll(request, follower)
+                return await events.follow(
+                    request, follower, self._tails, self._settings, self._draining, self._streams.quotas
+                )
+            return self._charged(request, await self._long_poll(request, follower))
         finally:
             metrics.REST_FOLLOWERS.inc(-1)
 
@@ -117,6 +121,11 @@ class ReadRoutes:
         headers["ETag"] = f'"{follower.partition}:{start}:{follower.offset}"'
         headers["Cache-Control"] = _CACHE
         return web.Response(body=follower.joined(values), headers=headers)
+
+    def _charged(self, request: web.Request, response: web.Response) -> web.Response:
+        size = len(response.body) if isinstance(response.body, bytes) else 0
+        self._streams.quotas.charge(principal_of(request), QuotaKey.CONSUMER_BYTE_RATE, size)
+        return response
 
     def _headers(self, follower: Follower) -> dict[str, str]:
         headers = {"Content-Type": follower.content_type, "Stream-Next-Offset": state.token(follower.offset)}

@@ -159,7 +159,7 @@ class GroupRoutes:
         lags = []
         for key, offset in committed.items():
             view = self._streams.catalog.peek_number(key >> PARTITION_BITS)
-            if view is not None and key in bounds and self._streams.may(who, Operation.DESCRIBE, view.name):
+            if view is not None and key in bounds and self._streams.sees(who, Operation.DESCRIBE, view.name):
                 partition = view.name, key - view.first_key
                 lags.append(Lag(partition, offset.offset, bounds[key].end, owners.get(partition)))
         return sorted(lags, key=lambda lag: lag.partition)

@@ -80,10 +80,13 @@ class RecordRoutes:
 
     async def _pieces(self, request: web.Request) -> AsyncIterator[bytes]:
         if bodies.codec_of(request) is not Compression.NONE:
+            await self._writing.room(principal_of(request))
             yield await bodies.read(request, self._settings.request_bytes_max)
             return
+        who = principal_of(request)
+        await self._writing.room(who)
         async for piece in request.content.iter_any():
-            await self._writing.room()
+            await self._writing.next_room(who)
             yield piece
 
     async def _report(

@@ -72,7 +72,7 @@ class TopicRoutes:
             view
             for name in catalog.names()
             if (view := catalog.peek(name)) is not None
-            and self._streams.may(principal_of(request), Operation.DESCRIBE, name)
+            and self._streams.sees(principal_of(request), Operation.DESCRIBE, name)
         ]
         return answer(site.listing("KafkaTopicList", "/topics", [_topic(site, view) for view in views]))
 

@@ -1,0 +1,90 @@
+"""What clients use, against their quotas: asked by every protocol before and after its work.
+
+A protocol asks `due_s` before work that a quota limits, and holds the work, or refuses it, while something is owed. It calls `charge`
+when it knows how much the work took, and lets the client wait as long as the answer says.
+
+Rates in bytes, mutations and connections per second are divided over the live servers that clients use, whatever protocol they speak, so
+that the deployment as a whole keeps to them. A percentage of time is one of each server's time.
+"""
+
+from collections.abc import Callable
+
+from bearlake.errors import Throttled
+from bearlake.metadata.quotas import QuotaKey
+from bearlake.streams.principal import SERVER, Principal
+from bearlake.streams.quotas.buckets import Buckets
+from bearlake.streams.quotas.limits import Limit, Limits
+from bearlake.telemetry import metrics
+
+
+class Usage:
+    """The use of the quotas of one revision. Use it from the event loop's thread only."""
+
+    __slots__ = ("_buckets", "_limits", "_server_count", "is_timed")
+
+    def __init__(self, limits: Limits, buckets: Buckets, server_count: Callable[[], int]) -> None:
+        """`server_count`: the live servers among which rates are divided."""
+        self._limits = limits
+        self._buckets = buckets
+        self._server_count = server_count
+        self.is_timed = QuotaKey.REQUEST_PERCENTAGE in limits.keys
+        """Whether the time of some clients is limited."""
+
+    def charge(self, who: Principal, key: QuotaKey, amount: float) -> float:
+        """Note that the client used `amount`; returns how long (s) it should wait before it uses more."""
+        limit = self._limit(who, key)
+        if limit is None:
+            return 0.0
+        wait_s = self._buckets.take(limit.name, self._rate(limit), amount)
+        if wait_s > 0:
+            metrics.QUOTA_THROTTLED.labels(key.value).inc()
+        return wait_s
+
+    def admit(self, who: Principal, key: QuotaKey, amount: float) -> None:
+        """Note that the client will use `amount` at once. Raises `Throttled`, with nothing noted, if it must wait before."""
+        self.require(who, key)
+        self.charge(who, key, amount)
+
+    def limits(self, who: Principal, *keys: QuotaKey) -> bool:
+        """Whether any of these is limited for the client."""
+        return any(self._limit(who, key) is not None for key in keys)
+
+    def charge_time(self, who: Principal, seconds: float) -> float:
+        """Note that the client used so much of the event loop's time; returns how long (s) it should wait."""
+        return self.charge(who, QuotaKey.REQUEST_PERCENTAGE, 100 * seconds)
+
+    def due_s(self, who: Principal, *keys: QuotaKey) -> float:
+        """Return how long (s) the client should wait before it uses more of these; 0: it may begin."""
+        longest = 0.0
+        for key in keys:
+            limit = self._limit(who, key)
+            if limit is not None:
+                longest = max(longest, self._buckets.due_s(limit.name, self._rate(limit)))
+        return longest
+
+    def require(self, who: Principal, *keys: QuotaKey) -> None:
+        """Raise `Throttled` if the client must wait before it uses more of these."""
+        waits = {key: wait_s for key in keys if (wait_s := self.due_s(who, key)) > 0}
+        for key in waits:
+            metrics.QUOTA_THROTTLED.labels(key.value).inc()
+        if waits:
+            names = ", ".join(key.value for key in waits)
+            raise Throttled(f"the quota of this client is used up: {names}", max(waits.values()))
+
+    def connected(self, address: str) -> float:
+        """Note a new connection of an IP address; returns how long (s) the connection should wait before it is served."""
+        limit = self._limits.of_address(QuotaKey.CONNECTION_CREATION_RATE, address)
+        if limit is None:
+            return 0.0
+        wait_s = self._buckets.take(limit.name, self._rate(limit), 1.0)
+        if wait_s > 0:
+            metrics.QUOTA_THROTTLED.labels(QuotaKey.CONNECTION_CREATION_RATE.value).inc()
+        return wait_s
+
+    def _limit(self, who: Principal, key: QuotaKey) -> Limit | None:
+        return None if who.kind == SERVER else self._limits.of_client(key, who.name, who.client_id)
+
+    def _rate(self, limit: Limit) -> float:
+        if limit.name[0] is QuotaKey.REQUEST_PERCENTAGE:
+            return limit.value
+        return limit.value / max(1, self._server_count())

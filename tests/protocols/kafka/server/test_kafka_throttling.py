@@ -1,0 +1,236 @@
+"""Quotas of Kafka clients: `throttle_time_ms`, and connections that are not read meanwhile (KIP-219), by a clock that tests advance."""
+
+import pytest
+
+from bearlake.metadata.quotas import DEFAULT, Entity, QuotaChange, QuotaKey
+from bearlake.protocols.kafka import messages as m
+from bearlake.protocols.kafka.errors import ErrorCode
+from bearlake.protocols.kafka.handlers import produce_pipelined
+from bearlake.streams.quotas.buckets import QuotaSettings
+from bearlake.streams.quotas.control import QuotaControl
+from fixtures.kafka_server import batch_of, fetch_request
+from fixtures.waiting import until
+
+ME = Entity(user="ANONYMOUS")
+
+
+class Limited:
+    """A server whose quotas follow a clock that stands still."""
+
+    def __init__(self, node, **settings):
+        self.node = node
+        self.now = 0.0
+        self.quotas = node.streams.quotas = QuotaControl(
+            node.streams.metadata.quotas, QuotaSettings(**settings), clock=lambda: self.now
+        )
+
+    async def limit(self, key, value, entity=ME):
+        await self.quotas.change([QuotaChange(entity, key, value)])
+
+    def connection(self):
+        """The newest connection."""
+        return list(self.node.server.connections)[-1]
+
+    async def pass_time(self, seconds):
+        """Let the clock advance, and the waiting connections look at it."""
+        self.now += seconds
+        for connection in list(self.node.server.connections):
+            if connection.quota_wait is not None:
+                connection.go_on_at_once()
+
+
+@pytest.fixture
+async def limited(kafka):
+    await kafka.create("t")
+    return Limited(kafka)
+
+
+def produce(size):
+    partition = m.ProduceRequest.Partition(index=0, records=batch_of(b"x" * size))
+    return m.ProduceRequest(
+        acks=-1, timeout_ms=30_000, topic_data=[m.ProduceRequest.Topic(name="t", partition_data=[partition])]
+    )
+
+
+async def test_a_produce_response_says_how_long_to_wait_and_nothing_is_read_meanwhile(limited):
+    await limited.limit(QuotaKey.PRODUCER_BYTE_RATE, 1000.0)
+    client = await limited.node.client()
+    answer = await client.ask(produce(2800), 9)
+
+    assert answer.responses[0].partition_responses[0].error_code == 0
+    assert 1800 <= answer.throttle_time_ms <= 2100
+    client.send(m.MetadataRequest(topics=None), 9)
+    await until(lambda: limited.connection().quota_wait)
+
+    await limited.pass_time(answer.throttle_time_ms / 1000)
+    assert (await client.receive()).topics[0].name == "t"
+    await limited.pass_time(10)
+    assert (await client.ask(produce(10), 9)).throttle_time_ms == 0
+
+
+async def test_a_produce_request_on_another_connection_waits_and_is_then_served(limited):
+    """As with Kafka the answer says how long to wait. A client that connects again instead gains nothing."""
+    await limited.limit(QuotaKey.PRODUCER_BYTE_RATE, 1000.0)
+    first, second = await limited.node.client(), await limited.node.client()
+    await second.ask(m.ApiVersionsRequest(), 0)
+    await first.ask(produce(3000), 9)
+    second.send(produce(10), 9)
+    other = limited.connection()
+    await until(lambda: other.quota_wait is not None)
+
+    await limited.pass_time(10)
+    assert (await second.receive()).responses[0].partition_responses[0].base_offset == 1
+
+
+async def test_other_requests_of_another_connection_do_not_wait(limited):
+    await limited.limit(QuotaKey.PRODUCER_BYTE_RATE, 1000.0)
+    first, second = await limited.node.client(), await limited.node.client()
+    await first.ask(produce(3000), 9)
+
+    assert (await second.ask(m.MetadataRequest(topics=None), 9)).topics[0].name == "t"
+
+
+async def test_a_fetch_response_has_its_records_and_says_how_long_to_wait(limited):
+    client = await limited.node.client()
+    await client.ask(produce(3000), 9)
+    await limited.limit(QuotaKey.CONSUMER_BYTE_RATE, 1000.0)
+    answer = await client.ask(fetch_request([("t", 0, 0)]), 12)
+
+    assert len(answer.responses[0].partitions[0].records) > 3000
+    assert 2000 <= answer.throttle_time_ms <= 2200
+    client.send(fetch_request([("t", 0, 0)]), 12)
+    await until(lambda: limited.connection().quota_wait)
+    await limited.pass_time(10)
+    assert (await client.receive()).responses[0].partitions[0].error_code == 0
+
+
+@pytest.mark.parametrize("version", [7, 13])
+async def test_pipelined_requests_of_a_limited_client_are_each_charged(limited, version):
+    """All requests arrive at once: the first that uses more than there is makes the others wait."""
+    await limited.limit(QuotaKey.PRODUCER_BYTE_RATE, 10_000.0)
+    client = await limited.node.client()
+    topic = {"name": "t"} if version < 13 else {"topic_id": limited.node.streams.catalog.peek("t").id_bytes}
+    for _ in range(6):
+        partition = m.ProduceRequest.Partition(index=0, records=batch_of(b"x" * 4000))
+        data = [m.ProduceRequest.Topic(**topic, partition_data=[partition])]
+        client.send(m.ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=data), version)
+    answers = [await client.receive() for _ in range(3)]
+    assert [one.throttle_time_ms > 0 for one in answers] == [False, False, True]
+
+    connection = limited.connection()
+    await until(lambda: connection.quota_wait is not None)
+    await limited.pass_time(100)
+    answers = [await client.receive() for _ in range(3)]
+    assert [one.throttle_time_ms > 0 for one in answers] == [False, False, True]
+
+
+async def test_a_client_id_has_a_quota_of_its_own(limited):
+    entity = Entity(user=DEFAULT, client_id="batch")
+    await limited.limit(QuotaKey.PRODUCER_BYTE_RATE, 1000.0, entity)
+    batch, console = await limited.node.client("batch"), await limited.node.client("console")
+
+    assert (await batch.ask(produce(3000), 9)).throttle_time_ms > 0
+    assert (await console.ask(produce(3000), 9)).throttle_time_ms == 0
+
+
+async def test_clients_without_a_quota_keep_the_fast_path(limited, monkeypatch):
+    await limited.limit(QuotaKey.PRODUCER_BYTE_RATE, 1000.0, Entity(user="somebody"))
+    client = await limited.node.client()
+    taken = []
+    take = produce_pipelined.take
+    monkeypatch.setattr(produce_pipelined, "take", lambda *arguments: taken.append(1) or take(*arguments))
+    for _ in range(3):
+        assert (await client.ask(produce(3000), 9)).throttle_time_ms == 0
+
+    assert len(taken) == 2
+
+
+async def test_topics_are_created_and_deleted_at_the_rate_of_the_quota(limited):
+    """KIP-599: THROTTLING_QUOTA_EXCEEDED, nothing done, and the time to wait in the response."""
+    await limited.limit(QuotaKey.CONTROLLER_MUTATION_RATE, 2.0)
+    client = await limited.node.client()
+
+    def create(name, count):
+        return m.CreateTopicsRequest(
+            topics=[m.CreateTopicsRequest.Topic(name=name, num_partitions=count, replication_factor=1)],
+            timeout_ms=1000,
+        )
+
+    first = await client.ask(create("a", 6), 7)
+    assert first.topics[0].error_code == 0
+    assert first.throttle_time_ms == 2000
+    await limited.pass_time(1)
+    second = await client.ask(create("b", 1), 7)
+    assert second.topics[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert second.throttle_time_ms == 1000
+    assert limited.node.streams.catalog.peek("b") is None
+    await limited.pass_time(1)
+    assert (await client.ask(create("b", 1), 7)).topics[0].error_code == 0
+    await limited.pass_time(10)
+
+    deleted = await client.ask(m.DeleteTopicsRequest(topics=[m.DeleteTopicsRequest.Topic(name="a")]), 6)
+    assert deleted.responses[0].error_code == 0
+    assert deleted.throttle_time_ms == 2000
+
+
+async def test_creation_on_demand_counts_as_a_mutation(limited):
+    await limited.limit(QuotaKey.CONTROLLER_MUTATION_RATE, 4.0)
+    client = await limited.node.client()
+    names = [m.MetadataRequest.Topic(name=f"auto-{at}") for at in range(10)]
+    answer = await client.ask(m.MetadataRequest(topics=names, allow_auto_topic_creation=True), 9)
+
+    made = [topic.name for topic in answer.topics if not topic.error_code]
+    assert len(made) == 2  # of four partitions each: the second owes
+
+
+async def test_time_on_the_event_loop_is_limited(limited, monkeypatch):
+    times = iter(range(1000))
+    monkeypatch.setattr("bearlake.protocols.kafka.throttling.time.perf_counter", lambda: float(next(times)))
+    await limited.limit(QuotaKey.REQUEST_PERCENTAGE, 50.0)
+    client = await limited.node.client()
+    answer = await client.ask(m.MetadataRequest(topics=None), 9)
+    monkeypatch.undo()
+
+    assert answer.topics[0].name == "t"  # a response that is rendered for all clients does not say how long to wait
+    await until(lambda: limited.connection().quota_wait is not None)
+
+
+async def test_connections_of_an_address_are_served_at_the_rate_of_its_quota(limited):
+    await limited.limit(QuotaKey.CONNECTION_CREATION_RATE, 1.0, Entity(address="127.0.0.1"))
+    first, second = await limited.node.client(), await limited.node.client()
+    await first.ask(m.ApiVersionsRequest(), 0)
+    second.send(m.ApiVersionsRequest(), 0)
+    await until(lambda: any(one.quota_wait is not None for one in limited.node.server.connections))
+
+    await limited.pass_time(1)
+    assert (await second.receive()).error_code == 0
+
+
+async def test_a_lifted_quota_lets_the_next_request_pass(limited):
+    await limited.limit(QuotaKey.PRODUCER_BYTE_RATE, 1000.0)
+    client = await limited.node.client()
+    await client.ask(produce(3000), 9)
+    await limited.limit(QuotaKey.PRODUCER_BYTE_RATE, None)
+    await limited.pass_time(0)
+
+    assert (await client.ask(produce(3000), 9)).throttle_time_ms == 0
+
+
+async def test_quotas_of_one_server_hold_on_the_other(kafka_cluster):
+    cluster = await kafka_cluster(2)
+    await cluster[0].streams.quotas.change([QuotaChange(ME, QuotaKey.PRODUCER_BYTE_RATE, 1000.0)])
+    await until(lambda: cluster[1].streams.quotas.revision == 1)
+    assert cluster[1].streams.quotas.usage is not None
+
+    await cluster[1].streams.quotas.change([QuotaChange(ME, QuotaKey.PRODUCER_BYTE_RATE, None)])
+    await until(lambda: cluster[0].streams.quotas.revision == 2)
+    assert cluster[0].streams.quotas.usage is None
+
+
+async def test_servers_that_clients_use_are_counted(kafka_cluster):
+    cluster = await kafka_cluster(2)
+    assert [node.member.serving_count for node in cluster.nodes] == [2, 2]
+
+    await cluster.kill(1)
+    await cluster[0].member.refresh()
+    assert cluster[0].member.serving_count == 1

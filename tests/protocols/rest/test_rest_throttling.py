@@ -1,0 +1,156 @@
+"""Quotas over HTTP: 429 with Retry-After before anything is done; streams of events and of records are paced."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+
+from bearlake.metadata.quotas import DEFAULT, Entity, Quota, QuotaChange, QuotaKey
+from bearlake.streams.quotas.buckets import Buckets, QuotaSettings
+from bearlake.streams.quotas.limits import Limits
+from bearlake.streams.quotas.usage import Usage
+from fixtures.quotas import ManualQuotas
+from fixtures.rest_server import RestNode
+
+PRODUCE = {"records": [{"value": "eHh4" * 1000}]}
+
+
+@pytest.fixture
+def quotas(rest: RestNode) -> ManualQuotas:
+    return ManualQuotas(rest.streams)
+
+
+async def test_records_over_the_quota_are_refused_and_not_stored(rest: RestNode, quotas: ManualQuotas) -> None:
+    await rest.create("t")
+    await quotas.limit(QuotaKey.PRODUCER_BYTE_RATE, 1000.0)
+    assert (await rest.post("/topics/t", PRODUCE, kind="binary")).status == 200
+    refused = await rest.post("/topics/t", PRODUCE, kind="binary")
+
+    assert refused.status == 429
+    assert refused.headers["Retry-After"] == "3"
+    assert refused.body["error_code"] == 429
+    quotas.now += 3
+    answer = await rest.post("/topics/t", PRODUCE, kind="binary")
+    assert [one["offset"] for one in answer.body["offsets"]] == [1]
+
+
+async def test_every_route_that_writes_asks_the_quota(rest: RestNode, quotas: ManualQuotas) -> None:
+    await rest.create("t")
+    cluster = rest.member.cluster_id
+    await rest.put("/v1/stream/s", headers={"Content-Type": "text/plain"})
+    await quotas.limit(QuotaKey.PRODUCER_BYTE_RATE, 1.0)
+    await rest.post("/topics/t", PRODUCE, kind="binary")
+    record = {"value": {"type": "STRING", "data": "x"}}
+
+    for path, body, headers in (
+        ("/topics/t/partitions/0", PRODUCE, {"Content-Type": "application/vnd.kafka.binary.v2+json"}),
+        (f"/v3/clusters/{cluster}/topics/t/records", record, {"Content-Type": "application/json"}),
+        ("/v1/stream/s", b"text", {"Content-Type": "text/plain"}),
+    ):
+        answer = await rest.post(path, body, headers=headers)
+        assert answer.status == 429, path
+        assert int(answer.headers["Retry-After"]) == 30
+
+
+async def test_a_stream_of_records_is_read_at_the_rate_of_the_quota(rest: RestNode, quotas: ManualQuotas) -> None:
+    await rest.create("t")
+    await quotas.limit(QuotaKey.PRODUCER_BYTE_RATE, 1000.0)
+    record = json.dumps({"value": {"type": "STRING", "data": "x" * 1500}}).encode()
+
+    reported: asyncio.Queue[int] = asyncio.Queue()
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for _ in range(4):
+            yield record
+            await reported.get()
+
+    url = f"{rest.url}/v3/clusters/{rest.member.cluster_id}/topics/t/records"
+    async with rest.session.post(url, data=pieces(), headers={"Content-Type": "application/json"}) as response:
+        async for report in response.content:
+            reported.put_nowait(json.loads(report)["error_code"])
+
+    # Four records of 1.5 KB at 1 KB/s: the first second is free, and the last record is not waited for.
+    assert 3.5 <= sum(quotas.waits) <= 4
+    assert len(quotas.waits) == 3
+
+
+async def test_reads_over_the_quota_are_refused(rest: RestNode, quotas: ManualQuotas) -> None:
+    headers = {"Content-Type": "text/plain"}
+    await rest.put("/v1/stream/s", b"x" * 3000, headers=headers)
+    await quotas.limit(QuotaKey.CONSUMER_BYTE_RATE, 1000.0)
+    assert len((await rest.get("/v1/stream/s?offset=-1")).body) == 3000
+    refused = await rest.get("/v1/stream/s?offset=-1")
+
+    assert refused.status == 429
+    assert refused.headers["Retry-After"] == "2"
+    quotas.now += 2
+    assert (await rest.get("/v1/stream/s?offset=-1")).status == 200
+
+
+async def test_consumer_instances_read_at_the_rate_of_the_quota(rest: RestNode, quotas: ManualQuotas) -> None:
+    await rest.create("t")
+    await rest.post("/topics/t", PRODUCE, kind="binary")
+    made = await rest.post("/consumers/g", {"name": "c", "format": "binary", "auto.offset.reset": "earliest"})
+    base = "/consumers/g/instances/c"
+    await rest.post(f"{base}/assignments", {"partitions": [{"topic": "t", "partition": 0}]})
+    await quotas.limit(QuotaKey.CONSUMER_BYTE_RATE, 1000.0)
+    accept = {"Accept": "application/vnd.kafka.binary.v2+json"}
+    first = await rest.get(f"{base}/records?timeout=10000", headers=accept)
+
+    assert made.status == 200
+    assert len(first.body) == 1
+    assert (await rest.get(f"{base}/records?timeout=0", headers=accept)).status == 429
+
+
+async def test_events_are_sent_at_the_rate_of_the_quota(rest: RestNode, quotas: ManualQuotas) -> None:
+    headers = {"Content-Type": "text/plain"}
+    await rest.put("/v1/stream/s", b"x" * 3000, headers=headers)
+    await rest.post("/v1/stream/s", b"y", headers={**headers, "Stream-Closed": "true"})
+    await quotas.limit(QuotaKey.CONSUMER_BYTE_RATE, 1000.0)
+    answer = await rest.get("/v1/stream/s?offset=-1&live=sse")
+
+    assert answer.body.count(b"x" * 3000) == 1
+    assert len(quotas.waits) == 1
+    assert quotas.waits[0] > 2
+
+
+async def test_streams_are_created_at_the_rate_of_the_quota(rest: RestNode, quotas: ManualQuotas) -> None:
+    await quotas.limit(QuotaKey.CONTROLLER_MUTATION_RATE, 1.0)
+    path = f"/v3/clusters/{rest.member.cluster_id}/topics"
+    json_type = {"Content-Type": "application/json"}
+    first = await rest.post(path, {"topic_name": "a", "partitions_count": 3}, headers=json_type)
+    refused = await rest.post(path, {"topic_name": "b", "partitions_count": 1}, headers=json_type)
+
+    assert (first.status, refused.status) == (201, 429)
+    assert refused.headers["Retry-After"] == "2"
+    assert rest.streams.catalog.peek("b") is None
+
+
+async def test_time_on_the_event_loop_is_limited(rest: RestNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter(range(1000))
+    monkeypatch.setattr("bearlake.streams.quotas.timing.time.perf_counter", lambda: float(next(times)))
+    await rest.streams.quotas.change([change(QuotaKey.REQUEST_PERCENTAGE, 1.0, Entity(user=DEFAULT))])
+    first = await rest.get("/topics")
+    monkeypatch.undo()
+    refused = await rest.get("/topics")
+
+    assert (first.status, refused.status) == (200, 429)
+    assert int(refused.headers["Retry-After"]) > 1
+
+
+def change(key: QuotaKey, value: float, entity: Entity) -> QuotaChange:
+    return QuotaChange(entity, key, value)
+
+
+async def test_connections_over_the_quota_of_their_address_are_read_later(rest: RestNode) -> None:
+    """The clock of the quota stands still, so that every connection but the first owes the longest wait, of 50 ms."""
+    quota = Quota(Entity(address="127.0.0.1"), QuotaKey.CONNECTION_CREATION_RATE, 1.0)
+    buckets = Buckets(QuotaSettings(throttle_ms_max=50), lambda: 0.0)
+    rest.streams.quotas.usage = Usage(Limits([quota], 1), buckets, lambda: 1)
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    for _ in range(3):
+        assert (await rest.get("/topics", headers={"Connection": "close"})).status == 200
+
+    assert loop.time() - started >= 2 * 0.05
