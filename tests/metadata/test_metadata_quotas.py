@@ -54,7 +54,7 @@ async def test_every_kind_of_quota_is_read_back_on_every_server(metadata: Metada
     assert await metadata.quotas.change(EACH, revision=0) == 1
 
     revision, quotas = await peer.quotas.read()
-    assert (revision, set(quotas)) == (1, {Quota(*one) for one in EACH})  # type: ignore[arg-type]  # no value is None
+    assert (revision, set(quotas)) == (1, {Quota(*row) for row in EACH})  # type: ignore[arg-type]  # no value is None
     assert len(quotas) == len(EACH)
     assert await peer.quotas.revision() == 1
 
@@ -95,7 +95,7 @@ async def test_a_late_change_cannot_bring_back_a_deleted_quota(metadata: Metadat
 
 async def test_one_of_many_concurrent_changes_of_quotas_wins(metadata: Metadata, peer: Metadata) -> None:
     handles = [metadata, peer] * 5
-    changes = (one.quotas.change([change(1 + at)], revision=0) for at, one in enumerate(handles))
+    changes = (handle.quotas.change([change(1 + at)], revision=0) for at, handle in enumerate(handles))
     results = await asyncio.gather(*changes, return_exceptions=True)
 
     assert sum(not isinstance(result, BaseException) for result in results) == 1
@@ -168,7 +168,7 @@ async def test_there_is_a_limit_of_quotas(metadata: Metadata, monkeypatch: pytes
     with pytest.raises(Invalid, match="limit is 2"):
         await metadata.quotas.change([change(1, names[2])], revision=1)
     await metadata.quotas.change([change(2, names[2]), change(None, names[0])], revision=1)
-    assert {one.entity for one in (await metadata.quotas.read()).quotas} == {names[1], names[2]}
+    assert {quota.entity for quota in (await metadata.quotas.read()).quotas} == {names[1], names[2]}
 
 
 async def test_there_is_a_limit_of_changed_quotas(metadata: Metadata, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,8 @@ class Lines(logging.Handler):
         self.lines.append(json.loads(self.format(record)))
 
     def of(self, outcome: str) -> list[tuple[str, str, str]]:
-        return [(one["listener"], one["operation"], one["resource"]) for one in self.lines if one["outcome"] == outcome]
+        found = [line for line in self.lines if line["outcome"] == outcome]
+        return [(line["listener"], line["operation"], line["resource"]) for line in found]
 
 
 @pytest.fixture
@@ -80,10 +81,10 @@ async def test_every_change_of_kafka_is_noted(kafka_cluster: Any, lines: Lines, 
         request = world.request(key, apis.BY_KEY[key].version_max)[0]
     await world.client.ask(request, apis.BY_KEY[key].version_max)
     operation, kind = CHANGES[key]
-    noted = [one for one in lines.lines if (one["operation"], one["resource"].split(":")[0]) == (operation, kind)]
+    noted = [line for line in lines.lines if (line["operation"], line["resource"].split(":")[0]) == (operation, kind)]
 
     assert noted, lines.lines
-    assert {(one["who"], one["address"], one["listener"]) for one in noted} == {
+    assert {(line["who"], line["address"], line["listener"]) for line in noted} == {
         ("User:ANONYMOUS", "127.0.0.1", "kafka")
     }
 
@@ -155,7 +156,7 @@ async def test_grpc_notes_denials_and_changes(grpc_node: GrpcNode, lines: Lines)
         await grpc_node.call(methods.DELETE_STREAM, pb.DeleteStreamRequest(name="a"))
 
     assert lines.of("done") == [("grpc", "Create", "Topic:a")]
-    assert {one[2] for one in lines.of("denied")} == {"Topic:a"}
+    assert {resource for _, _, resource in lines.of("denied")} == {"Topic:a"}
 
 
 async def test_pulsar_notes_denials_and_changes(pulsar: PulsarNode, lines: Lines) -> None:

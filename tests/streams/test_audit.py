@@ -82,7 +82,7 @@ def test_denials_of_one_client_are_limited_and_counted(lines: Lines) -> None:
     clock.now = 1.0
     audit.denied(ALICE, Operation.READ, Resource.STREAM, "later")
 
-    assert [(one["who"], one["resource"], one.get("suppressed_count")) for one in lines.lines] == [
+    assert [(line["who"], line["resource"], line.get("suppressed_count")) for line in lines.lines] == [
         ("User:alice", "Topic:t0", None),
         ("User:alice", "Topic:t1", None),
         ("User:bob", "Topic:t", 8),
@@ -104,7 +104,7 @@ def test_changes_that_were_made_are_never_left_out(lines: Lines) -> None:
         with audit.change(ALICE, Operation.CREATE, "Topic", f"t{at}"):
             pass
 
-    assert [one["outcome"] for one in lines.lines] == ["done"] * 100
+    assert [line["outcome"] for line in lines.lines] == ["done"] * 100
     assert set(lines.levels) == {logging.INFO}
 
 
@@ -117,20 +117,25 @@ def test_changes_that_were_made_are_never_left_out(lines: Lines) -> None:
         (Conflict("decide again"), None),
         (Denied("noted already"), None),
     ],
-    ids=lambda one: type(one).__name__,
+    ids=lambda error: type(error).__name__,
 )
 def test_a_change_has_the_outcome_that_its_caller_learns(lines: Lines, error: BaseException, outcome: str) -> None:
     with pytest.raises(type(error)), Audit().change(ALICE, Operation.ALTER, "Topic", "t", "partitions=3"):
         raise error
 
-    assert [(one["outcome"], one["detail"]) for one in lines.lines] == ([(outcome, "partitions=3")] if outcome else [])
+    assert [(line["outcome"], line["detail"]) for line in lines.lines] == (
+        [(outcome, "partitions=3")] if outcome else []
+    )
 
 
 def test_a_change_of_many_things_has_a_line_for_each(lines: Lines) -> None:
     with Audit().change(ALICE, Operation.DELETE, "AccessRule") as details:
         details += ["one", "two"]
 
-    assert [(one["resource"], one["detail"]) for one in lines.lines] == [("AccessRule", "one"), ("AccessRule", "two")]
+    assert [(line["resource"], line["detail"]) for line in lines.lines] == [
+        ("AccessRule", "one"),
+        ("AccessRule", "two"),
+    ]
 
 
 def test_changes_of_the_server_itself_are_not_noted(lines: Lines) -> None:
@@ -159,7 +164,7 @@ async def test_only_named_resources_are_noted_as_denied(lines: Lines) -> None:
     assert not access.allows(ALICE, Operation.READ, Resource.STREAM, "named")
     assert not access.may_administer(ALICE, Operation.ALTER)
     assert not access.allows_any(ALICE, Operation.WRITE, Resource.STREAM)
-    assert [one["resource"] for one in lines.lines] == ["Topic:named", "Cluster:kafka-cluster", "Topic:*"]
+    assert [line["resource"] for line in lines.lines] == ["Topic:named", "Cluster:kafka-cluster", "Topic:*"]
     await metadata.close()
 
 
@@ -170,7 +175,7 @@ async def test_a_change_of_quotas_names_the_quota_and_its_value(lines: Lines) ->
     await quotas.change([QuotaChange(alice, QuotaKey.PRODUCER_BYTE_RATE, 1e6)], who=BOB)
     await quotas.change([QuotaChange(alice, QuotaKey.PRODUCER_BYTE_RATE, None)], who=BOB)
 
-    assert [(one["who"], one["resource"], one["detail"]) for one in lines.lines] == [
+    assert [(line["who"], line["resource"], line["detail"]) for line in lines.lines] == [
         ("User:bob", "Quota", "producer_byte_rate=1000000 for user=alice"),
         ("User:bob", "Quota", "producer_byte_rate=none for user=alice"),
     ]
@@ -200,7 +205,7 @@ def test_refused_logins_are_limited_by_address(lines: Lines) -> None:
     for at in range(5):
         audit.login_refused("PLAIN", f"guess{at}", "10.0.0.1", "kafka", "the user name or the password is wrong")
 
-    assert [(one["who"], one["operation"], one["resource"], one["listener"]) for one in lines.lines] == [
+    assert [(line["who"], line["operation"], line["resource"], line["listener"]) for line in lines.lines] == [
         ("User:guess0", "Login", "PLAIN", "kafka"),
         ("User:guess1", "Login", "PLAIN", "kafka"),
     ]

@@ -95,7 +95,7 @@ async def test_connections_over_the_quota_of_their_address_are_read_later(limite
     await limited.limit(QuotaKey.CONNECTION_CREATION_RATE, 1.0, Entity(address="127.0.0.1"))
     await limited.node.client()
     opening = asyncio.create_task(limited.node.client())
-    await until(lambda: any(one.quota_wait is not None for one in limited.node.server.connections))
+    await until(lambda: any(connection.quota_wait is not None for connection in limited.node.server.connections))
 
     await limited.pass_time(1)
     assert (await opening).connected is not None

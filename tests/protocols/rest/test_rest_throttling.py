@@ -32,7 +32,7 @@ async def test_records_over_the_quota_are_refused_and_not_stored(rest: RestNode,
     assert refused.body["error_code"] == 429
     quotas.now += 3
     answer = await rest.post("/topics/t", PRODUCE, kind="binary")
-    assert [one["offset"] for one in answer.body["offsets"]] == [1]
+    assert [written["offset"] for written in answer.body["offsets"]] == [1]
 
 
 async def test_every_route_that_writes_asks_the_quota(rest: RestNode, quotas: ManualQuotas) -> None:

@@ -361,8 +361,7 @@ class Connection(PacedConnection):
         """Complete a slot; without chunks its requests get no response. Responses leave in order, in one write per loop iteration."""
         slot.chunks = chunks
         slot.is_ready = True
-        for chunk in chunks:
-            self._ready_bytes += len(chunk)
+        self._ready_bytes += sum(map(len, chunks))
         self._apis[slot.api].seconds.observe(time.perf_counter() - slot.started, slot.count)
         if not self._is_pumping and self._slots and self._slots[0].is_ready:
             self._is_pumping = True
@@ -390,9 +389,8 @@ class Connection(PacedConnection):
                 self._request_count -= slot.count
                 if slot.api == ApiKey.FETCH:
                     self._is_fetching = False
-                for chunk in slot.chunks:
-                    ready.append(chunk)
-                    size += len(chunk)
+                ready += slot.chunks
+                size += sum(map(len, slot.chunks))
             self._ready_bytes -= size
             self._write(transport, ready, size)
         self._fetch_next()

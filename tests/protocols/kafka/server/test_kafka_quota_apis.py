@@ -35,7 +35,7 @@ def entry(*parts, **ops):
 
 async def alter(client, *entries, validate_only=False, version=1):
     answer = await client.ask(A(entries=list(entries), validate_only=validate_only), version)
-    return [(one.error_code, one.error_message) for one in answer.entries]
+    return [(entry.error_code, entry.error_message) for entry in answer.entries]
 
 
 async def describe(client, *components, strict=False):
@@ -46,17 +46,17 @@ async def describe(client, *components, strict=False):
         assert answer.entries is None
         return answer.error_code, answer.error_message
     return {
-        tuple((part.entity_type, part.entity_name) for part in one.entity): {
-            value.key: value.value for value in one.values
+        tuple((part.entity_type, part.entity_name) for part in described.entity): {
+            value.key: value.value for value in described.values
         }
-        for one in answer.entries
+        for described in answer.entries
     }
 
 
 @pytest.mark.parametrize("version", [0, 1])
 async def test_quotas_are_set_described_and_removed(node, client, version):
-    one = entry(("user", "alice"), producer_byte_rate=1000.0, request_percentage=12.5)
-    assert await alter(client, one, version=version) == [(0, None)]
+    change = entry(("user", "alice"), producer_byte_rate=1000.0, request_percentage=12.5)
+    assert await alter(client, change, version=version) == [(0, None)]
     assert await describe(client) == {(("user", "alice"),): {"producer_byte_rate": 1000.0, "request_percentage": 12.5}}
     assert node.streams.quotas.usage is not None
 

@@ -115,13 +115,13 @@ async def test_pipelined_requests_of_a_limited_client_are_each_charged(limited, 
         data = [m.ProduceRequest.Topic(**topic, partition_data=[partition])]
         client.send(m.ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=data), version)
     answers = [await client.receive() for _ in range(3)]
-    assert [one.throttle_time_ms > 0 for one in answers] == [False, False, True]
+    assert [answer.throttle_time_ms > 0 for answer in answers] == [False, False, True]
 
     connection = limited.connection()
     await until(lambda: connection.quota_wait is not None)
     await limited.pass_time(100)
     answers = [await client.receive() for _ in range(3)]
-    assert [one.throttle_time_ms > 0 for one in answers] == [False, False, True]
+    assert [answer.throttle_time_ms > 0 for answer in answers] == [False, False, True]
 
 
 async def test_a_client_id_has_a_quota_of_its_own(limited):
@@ -200,7 +200,7 @@ async def test_connections_of_an_address_are_served_at_the_rate_of_its_quota(lim
     first, second = await limited.node.client(), await limited.node.client()
     await first.ask(m.ApiVersionsRequest(), 0)
     second.send(m.ApiVersionsRequest(), 0)
-    await until(lambda: any(one.quota_wait is not None for one in limited.node.server.connections))
+    await until(lambda: any(connection.quota_wait is not None for connection in limited.node.server.connections))
 
     await limited.pass_time(1)
     assert (await second.receive()).error_code == 0
