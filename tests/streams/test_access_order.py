@@ -62,7 +62,7 @@ async def test_records_behind_a_revoked_right_are_not_visible_before_the_new_rul
     tail = TailIndex(10, lambda _: None)
     settings = FollowerSettings(wait_ms=600_000, retry_pause_ms=1)
     catalog = Catalog(metadata.streams, 10)
-    follower = Follower(metadata.log, tail, SegmentIndex(10), catalog, access, settings, lambda _: None)
+    follower = Follower(metadata.log, tail, SegmentIndex(10), catalog, [access], settings, lambda _: None)
     await follower.start()
     revoked = tail.position + 1
 

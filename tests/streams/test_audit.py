@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from bearlake.errors import Conflict, Denied, Invalid, Unavailable
+from bearlake.metadata.access_rules import AccessRule, PatternKind, Permission
 from bearlake.metadata.open import open_metadata
 from bearlake.metadata.quotas import Entity, QuotaChange, QuotaKey
 from bearlake.streams.access.control import AccessControl, AccessSettings
@@ -165,6 +166,34 @@ async def test_only_named_resources_are_noted_as_denied(lines: Lines) -> None:
     assert not access.may_administer(ALICE, Operation.ALTER)
     assert not access.allows_any(ALICE, Operation.WRITE, Resource.STREAM)
     assert [line["resource"] for line in lines.lines] == ["Topic:named", "Cluster:kafka-cluster", "Topic:*"]
+    await metadata.close()
+
+
+async def test_each_change_of_access_rules_is_noted_once(lines: Lines) -> None:
+    metadata = await open_metadata("memory:///")
+    access = AccessControl(metadata.access)
+    write, read = (
+        AccessRule(Resource.STREAM, "t", PatternKind.LITERAL, "User:eve", "*", operation, Permission.ALLOW)
+        for operation in (Operation.WRITE, Operation.READ)
+    )
+    await access.create([write], who=BOB)
+    await access.replace([write, read], [read], who=BOB)
+    await access.replace([write, read], (), who=BOB)
+    await access.change(created=[write], deleted=(), revision=access.revision, who=BOB)
+    with pytest.raises(Conflict):
+        await access.change(created=(), deleted=[write], revision=0, who=BOB)
+    await access.change(created=(), deleted=[write], revision=access.revision, who=BOB)
+    await access.replace((), [read])
+
+    writes, reads = (f"Allow User:eve {name} on Topic:t from *" for name in ("Write", "Read"))
+    assert [(line["who"], line["operation"], line["resource"], line["detail"]) for line in lines.lines] == [
+        ("User:bob", "Create", "AccessRule", writes),
+        ("User:bob", "Alter", "AccessRule", f"create {reads}"),
+        ("User:bob", "Alter", "AccessRule", f"delete {writes}"),
+        ("User:bob", "Delete", "AccessRule", reads),
+        ("User:bob", "Create", "AccessRule", writes),
+        ("User:bob", "Delete", "AccessRule", writes),
+    ]
     await metadata.close()
 
 

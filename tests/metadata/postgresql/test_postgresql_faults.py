@@ -141,6 +141,9 @@ STEPS: dict[str, Callable[[Metadata], Awaitable[object]]] = {
     "access.revision": lambda m: m.access.revision(),
     "access.read": lambda m: m.access.read(),
     "access.change": lambda m: m.access.change(created=[], deleted=[], revision=0),
+    "quotas.revision": lambda m: m.quotas.revision(),
+    "quotas.read": lambda m: m.quotas.read(),
+    "quotas.change": lambda m: m.quotas.change([], revision=0),
     "cluster_id": lambda m: m.cluster_id(),
 }
 

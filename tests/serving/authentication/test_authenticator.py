@@ -61,9 +61,9 @@ async def test_a_listener_can_accept_tokens_but_no_passwords_without_tls(executo
     front = authenticator(executor)
     rules = LoginRules(["PLAIN", "OAUTHBEARER"], tokens_without_tls=True)
 
-    assert front.mechanisms(rules.peer("192.0.2.1", is_encrypted=False)) == ["OAUTHBEARER"]
-    assert front.mechanisms(rules.peer("192.0.2.1", is_encrypted=True)) == ["PLAIN", "OAUTHBEARER"]
-    assert front.mechanisms(LoginRules(rules.mechanisms).peer("192.0.2.1", is_encrypted=False)) == []
+    assert front.mechanisms(rules.peer("192.0.2.1", is_encrypted=False, listener="rest")) == ["OAUTHBEARER"]
+    assert front.mechanisms(rules.peer("192.0.2.1", is_encrypted=True, listener="rest")) == ["PLAIN", "OAUTHBEARER"]
+    assert front.mechanisms(LoginRules(rules.mechanisms).peer("192.0.2.1", is_encrypted=False, listener="")) == []
 
 
 async def test_a_mechanism_that_is_not_enabled_is_refused_with_the_others_named(executor: ThreadPoolExecutor) -> None:

@@ -33,7 +33,7 @@ from bearlake.metadata.access_rules import (
     row_of,
 )
 from bearlake.streams.access.snapshot import ALL_OPERATIONS, Snapshot
-from bearlake.streams.audit import Audit, Noting
+from bearlake.streams.audit import Audit
 from bearlake.streams.principal import INTERNAL, Authorizer, Principal
 
 T = TypeVar("T")
@@ -174,9 +174,13 @@ class AccessControl(Authorizer):
             existing = set(present.rules)
             found = [rule for rule in dict.fromkeys(old) if rule in existing]
             created = [rule for rule in dict.fromkeys(new) if rule not in existing]
-            return created, [rule for rule in found if rule not in new], found
+            deleted = [rule for rule in found if rule not in new]
+            if old:
+                details[:] = _texts(created, deleted, operation)
+            return created, deleted, found
 
-        with self._noting(who, new, old):
+        operation = _operation(new, old)
+        with self._audit.change(who, operation, "AccessRule", "", *_texts(new, old, operation)) as details:
             return await self._change(decide, 1)
 
     async def delete(
@@ -223,21 +227,11 @@ class AccessControl(Authorizer):
             Invalid: as `AccessRules.change`.
             Unavailable: the change may or may not have been made.
         """
-        with self._noting(who, created, deleted):
+        operation = _operation(created, deleted)
+        with self._audit.change(who, operation, "AccessRule", "", *_texts(created, deleted, operation)):
             changed = await self._store.change(created=created, deleted=deleted, revision=revision)
         await self.refresh()
         return changed
-
-    def _noting(self, who: Principal, created: Collection[AccessRule], deleted: Collection[AccessRule]) -> Noting:
-        """Note a change of rules with what it creates and deletes; a rule of both stays."""
-        added = [_text(rule) for rule in dict.fromkeys(created)]
-        removed = [_text(rule) for rule in dict.fromkeys(deleted) if rule not in created]
-        if not removed:
-            return self._audit.change(who, Operation.CREATE, "AccessRule", "", *added)
-        if not added:
-            return self._audit.change(who, Operation.DELETE, "AccessRule", "", *removed)
-        details = [*(f"create {text}" for text in added), *(f"delete {text}" for text in removed)]
-        return self._audit.change(who, Operation.ALTER, "AccessRule", "", *details)
 
     async def _change(
         self, decide: Callable[[RuleSet], tuple[Sequence[AccessRule], Sequence[AccessRule], T]], weight: int
@@ -271,6 +265,21 @@ class AccessControl(Authorizer):
         snapshot = await _worked(len(found.rules), compiled)
         if snapshot.revision > self._snapshot.revision:  # otherwise a newer change is applied already
             self._snapshot = snapshot
+
+
+def _operation(created: Collection[AccessRule], deleted: Collection[AccessRule]) -> Operation:
+    """Name a change for the audit log."""
+    if not deleted:
+        return Operation.CREATE
+    return Operation.ALTER if created else Operation.DELETE
+
+
+def _texts(created: Collection[AccessRule], deleted: Collection[AccessRule], operation: Operation) -> Sequence[str]:
+    """Name the rules of a change for the audit log."""
+    if operation is not Operation.ALTER:
+        return [_text(rule) for rule in dict.fromkeys([*created, *deleted])]
+    changed = [("create", created), ("delete", deleted)]
+    return [f"{verb} {_text(rule)}" for verb, rules in changed for rule in dict.fromkeys(rules)]
 
 
 def _text(rule: AccessRule) -> str:
