@@ -166,8 +166,11 @@ async def test_pulsar_notes_denials_and_changes(pulsar: PulsarNode, lines: Lines
     await client.ask("unsubscribe", CommandUnsubscribe(consumer_id=1))
     await deny(pulsar)
     refused = await (await pulsar.client()).produce("a", 2)
+    missing = await (await pulsar.client()).produce("missing", 3)
 
     assert refused.error
+    assert missing.error
+    assert [resource for _, _, resource in lines.of("denied")] == ["Topic:a", "Topic:missing"]
     assert [(operation, resource.split(":")[0]) for _, operation, resource in lines.of("done")] == [
         ("Create", "Topic"),
         ("Delete", "Subscription"),

@@ -19,7 +19,7 @@ from bearlake.protocols.pulsar.names import TopicName
 from bearlake.protocols.pulsar.namespaces import Namespaces
 from bearlake.protocols.pulsar.settings import PulsarSettings
 from bearlake.streams.catalog import StreamView
-from bearlake.streams.principal import Operation, Principal
+from bearlake.streams.principal import Operation, Principal, Resource
 from bearlake.streams.service import Streams
 
 PARTITIONED = "pulsar.partitioned"
@@ -98,11 +98,13 @@ class Topics:
         """
         name = parse(text)
         topic = await self._find(name)
-        may = self._streams.may
-        if topic is not None and may(who, operation, topic.view.name):
+        if topic is not None and self._streams.may(who, operation, topic.view.name):
             return topic
-        is_known = topic is not None and may(who, Operation.DESCRIBE, topic.view.name)
-        if is_known or not any(may(who, Operation.DESCRIBE, stream) for stream in _streams_of(name)):
+        sees = self._streams.sees
+        is_known = topic is not None and sees(who, Operation.DESCRIBE, topic.view.name)
+        if is_known or not any(sees(who, Operation.DESCRIBE, stream) for stream in _streams_of(name)):
+            if topic is None:
+                self._streams.audit.denied(who, operation, Resource.STREAM, name.stream)
             raise _denied(who, operation, name)
         return None
 

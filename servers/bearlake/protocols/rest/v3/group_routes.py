@@ -65,9 +65,10 @@ class GroupRoutes:
         """List the consumer groups."""
         site = Site(request, self._servers)
         names = {listing.group for listing in await self._streams.groups.all()}
+        who, sees = principal_of(request), self._streams.authorizer.sees
         shown = []
         for name in sorted(names):
-            group = await self._find(name) if self._may(request, name) else None
+            group = await self._find(name) if sees(who, Operation.DESCRIBE, Resource.GROUP, name) else None
             if group is not None:
                 shown.append(_group(site, group))
         return answer(site.listing("KafkaConsumerGroupList", "/consumer-groups", shown))
