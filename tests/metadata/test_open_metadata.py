@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import bearlake.metadata
 from bearlake.errors import Invalid, Unavailable
 from bearlake.metadata.open import open_metadata
 from bearlake.metadata.sqlite.settings import SqliteSettings
@@ -46,6 +47,7 @@ async def test_settings_of_another_store_are_invalid(tmp_path: Path) -> None:
 async def test_a_missing_driver_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in [name for name in sys.modules if name.startswith("bearlake.metadata.postgresql")]:
         monkeypatch.delitem(sys.modules, module)
+    monkeypatch.delattr(bearlake.metadata, "postgresql", raising=False)  # an import sets it to another module
     monkeypatch.setitem(sys.modules, "asyncpg", None)
 
     with pytest.raises(Invalid, match=r"bearlake\[postgresql\]") as raised:

@@ -82,7 +82,7 @@ class Postgresql:
         return f"127.0.0.1:{self.primary.port}"
 
     def start(self) -> None:
-        """Start the primary, create the database, and add the standby if there shall be one."""
+        """Start the primary, create the database, and add the standby if the test wants one."""
         self.primary.start()
         self.execute(f"create database {DATABASE}", database="postgres")
         if self.with_standby:

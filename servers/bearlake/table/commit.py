@@ -257,7 +257,7 @@ class Attempt(Transaction):
     def _clean(self, table: Table) -> None:
         """Delete the manifests of a lost attempt, unless a copy of its request, which a proxy made, has succeeded or may still succeed.
 
-        A copy can fail for ever only by its sequence numbers: they follow the last one of the version that it replaces, and a catalog
+        Only its sequence numbers make a copy fail finally: they follow the last one of the version that it replaces, and a catalog
         refuses a snapshot with a parent whose number the table has reached. The current snapshot tells less: a rollback by another engine
         changes it without a new number, and another rollback changes it back.
         """

@@ -143,7 +143,7 @@ def test_failures_elsewhere_do_not_lock_a_user_out_where_it_logged_in() -> None:
 
 
 async def test_a_neighbour_with_a_wrong_password_does_not_lock_a_user_out(executor: ThreadPoolExecutor) -> None:
-    """Both are behind one proxy; the neighbour's client repeats its wrong password for ever, as librdkafka does."""
+    """Both are behind one proxy; the neighbour's client repeats its wrong password without end, as librdkafka does."""
     front = authenticator(executor, failures=FailureSettings(per_address_max=3, window_ms=3_600_000))
     await front.log_in("alice", "secret", NEAR)
     for number in range(3):

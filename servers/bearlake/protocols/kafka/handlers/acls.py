@@ -8,7 +8,8 @@ All creations of a request that are valid happen in one step; so do all deletion
 Source: KIP-11, KIP-140, KIP-290; Kafka's `AclApis` and `AclControlManager` (codes, order of checks).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from bearlake.errors import BearlakeError, Invalid
 from bearlake.metadata.access_rules import (
@@ -31,6 +32,10 @@ from bearlake.protocols.kafka.messages import (
     DescribeAclsRequest,
     DescribeAclsResponse,
 )
+
+Answer = TypeVar("Answer", CreateAclsResponse.Result, DeleteAclsResponse.FilterResult)
+Item = TypeVar("Item")
+Parsed = TypeVar("Parsed")
 
 ANY = 1
 MATCH = 2
@@ -90,18 +95,7 @@ async def describe(context: KafkaContext, caller: Caller, request: DescribeAclsR
 async def create(context: KafkaContext, caller: Caller, request: CreateAclsRequest) -> CreateAclsResponse:
     """Create rules; those that exist stay."""
     answers = [CreateAclsResponse.Result(error_message=None) for _ in request.creations]
-    rules: list[AccessRule] = []
-    valid: list[CreateAclsResponse.Result] = []
-    is_allowed = context.streams.authorizer.may_administer(caller.who, Operation.ALTER)
-    for answer, creation in zip(answers, request.creations, strict=True):
-        if not is_allowed:
-            answer.error_code, answer.error_message = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, NOT_ALLOWED
-            continue
-        try:
-            rules.append(_rule(creation))
-            valid.append(answer)
-        except Invalid as error:
-            answer.error_code, answer.error_message = ErrorCode.INVALID_REQUEST, str(error)
+    rules, valid = _parsed(context, caller, request.creations, answers, _rule)
     if rules:
         try:
             await context.streams.access.create(rules, who=caller.who)
@@ -114,18 +108,7 @@ async def create(context: KafkaContext, caller: Caller, request: CreateAclsReque
 async def delete(context: KafkaContext, caller: Caller, request: DeleteAclsRequest) -> DeleteAclsResponse:
     """Delete the rules that any filter selects."""
     answers = [DeleteAclsResponse.FilterResult(error_message=None, matching_acls=[]) for _ in request.filters]
-    filters: list[RuleFilter] = []
-    valid: list[DeleteAclsResponse.FilterResult] = []
-    is_allowed = context.streams.authorizer.may_administer(caller.who, Operation.ALTER)
-    for answer, given in zip(answers, request.filters, strict=True):
-        if not is_allowed:
-            answer.error_code, answer.error_message = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, NOT_ALLOWED
-            continue
-        try:
-            filters.append(_filter(given))
-            valid.append(answer)
-        except Invalid as error:
-            answer.error_code, answer.error_message = ErrorCode.INVALID_REQUEST, str(error)
+    filters, valid = _parsed(context, caller, request.filters, answers, _filter)
     if filters:
         try:
             deleted = await context.streams.access.delete(filters, kinds=frozenset(RESOURCE_NUMBERS), who=caller.who)
@@ -135,6 +118,29 @@ async def delete(context: KafkaContext, caller: Caller, request: DeleteAclsReque
             for answer in valid:
                 answer.error_code, answer.error_message = code_of(error), str(error)
     return DeleteAclsResponse(filter_results=answers)
+
+
+def _parsed(
+    context: KafkaContext,
+    caller: Caller,
+    items: Sequence[Item],
+    answers: Sequence[Answer],
+    parse: Callable[[Item], Parsed],
+) -> tuple[list[Parsed], list[Answer]]:
+    """Return the valid items, parsed, and their answers; the other answers get an error. `parse` raises `Invalid`."""
+    found: list[Parsed] = []
+    valid: list[Answer] = []
+    is_allowed = context.streams.authorizer.may_administer(caller.who, Operation.ALTER)
+    for answer, item in zip(answers, items, strict=True):
+        if not is_allowed:
+            answer.error_code, answer.error_message = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, NOT_ALLOWED
+            continue
+        try:
+            found.append(parse(item))
+            valid.append(answer)
+        except Invalid as error:
+            answer.error_code, answer.error_message = ErrorCode.INVALID_REQUEST, str(error)
+    return found, valid
 
 
 def _matching(rule: AccessRule) -> DeleteAclsResponse.MatchingAcl:
