@@ -187,7 +187,7 @@ class Run:
             return repr(self._run(data))[:200], True
         except self._target.errors as error:
             return signed(error), False
-        except Exception as error:  # the finding
+        except Exception as error:  # noqa: BLE001 - the finding
             self._found(_place(error), data, "".join(traceback.format_exception(error)))
             return signed(error), False
 

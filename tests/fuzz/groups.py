@@ -13,6 +13,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "decoders": ("kafka_codec", "groups_membership", "pulsar", "bodies", "logins", "grpc"),
     "schemas": ("schemas",),
     "routes": ("http",),
+    "servers": ("servers",),
 }
 """Groups of modules."""
 

@@ -5,29 +5,36 @@ No request is answered with 500, and none is a fault of the server (`faults`). `
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
+from aiohttp import web
+
 from bearlake.metadata import Metadata
+from bearlake.protocols.rest.registry.server import RegistryServer
 from bearlake.protocols.rest.registry.settings import RegistrySettings
 from bearlake.serving.admin.auth import AdminSettings
 from bearlake.serving.admin.compaction import CompactionRoutes
 from bearlake.serving.admin.server import AdminServer
 from bearlake.serving.admin.streams import StreamRoutes
 from bearlake.serving.groups.routes import GroupRoutes
+from bearlake.serving.http.openapi.document import routes_of
 from bearlake.serving.listener import ListenerSettings, open_listener
 from bearlake.serving.membership import RegisteredServer, ServerSettings
+from bearlake.streams.principal import ANONYMOUS
+from bearlake.streams.schemas.model import Draft
+from bearlake.streams.schemas.service import Schemas
 from bearlake.streams.service import Streams
 from fixtures.kafka_server import open_stores
-from fixtures.pulsar_server import PulsarCluster
+from fixtures.pulsar_server import PulsarCluster, PulsarNode
 from fixtures.rest_server import rest_world
-from fixtures.schema_registry import started
 from fuzz.faults import watched
 from fuzz.target import Target
-from fuzz.targets.http_requests import HttpApi, change_plan, plans
+from fuzz.targets.http_requests import HttpApi, change_plan, plan_of, plans
 
 SHORT_MS = 20
 """Longest wait of a request that waits for records."""
@@ -50,6 +57,9 @@ KNOWN = {
     "schema": "1",
 }
 Ask = Callable[[bytes], Awaitable[object]]
+Opened = tuple[HttpApi, list[dict[str, Any]]]
+"""A server's API, and a plan of each operation."""
+Open = Callable[[], AbstractAsyncContextManager[Opened]]
 
 
 def _api(url: str) -> HttpApi:
@@ -72,8 +82,12 @@ async def _asked(api: HttpApi) -> AsyncIterator[Ask]:
         yield ask
 
 
+async def _described(api: HttpApi, known: Mapping[str, str]) -> Opened:
+    return api, [*plans(await api.document(), known)]
+
+
 @asynccontextmanager
-async def _rest_api() -> AsyncIterator[tuple[HttpApi, Mapping[str, str]]]:
+async def _rest_api() -> AsyncIterator[Opened]:
     async with rest_world() as make:
         (node,) = await make(
             1, live_wait_ms=SHORT_MS, sse_ms=SHORT_MS, request_timeout_ms=LIMIT_MS, consumer_wait_ms=SHORT_MS
@@ -81,19 +95,25 @@ async def _rest_api() -> AsyncIterator[tuple[HttpApi, Mapping[str, str]]]:
         await node.create(STREAM, 2)
         await node.put("/v1/stream/closed", b"x", headers={"Content-Type": "text/plain", "Stream-Closed": "true"})
         await node.post("/consumers/group", {"name": "one"})
-        yield _api(node.url), {**KNOWN, "cluster_id": node.member.cluster_id, "broker": str(node.member.node_id)}
+        known = {**KNOWN, "cluster_id": node.member.cluster_id, "broker": str(node.member.node_id)}
+        yield await _described(_api(node.url), known)
 
 
 @asynccontextmanager
-async def _registry_api() -> AsyncIterator[tuple[HttpApi, Mapping[str, str]]]:
+async def _registry_api() -> AsyncIterator[Opened]:
     async with AsyncExitStack() as closing:
-        node = await started(closing, settings=RegistrySettings())
-        await node.register("known-value", '"string"')
-        yield _api(node.url), KNOWN
+        metadata, _ = await open_stores(None, closing)
+        schemas = Schemas(metadata.schemas)
+        closing.callback(schemas.close)
+        await schemas.register(ANONYMOUS, "known-value", Draft(text='"string"'))
+        server = RegistryServer(schemas, RegistrySettings(), [open_listener(ListenerSettings(), "registry")])
+        await server.start()
+        closing.push_async_callback(server.close)
+        yield await _described(_api(f"http://{server.endpoints['registry']}"), KNOWN)
 
 
 @asynccontextmanager
-async def _pulsar_api() -> AsyncIterator[tuple[HttpApi, Mapping[str, str]]]:
+async def _pulsar_api() -> AsyncIterator[Opened]:
     async with AsyncExitStack() as closing:
         cluster = PulsarCluster(*await open_stores(None, closing), closing)
         node = await cluster.add()
@@ -101,11 +121,34 @@ async def _pulsar_api() -> AsyncIterator[tuple[HttpApi, Mapping[str, str]]]:
         await node.create(STREAM, 2)
         client = await node.client()
         await client.subscribe("single", "s")
-        yield _api(node.http_url), {**KNOWN, "topic": "single"}
+        yield _api(node.http_url), [*_pulsar_plans(node)]
+
+
+PULSAR_BODIES: tuple[Any, ...] = (
+    None,
+    5,
+    {"retentionTimeInMinutes": 5, "retentionSizeInMB": 5},
+    {"type": "AVRO", "schema": '"int"', "properties": {"a": "b"}},
+    {"ledgerId": 1, "entryId": 2, "partitionIndex": -1, "batchIndex": 0},
+    "BACKWARD",
+)
+"""Bodies of Pulsar's API, which has no document."""
+
+
+def _pulsar_plans(node: PulsarNode) -> Iterator[dict[str, Any]]:
+    """Yield requests of every route, with every body if it may have one."""
+    app = web.Application()
+    for routes in node.http._routes:  # noqa: SLF001 - the table of routes
+        routes.add_to(app.router)
+    known = {**KNOWN, "topic": "single", "domain": "persistent"}
+    for route in routes_of(app):
+        in_path = {name: known.get(name, "1") for name in re.findall(r"\{(\w+)", route.path)}
+        for body in PULSAR_BODIES[:1] if route.method in ("GET", "HEAD") else PULSAR_BODIES:
+            yield plan_of(route.method, route.path, in_path, {"Content-Type": "application/json"}, body)
 
 
 @asynccontextmanager
-async def _admin_api() -> AsyncIterator[tuple[HttpApi, Mapping[str, str]]]:
+async def _admin_api() -> AsyncIterator[Opened]:
     async with AsyncExitStack() as closing:
         metadata, store = await open_stores(None, closing)
         member = await RegisteredServer.join(metadata.servers, ServerSettings(name="one"), {"kafka": "127.0.0.1:1"})
@@ -125,28 +168,23 @@ async def _admin_api() -> AsyncIterator[tuple[HttpApi, Mapping[str, str]]]:
         )
         await server.start()
         closing.push_async_callback(server.close)
-        yield _api(f"http://{server.endpoints['admin']}"), KNOWN
+        yield await _described(_api(f"http://{server.endpoints['admin']}"), {})
 
 
 def _admin_routes(streams: Streams, metadata: Metadata) -> list[Any]:
     return [StreamRoutes(streams), CompactionRoutes(metadata), GroupRoutes(streams.coordinator)]
 
 
-Opened = Callable[[], Any]
-"""Any: a context of an API and the parameters that it knows."""
-
-
 @cache
-def _seeds(opened: Opened) -> Sequence[bytes]:
+def _seeds(opened: Open) -> Sequence[bytes]:
     async def read() -> list[bytes]:
-        async with opened() as (api, known):
-            made = [*plans(await api.document(), known)]
-        return [json.dumps(plan).encode() for plan in made]
+        async with opened() as (_, made):
+            return [json.dumps(plan).encode() for plan in made]
 
     return asyncio.run(read())
 
 
-def _target(name: str, opened: Opened, short_inputs: int) -> Target:
+def _target(name: str, opened: Open, short_inputs: int) -> Target:
     @asynccontextmanager
     async def session() -> AsyncIterator[Ask]:
         async with opened() as (api, _), _asked(api) as ask:

@@ -4,6 +4,8 @@ A plan is a JSON object:
 
     {"method": "POST", "path": "/topics/{topic}", "in_path": {"topic": "t"}, "query": {"a": ["b"]}, "headers": {"Content-Type": "…"},
      "body": JSON value | null, "raw": null | "the bytes of the body as Latin-1"}
+
+A body is sent whole, or in chunks if its headers say `Transfer-Encoding: chunked`.
 """
 
 import asyncio
@@ -54,34 +56,31 @@ HOSTILE_HEADERS = {
 }
 
 
+def plan_of(
+    method: str, path: str, in_path: Mapping[str, str], headers: Mapping[str, str], body: Any
+) -> dict[str, Any]:
+    """Return a plan without a query (Any: JSON)."""
+    parts = {"in_path": dict(in_path), "query": {}, "headers": dict(headers)}
+    return {"method": method, "path": path, **parts, "body": body, "raw": None}
+
+
 def plans(document: Mapping[str, Any], known: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """Yield requests of each operation: one per content type of its body, with known parameters and with all of its query."""
+    """Yield requests of each operation: one per content type of its body, with known parameters, without a query and with all of it."""
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            parameters = operation.get("parameters", [])
-            in_path = {one["name"]: known.get(one["name"], "x") for one in parameters if one["in"] == "path"}
-            query = {
-                one["name"]: [_text(_example(document, one["schema"], 0))] for one in parameters if one["in"] == "query"
-            }
-            headers = {
-                one["name"]: _text(_example(document, one["schema"], 0)) for one in parameters if one["in"] == "header"
-            }
-            plan = {
-                "method": method.upper(),
-                "path": path,
-                "in_path": in_path,
-                "query": {},
-                "headers": {},
-                "body": None,
-                "raw": None,
-            }
+            examples: dict[str, dict[str, str]] = {"path": {}, "query": {}, "header": {}}
+            for one in operation.get("parameters", []):
+                example = _text(_example(document, one["schema"], 0))
+                examples[one["in"]][one["name"]] = known.get(one["name"], example) if one["in"] == "path" else example
             contents = operation.get("requestBody", {}).get("content", {})
             for kind, content in contents.items() or [("", {})]:
                 body = _example(document, content["schema"], 0) if content.get("schema") else None
-                own = {**({"Content-Type": kind} if kind else {})}
-                yield {**plan, "headers": own, "body": body}
-                if query or headers:
-                    yield {**plan, "headers": {**own, **headers}, "query": query, "body": body}
+                own = {"Content-Type": kind} if kind else {}
+                plan = plan_of(method.upper(), path, examples["path"], own, body)
+                yield plan
+                if examples["query"] or examples["header"]:
+                    query = {name: [value] for name, value in examples["query"].items()}
+                    yield {**plan, "headers": {**own, **examples["header"]}, "query": query}
 
 
 def _text(value: Any) -> str:
@@ -229,12 +228,16 @@ def request_of(plan: Mapping[str, Any]) -> bytes:
         "Connection": "close",
         **({"Content-Length": str(len(body))} if body or plan["method"] != "GET" else {}),
     }
+    if "Transfer-Encoding" in plan["headers"] and "Content-Length" not in plan["headers"]:
+        headers.pop("Content-Length", None)
     headers |= {name: value for name, value in plan["headers"].items() if isinstance(value, str)}
     lines = [
         f"{plan['method']} {path}{'?' if query else ''}{query} HTTP/1.1",
         *(f"{name}: {value}" for name, value in headers.items()),
     ]
     head = "\r\n".join(line.replace("\r", " ").replace("\n", " ") for line in lines) + "\r\n\r\n"
+    if headers.get("Transfer-Encoding") == "chunked" and plan["raw"] is None:
+        body = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
     return head.encode("latin-1", "replace") + body
 
 

@@ -47,24 +47,68 @@ def filled(kind: Descriptor, random: Random, depth: int = 0) -> Message:
 
 def _set(made: Message, field: FieldDescriptor, random: Random, depth: int) -> None:
     value: Any
-    if field.message_type is not None:
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        getattr(made, field.name)[random.choice(TEXTS)] = random.choice(TEXTS)  # all maps are of texts
+    elif field.message_type is not None:
         value = filled(field.message_type, random, depth + 1)
         target = getattr(made, field.name)
         (target.append if field.is_repeated else target.CopyFrom)(value)
-        return
+    elif field.is_repeated:
+        getattr(made, field.name).append(_usual(field, random))
+    else:
+        setattr(made, field.name, _usual(field, random))
+
+
+def _usual(field: FieldDescriptor, random: Random) -> Any:
     if field.enum_type is not None:
-        value = random.choice(field.enum_type.values).number
-    elif field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
-        value = random.choice(TEXTS)
-        value = value.encode() if field.type == FieldDescriptor.TYPE_BYTES else value
-    elif field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
-        value = random.random() < 0.5
+        return random.choice(field.enum_type.values).number
+    if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
+        text = random.choice(TEXTS)
+        return text.encode() if field.type == FieldDescriptor.TYPE_BYTES else text
+    if field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
+        return random.random() < 0.5
+    return random.choice((0, 1, 2, 7, 2**31 - 1))
+
+
+def change_fields(random: Random, message: Message) -> None:
+    """Give one field another value of its type, or remove it; now and then one of a message inside."""
+    fields = message.DESCRIPTOR.fields
+    if not fields:
+        return
+    field = random.choice(fields)
+    if (
+        field.message_type is not None
+        and not field.is_repeated
+        and message.HasField(field.name)
+        and random.random() < 0.6
+    ):
+        change_fields(random, getattr(message, field.name))
+    elif random.random() < 0.2:
+        message.ClearField(field.name)
+    elif field.message_type is not None or field.enum_type is not None:
+        _set(message, field, random, 1)
     else:
-        value = random.choice((0, 1, 2, 7, 2**31 - 1))
-    if field.is_repeated:
-        getattr(made, field.name).append(value)
-    else:
-        setattr(made, field.name, value)
+        value = _hostile(random, field)
+        if field.is_repeated:
+            getattr(message, field.name).extend([value] * random.choice((1, 2, 300)))
+        else:
+            setattr(message, field.name, value)
+
+
+def _hostile(random: Random, field: FieldDescriptor) -> Any:
+    if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
+        text = random.choice(
+            (*TEXTS, "a" * 300, "*", "..", "-1", "x\0", "[", "(a+)+$", "persistent://a/b/" + "c" * 300)
+        )
+        return text.encode() if field.type == FieldDescriptor.TYPE_BYTES else text
+    if field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
+        return random.random() < 0.5
+    if field.cpp_type in (FieldDescriptor.CPPTYPE_DOUBLE, FieldDescriptor.CPPTYPE_FLOAT):
+        return random.choice((0.0, -1.0, float("inf"), float("nan")))
+    bits = 64 if field.cpp_type in (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64) else 32
+    is_signed = field.cpp_type in (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_INT32)
+    signed = (-1, -(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    return random.choice((0, 1, 2, *(signed if is_signed else (2 ** (bits - 1), 2**bits - 1))))
 
 
 def commands() -> Iterator[bytes]:

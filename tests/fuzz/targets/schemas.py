@@ -76,7 +76,7 @@ def _compiled_seeds() -> Iterator[bytes]:
     yield b"\1" + b"true"
     yield (
         b"\2"
-        + b'syntax = "proto2"; message M { extensions 100 to 199; optional group G = 1 { required int32 a = 2 [default = 5]; } }'
+        b'syntax = "proto2"; message M { extensions 100 to 199; optional group G = 1 { required int32 a = 2 [default = 5]; } }'
     )
 
 

@@ -1,6 +1,7 @@
 """State shared by the handlers (`Node`), the caller's identity (`Node.admit`), and the boundary around every call (`unary`, `streaming`).
 
-A handler raises error kinds or its own `Failure`; the boundary translates them into statuses and counts calls.
+A handler raises error kinds or its own `Failure`; the boundary translates them into statuses and counts calls. It also parses messages,
+after the login: gRPC itself would log an error with a traceback for each malformed message.
 """
 
 import asyncio
@@ -8,15 +9,15 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import grpc
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 from bearlake.errors import BearlakeError, Overloaded
 from bearlake.metadata.model import Server
 from bearlake.protocols.grpc.entrance import Call, GrpcEntrance, address_of, unauthenticated
-from bearlake.protocols.grpc.errors import DETAILS_KEY, Failure, failure_of
+from bearlake.protocols.grpc.errors import DETAILS_KEY, Failure, failure_of, malformed
 from bearlake.protocols.grpc.methods import Method
 from bearlake.protocols.grpc.settings import GrpcSettings
 from bearlake.streams.principal import ANONYMOUS, Principal, at_host
@@ -27,6 +28,7 @@ from bearlake.telemetry.watchdog import begin
 
 Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
+Parsed = TypeVar("Parsed")
 
 
 DRAIN_AGAIN_MS = 500
@@ -110,16 +112,16 @@ class Node:
 
 def unary(
     node: Node, method: Method[Request, Response], handle: Callable[[Node, Principal, Request], Awaitable[Response]]
-) -> Callable[[Request, Context], Awaitable[Response]]:
-    """Wrap a unary method as a grpc.aio handler."""
+) -> Callable[[bytes, Context], Awaitable[Response]]:
+    """Wrap a unary method as a grpc.aio handler of unparsed messages."""
     meters = _Meters(method.name)
 
-    async def run(request: Request, context: Context) -> Response:
+    async def run(message: bytes, context: Context) -> Response:
         with meters:
             try:
                 with node.counted(context.peer()):
                     who, _ = await node.admit(context)
-                    return await handle(node, who, request)
+                    return await handle(node, who, _parsed(method.request.FromString, message))
             except (BearlakeError, Failure) as error:
                 await _end(method.name, context, error)
                 raise
@@ -130,12 +132,13 @@ def unary(
 def streaming(
     node: Node,
     method: Method[Request, Response],
-    handle: Callable[[Node, Principal, AsyncIterator[Request], Context], Awaitable[None]],
-) -> Callable[[AsyncIterator[Request], Context], Awaitable[None]]:
-    """Wrap a bidirectional streaming method as a grpc.aio handler."""
+    handle: Callable[[Node, Principal, AsyncIterator[Parsed], Context], Awaitable[None]],
+    parse: Callable[[bytes], Parsed],
+) -> Callable[[AsyncIterator[bytes], Context], Awaitable[None]]:
+    """Wrap a bidirectional streaming method as a grpc.aio handler of unparsed messages; `parse` may raise `DecodeError`."""
     meters = _Meters(method.name)
 
-    async def run(requests: AsyncIterator[Request], context: Context) -> None:
+    async def run(messages: AsyncIterator[bytes], context: Context) -> None:
         with meters:
             node.call_count += 1
             node.idle.clear()
@@ -143,7 +146,7 @@ def streaming(
                 with node.counted(context.peer()):
                     who, left_s = await node.admit(context)
                     async with _until_the_login_ends(left_s):
-                        await handle(node, who, requests, context)
+                        await handle(node, who, _Requests(messages, parse), context)
             except (BearlakeError, Failure) as error:
                 await _end(method.name, context, error)
             finally:
@@ -152,6 +155,27 @@ def streaming(
                     node.idle.set()
 
     return run
+
+
+class _Requests(Generic[Parsed]):
+    """The parsed messages of a call; reading one may be cancelled and tried again. Raises `Failure` for a malformed one."""
+
+    def __init__(self, messages: AsyncIterator[bytes], parse: Callable[[bytes], Parsed]) -> None:
+        self._messages = messages
+        self._parse = parse
+
+    def __aiter__(self) -> "_Requests[Parsed]":
+        return self
+
+    async def __anext__(self) -> Parsed:
+        return _parsed(self._parse, await anext(self._messages))
+
+
+def _parsed(parse: Callable[[bytes], Parsed], message: bytes) -> Parsed:
+    try:
+        return parse(message)
+    except DecodeError as error:
+        raise malformed() from error
 
 
 @asynccontextmanager
