@@ -160,6 +160,13 @@ def test_an_invalid_message_is_refused(message: bytes) -> None:
         ipc_decode.encode(rows.schema, message, NON_IDEMPOTENT, NOW_MS)
 
 
+def test_a_column_name_that_is_no_text_is_refused() -> None:
+    message = pa.record_batch({"value": pa.array([b"v"])}).schema.serialize().to_pybytes()
+
+    with pytest.raises(Invalid, match="UTF-8"):
+        ipc_decode.read_schema(message.replace(b"value", b"\x80alue"))
+
+
 @given(st.randoms(use_true_random=False))
 def test_damaged_messages_are_refused_or_become_whole_batches(source: random.Random) -> None:
     rows = pa.record_batch(
