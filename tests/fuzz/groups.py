@@ -5,19 +5,23 @@ from collections.abc import Sequence
 
 from fuzz.target import Target
 
-SANITIZED = ("kernel", "kernel_kafka", "kernel_pulsar", "records")
-"""Modules of `fuzz.targets` whose entries are those of the kernel: they run with the sanitized kernel."""
-
 GROUPS: dict[str, tuple[str, ...]] = {
-    "sanitized": SANITIZED,
+    "sanitized": ("kernel", "kernel_kafka", "kernel_pulsar", "records"),
     "decoders": ("kafka_codec", "groups_membership", "pulsar", "bodies", "logins", "grpc"),
     "schemas": ("schemas",),
     "routes": ("http",),
     "servers": ("servers",),
 }
-"""Groups of modules."""
+"""Modules of `fuzz.targets` by group."""
+
+SANITIZED = frozenset({"sanitized"})
+"""Groups that run with the sanitized kernel: what they decode, the kernel decodes."""
+
+BROKEN = "broken"
+"""A group whose targets break their promises; it is in no run."""
 
 
 def targets(group: str) -> Sequence[Target]:
     """Return the targets of a group, in order."""
-    return [one for name in GROUPS[group] for one in importlib.import_module(f"fuzz.targets.{name}").TARGETS]
+    modules = (BROKEN,) if group == BROKEN else GROUPS[group]
+    return [target for name in modules for target in importlib.import_module(f"fuzz.targets.{name}").TARGETS]

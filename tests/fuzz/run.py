@@ -32,13 +32,15 @@ INPUT_S = 0.05
 START_S = 300
 
 
-def run_group(group: str, inputs: Mapping[str, int], seed: int) -> list[Figures]:
+def run_group(group: str, inputs: Mapping[str, int], seed: int, *, is_sanitized: bool | None = None) -> list[Figures]:
     """Run targets of one group in child processes: a new one after each crash, for the targets that are left.
 
+    `is_sanitized`: whether the group gets the sanitized kernel; None: as `groups.SANITIZED` says.
+
     Raises:
-        CompilerMissing: the group needs the sanitized kernel, which cannot be built here.
+        CompilerMissing: the sanitized kernel is needed and cannot be built here.
     """
-    kernel = sanitized.build() if group == "sanitized" else None
+    kernel = sanitized.build() if (group in groups.SANITIZED if is_sanitized is None else is_sanitized) else None
     environment = {**os.environ, "PYTHONHASHSEED": "0", **(sanitized.environment() if kernel else {})}
     left = dict(inputs)
     done: list[Figures] = []

@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 KERNEL = ROOT / "servers" / "bearlake" / "kernel"
 FOLDER = ROOT / "build" / "fuzz"
-COVERAGE = Path(__file__).with_name("coverage.c")
+COVERAGE, PROBE = (Path(__file__).with_name(name) for name in ("coverage.c", "probe.c"))
 MODULE = "bearlake.kernel._native"
 
 BUILD_S = 300
@@ -47,7 +47,7 @@ def build() -> Path:
     if shutil.which(compiler[0]) is None or not (include / "Python.h").exists():
         raise CompilerMissing("no C compiler or no headers of Python (Debian: gcc, libc6-dev, python3-dev)")
     runtime(compiler)
-    sources = sorted(KERNEL.rglob("*.c"))
+    sources = [*sorted(KERNEL.rglob("*.c")), PROBE]
     target = FOLDER / f"_native-{_digest(compiler, sources)}{sysconfig.get_config_var('EXT_SUFFIX')}"
     if target.exists():
         return target

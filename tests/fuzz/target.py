@@ -86,8 +86,8 @@ class Choices:
 
 
 def exact(data: bytes) -> memoryview:
-    """Return the bytes in memory that ends with them: Python's own objects have a byte more, which would hide a read beyond the end."""
-    return memoryview(array("B", data)).cast("B") if data else memoryview(b"")
+    """Return the bytes in memory that ends with them: bytes have one byte more, which would hide a read beyond the end."""
+    return memoryview(array("B", data)[:])  # a new array has room to grow, and its slice has not
 
 
 def outcome(errors: tuple[type[Exception], ...], function: Callable[..., Any], *arguments: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Bytes that are no HTTP request, and bodies that are not as their headers say: the client's fault, answered with 400, and no error of ours."""
+"""Bytes that are no HTTP request, and bodies unlike their headers: answered with 400, and not logged as errors of the server."""
 
 import asyncio
 import gzip

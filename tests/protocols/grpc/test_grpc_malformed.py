@@ -1,6 +1,7 @@
 """Messages that are not Protocol Buffers: the call ends with INTERNAL, which is the client's fault and no error of the server."""
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import grpc
@@ -22,13 +23,16 @@ MALFORMED = b"\x0a\xff\xff\xff\xff\x0f"
 async def status(node: GrpcNode, method: Method[Any, Any], *messages: bytes) -> grpc.aio.AioRpcError:
     """The error of a call with these messages."""
     with pytest.raises(grpc.aio.AioRpcError) as error:
-        if method.is_streaming:
-            call = node.channel.stream_stream(method.path)(iter(messages), timeout=WAIT_S)
-            async for _ in call:
-                pass
-        else:
-            await node.channel.unary_unary(method.path)(messages[0], timeout=WAIT_S)
+        await call(node, method, messages)
     return error.value
+
+
+async def call(node: GrpcNode, method: Method[Any, Any], messages: Sequence[bytes]) -> None:
+    if not method.is_streaming:
+        await node.channel.unary_unary(method.path)(messages[0], timeout=WAIT_S)
+        return
+    async for _ in node.channel.stream_stream(method.path)(iter(messages), timeout=WAIT_S):
+        pass
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)

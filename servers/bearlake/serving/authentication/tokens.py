@@ -58,7 +58,13 @@ class Tokens:
                 options={"require": ["iss", "aud", "exp", settings.user_claim]},
             )
             expires_s = float(claims["exp"])
-        except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as error:  # the last ones: hostile JSON
+        except (
+            jwt.PyJWTError,
+            ValueError,
+            TypeError,
+            OverflowError,
+            RecursionError,
+        ) as error:  # the last ones: hostile JSON
             raise Denied(f"the token is refused: {_reason(error)}") from None  # the cause may quote the token
         return user_principal(_text(claims, settings.user_claim), _groups(claims, settings), expires_s)
 
