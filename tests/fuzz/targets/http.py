@@ -21,10 +21,12 @@ from bearlake.serving.admin.auth import AdminSettings
 from bearlake.serving.admin.compaction import CompactionRoutes
 from bearlake.serving.admin.server import AdminServer
 from bearlake.serving.admin.streams import StreamRoutes
+from bearlake.serving.groups import packing
 from bearlake.serving.groups.routes import GroupRoutes
 from bearlake.serving.http.openapi.document import routes_of
 from bearlake.serving.listener import ListenerSettings, open_listener
 from bearlake.serving.membership import RegisteredServer, ServerSettings
+from bearlake.streams.groups.model import JoinRequest
 from bearlake.streams.principal import ANONYMOUS
 from bearlake.streams.schemas.model import Draft
 from bearlake.streams.schemas.service import Schemas
@@ -168,7 +170,36 @@ async def _admin_api() -> AsyncIterator[Opened]:
         )
         await server.start()
         closing.push_async_callback(server.close)
-        yield await _described(_api(f"http://{server.endpoints['admin']}"), {})
+        api, made = await _described(_api(f"http://{server.endpoints['admin']}"), {})
+        key = streams.catalog.peek(STREAM).partition(0)  # type: ignore[union-attr]  # it exists
+        yield api, [*made, *_group_plans(key)]
+
+
+def _group_plans(partition: int) -> Iterator[dict[str, Any]]:
+    """Yield requests of other servers for members of a group, which the document does not describe."""
+    join = JoinRequest(
+        member_id="",
+        instance_id=None,
+        client_id="c",
+        client_host="h",
+        protocol_type="consumer",
+        protocols=(("range", b"x"),),
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=SHORT_MS,
+        requires_known_id=False,
+        can_skip_assignment=False,
+    )
+    member = {"group": "g", "member_id": "m", "instance_id": None, "generation": 1, "revision": ""}
+    bodies: dict[str, Any] = {
+        "join": {"group": "g", "request": packing.pack_request(join), "revision": ""},
+        "sync": {**member, "protocol": ["consumer", "range"], "assignments": {"m": "AA=="}},
+        "heartbeat": {"beats": [["g", "m", None, 1]]},
+        "leave": member,
+        "commit": {**member, "generation": -1, "member_id": "", "offsets": [[partition, 5, -1, "text"]]},
+        "describe": {"group": "g"},
+    }
+    for name, body in bodies.items():
+        yield plan_of("POST", f"/v1/groups/{name}", {}, {"Content-Type": "application/json"}, body)
 
 
 def _admin_routes(streams: Streams, metadata: Metadata) -> list[Any]:

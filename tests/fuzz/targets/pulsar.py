@@ -397,6 +397,7 @@ KERNEL_TARGETS = [
         seeds=_decoded_seeds,
         run=decoded,
         change=lambda random, data: repair(random, data, 4),
+        memory_bytes=8 * LIMIT,
         share=2,
     ),
     Target(name="kernel sends", seeds=lambda: list(_send_seeds()), run=sends, change=_send_checksum),
