@@ -100,5 +100,7 @@ def outcome(errors: tuple[type[Exception], ...], function: Callable[..., Any], *
 
 def signed(error: Exception) -> str:
     """Return an error's kind and message without numbers: what tells one refusal from another."""
-    text = "".join("#" if letter.isdigit() else letter for letter in str(error)[:80])
-    return f"{type(error).__name__} {text}"
+    return f"{type(error).__name__} {str(error)[:80].translate(_NO_DIGITS)}"
+
+
+_NO_DIGITS = str.maketrans("0123456789", "#" * 10)

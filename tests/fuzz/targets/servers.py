@@ -4,10 +4,13 @@ A request may end its connection. It is no fault of the server (`faults`), and t
 """
 
 import asyncio
+import json
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import grpc
@@ -24,14 +27,14 @@ from bearlake.protocols.kafka.codec.schema import FIXED, Struct, load
 from bearlake.protocols.kafka.settings import KafkaSettings
 from bearlake.protocols.pulsar import commands, framing
 from bearlake.protocols.pulsar.proto import commands_pb2 as pulsar_pb
-from bearlake.serving.authentication.settings import AuthenticationSettings, FailureSettings
+from bearlake.serving.authentication.settings import AuthenticationSettings, FailureSettings, TokenSettings
 from fixtures.grpc_server import GrpcCluster
 from fixtures.kafka_server import Cluster, open_stores
 from fixtures.pulsar_server import PulsarCluster, message_bytes
 from fuzz.faults import watched
 from fuzz.target import Target
 from fuzz.targets import grpc as grpc_payloads
-from fuzz.targets import kafka_codec, pulsar
+from fuzz.targets import kafka_codec, logins, pulsar
 
 Ask = Callable[[bytes], Awaitable[object]]
 STREAM = "t"
@@ -145,27 +148,36 @@ def _other(random: Random, value: Any, type_: str) -> Any:
     return value
 
 
-LOGINS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+LOGINS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+
+
+def with_logins(closing: AsyncExitStack) -> AuthenticationSettings:
+    """Return settings of every mechanism, with the issuer of `logins`, and without limits of failures."""
+    folder = closing.enter_context(TemporaryDirectory(prefix="fuzz-"))
+    keys_file = Path(folder) / "keys.json"
+    keys_file.write_bytes(logins.JWKS)
+    token = TokenSettings(issuer=logins.ISSUER, audience=logins.AUDIENCE, keys_file=str(keys_file))
+    limits = FailureSettings(per_address_max=10**9, per_user_max=10**9)
+    return AuthenticationSettings(mechanisms=list(LOGINS), failures=limits, token=token)
 
 
 @asynccontextmanager
 async def kafka_logins() -> AsyncIterator[Ask]:
-    """Messages of a SASL login: a mechanism and its messages, one length byte before each."""
+    """Messages of a SASL login: a mechanism and its messages, two bytes of length before each."""
     async with AsyncExitStack() as closing:
         cluster = Cluster(*await open_stores(None, closing), closing)
         closing.push_async_callback(cluster.close)
-        limits = FailureSettings(per_address_max=10**9, per_user_max=10**9)
-        node = await cluster.add(authentication=AuthenticationSettings(mechanisms=list(LOGINS), failures=limits))
+        node = await cluster.add(authentication=with_logins(closing))
         check = await closing.enter_async_context(watched())
 
         async def ask(data: bytes) -> object:
             mechanism = LOGINS[data[0] % len(LOGINS)] if data else ""
             parts = [_sasl(ApiKey.SASL_HANDSHAKE, 1, mechanism=mechanism)]
             at = 1
-            while at < len(data) and len(parts) < 4:
-                token = data[at + 1 : at + 1 + data[at]]
-                parts.append(_sasl(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=token))
-                at += 1 + data[at]
+            while at + 2 <= len(data) and len(parts) < 4:
+                end = at + 2 + int.from_bytes(data[at : at + 2], "big")
+                parts.append(_sasl(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=data[at + 2 : end]))
+                at = end
             answer = await exchange(node.listeners[0].socket.getsockname()[1], *parts)
             check()
             return mechanism, len(answer)
@@ -181,9 +193,10 @@ def _sasl(key: ApiKey, version: int, **fields: Any) -> bytes:
 def login_messages() -> list[bytes]:
     """A login by each mechanism."""
     first, final = b"n,,n=alice,r=abc", b"c=biws,r=abc,p=AAAA"
-    scram = bytes([len(first)]) + first + bytes([len(final)]) + final
-    plain = b"\0alice\0secret"
-    return [bytes([at]) + tail for at in range(len(LOGINS)) for tail in (scram, bytes([len(plain)]) + plain)]
+    token = logins.signed(json.dumps(logins.HEADER).encode(), json.dumps(logins.CLAIMS).encode())
+    logged = ((b"\0alice\0secret",), (first, final), (b"n,,\1auth=Bearer " + token + b"\1\1",))
+    tails = [b"".join(len(part).to_bytes(2, "big") + part for part in parts) for parts in logged]
+    return [bytes([at]) + tail for at in range(len(LOGINS)) for tail in tails]
 
 
 # -- Pulsar --------------------------------------------------------------------------------------------------------
@@ -197,6 +210,14 @@ CONNECT = _command("connect", pulsar_pb.CommandConnect(client_version="fuzz", pr
 ATTACHED = _command("producer", pulsar_pb.CommandProducer(topic=STREAM, producer_id=1, request_id=1)) + _command(
     "subscribe",
     pulsar_pb.CommandSubscribe(topic=STREAM, subscription="s", consumer_id=1, request_id=2, sub_type="Shared"),  # type: ignore[arg-type]
+)
+
+
+AUTH_RESPONSE = _command(
+    "auth_response",
+    pulsar_pb.CommandAuthResponse(
+        client_version="fuzz", response=pulsar_pb.AuthData(auth_method_name="token", auth_data=b"x")
+    ),
 )
 
 
@@ -221,6 +242,44 @@ async def pulsar_commands() -> AsyncIterator[Ask]:
             return data[5:6], len(answer) > 0
 
         yield ask
+
+
+@asynccontextmanager
+async def pulsar_logins() -> AsyncIterator[Ask]:
+    """A CONNECT, and an AUTH_RESPONSE after it."""
+    async with AsyncExitStack() as closing:
+        cluster = PulsarCluster(*await open_stores(None, closing), closing)
+        node = await cluster.add(authentication=with_logins(closing))
+        closing.push_async_callback(node.stop)
+        check = await closing.enter_async_context(watched())
+        port = node.listeners[0].socket.getsockname()[1]
+
+        async def ask(data: bytes) -> object:
+            answer = await exchange(port, struct.pack(">I", len(data)) + data, AUTH_RESPONSE)
+            check()
+            return len(answer) > 0
+
+        yield ask
+
+
+def pulsar_connects() -> list[bytes]:
+    """CONNECTs with every method of authentication."""
+    token = logins.signed(json.dumps(logins.HEADER).encode(), json.dumps(logins.CLAIMS).encode())
+    methods = {"token": token, "basic": b"alice:secret", "tls": b"", "": b"", "none": b"x"}
+    connects = [
+        pulsar_pb.CommandConnect(
+            client_version="fuzz",
+            protocol_version=20,
+            auth_method_name=name,
+            auth_data=data,
+            original_principal=proxied,
+            original_auth_data="Bearer x" if proxied else "",
+            original_auth_method=name if proxied else "",
+        )
+        for name, data in methods.items()
+        for proxied in ("", "alice")
+    ]
+    return [_command("connect", connect)[4:] for connect in connects]
 
 
 def pulsar_frames() -> list[bytes]:
@@ -327,7 +386,8 @@ def _target(name: str, **options: Any) -> Target:
 
 TARGETS = [
     _target("Kafka server", seeds=kafka_requests, session=kafka, change=change_message, short_inputs=1500),
-    _target("Kafka logins", seeds=login_messages, session=kafka_logins, bytes_max=600, short_inputs=300),
+    _target("Kafka logins", seeds=login_messages, session=kafka_logins, bytes_max=2000, short_inputs=300),
+    _target("Pulsar logins", seeds=pulsar_connects, session=pulsar_logins, change=change_command, short_inputs=300),
     _target("Pulsar server", seeds=pulsar_frames, session=pulsar_commands, change=change_command, short_inputs=1000),
     _target("gRPC server", seeds=grpc_messages, session=grpc_calls, change=change_call, short_inputs=1000),
 ]
