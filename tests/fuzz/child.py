@@ -7,9 +7,11 @@
 
 import argparse
 import asyncio
+import ctypes
 import json
 import logging
 import resource
+import signal
 import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -23,6 +25,8 @@ SLOWDOWN = 6.0
 """How much longer an input may take with sanitizers."""
 MEMORY_BYTES = 1024 * 1024 * 1024
 """Address space that a run may take beyond what it has after its start."""
+PR_SET_PDEATHSIG = 1
+"""As in Linux' `sys/prctl.h`."""
 NOTE_BYTES = 1024 * 1024
 
 
@@ -35,6 +39,7 @@ def main() -> None:
     parser.add_argument("--kernel", type=Path)
     parser.add_argument("--inputs", action="append", required=True)
     arguments = parser.parse_args()
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # when the run is killed
     logging.disable(logging.WARNING)
     coverage = sanitized.load(arguments.kernel) if arguments.kernel else None
     from fuzz import engine, groups
@@ -59,6 +64,7 @@ def main() -> None:
             runner.run(closing.aclose())
             out.write(json.dumps(figures.plain()) + "\n")
             out.flush()
+            print(f"{name}: {figures.inputs:,} inputs, {len(figures.findings)} findings", flush=True)
 
 
 def limit_memory() -> None:

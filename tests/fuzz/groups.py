@@ -17,6 +17,9 @@ GROUPS: dict[str, tuple[str, ...]] = {
 SANITIZED = frozenset({"sanitized"})
 """Groups that run with the sanitized kernel: what they decode, the kernel decodes."""
 
+SANITIZED_SHARE = 0.3
+"""Share of sanitized targets in the inputs of a run: sanitizers make inputs take five times as long."""
+
 BROKEN = "broken"
 """A group whose targets break their promises; it is in no run."""
 

@@ -24,6 +24,7 @@ sys.path[:1] = [str(HERE.parents[1]), *(str(ROOT / part) for part in ("servers",
 
 from fuzz import groups, sanitized  # noqa: E402 - the path comes first
 from fuzz.engine import Figures, Finding, Note  # noqa: E402
+from fuzz.target import Target  # noqa: E402
 
 CRASHES_MAX = 5
 """Crashes of one group, after which its other targets do not run."""
@@ -81,9 +82,7 @@ def _start(
     errors = folder / "errors"
     with errors.open("w") as out:
         try:
-            code = subprocess.run(
-                command, env=environment, stderr=out, stdout=out, timeout=limit_s, check=False
-            ).returncode
+            code = subprocess.run(command, env=environment, stderr=out, timeout=limit_s, check=False).returncode
         except subprocess.TimeoutExpired:
             code = -signal.SIGALRM
     return subprocess.CompletedProcess(command, code, "", errors.read_text(errors="replace"))
@@ -115,29 +114,37 @@ def shared_out(total: int | None, wanted: Sequence[str]) -> dict[str, dict[str, 
     found = {
         group: [one for one in groups.targets(group) if not wanted or one.name in wanted] for group in groups.GROUPS
     }
-    shares = sum(target.share for targets in found.values() for target in targets)
+    shares = {one.name: _share(group, one) for group, targets in found.items() for one in targets}
+    per_share = (total or 0) / sum(shares.values()) if shares else 0
     return {
-        group: {one.name: one.short_inputs if total is None else int(total * one.share / shares) + 1 for one in targets}
+        group: {
+            one.name: one.short_inputs if total is None else int(per_share * shares[one.name]) + 1 for one in targets
+        }
         for group, targets in found.items()
         if targets
     }
 
 
+def _share(group: str, target: Target) -> float:
+    return target.share * (groups.SANITIZED_SHARE if group in groups.SANITIZED else 1.0)
+
+
 def table(figures: Sequence[Figures]) -> str:
     """Return the figures as a table in Markdown."""
     rows = [
-        "| target | inputs | accepted | kinds of answers | edges | slowest (ms) | memory (KiB) | findings |",
-        "|---|" + "---:|" * 7,
+        "| target | inputs | accepted | kinds of answers | edges | processor (s) | slowest (ms) | memory (KiB) | findings |",
+        "|---|" + "---:|" * 8,
     ]
     for one in figures:
         edges = str(one.edges) if one.edges else ""
         rows.append(
-            f"| {one.target} | {one.inputs:,} | {one.accepted:,} | {one.answers:,} | {edges} | {one.slowest_ms:.1f} "
-            f"| {one.memory_bytes // 1024:,} | {len(one.findings)} |"
+            f"| {one.target} | {one.inputs:,} | {one.accepted:,} | {one.answers:,} | {edges} | {one.processor_s:.0f} "
+            f"| {one.slowest_ms:.1f} | {one.memory_bytes // 1024:,} | {len(one.findings)} |"
         )
     total = sum(one.inputs for one in figures)
     rows.append(
-        f"| all | {total:,} | {sum(one.accepted for one in figures):,} | | | | | {sum(len(one.findings) for one in figures)} |"
+        f"| all | {total:,} | {sum(one.accepted for one in figures):,} | | | {sum(one.processor_s for one in figures):.0f} | | "
+        f"| {sum(len(one.findings) for one in figures)} |"
     )
     return "\n".join(rows)
 

@@ -231,7 +231,7 @@ def _target(name: str, opened: Open, short_inputs: int) -> Target:
         is_structured=True,
         bytes_max=1 << 20,
         processor_s=2.0,  # client and server share the process, and the server does its periodic work
-        share=0.05,
+        share=0.02,
         short_inputs=short_inputs,
     )
 

@@ -170,7 +170,7 @@ TARGETS = [
         bytes_max=2048,
         memory_bytes=8 * 1024 * 1024,
         processor_s=1.0,  # in a child process, which has a limit of its own
-        share=0.1,
+        share=0.03,
         short_inputs=400,
     ),
     Target(
@@ -182,7 +182,7 @@ TARGETS = [
         bytes_max=2048,
         memory_bytes=4 * 1024 * 1024,
         processor_s=1.0,
-        share=0.3,
+        share=0.1,
         short_inputs=1000,
     ),
 ]

@@ -380,7 +380,7 @@ def change_call(random: Random, data: bytearray) -> None:
 
 
 def _target(name: str, **options: Any) -> Target:
-    defaults: dict[str, Any] = {"errors": (), "share": 0.05, "processor_s": 1.0, "change_share": 0.7}
+    defaults: dict[str, Any] = {"errors": (), "share": 0.02, "processor_s": 1.0, "change_share": 0.7}
     return Target(name=name, **{**defaults, **options})
 
 
