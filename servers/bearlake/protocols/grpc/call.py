@@ -139,6 +139,7 @@ def streaming(
     meters = _Meters(method.name)
 
     async def run(messages: AsyncIterator[bytes], context: Context) -> None:
+        requests = _Requests(messages, parse)
         with meters:
             node.call_count += 1
             node.idle.clear()
@@ -146,7 +147,7 @@ def streaming(
                 with node.counted(context.peer()):
                     who, left_s = await node.admit(context)
                     async with _until_the_login_ends(left_s):
-                        await handle(node, who, _Requests(messages, parse), context)
+                        await handle(node, who, requests, context)
             except (BearlakeError, Failure) as error:
                 await _end(method.name, context, error)
             finally:
