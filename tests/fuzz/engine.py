@@ -136,7 +136,7 @@ class Run:
         for number in range(inputs):
             data = seeds[number] if number < len(seeds) else self._next(corpus)
             is_new = self.check(data)
-            if is_new and number >= len(seeds):
+            if is_new and number >= len(seeds) and not target.is_timed:
                 if len(corpus) < CORPUS_MAX:
                     corpus.append(data)
                 else:

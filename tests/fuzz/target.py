@@ -34,6 +34,8 @@ class Target:
     """How many inputs get the change by structure."""
     is_structured: bool = False
     """Whether inputs are changed by their structure only, because other changes would make no input of them."""
+    is_timed: bool = False
+    """Whether answers depend on time, as those of servers do: then they choose no inputs, so that a seed still means the same inputs."""
     tokens: Sequence[bytes] = ()
     """Bytes that mean something to the entry."""
     bytes_max: int = 4096

@@ -229,6 +229,7 @@ def _target(name: str, opened: Open, short_inputs: int) -> Target:
         change=change_plan,
         change_share=1.0,
         is_structured=True,
+        is_timed=True,
         bytes_max=1 << 20,
         processor_s=2.0,  # client and server share the process, and the server does its periodic work
         share=0.02,

@@ -90,7 +90,7 @@ def change_fields(random: Random, message: Message) -> None:
     else:
         value = _hostile(random, field)
         if field.is_repeated:
-            getattr(message, field.name).extend([value] * random.choice((1, 2, 300)))
+            getattr(message, field.name).extend([value] * random.choice((1, 2, 100)))
         else:
             setattr(message, field.name, value)
 

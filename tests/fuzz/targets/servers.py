@@ -133,7 +133,7 @@ def _places(message: Message, struct_: Struct, structs: Any, version: int) -> It
 
 def _other(random: Random, value: Any, type_: str) -> Any:
     if isinstance(value, list):
-        return random.choice((value * 2, value * 300, [], value[:1], [*value, *value[:1]]))
+        return random.choice((value * 2, value * 20, [], value[:1], [*value, *value[:1]]))
     if type_ in INTEGERS:
         bits = INTEGERS[type_]
         return random.choice((0, 1, -1, 2**bits - 1, -(2**bits), random.randrange(-5, 5)))
@@ -380,7 +380,7 @@ def change_call(random: Random, data: bytearray) -> None:
 
 
 def _target(name: str, **options: Any) -> Target:
-    defaults: dict[str, Any] = {"errors": (), "share": 0.02, "processor_s": 1.0, "change_share": 0.7}
+    defaults: dict[str, Any] = {"errors": (), "share": 0.02, "processor_s": 1.0, "change_share": 0.7, "is_timed": True}
     return Target(name=name, **{**defaults, **options})
 
 
