@@ -15,9 +15,9 @@ Source: Pulsar binary protocol specification, "Framing".
 """
 
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtobufMessage
 
@@ -71,8 +71,11 @@ def read_frame(frame: memoryview) -> Frame:
     return Frame(command, frame[end:])
 
 
-def _has_texts(kind: Descriptor, outer: tuple[Descriptor, ...] = ()) -> bool:
-    """Whether a message may have a text; `outer` are the messages around it, as a message id may contain a message id."""
+def _has_texts(kind: Any, outer: tuple[Any, ...] = ()) -> bool:
+    """Whether a message may have a text (Any: a descriptor of either implementation of protobuf).
+
+    `outer` are the messages around it: a message id may contain a message id.
+    """
     inner = {field.message_type for field in kind.fields if field.message_type is not None} - {kind, *outer}
     is_text = any(field.type == FieldDescriptor.TYPE_STRING for field in kind.fields)
     return is_text or any(_has_texts(message, (kind, *outer)) for message in inner)

@@ -217,9 +217,9 @@ class HttpGuard(ABC):
         except ConnectionError:
             raise
         except web.RequestPayloadError:  # damaged chunks, or a body that is not compressed as its header says
-            answer = self._certain_answer(request, web.HTTPBadRequest())
-            answer.force_close()
-            return answer
+            refusal = self._certain_answer(request, web.HTTPBadRequest())
+            refusal.force_close()
+            return refusal
         except Exception as error:  # boundary: a connection's task
             answer = self.answer(request, error)
             if answer is not None:
