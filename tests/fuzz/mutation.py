@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 NUMBERS = (
     0,
@@ -112,7 +112,7 @@ class Mutator:
         if len(data) < width:
             return
         at = random.randrange(len(data) - width + 1)
-        order = "big" if random.random() < 0.8 else "little"
+        order: Literal["big", "little"] = "big" if random.random() < 0.8 else "little"
         number = random.choice(NUMBERS + WIDE)
         if random.random() < 0.3:  # near what is there
             number = int.from_bytes(data[at : at + width], order) + random.choice((-2, -1, 1, 2))

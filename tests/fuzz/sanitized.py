@@ -95,7 +95,7 @@ def load(path: Path) -> "Coverage":
         def find_spec(name: str, *_: object) -> importlib.machinery.ModuleSpec | None:
             return importlib.util.spec_from_loader(MODULE, loader) if name == MODULE else None
 
-    sys.meta_path.insert(0, Finder())  # type: ignore[arg-type]  # only `find_spec` is called
+    sys.meta_path.insert(0, Finder())
     from bearlake import kernel
 
     assert kernel.IS_NATIVE

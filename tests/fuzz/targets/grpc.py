@@ -109,7 +109,7 @@ TARGETS = [
         seeds=_framed_seeds,
         run=framed,
         errors=(DecodeError,),
-        memory_bytes=2 * 1024 * 1024,
+        memory_bytes=8 * 1024 * 1024,  # copies of the padding
         memory_factor=100,
         short_inputs=3000,
     ),

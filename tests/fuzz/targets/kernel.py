@@ -4,6 +4,7 @@ The native kernel gets its bytes in memory that ends with them, so that a read b
 """
 
 import struct
+from importlib import import_module
 from random import Random
 from typing import Any
 
@@ -16,10 +17,8 @@ from bearlake.records.codec import Producer, Record, encode
 from fixtures.columns import batch, record
 from fuzz.target import Choices, Target, exact, outcome
 
-if kernel.IS_NATIVE:
-    from bearlake.kernel import _native as native
-else:
-    native = fallback  # without a compiler, the twin alone
+native: Any = import_module("bearlake.kernel._native") if kernel.IS_NATIVE else fallback
+"""The kernel in C (Any: an extension module); without a compiler the twin itself."""
 
 ERRORS = (BearlakeError, ValueError, BufferError)
 """A wrong position is a `ValueError`, as `kernel.fallback` says."""

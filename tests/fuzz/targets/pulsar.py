@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 
 from bearlake import kernel
 from bearlake.errors import Invalid
@@ -31,11 +32,9 @@ LIMIT = 256 * 1024
 TEXTS = ("", "t", "persistent://public/default/t", "größe", "__pulsar.entry")
 
 
-def filled(kind: Descriptor, random: Random, depth: int = 0) -> Message:
-    """A message with values in most of its fields."""
-    from google.protobuf.message_factory import GetMessageClass
-
-    made = GetMessageClass(kind)()
+def filled(kind: Any, random: Random, depth: int = 0) -> Message:
+    """Return a message with values in most of its fields (Any: a descriptor of either implementation of protobuf)."""
+    made: Message = GetMessageClass(kind)()
     for field in kind.fields:
         needed = field.has_presence and field.is_required
         if not needed and (random.random() < 0.3 or (depth > 2 and field.message_type is not None)):
@@ -45,7 +44,7 @@ def filled(kind: Descriptor, random: Random, depth: int = 0) -> Message:
     return made
 
 
-def _set(made: Message, field: FieldDescriptor, random: Random, depth: int) -> None:
+def _set(made: Message, field: Any, random: Random, depth: int) -> None:
     value: Any
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         getattr(made, field.name)[random.choice(TEXTS)] = random.choice(TEXTS)  # all maps are of texts
@@ -59,7 +58,7 @@ def _set(made: Message, field: FieldDescriptor, random: Random, depth: int) -> N
         setattr(made, field.name, _usual(field, random))
 
 
-def _usual(field: FieldDescriptor, random: Random) -> Any:
+def _usual(field: Any, random: Random) -> Any:
     if field.enum_type is not None:
         return random.choice(field.enum_type.values).number
     if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
@@ -75,7 +74,7 @@ def change_fields(random: Random, message: Message) -> None:
     fields = message.DESCRIPTOR.fields
     if not fields:
         return
-    field = random.choice(fields)
+    field: Any = random.choice(fields)
     if (
         field.message_type is not None
         and not field.is_repeated
@@ -95,7 +94,7 @@ def change_fields(random: Random, message: Message) -> None:
             setattr(message, field.name, value)
 
 
-def _hostile(random: Random, field: FieldDescriptor) -> Any:
+def _hostile(random: Random, field: Any) -> Any:
     if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
         text = random.choice(
             (*TEXTS, "a" * 300, "*", "..", "-1", "x\0", "[", "(a+)+$", "persistent://a/b/" + "c" * 300)
@@ -150,11 +149,10 @@ def message_frames() -> Iterator[bytes]:
     yield _message(metadata(num_chunks_from_msg=3, chunk_id=1, uuid="u", total_chunk_msg_size=100), b"part")
     yield _message(metadata(event_time=9, properties=[KeyValue(key="k", value="v")], null_value=True), b"")
     for _ in range(8):
-        head = filled(MessageMetadata.DESCRIPTOR, random)
-        yield _message(head, b"value")  # type: ignore[arg-type]  # of this kind
+        yield _message(filled(MessageMetadata.DESCRIPTOR, random), b"value")
 
 
-def _message(head: MessageMetadata, payload: bytes) -> bytes:
+def _message(head: Message, payload: bytes) -> bytes:
     serialized = head.SerializeToString()
     covered = struct.pack(">I", len(serialized)) + serialized + payload
     return struct.pack(">HI", 0x0E01, kernel.crc32c(covered)) + covered
@@ -266,7 +264,7 @@ def _send_seeds() -> Iterator[bytes]:
             CommandSend(producer_id=1, sequence_id=7),
             CommandSend(producer_id=1, sequence_id=7, num_messages=3, highest_sequence_id=9),
         ):
-            whole = framing.message_frame(BaseCommand(type=NUMBERS["send"], send=body), frame)  # type: ignore[arg-type]
+            whole = framing.message_frame(BaseCommand(type=NUMBERS["send"], send=body), frame)
             yield b"\7\0" + whole
             yield b"\7\0" + whole * 2
 

@@ -203,13 +203,13 @@ def login_messages() -> list[bytes]:
 
 
 def _command(name: str, body: Any, message: bytes = b"") -> bytes:
-    return framing.message_frame(pulsar_pb.BaseCommand(type=commands.NUMBERS[name], **{name: body}), message)  # type: ignore[arg-type]
+    return framing.message_frame(pulsar_pb.BaseCommand(type=commands.NUMBERS[name], **{name: body}), message)
 
 
 CONNECT = _command("connect", pulsar_pb.CommandConnect(client_version="fuzz", protocol_version=20))
 ATTACHED = _command("producer", pulsar_pb.CommandProducer(topic=STREAM, producer_id=1, request_id=1)) + _command(
     "subscribe",
-    pulsar_pb.CommandSubscribe(topic=STREAM, subscription="s", consumer_id=1, request_id=2, sub_type="Shared"),  # type: ignore[arg-type]
+    pulsar_pb.CommandSubscribe(topic=STREAM, subscription="s", consumer_id=1, request_id=2, sub_type="Shared"),
 )
 
 
@@ -289,7 +289,7 @@ def pulsar_frames() -> list[bytes]:
     made += [_command("send", send, message)[4:] for message in pulsar.message_frames()]
     made.append(_command("send", send, message_bytes(b"v", 6))[4:])
     ids = [pulsar_pb.MessageIdData(ledger_id=1, entry_id=0)]
-    ack = pulsar_pb.CommandAck(consumer_id=1, ack_type="Individual", message_id=ids, request_id=3)  # type: ignore[arg-type]
+    ack = pulsar_pb.CommandAck(consumer_id=1, ack_type="Individual", message_id=ids, request_id=3)
     made.append(_command("ack", ack)[4:])
     made.append(_command("seek", pulsar_pb.CommandSeek(consumer_id=1, request_id=4, message_id=ids[0]))[4:])
     made.append(_command("flow", pulsar_pb.CommandFlow(consumer_id=1, message_permits=5))[4:])
@@ -334,7 +334,8 @@ async def grpc_calls() -> AsyncIterator[Ask]:
             method = GRPC[data[0] % len(GRPC)] if data else GRPC[0]
             kind = node.channel.stream_stream if method.is_streaming else node.channel.unary_unary
             message = data[1:]
-            call = kind(method.path)(iter([message]) if method.is_streaming else message, timeout=QUIET_S * 4)
+            start: Any = kind(method.path)  # Any: a call of either form
+            call = start(iter([message]) if method.is_streaming else message, timeout=QUIET_S * 4)
             try:
                 if method.is_streaming:
                     async for _ in call:
