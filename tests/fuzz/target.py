@@ -72,14 +72,9 @@ class Choices:
         width = (1, 1, 1, 2, 4, 8)[self.byte() % 6]
         return int.from_bytes(bytes(self.byte() for _ in range(width)), "big", signed=True)
 
-    def place(self, end: int) -> int:
-        """Return a position in [0, end], often one of the two, sometimes beyond."""
-        kind = self.byte()
-        if kind < 100:
-            return 0
-        if kind < 200:
-            return end
-        return self.number() if kind > 250 else kind % (end + 1)
+    def offset(self) -> int:
+        """Return an offset of a log: a number from 0 to the largest int64."""
+        return self.number() & 2**63 - 1
 
     @property
     def rest(self) -> bytes:

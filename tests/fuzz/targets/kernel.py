@@ -76,7 +76,7 @@ def _lead(width: int) -> Any:
 def whole_batches(data: bytes) -> object:
     """Check, walk, search, cut and rebase batches."""
     choices = Choices(data)
-    wanted, base, count = choices.number(), choices.number(), choices.number()
+    wanted, base, count = choices.number(), choices.offset(), choices.number()
     first, last = choices.byte(), choices.byte()
     body = choices.rest
     start = 0 if first < 200 else first - 210
@@ -88,7 +88,7 @@ def whole_batches(data: bytes) -> object:
     agreed("take", body, start, end, wanted)
     if isinstance(walked, list):
         count = sum(header.last_offset_delta + 1 for _, _, header in walked) + (count if first % 8 == 0 else 0)
-    slices = [Slice(1, abs(base), count, start, end - start, 0)]  # type: ignore[arg-type]  # a number is enough
+    slices = [Slice(1, base, count, start, end - start, 0)]  # type: ignore[arg-type]  # a number is enough
     ours, theirs = bytearray(body), bytearray(body)
     answers = [
         outcome(ERRORS, module.rebase, out, slices, wanted, 0) for module, out in ((native, ours), (fallback, theirs))
@@ -145,7 +145,7 @@ def columns(data: bytes) -> object:
     """Decode batches into columns, as compaction does, and encode them again."""
     choices = Choices(data)
     limit = choices.of((LIMIT, LIMIT, 100, 1000))
-    base = abs(choices.number()) % 2**63
+    base = choices.offset()
     bodies = choices.of(([], [], [None], [record()], [b"x"]))
     body = choices.rest
     ours, theirs = _built(native, limit, base, body, bodies), _built(fallback, limit, base, body, bodies)

@@ -220,7 +220,7 @@ def _decode(batch: bytes, records: bytes | None, base: int, limit: int = LIMIT) 
 def decoded(data: bytes) -> object:
     """Make entries of a batch of any protocol with both kernels."""
     choices = Choices(data)
-    base, limit, part = choices.number(), choices.of((LIMIT, LIMIT, 50)), choices.byte()
+    base, limit, part = choices.offset(), choices.of((LIMIT, LIMIT, 50)), choices.byte()
     batch = choices.rest
     found = _decode(batch, batch[HEADER_BYTES:] if part % 8 == 7 else None, base, limit)
     return found[1:] if isinstance(found[0], bytes) else found[0]
@@ -389,7 +389,7 @@ TARGETS = [
     ),
 ]
 KERNEL_TARGETS = [
-    Target(name="kernel encode entry", seeds=lambda: list(_encoded_seeds()), run=encoded, share=2),
+    Target(name="kernel encode entry", seeds=lambda: list(_encoded_seeds()), run=encoded, memory_factor=256, share=2),
     Target(
         name="kernel decode entry",
         seeds=_decoded_seeds,

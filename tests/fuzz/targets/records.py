@@ -129,7 +129,7 @@ def _wal_checksums(random: Random, data: bytearray) -> None:
 def index_entries(data: bytes) -> object:
     """Unpack what the metadata store keeps in blobs: slices, outcomes, acknowledged ranges; and parse keys of objects."""
     choices = Choices(data)
-    kind, mark = choices.byte() % 5, abs(choices.number())
+    kind, mark = choices.byte() % 5, choices.offset()
     blob = choices.rest
     if kind == 0:
         return len(packing.unpack_slices(blob))
