@@ -5,6 +5,7 @@
 #   make test                     all tests                               make test ARGS="tests/metadata -x"
 #   make test-kube                install the chart on a real cluster, and use it   make test-kube TESTS=tests/kube/test_kube_install.py
 #   make check                    format, lint, types, import contracts
+#   make fuzz                     hostile inputs for every decoder and route   make fuzz ARGS="--inputs 10000000 --report fuzz.md"
 #   make bench, make conformance  measure; run other people's suites      make conformance ARGS="--suite kgo --quick"
 #   make venv                     only .venv                              make venv PYTHON=/usr/bin/python3.12
 #   make clean                    remove what was built (not .venv)
@@ -19,12 +20,12 @@ CLUSTER := tests/kube/cluster/cluster.py
 TESTS ?= tests/kube
 KERNEL_SOURCES := $(wildcard $(foreach kind,c h,servers/bearlake/kernel/*.$(kind) servers/bearlake/kernel/*/*.$(kind)))
 
-.PHONY: help venv up test test-kube check format bench conformance clean
+.PHONY: help venv up test test-kube check format fuzz fuzz-kernel bench conformance clean
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
 help:
-	@sed -n '4,11s/^# *//p' Makefile
+	@sed -n '4,12s/^# *//p' Makefile
 
 venv: $(INSTALLED)
 
@@ -54,6 +55,13 @@ check: venv
 format: venv
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+fuzz: venv
+	$(BIN)/python tests/fuzz/run.py $(ARGS)
+
+# The kernel under AddressSanitizer and UndefinedBehaviorSanitizer, in build/fuzz/; `fuzz` and the tests build it as well.
+fuzz-kernel: venv
+	@$(BIN)/python tests/fuzz/sanitized.py
 
 bench: venv
 	$(BIN)/python bench/run.py $(ARGS)

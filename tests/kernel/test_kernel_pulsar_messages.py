@@ -127,6 +127,15 @@ def test_a_place_that_is_none_is_a_bug(kernel: ModuleType) -> None:
             kernel.encode_messages([delivery(ALONE)], start, 1, 5, -1, None, BIG, BIG)
 
 
+@pytest.mark.parametrize("codec", [0, 1])
+def test_a_batch_shorter_than_a_header_is_a_bug(kernel: ModuleType, codec: int) -> None:
+    batch = bytearray(60)
+    batch[22] = codec
+
+    with pytest.raises(ValueError, match="header of a record batch"):
+        kernel.encode_messages([(0, 1, memoryview(batch), 0, ())], 0, 1, 5, -1, None, BIG, BIG)
+
+
 UINT64 = st.integers(0, UINT64_MAX)
 BATCHES = st.sampled_from([ALONE, BATCH, FOREIGN, EMPTY, COMPRESSED]).flatmap(
     lambda batch: st.one_of(st.just(batch), damaged(batch[HEADER_BYTES:]).map(lambda records: batch[:61] + records))

@@ -89,7 +89,9 @@ def test_the_guide_lists_every_file_that_can_skip_tests() -> None:
     assert [str(path) for path in files if not {path.name, f"{path.parent.name}/{path.name}"} & listed] == []
 
 
-@pytest.mark.parametrize("target", ["up", "test", "check", "bench", "conformance", "venv", "clean"])
+@pytest.mark.parametrize(
+    "target", ["up", "test", "check", "fuzz", "fuzz-kernel", "bench", "conformance", "venv", "clean"]
+)
 def test_make_has_the_targets_of_the_documentation(target: str) -> None:
     known = subprocess.run(
         ["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=False, timeout=WAIT_S

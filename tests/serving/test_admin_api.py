@@ -238,6 +238,13 @@ async def test_the_backlog_has_the_number_of_quarantined_tasks(api: Api) -> None
     assert (same["size_bytes"], same["quarantined_count"]) == (100, 1)
 
 
+@pytest.mark.parametrize("number", ["x", "-1", "²", "9" * 30, str(2**63)])
+async def test_a_task_is_named_by_a_number_that_stores_can_hold(api: Api, number: str) -> None:
+    status, problem = await api.call("POST", f"/v1/compaction/tasks/{number}/retry")
+
+    assert (status, problem["title"]) == (400, "Invalid request")
+
+
 async def test_without_compaction_there_is_no_last_commit(api: Api) -> None:
     nothing = {"commit_count": 0, "last_commit_ms": None, "streams": []}
 

@@ -1,6 +1,8 @@
 """Groups over the admin API: requests between servers, refusals, and which servers coordinate."""
 
 import asyncio
+import json
+import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -10,7 +12,7 @@ import pytest
 
 from bearlake.metadata.model import CommittedOffset, Server, ServerRef
 from bearlake.serving.admin.token import AdminToken
-from bearlake.serving.groups import packing, routes
+from bearlake.serving.groups import packing, requests, routes
 from bearlake.serving.groups.peers import coordinators
 from bearlake.streams.groups.model import GroupState, Joined, JoinedMember, Synced
 from bearlake.streams.groups.problems import GroupRefusal, Problem
@@ -135,6 +137,39 @@ async def test_an_invalid_group_request_is_refused(pair: Pair, body: bytes) -> N
     assert status == 400
 
 
+MEMBER = {"group": "g", "member_id": "m", "instance_id": None, "generation": 1, "revision": ""}
+WRONG: list[tuple[str, dict[str, object]]] = [
+    ("join", {"group": {}, "request": packing.pack_request(request())}),
+    ("join", {"group": "g", "request": {**packing.pack_request(request()), "session_timeout_ms": "1"}}),
+    ("join", {"group": "g", "request": {**packing.pack_request(request()), "protocols": [["range", "no base64"]]}}),
+    ("sync", {**MEMBER, "protocol": ["consumer"], "assignments": {}}),
+    ("sync", {**MEMBER, "protocol": ["consumer", "range"], "assignments": {"m": 5}}),
+    ("heartbeat", {"beats": [[{}, "m", None, 1]]}),
+    ("heartbeat", {"beats": [["g", "m", None, 2**70]]}),
+    ("leave", {**MEMBER, "group": []}),
+    ("leave", {**MEMBER, "revision": 5}),
+    ("commit", {**MEMBER, "offsets": [[1, "5", -1, ""]]}),
+    ("commit", {**MEMBER, "offsets": [[1, 2**63, -1, ""]]}),
+    ("commit", {**MEMBER, "offsets": [["1", 5, -1, ""]]}),
+    ("describe", {"group": None}),
+]
+
+
+@pytest.mark.parametrize(("name", "body"), WRONG)
+async def test_a_group_request_with_a_value_of_another_type_is_refused(
+    pair: Pair, name: str, body: dict[str, object], caplog: pytest.LogCaptureFixture
+) -> None:
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    async with (
+        aiohttp.ClientSession(headers=headers) as session,
+        session.post(f"{pair.url}/{name}", json=body) as response,
+    ):
+        status = response.status
+
+    assert status == 400
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
 async def test_a_stopped_server_does_not_answer(pair: Pair) -> None:
     there = pair.there
     await pair.nodes[0].side.close()
@@ -160,7 +195,10 @@ def test_values_survive_the_way_to_another_server() -> None:
         packing.pack_refusal(GroupRefusal(Problem.MEMBER_ID_REQUIRED, "why", member_id="m"))
     )
 
-    assert packing.unpack_request(packing.pack_request(request())) == request()
+    newer = {**packing.pack_request(request()), "of a newer version": 1}
+    asked = requests.JOIN.read(json.dumps({"group": "g", "request": newer, "revision": ""}).encode())
+
+    assert asked.asked() == request()
     assert packing.unpack_joined(packing.pack_joined(joined)) == joined
     assert packing.unpack_synced({**packing.pack_synced(synced), "of a newer version": 1}) == synced
     assert (refusal.problem, str(refusal), refusal.member_id) == (Problem.MEMBER_ID_REQUIRED, "why", "m")

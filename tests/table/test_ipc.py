@@ -1,6 +1,7 @@
 """Arrow IPC messages to record batches and back: what pyarrow writes is what Kafka's clients read, and the other way round."""
 
 import random
+import struct
 from typing import Any
 
 import pyarrow as pa
@@ -158,6 +159,35 @@ def test_an_invalid_message_is_refused(message: bytes) -> None:
         ipc_decode.read_schema(message)
     with pytest.raises(Invalid):
         ipc_decode.encode(rows.schema, message, NON_IDEMPOTENT, NOW_MS)
+
+
+def without_type(message: bytes) -> bytes:
+    """The message with the type of its header (field 1 of the table Message, after 8 bytes of framing) set to none."""
+    found = bytearray(message)
+    table = 8 + struct.unpack_from("<I", found, 8)[0]
+    vtable = table - struct.unpack_from("<i", found, table)[0]
+    found[table + struct.unpack_from("<H", found, vtable + 6)[0]] = 0
+    return bytes(found)
+
+
+def test_a_message_of_another_type_is_not_read_as_a_schema() -> None:
+    """pyarrow would read the memory of a record batch as a schema, and end the process or return what lies there."""
+    rows = pa.record_batch({"value": pa.array([b"v"])})
+    schema, batch = rows.schema.serialize().to_pybytes(), rows.serialize().to_pybytes()
+
+    with pytest.raises(Invalid, match="type record batch"):
+        ipc_decode.read_schema(batch)
+    with pytest.raises(Invalid, match="type unknown"):  # whose content pyarrow does not verify
+        ipc_decode.read_schema(without_type(schema))
+    with pytest.raises(Invalid, match="type schema"):
+        ipc_decode.encode(rows.schema, schema, NON_IDEMPOTENT, NOW_MS)
+
+
+def test_a_column_name_that_is_no_text_is_refused() -> None:
+    message = pa.record_batch({"value": pa.array([b"v"])}).schema.serialize().to_pybytes()
+
+    with pytest.raises(Invalid, match="UTF-8"):
+        ipc_decode.read_schema(message.replace(b"value", b"\x80alue"))
 
 
 @given(st.randoms(use_true_random=False))

@@ -45,12 +45,18 @@ _UNREADABLE = (pa.ArrowException, OSError, EOFError, struct.error)
 def read_schema(message: "Buffer") -> Schema:
     """Read the schema of an IPC message. Raises `Invalid` if it is not a schema, or not one of records."""
     try:
-        schema = pa.ipc.read_schema(pa.ipc.read_message(message))
+        opened = pa.ipc.read_message(message)
+        if opened.type != "schema":  # pyarrow would read the memory of another message as a schema
+            raise Invalid(f"not an Arrow schema message: it is a message of type {opened.type}")
+        schema = pa.ipc.read_schema(opened)
+        names = schema.names
+    except UnicodeDecodeError as error:
+        raise Invalid("not an Arrow schema message: the name of a column is not UTF-8") from error
     except _UNREADABLE as error:
         raise Invalid(f"not an Arrow schema message: {error}") from error
-    if unknown := sorted(set(schema.names) - set(_NAMES)):
+    if unknown := sorted(set(names) - set(_NAMES)):
         raise Invalid(f"column {unknown[0]!r} is not one of {', '.join(_NAMES)}")
-    if len(set(schema.names)) < len(schema.names) or _VALUE not in schema.names:
+    if len(set(names)) < len(names) or _VALUE not in names:
         raise Invalid("expected a column named value, and unique names")
     for field in schema:
         if pa.types.is_dictionary(field.type):
@@ -67,7 +73,9 @@ def encode(schema: Schema, message: "Buffer", producer: Producer, now_ms: int) -
     """
     try:
         opened = pa.ipc.read_message(message)
-        if opened.type == "record batch" and _is_compressed(memoryview(opened.metadata)):
+        if opened.type != "record batch":
+            raise Invalid(f"not an Arrow record batch: it is a message of type {opened.type}")
+        if _is_compressed(memoryview(opened.metadata)):
             raise Invalid("the body of the Arrow message is compressed")
         rows = pa.ipc.read_record_batch(opened, schema)
         rows.validate(full=True)

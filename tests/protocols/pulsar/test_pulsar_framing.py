@@ -2,6 +2,7 @@
 
 import contextlib
 import struct
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,7 @@ from bearlake.protocols.pulsar import commands, framing
 from bearlake.protocols.pulsar.framing import BadChecksum
 from bearlake.protocols.pulsar.proto import commands_pb2 as pb
 from bearlake.protocols.pulsar.proto import generate
-from bearlake.protocols.pulsar.proto.metadata_pb2 import MessageMetadata
+from bearlake.protocols.pulsar.proto.metadata_pb2 import KeyValue, MessageMetadata
 from fixtures.pulsar_server import message_bytes
 
 
@@ -111,3 +112,24 @@ def test_hostile_bytes_are_refused_in_our_words(data: bytes) -> None:
     for read in (framing.read_frame, framing.read_message):
         with contextlib.suppress(Corrupt):
             read(memoryview(data))
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        ("lookup", pb.CommandLookupTopic(topic="needle", request_id=1)),
+        ("subscribe", pb.CommandSubscribe(topic="t", subscription="needle", consumer_id=1, request_id=1)),
+        (
+            "producer",
+            pb.CommandProducer(topic="t", producer_id=1, request_id=1, metadata=[KeyValue(key="k", value="needle")]),
+        ),
+        ("watch_topic_list", pb.CommandWatchTopicList(namespace="needle", topics_pattern="x")),
+    ],
+)
+def test_a_command_with_a_text_that_is_not_utf_8_is_refused(name: str, body: Any) -> None:
+    """protobuf returns such a text as bytes, which no handler expects."""
+    frame = framing.command_frame(pb.BaseCommand(type=commands.NUMBERS[name], **{name: body}))[4:]
+
+    assert framing.read_frame(memoryview(frame)).command.HasField(name)
+    with pytest.raises(Corrupt, match="UTF-8"):
+        framing.read_frame(memoryview(frame.replace(b"needle", b"need\xffe")))

@@ -4,14 +4,17 @@ import asyncio
 import io
 import json
 import re
+import struct
 from pathlib import Path
 
 import aiohttp
 import pytest
 
+from bearlake.kernel import crc32c
 from bearlake.protocols.pulsar.proto import commands_pb2 as pb
+from bearlake.protocols.pulsar.proto.metadata_pb2 import KeyValue
 from fixtures.pulsar_http import Call, ask, filled
-from fixtures.pulsar_server import Make, PulsarNode
+from fixtures.pulsar_server import Make, PulsarNode, message_bytes
 
 ORDER = '{"type":"record","name":"Order","fields":[{"name":"id","type":"long"}]}'
 BROKEN = '{"type":"record","name":"Order","fields":[{"name":"id","type":"string"}]}'
@@ -397,3 +400,21 @@ async def test_the_python_client_looks_up_topics_and_schemas_by_http(pulsar: Pul
     await call("PUT", "/admin/v2/persistent/acme/prod/parted/partitions", 2)
 
     await asyncio.to_thread(read_what_was_written, pulsar.http_url, tmp_path / "client.log")
+
+
+async def test_a_message_whose_metadata_are_no_text_can_be_peeked(
+    pulsar: PulsarNode, call: Call, session: aiohttp.ClientSession
+) -> None:
+    client = await filled(pulsar, "t", 0)
+    await call("PUT", f"{T}/subscription/s", "earliest")
+    properties = [KeyValue(key="needle", value="v"), KeyValue(key="k", value="needle"), KeyValue(key="a", value="b")]
+    message = bytearray(message_bytes(b"value", partition_key="needle", properties=properties))
+    message[:] = message.replace(b"needle", b"need\xffe")
+    struct.pack_into(">I", message, 2, crc32c(message, 6))
+    client.send("send", pb.CommandSend(producer_id=1, sequence_id=0), bytes(message))
+    await client.receive("send_receipt")
+
+    async with session.get(f"{pulsar.http_url}{T}/subscription/s/position/1") as response:
+        found = {name: value for name, value in response.headers.items() if "PROPERTY" in name or "key" in name}
+
+        assert (response.status, await response.read(), found) == (200, b"value", {"X-Pulsar-PROPERTY-a": "b"})

@@ -46,6 +46,7 @@ def test_topic_and_stream_names_map_to_each_other(topic: str, full: str, stream:
         "non-persistent://public/default/t",
         "kafka://public/default/t",
         "persistent://ten ant/default/t",
+        "\udcff",
     ],
 )
 def test_a_name_that_is_none_is_refused(topic: str) -> None:

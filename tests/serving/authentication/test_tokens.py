@@ -110,6 +110,7 @@ REFUSED = {
     "empty": "",
     "too long": "x" * 20_000,
     "with its signature cut": token()[:-10],
+    "with an end that is no time": token(exp=10**400),
 }
 
 

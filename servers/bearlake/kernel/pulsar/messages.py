@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from struct import Struct
 
 from bearlake.errors import Corrupt, TooLarge
+from bearlake.kernel.batch import HEADER_BYTES
 from bearlake.kernel.pulsar import DeliveryLike
 from bearlake.kernel.pulsar.decode import decode_entry
 from bearlake.kernel.pulsar.fields import write_bytes_field, write_varint_field
@@ -61,7 +62,7 @@ def encode_messages(
 
 
 def _entry(batch: memoryview, base_offset: int, bytes_max: int) -> tuple[bytes, int] | None:
-    if len(batch) > _CODEC_AT and batch[_CODEC_AT] & _CODEC_MASK:
+    if len(batch) >= HEADER_BYTES and batch[_CODEC_AT] & _CODEC_MASK:
         return None
     try:
         entry, message_count, _ = decode_entry(batch, None, base_offset, bytes_max)

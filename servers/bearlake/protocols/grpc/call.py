@@ -1,6 +1,7 @@
 """State shared by the handlers (`Node`), the caller's identity (`Node.admit`), and the boundary around every call (`unary`, `streaming`).
 
-A handler raises error kinds or its own `Failure`; the boundary translates them into statuses and counts calls.
+A handler raises error kinds or its own `Failure`; the boundary translates them into statuses and counts calls. It also parses messages,
+after the login: gRPC itself would log an error with a traceback for each malformed message.
 """
 
 import asyncio
@@ -8,16 +9,16 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import grpc
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 from bearlake.errors import BearlakeError, Denied, Overloaded
 from bearlake.metadata.model import Server
 from bearlake.metadata.quotas import QuotaKey
 from bearlake.protocols.grpc.entrance import Call, GrpcEntrance, address_of, certificate_of, unauthenticated
-from bearlake.protocols.grpc.errors import DETAILS_KEY, Failure, failure_of
+from bearlake.protocols.grpc.errors import DETAILS_KEY, Failure, failure_of, malformed
 from bearlake.protocols.grpc.methods import Method
 from bearlake.protocols.grpc.settings import GrpcSettings
 from bearlake.streams.principal import ANONYMOUS, Principal, at_host
@@ -32,6 +33,7 @@ if TYPE_CHECKING:  # its library takes time to load
 
 Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
+Parsed = TypeVar("Parsed")
 
 
 DRAIN_AGAIN_MS = 500
@@ -129,15 +131,16 @@ class Node:
 
 def unary(
     node: Node, method: Method[Request, Response], handle: Callable[[Node, Principal, Request], Awaitable[Response]]
-) -> Callable[[Request, Context], Awaitable[Response]]:
-    """Wrap a unary method as a grpc.aio handler."""
+) -> Callable[[bytes, Context], Awaitable[Response]]:
+    """Wrap a unary method as a grpc.aio handler of unparsed messages."""
     meters = _Meters(method.name)
 
-    async def run(request: Request, context: Context) -> Response:
+    async def run(message: bytes, context: Context) -> Response:
         with meters:
             try:
                 with node.counted(context.peer()):
                     who, _ = await node.admit(context)
+                    request = _parsed(method.request.FromString, message)
                     usage = node.streams.quotas.usage
                     if usage is None or not usage.is_timed:
                         return await handle(node, who, request)
@@ -158,17 +161,19 @@ def unary(
 def streaming(
     node: Node,
     method: Method[Request, Response],
-    handle: Callable[[Node, Principal, AsyncIterator[Request], Writer], Awaitable[None]],
+    handle: Callable[[Node, Principal, AsyncIterator[Parsed], Writer], Awaitable[None]],
+    parse: Callable[[bytes], Parsed],
     *,
     is_drained: bool = False,
-) -> Callable[[AsyncIterator[Request], Context], Awaitable[None]]:
-    """Wrap a bidirectional streaming method as a grpc.aio handler.
+) -> Callable[[AsyncIterator[bytes], Context], Awaitable[None]]:
+    """Wrap a bidirectional streaming method as a grpc.aio handler of unparsed messages; `parse` may raise `DecodeError`.
 
     `is_drained`: when the login ends, only the requests end at once; the handler has `call_drain_ms` to answer the requests before.
     """
     meters = _Meters(method.name)
 
-    async def run(requests: AsyncIterator[Request], context: Context) -> None:
+    async def run(messages: AsyncIterator[bytes], context: Context) -> None:
+        requests: AsyncIterator[Parsed] = _Requests(messages, parse)
         with meters:
             node.call_count += 1
             node.idle.clear()
@@ -222,6 +227,27 @@ class WholeWrites:
                 write.exception()
 
 
+class _Requests(Generic[Parsed]):
+    """The parsed messages of a call; reading one may be cancelled and tried again. Raises `Failure` for a malformed one."""
+
+    def __init__(self, messages: AsyncIterator[bytes], parse: Callable[[bytes], Parsed]) -> None:
+        self._messages = messages
+        self._parse = parse
+
+    def __aiter__(self) -> "_Requests[Parsed]":
+        return self
+
+    async def __anext__(self) -> Parsed:
+        return _parsed(self._parse, await anext(self._messages))
+
+
+def _parsed(parse: Callable[[bytes], Parsed], message: bytes) -> Parsed:
+    try:
+        return parse(message)
+    except DecodeError as error:
+        raise malformed() from error
+
+
 @asynccontextmanager
 async def _until_the_login_ends(left_s: float | None) -> AsyncIterator[None]:
     """Run the block for `left_s` at most. Raises `Failure`: the login has ended."""
@@ -234,7 +260,7 @@ async def _until_the_login_ends(left_s: float | None) -> AsyncIterator[None]:
         raise
 
 
-async def _while_logged_in(requests: AsyncIterator[Request], left_s: float) -> AsyncIterator[Request]:
+async def _while_logged_in(requests: AsyncIterator[Parsed], left_s: float) -> AsyncIterator[Parsed]:
     """Yield the requests that arrive in time. Raises `Failure`: the login has ended."""
     loop = asyncio.get_running_loop()
     ends_s = loop.time() + left_s

@@ -148,6 +148,11 @@ def failure_of_result(result: Result) -> Failure:
     return Failure(code, reason, message, is_retriable=is_retriable, metadata=metadata)
 
 
+def malformed() -> Failure:
+    """Return the status for a message that is not Protocol Buffers, or not of the method's type."""
+    return Failure(_Code.INTERNAL, "MALFORMED", "the message cannot be parsed as the method's request")
+
+
 def draining() -> Failure:
     """Return the status for calls that a stopping server ends."""
     return Failure(

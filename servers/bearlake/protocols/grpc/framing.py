@@ -26,7 +26,7 @@ class Incoming(NamedTuple):
 
 
 def read(data: bytes) -> Incoming:
-    """Parse one message. Raises protobuf's `DecodeError`; gRPC then ends the call with INTERNAL, as for any malformed message."""
+    """Parse one message. Raises protobuf's `DecodeError`."""
     if len(data) >= LARGE_BYTES:
         try:
             found = _split(data)

@@ -22,6 +22,7 @@ from bearlake.protocols.grpc import admin, consuming, fetching, framing, listeni
 from bearlake.protocols.grpc.call import Node, streaming, unary
 from bearlake.protocols.grpc.entrance import GrpcEntrance
 from bearlake.protocols.grpc.methods import Method
+from bearlake.protocols.grpc.proto import stream_pb2 as pb
 from bearlake.protocols.grpc.settings import GrpcSettings
 from bearlake.serving.listener import ListenerSettings
 from bearlake.streams.service import Streams
@@ -110,7 +111,6 @@ def _revocations(listener: ListenerSettings) -> "RevocationLists | None":
 
 
 def _handlers(node: Node) -> tuple[grpc.GenericRpcHandler, ...]:
-    produce_stream: Method[Any, Any] = methods.PRODUCE_STREAM  # `framing` parses its messages
     handlers: list[tuple[Method[Any, Any], Any]] = [
         (methods.CREATE_STREAM, unary(node, methods.CREATE_STREAM, admin.create)),
         (methods.DESCRIBE_STREAM, unary(node, methods.DESCRIBE_STREAM, admin.describe)),
@@ -118,21 +118,19 @@ def _handlers(node: Node) -> tuple[grpc.GenericRpcHandler, ...]:
         (methods.DELETE_STREAM, unary(node, methods.DELETE_STREAM, admin.delete)),
         (methods.INIT_PRODUCER, unary(node, methods.INIT_PRODUCER, producing.init_producer)),
         (methods.PRODUCE, unary(node, methods.PRODUCE, producing.produce)),
-        (methods.PRODUCE_STREAM, streaming(node, produce_stream, producing.produce_stream, is_drained=True)),
-        (methods.FETCH, streaming(node, methods.FETCH, fetching.fetch)),
-        (methods.CONSUME, streaming(node, methods.CONSUME, consuming.consume)),
+        (
+            methods.PRODUCE_STREAM,
+            streaming(node, methods.PRODUCE_STREAM, producing.produce_stream, framing.read, is_drained=True),
+        ),
+        (methods.FETCH, streaming(node, methods.FETCH, fetching.fetch, pb.FetchRequest.FromString)),
+        (methods.CONSUME, streaming(node, methods.CONSUME, consuming.consume, pb.ConsumeRequest.FromString)),
     ]
-    readers = {methods.PRODUCE_STREAM.name: framing.read}
     by_service: dict[str, dict[str, Any]] = {}
     for method, handle in handlers:
         make: Any = (
             grpc.stream_stream_rpc_method_handler if method.is_streaming else grpc.unary_unary_rpc_method_handler
         )
-        by_service.setdefault(method.service, {})[method.name] = make(
-            handle,
-            request_deserializer=readers.get(method.name, method.request.FromString),
-            response_serializer=_serialize,
-        )
+        by_service.setdefault(method.service, {})[method.name] = make(handle, response_serializer=_serialize)
     return tuple(grpc.method_handlers_generic_handler(service, named) for service, named in by_service.items())
 
 

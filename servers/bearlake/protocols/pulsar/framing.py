@@ -15,9 +15,11 @@ Source: Pulsar binary protocol specification, "Framing".
 """
 
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError
+from google.protobuf.message import Message as ProtobufMessage
 
 from bearlake import kernel
 from bearlake.errors import Corrupt
@@ -53,7 +55,7 @@ class Message(NamedTuple):
 
 
 def read_frame(frame: memoryview) -> Frame:
-    """Parse a frame without its total size. Raises `Corrupt`."""
+    """Parse a frame without its total size; all texts of the command are UTF-8. Raises `Corrupt`."""
     if len(frame) < SIZE.size:
         raise Corrupt(f"a frame of {len(frame)} bytes has no command")
     (size,) = SIZE.unpack_from(frame)
@@ -61,9 +63,41 @@ def read_frame(frame: memoryview) -> Frame:
     if end > len(frame):
         raise Corrupt(f"a command of {size} bytes in a frame of {len(frame)} bytes")
     try:
-        return Frame(BaseCommand.FromString(bytes(frame[SIZE.size : end])), frame[end:])
+        command = BaseCommand.FromString(bytes(frame[SIZE.size : end]))
     except DecodeError as error:
         raise Corrupt(f"a command of {size} bytes is malformed") from error
+    if command.type in _WITH_TEXTS:
+        _check_texts(command)
+    return Frame(command, frame[end:])
+
+
+def _has_texts(kind: Any, outer: tuple[Any, ...] = ()) -> bool:
+    """Whether a message may have a text (Any: a descriptor of either implementation of protobuf).
+
+    `outer` are the messages around it: a message id may contain a message id.
+    """
+    inner = {field.message_type for field in kind.fields if field.message_type is not None} - {kind, *outer}
+    is_text = any(field.type == FieldDescriptor.TYPE_STRING for field in kind.fields)
+    return is_text or any(_has_texts(message, (kind, *outer)) for message in inner)
+
+
+_WITH_TEXTS = frozenset(
+    field.number
+    for field in BaseCommand.DESCRIPTOR.fields
+    if field.message_type is not None and _has_texts(field.message_type)
+)
+"""Commands that have a text. SEND, ACK and FLOW are not among them."""
+
+
+def _check_texts(message: ProtobufMessage) -> None:
+    """Raise `Corrupt` for a text that is not UTF-8: protobuf's library returns such a text of proto2 as bytes."""
+    for field, value in message.ListFields():
+        values = value if field.is_repeated else (value,)
+        if field.message_type is not None:
+            for inner in values:
+                _check_texts(inner)
+        elif field.type == FieldDescriptor.TYPE_STRING and not all(isinstance(text, str) for text in values):
+            raise Corrupt(f"the field {field.name} of a command is not UTF-8")
 
 
 def read_message(message: memoryview) -> Message:

@@ -64,6 +64,10 @@ class TopicName(NamedTuple):
 
 def parse(name: str) -> TopicName:
     """Parse a full or short topic name (`t`, `tenant/namespace/t`). Raises `Invalid`."""
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise Invalid(f"topic {name!r}: an unpaired surrogate cannot be encoded as UTF-8") from error
     domain, found, rest = name.partition("://")
     if not found:
         domain, rest = _PERSISTENT, name if name.count("/") == 2 else f"{PUBLIC_DEFAULT}/{name}"

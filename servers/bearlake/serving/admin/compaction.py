@@ -17,6 +17,7 @@ from bearlake.metadata.compaction import StreamBacklog, Task, TaskKind, TaskStat
 from bearlake.metadata.patterns import check_pattern, matches
 from bearlake.serving.admin import models
 
+_TASK_MAX = 2**63 - 1
 BACKLOG_AGE_MAX_S = 1.0
 
 T = TypeVar("T")
@@ -120,8 +121,8 @@ class CompactionRoutes:
     async def retry(self, request: web.Request) -> web.Response:
         """Retry a quarantined task."""
         text = request.match_info["id"]
-        if not text.isdecimal():
-            raise Invalid(f"task {text}: expected a number")
+        if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= _TASK_MAX):
+            raise Invalid(f"task {text[:40]!r}: expected a number")
         task = await self._metadata.tasks.retry(int(text))
         names = await self._names([task.stream_number])
         return web.json_response(_shown(task, names.get(task.stream_number)))

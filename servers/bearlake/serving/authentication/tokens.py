@@ -57,9 +57,16 @@ class Tokens:
                 leeway=settings.clock_skew_ms / 1000,
                 options={"require": ["iss", "aud", "exp", settings.user_claim]},
             )
-        except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:  # the last ones: hostile JSON
+            expires_s = float(claims["exp"])
+        except (
+            jwt.PyJWTError,
+            ValueError,
+            TypeError,
+            OverflowError,
+            RecursionError,
+        ) as error:  # the last ones: hostile JSON
             raise Denied(f"the token is refused: {_reason(error)}") from None  # the cause may quote the token
-        return user_principal(_text(claims, settings.user_claim), _groups(claims, settings), float(claims["exp"]))
+        return user_principal(_text(claims, settings.user_claim), _groups(claims, settings), expires_s)
 
 
 def _text(claims: dict[str, Any], name: str) -> str:

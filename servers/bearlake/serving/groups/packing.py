@@ -37,36 +37,14 @@ def pack_member(member: MemberRef) -> Document:
     return asdict(member)
 
 
-def unpack_member(document: Document) -> MemberRef:
-    """Decode the sender. Raises `KeyError`, `TypeError`, `ValueError`."""
-    return MemberRef(
-        group=document["group"],
-        member_id=document["member_id"],
-        instance_id=document["instance_id"],
-        generation=document["generation"],
-    )
-
-
 def pack_beat(member: MemberRef) -> Sequence[object]:
     """Encode one heartbeat."""
     return [member.group, member.member_id, member.instance_id, member.generation]
 
 
-def unpack_beat(row: Sequence[Any]) -> MemberRef:
-    """Decode one heartbeat. Raises as `unpack_member`."""
-    group, member_id, instance_id, generation = row
-    return MemberRef(group=group, member_id=member_id, instance_id=instance_id, generation=generation)
-
-
 def pack_request(request: JoinRequest) -> Document:
     """Encode a join."""
     return {**asdict(request), "protocols": [[name, text(metadata)] for name, metadata in request.protocols]}
-
-
-def unpack_request(document: Document) -> JoinRequest:
-    """Decode a join. Raises `KeyError`, `TypeError`, `ValueError`."""
-    protocols = tuple((str(name), octets(metadata)) for name, metadata in document["protocols"])
-    return JoinRequest(**{**_known(JoinRequest, document), "protocols": protocols})
 
 
 def pack_joined(joined: Joined) -> Document:
@@ -76,7 +54,7 @@ def pack_joined(joined: Joined) -> Document:
 
 
 def unpack_joined(document: Document) -> Joined:
-    """Decode the response to a join. Raises as `unpack_request`."""
+    """Decode the response to a join. Raises `KeyError`, `TypeError`, `ValueError`."""
     members = [
         JoinedMember(member_id=member_id, instance_id=instance_id, metadata=octets(metadata))
         for member_id, instance_id, metadata in document["members"]
@@ -90,7 +68,7 @@ def pack_synced(synced: Synced) -> Document:
 
 
 def unpack_synced(document: Document) -> Synced:
-    """Decode the response to a sync. Raises as `unpack_request`."""
+    """Decode the response to a sync. Raises as `unpack_joined`."""
     return Synced(**{**_known(Synced, document), "assignment": octets(document["assignment"])})
 
 
@@ -99,21 +77,13 @@ def pack_offsets(offsets: Mapping[PartitionKey, CommittedOffset]) -> Sequence[Se
     return [[key, value.offset, value.leader_epoch, value.metadata] for key, value in offsets.items()]
 
 
-def unpack_offsets(rows: Sequence[Sequence[Any]]) -> dict[PartitionKey, CommittedOffset]:
-    """Decode the offsets to commit. Raises as `unpack_request`."""
-    return {
-        PartitionKey(int(key)): CommittedOffset(offset=offset, leader_epoch=leader_epoch, metadata=metadata)
-        for key, offset, leader_epoch, metadata in rows
-    }
-
-
 def pack_group(group: Group) -> Document:
     """Encode a group as its coordinator has it."""
     return {"state": group.state.value, "protocol_type": group.protocol_type, "snapshot": text(group.encode())}
 
 
 def unpack_group(name: str, document: Document) -> Group:
-    """Decode a group, without timers, futures and pending member ids. Raises as `unpack_request`, and `Corrupt`."""
+    """Decode a group, without timers, futures and pending member ids. Raises as `unpack_joined`, and `Corrupt`."""
     group = Group.decode(name, document["protocol_type"], octets(document["snapshot"]))
     group.state = GroupState(document["state"])
     return group
@@ -125,7 +95,7 @@ def pack_refusal(refusal: GroupRefusal) -> Document:
 
 
 def unpack_refusal(document: Document) -> GroupRefusal:
-    """Decode a refusal. Raises as `unpack_request`."""
+    """Decode a refusal. Raises as `unpack_joined`."""
     return GroupRefusal(Problem[document["problem"]], document["detail"], member_id=document["member_id"])
 
 
@@ -135,7 +105,7 @@ def pack_problems(problems: Sequence[Problem | None]) -> Document:
 
 
 def unpack_problems(document: Document) -> list[Problem | None]:
-    """Decode the results of heartbeats. Raises as `unpack_request`."""
+    """Decode the results of heartbeats. Raises as `unpack_joined`."""
     return [None if name is None else Problem[name] for name in document["problems"]]
 
 

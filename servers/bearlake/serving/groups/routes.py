@@ -5,16 +5,16 @@ if this server is gone. The member's own wait continues meanwhile.
 """
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from aiohttp import web
 
-from bearlake.errors import Invalid, Overloaded, TooLarge
-from bearlake.serving.groups import packing
+from bearlake.errors import Overloaded, TooLarge
+from bearlake.serving.groups import packing, requests
 from bearlake.serving.groups.packing import Document
 from bearlake.serving.http.limits import own_limits
+from bearlake.serving.http.models import Reader
 from bearlake.streams.groups.coordinator import Coordinator
 from bearlake.streams.groups.model import MemberRef
 from bearlake.streams.groups.problems import GroupRefusal, Problem
@@ -41,48 +41,47 @@ class GroupRoutes:
 
     def add_to(self, router: web.UrlDispatcher) -> None:
         """Register the handlers."""
-        for handle in (self.join, self.sync, self.heartbeat, self.leave, self.commit, self.describe):
-            router.add_post(f"/v1/groups/{handle.__name__}", own_limits(self._guarded(handle)))
+        self._add(router, requests.JOIN, self.join)
+        self._add(router, requests.SYNC, self.sync)
+        self._add(router, requests.BEATS, self.heartbeat)
+        self._add(router, requests.LEAVE, self.leave)
+        self._add(router, requests.COMMIT, self.commit)
+        self._add(router, requests.DESCRIBE, self.describe)
 
-    def join(self, asked: Document) -> Awaitable[web.Response]:
+    def _add(self, router: web.UrlDispatcher, reader: Reader[T], begin: Callable[[T], Awaitable[web.Response]]) -> None:
+        router.add_post(f"/v1/groups/{begin.__name__}", own_limits(self._guarded(reader, begin)))
+
+    def join(self, asked: requests.Join) -> Awaitable[web.Response]:
         """Join or rejoin."""
-        request = packing.unpack_request(asked["request"])
-        joining = self._coordinator.join(asked["group"], request, revision=asked.get("revision"))
-        revision = self._revision(asked["group"])
+        joining = self._coordinator.join(asked.group, asked.asked(), revision=asked.revision)
+        revision = self._revision(asked.group)
         return _waited(joining, lambda joined: {**packing.pack_joined(joined), **revision()}, revision)
 
-    def sync(self, asked: Document) -> Awaitable[web.Response]:
+    def sync(self, asked: requests.Sync) -> Awaitable[web.Response]:
         """Give or get assignments."""
-        kind, name = asked["protocol"]
-        assignments = {member: packing.octets(value) for member, value in asked["assignments"].items()}
-        waiting = self._coordinator.sync(
-            packing.unpack_member(asked), (kind, name), assignments, revision=asked.get("revision")
-        )
-        revision = self._revision(asked["group"])
+        waiting = self._coordinator.sync(asked.sender(), asked.protocol, asked.assignments, revision=asked.revision)
+        revision = self._revision(asked.group)
         return _waited(waiting, lambda synced: {**packing.pack_synced(synced), **revision()}, revision)
 
-    def heartbeat(self, asked: Document) -> Awaitable[web.Response]:
+    def heartbeat(self, asked: requests.Beats) -> Awaitable[web.Response]:
         """Members are alive; one problem, or null, for each."""
-        return self._beat([packing.unpack_beat(row) for row in asked["beats"]])
+        return self._beat(asked.senders())
 
-    def leave(self, asked: Document) -> Awaitable[web.Response]:
+    def leave(self, asked: requests.Leave) -> Awaitable[web.Response]:
         """A member leaves."""
-        left = self._coordinator.leave(
-            packing.unpack_member({"generation": -1, **asked}), revision=asked.get("revision")
-        )
-        revision = self._revision(asked["group"])
+        left = self._coordinator.leave(asked.sender(), revision=asked.revision)
+        revision = self._revision(asked.group)
         return _answered(left, lambda member_id: {"member_id": member_id, **revision()})
 
-    def commit(self, asked: Document) -> Awaitable[web.Response]:
+    def commit(self, asked: requests.Commit) -> Awaitable[web.Response]:
         """Commit offsets."""
-        offsets = packing.unpack_offsets(asked["offsets"])
-        committed = self._coordinator.commit(packing.unpack_member(asked), offsets, revision=asked.get("revision"))
-        revision = self._revision(asked["group"])
+        committed = self._coordinator.commit(asked.sender(), asked.positions(), revision=asked.revision)
+        revision = self._revision(asked.group)
         return _answered(committed, lambda _: revision())
 
-    def describe(self, asked: Document) -> Awaitable[web.Response]:
+    def describe(self, asked: requests.Describe) -> Awaitable[web.Response]:
         """The group as it is now."""
-        return _answered(self._coordinator.describe(asked["group"]), packing.pack_group)
+        return _answered(self._coordinator.describe(asked.group), packing.pack_group)
 
     def _revision(self, group: str) -> Callable[[], Document]:
         """Return a function that adds the group's newest revision to a response."""
@@ -102,20 +101,16 @@ class GroupRoutes:
         return None
 
     def _guarded(
-        self, begin: Callable[[Document], Awaitable[web.Response]]
+        self, reader: Reader[T], begin: Callable[[T], Awaitable[web.Response]]
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
-        """Wrap `begin`, which parses the request and returns an awaitable that runs it."""
+        """Wrap `begin`, which returns an awaitable that runs the request."""
 
         async def run(request: web.Request) -> web.Response:
             if self._open_count >= REQUEST_COUNT_MAX:
                 raise Overloaded("too many concurrent requests; retry later")
             self._open_count += 1
             try:
-                try:
-                    work = begin(await _document(request))
-                except (KeyError, TypeError, ValueError, AttributeError) as error:
-                    raise Invalid(f"not a request about a group: {error!r}") from error
-                return await work
+                return await begin(reader.read(await _body(request)))
             except GroupRefusal as refusal:
                 return web.json_response(packing.pack_refusal(refusal), status=409)
             except Outdated as outdated:
@@ -141,13 +136,10 @@ async def _waited(
         return web.json_response(pack_waiting(), status=202)
 
 
-async def _document(request: web.Request) -> Document:
+async def _body(request: web.Request) -> bytes:
     body = bytearray()
     async for piece in request.content.iter_any():
         body += piece
         if len(body) > REQUEST_BYTES_MAX:
             raise TooLarge("a request about groups", size_bytes=len(body), bytes_max=REQUEST_BYTES_MAX)
-    document = json.loads(body)
-    if not isinstance(document, dict):
-        raise Invalid("expected a JSON object")
-    return document
+    return bytes(body)

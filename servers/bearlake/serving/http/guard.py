@@ -136,7 +136,7 @@ class HttpGuard(ABC):
     def answer(self, request: web.Request, error: Exception) -> web.StreamResponse | None:
         """Return the API's response to an error that a handler or this guard raised; None for an error that only a bug can raise.
 
-        It handles `TooManyRequests`, `TimedOut`, `ForeignRequest`, `LoginRefused` and `InternalError`.
+        It handles `TooManyRequests`, `TimedOut`, `ForeignRequest`, `LoginRefused`, `InternalError` and `web.HTTPException`.
         """
 
     async def admit(self, request: web.Request) -> float | None:
@@ -240,6 +240,10 @@ class HttpGuard(ABC):
             return self._certain_answer(request, TimedOut(limit_ms))
         except ConnectionError:
             raise
+        except web.RequestPayloadError:  # damaged chunks, or a body that is not compressed as its header says
+            refusal = self._certain_answer(request, web.HTTPBadRequest())
+            refusal.force_close()
+            return refusal
         except Exception as error:  # boundary: a connection's task
             answer = self.answer(request, error)
             if answer is not None:

@@ -7,6 +7,7 @@ import asyncio
 from typing import Any
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
 
 from bearlake.serving.addresses import AddressCounts, address_of
@@ -97,6 +98,13 @@ class GatedHandler(RequestHandler):
             self._gate.leave(self._address)
             self._address = None
         super().connection_lost(error)
+
+    def log_exception(self, *arguments: Any, **options: Any) -> None:  # Any: as of a logger
+        """Called by aiohttp, also for bytes that are no HTTP request: those are the client's fault, not an error of this server."""
+        if isinstance(options.get("exc_info"), HttpProcessingError | web.RequestPayloadError):
+            self.log_debug(*arguments, **options)
+        else:
+            super().log_exception(*arguments, **options)
 
     def record_request(self) -> None:
         """Record that the head of a request has arrived."""

@@ -111,6 +111,21 @@ async def test_damaged_requests_close_a_connection_or_are_answered(kafka, seed):
     assert await is_well(kafka)
 
 
+@pytest.mark.parametrize("version", [10, 11, 12])
+async def test_a_topic_without_a_name_is_answered_in_versions_without_a_way_to_say_so(kafka, version):
+    """Versions 10 and 11 have topic ids, and responses that need a name (Kafka: INVALID_REQUEST)."""
+    await kafka.create("t")
+    client = await kafka.client()
+    topics = [m.MetadataRequest.Topic(name=None), m.MetadataRequest.Topic(name="t")]
+
+    answer = await client.ask(m.MetadataRequest(topics=topics), version)
+
+    nameless, named = answer.topics
+    assert nameless.error_code == (100 if version >= 12 else 42)
+    assert nameless.name == (None if version >= 12 else "")
+    assert (named.error_code, named.name) == (0, "t")
+
+
 async def test_a_frame_that_arrives_byte_by_byte_is_answered(kafka):
     client = await kafka.client()
     await kafka.create("t")

@@ -33,6 +33,8 @@ from bearlake.streams.catalog import StreamView, check_name
 from bearlake.streams.principal import Operation
 
 ENDPOINT_TYPE_BROKERS = 1
+_IDS_FROM = 12
+"""The first version in which a topic may be named by its id only. Versions 10 and 11 have the field, and no way to answer; as in Kafka."""
 _AT_ONCE = 16
 _AT_ONCE_NAMES = 1_000
 """Streams whose rights are looked up in one turn of the event loop: 1 ms, and 20 ms with hundreds of rules for the caller."""
@@ -113,7 +115,9 @@ async def _find_all(
     catalog = context.streams.catalog
     found: dict[str | bytes, StreamView | ErrorCode] = {}
     for topic in topics:
-        if topic.name is None:
+        if topic.name is None and caller.version < _IDS_FROM:
+            found[topic.topic_id] = ErrorCode.INVALID_REQUEST
+        elif topic.name is None:
             view = catalog.peek_id(topic.topic_id)
             is_seen = view is not None and context.streams.may(caller.who, Operation.DESCRIBE, view.name)
             found[topic.topic_id] = view if view is not None and is_seen else ErrorCode.UNKNOWN_TOPIC_ID
@@ -143,7 +147,8 @@ def _describe(
     if isinstance(view, ErrorCode):
         assert topic is not None
         topic_id = topic.topic_id if topic.name is None else UUID_ZERO
-        return MetadataResponse.Topic(error_code=view, name=topic.name, topic_id=topic_id)
+        name = topic.name if caller.version >= _IDS_FROM else topic.name or ""
+        return MetadataResponse.Topic(error_code=view, name=name, topic_id=topic_id)
     operations = (
         topic_operations(context, caller, view.name) if request.include_topic_authorized_operations else NO_OPERATIONS
     )

@@ -112,7 +112,7 @@ def _headers(metadata: MessageMetadata) -> CIMultiDict[str]:
         if value and _is_text(value):
             headers[f"X-Pulsar-{name}"] = value
     for pair in metadata.properties:
-        if _TOKEN.match(pair.key) and _is_text(pair.value):
+        if _is_text(pair.key) and _TOKEN.match(pair.key) and _is_text(pair.value):
             headers[f"X-Pulsar-PROPERTY-{pair.key}"] = pair.value
     return headers
 
@@ -123,6 +123,6 @@ def _time(time_ms: int) -> str:
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _is_text(value: str) -> bool:
-    """Whether a header can contain this value; other values are omitted."""
-    return value.isascii() and value.isprintable()
+def _is_text(value: str | bytes) -> bool:
+    """Whether a header can contain this value; other values are omitted. protobuf returns a text that is not UTF-8 as bytes."""
+    return isinstance(value, str) and value.isascii() and value.isprintable()
