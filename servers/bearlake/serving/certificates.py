@@ -46,10 +46,14 @@ class _Watched:
         self._what = what
         self._context = context
         self._followed = FollowedFiles(tls_files(settings), pause_ms=0)
+        self._load()  # the files may have changed since the context was made
 
     def renew(self) -> None:
-        if not self._followed.have_changed():
-            return
+        if self._followed.have_changed() and self._load():
+            log.info("using the changed TLS files", extra={"listener": self._what})
+
+    def _load(self) -> bool:
+        """Return whether the files can be used."""
         try:
             context = tls_context(self._settings, self._what)
         except Invalid as error:  # perhaps not all files are replaced yet; the next change is loaded
@@ -57,7 +61,7 @@ class _Watched:
                 "cannot use the changed TLS files; keeping the former ones",
                 extra={"listener": self._what, "error": str(error)},
             )
-            return
+            return False
         assert context is not None
         self._context.newest = context
-        log.info("using the changed TLS files", extra={"listener": self._what})
+        return True
