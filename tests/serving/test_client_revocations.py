@@ -16,7 +16,7 @@ from cryptography.x509.oid import NameOID
 
 from bearlake.errors import Denied, Invalid
 from bearlake.serving.authentication.revocations import RevocationLists
-from bearlake.serving.certificates import Certificates
+from bearlake.serving.certificates import SESSION_MS_MAX, Certificates
 from bearlake.serving.listener import ListenerSettings, RenewableContext, tls_context
 
 DAY = timedelta(days=1)
@@ -115,26 +115,42 @@ class Listening:
         certificates.watch(self.settings, "kafka", context)
         return context, certificates
 
-    def is_let_in(self, server: ssl.SSLContext, client: Issued) -> bool:
-        """Whether the client gets through a handshake, which takes place in memory."""
+    def client(self, client: Issued) -> ssl.SSLContext:
+        """The client's side."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         own = self.folder / "client.pem"
         own.write_bytes(client.pem + client.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
         context.load_cert_chain(own)
-        to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-        sides = [context.wrap_bio(to_client, to_server), server.wrap_bio(to_server, to_client, server_side=True)]
-        left = list(sides)
-        while left:
-            for side in list(left):
-                try:
-                    side.do_handshake()
-                    left.remove(side)
-                except ssl.SSLWantReadError:
-                    pass
-                except ssl.SSLError:
-                    return False
+        return context
+
+    def is_let_in(self, server: ssl.SSLContext, client: Issued) -> bool:
+        """Whether the client gets through a handshake."""
+        try:
+            shake_hands(self.client(client), server)
+        except ssl.SSLError:
+            return False
         return True
+
+
+def shake_hands(
+    client: ssl.SSLContext, server: ssl.SSLContext, session: ssl.SSLSession | None = None
+) -> list[ssl.SSLObject]:
+    """Return client and server after a handshake in memory."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = [
+        client.wrap_bio(to_client, to_server, session=session),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    left = list(sides)
+    while left:
+        for side in list(left):
+            try:
+                side.do_handshake()
+                left.remove(side)
+            except ssl.SSLWantReadError:
+                pass
+    return sides
 
 
 @pytest.fixture
@@ -245,6 +261,25 @@ def test_files_that_change_before_they_are_watched_are_used(listening: Listening
     listening.put("crl.pem", listening.authority.revoke(alice))
     certificates.watch(listening.settings, "kafka", context)
     assert not listening.is_let_in(context, alice)
+
+
+def test_a_client_that_resumes_a_session_is_verified_again_after_a_while(listening: Listening) -> None:
+    """TLS 1.2 resumes sessions without tickets."""
+    made = tls_context(listening.settings, "kafka")
+    assert made is not None
+    now_s = [0.0]
+    context, certificates = RenewableContext(made), Certificates(lambda: now_s[0])
+    certificates.watch(listening.settings, "kafka", context)
+    client = listening.client(listening.authority.issue("alice"))
+    client.maximum_version = ssl.TLSVersion.TLSv1_2
+    first, server = shake_hands(client, context)  # a server forgets the session if its side ends without a close
+    resumed, _ = shake_hands(client, context, first.session)
+    now_s[0] += SESSION_MS_MAX / 1000
+    certificates.renew()
+    late, _ = shake_hands(client, context, first.session)
+
+    assert server.getpeercert() is not None
+    assert [resumed.session_reused, late.session_reused] == [True, False]
 
 
 def test_a_list_needs_authorities() -> None:
