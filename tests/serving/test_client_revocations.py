@@ -16,10 +16,12 @@ from cryptography.x509.oid import NameOID
 
 from bearlake.errors import Denied, Invalid
 from bearlake.serving.authentication.revocations import RevocationLists
-from bearlake.serving.certificates import Certificates
+from bearlake.serving.certificates import SESSION_MS_MAX, Certificates
 from bearlake.serving.listener import ListenerSettings, RenewableContext, tls_context
 
 DAY = timedelta(days=1)
+ONLY_AUTHORITIES = x509.IssuingDistributionPoint(None, None, False, True, None, False, False)
+"""Limits a list to the certificates of authorities."""
 
 
 @dataclass
@@ -47,13 +49,15 @@ class Authority:
     def issue(self, name: str) -> Issued:
         return self._issue(name, self.root)
 
-    def revoke(self, *revoked: Issued, days: int = 9) -> bytes:
-        """Return a list (PEM) of these certificates that ends after so many days."""
+    def revoke(self, *revoked: Issued, days: int = 9, scope: x509.ExtensionType | None = None) -> bytes:
+        """Return a list (PEM) of these certificates that ends after so many days; `scope`: an extension that limits what it lists."""
         made = x509.CertificateRevocationListBuilder(self.root.certificate.subject, self.start, self.start + days * DAY)
         for found in revoked:
             number = found.certificate.serial_number
             entry = x509.RevokedCertificateBuilder(number, self.start)
             made = made.add_revoked_certificate(entry.build())
+        if scope is not None:
+            made = made.add_extension(scope, critical=True)
         return made.sign(self.root.key, hashes.SHA256()).public_bytes(Encoding.PEM)
 
     def _issue(self, name: str, issuer: Issued | None) -> Issued:
@@ -95,39 +99,58 @@ class Listening:
     def lists(self, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> RevocationLists:
         return RevocationLists(str(self.folder / "crl.pem"), str(self.folder / "clients.pem"), now)
 
-    def listen(self) -> tuple[RenewableContext, Certificates]:
-        settings = ListenerSettings(
+    @property
+    def settings(self) -> ListenerSettings:
+        return ListenerSettings(
             tls_certificate_file=str(self.folder / "server.pem"),
             tls_key_file=str(self.folder / "server.key"),
             tls_client_ca_file=str(self.folder / "clients.pem"),
             tls_client_crl_file=str(self.folder / "crl.pem"),
         )
-        made = tls_context(settings, "kafka")
+
+    def listen(self) -> tuple[RenewableContext, Certificates]:
+        made = tls_context(self.settings, "kafka")
         assert made is not None
         context, certificates = RenewableContext(made), Certificates()
-        certificates.watch(settings, "kafka", context)
+        certificates.watch(self.settings, "kafka", context)
         return context, certificates
 
-    def is_let_in(self, server: ssl.SSLContext, client: Issued) -> bool:
-        """Whether the client gets through a handshake, which takes place in memory."""
+    def client(self, client: Issued) -> ssl.SSLContext:
+        """The client's side."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         own = self.folder / "client.pem"
         own.write_bytes(client.pem + client.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
         context.load_cert_chain(own)
-        to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-        sides = [context.wrap_bio(to_client, to_server), server.wrap_bio(to_server, to_client, server_side=True)]
-        left = list(sides)
-        while left:
-            for side in list(left):
-                try:
-                    side.do_handshake()
-                    left.remove(side)
-                except ssl.SSLWantReadError:
-                    pass
-                except ssl.SSLError:
-                    return False
+        return context
+
+    def is_let_in(self, server: ssl.SSLContext, client: Issued) -> bool:
+        """Whether the client gets through a handshake."""
+        try:
+            shake_hands(self.client(client), server)
+        except ssl.SSLError:
+            return False
         return True
+
+
+def shake_hands(
+    client: ssl.SSLContext, server: ssl.SSLContext, session: ssl.SSLSession | None = None
+) -> list[ssl.SSLObject]:
+    """Return client and server after a handshake in memory."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = [
+        client.wrap_bio(to_client, to_server, session=session),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    left = list(sides)
+    while left:
+        for side in list(left):
+            try:
+                side.do_handshake()
+                left.remove(side)
+            except ssl.SSLWantReadError:
+                pass
+    return sides
 
 
 @pytest.fixture
@@ -198,13 +221,65 @@ def test_lists_of_grpc_say_the_same(listening: Listening) -> None:
         (b"-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n", "cannot use"),
         (Authority("other").revoke(), "not among the client authorities"),
         (Authority("authority").revoke(), "not among the client authorities"),  # signed by another key
+        (Authority("authority").revoke(scope=ONLY_AUTHORITIES), "expected a complete list"),
+        (Authority("authority").revoke(scope=x509.DeltaCRLIndicator(1)), "expected a complete list"),
     ],
-    ids=["no list", "damaged", "of another authority", "false signature"],
+    ids=["no list", "damaged", "of another authority", "false signature", "of authorities", "of changes"],
 )
 def test_lists_that_cannot_be_used_are_named_at_start(listening: Listening, content: bytes, words: str) -> None:
     listening.put("crl.pem", content)
     with pytest.raises(Invalid, match=words):
         listening.lists()
+
+
+def test_the_list_of_a_removed_authority_keeps_no_other_list_from_renewal(listening: Listening) -> None:
+    alice, bob, other = listening.authority.issue("alice"), listening.authority.issue("bob"), Authority("other")
+    carol = other.issue("carol")
+    listening.put("clients.pem", listening.authority.root.pem + other.root.pem)
+    listening.put("crl.pem", listening.authority.revoke() + other.revoke())
+    now_s = [0.0]
+    lists = RevocationLists(
+        str(listening.folder / "crl.pem"), str(listening.folder / "clients.pem"), now_s=lambda: now_s[0]
+    )
+    for client in (alice, bob, carol):
+        lists.check(client.pem)
+    listening.put("clients.pem", listening.authority.root.pem)
+    listening.put("crl.pem", listening.authority.revoke(alice) + other.revoke())
+    now_s[0] += 10
+    lists.check(bob.pem)
+    with refused("revoked"):
+        lists.check(alice.pem)
+    with refused("no valid revocation list"):
+        lists.check(carol.pem)
+
+
+def test_files_that_change_before_they_are_watched_are_used(listening: Listening) -> None:
+    alice = listening.authority.issue("alice")
+    made = tls_context(listening.settings, "kafka")
+    assert made is not None
+    context, certificates = RenewableContext(made), Certificates()
+    listening.put("crl.pem", listening.authority.revoke(alice))
+    certificates.watch(listening.settings, "kafka", context)
+    assert not listening.is_let_in(context, alice)
+
+
+def test_a_client_that_resumes_a_session_is_verified_again_after_a_while(listening: Listening) -> None:
+    """TLS 1.2 resumes sessions without tickets."""
+    made = tls_context(listening.settings, "kafka")
+    assert made is not None
+    now_s = [0.0]
+    context, certificates = RenewableContext(made), Certificates(lambda: now_s[0])
+    certificates.watch(listening.settings, "kafka", context)
+    client = listening.client(listening.authority.issue("alice"))
+    client.maximum_version = ssl.TLSVersion.TLSv1_2
+    first, server = shake_hands(client, context)  # a server forgets the session if its side ends without a close
+    resumed, _ = shake_hands(client, context, first.session)
+    now_s[0] += SESSION_MS_MAX / 1000
+    certificates.renew()
+    late, _ = shake_hands(client, context, first.session)
+
+    assert server.getpeercert() is not None
+    assert [resumed.session_reused, late.session_reused] == [True, False]
 
 
 def test_a_list_needs_authorities() -> None:

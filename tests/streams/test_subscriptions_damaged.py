@@ -1,5 +1,6 @@
 """Damaged entries: their readers get an error, all others continue, and reading continues after a repair."""
 
+import asyncio
 import logging
 
 import pytest
@@ -126,3 +127,27 @@ async def test_each_read_of_damaged_bytes_affects_its_own_partition_and_ends_wit
         await damage.repair()
         (repaired,) = await reader.fetch(ranges[:1], bytes_min=1, bytes_max=1 << 20, wait_ms=0)
         assert [value for _, value in values_of(repaired)] == [b"a"]
+
+
+@pytest.mark.parametrize("is_skipped", [True, False], ids=["skip", "seek"])
+def test_a_late_read_of_the_damage_does_not_undo_a_move_past_it(is_skipped: bool) -> None:
+    """Clients attach again and again, so one of their reads is often under way when the operator moves the subscription."""
+
+    @virtual_time
+    async def body() -> None:
+        async with lake() as made:
+            _, service, _ = await damaged(made)
+            await attach_damaged(service, made)
+            reading = asyncio.create_task(service.attach(made.partition, "readers", SHARED, Consumer(), KeyReader()))
+            await asyncio.sleep(0)
+            if is_skipped:
+                await service.skip(made.partition, "readers", 2)
+            else:
+                await service.seek(made.partition, "readers", 2)
+            other = await attach(service, made.partition)
+            await asyncio.gather(reading, return_exceptions=True)
+
+            assert other.closings == []
+            await attach(service, made.partition)
+
+    body()

@@ -14,82 +14,15 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 
-from bearlake.clock import ManualClock, SystemClock
-from bearlake.errors import Fenced, NotFound, Unavailable
+from bearlake.clock import ManualClock
+from bearlake.errors import NotFound, Unavailable
 from bearlake.objects import ObjectInfo, ObjectStore
-from bearlake.table.iceberg import IcebergTables, open_tables
+from bearlake.table.iceberg import IcebergTables
 from bearlake.table.lookup import Lookup
-from fixtures.late_requests import kept_requests, meanwhile
-from fixtures.tables import START_MS, Work, a_stream, commit_of, local_store, rows, sqlite_settings
+from fixtures.late_requests import appended, foreign, kept_requests, meanwhile, offsets
+from fixtures.tables import START_MS, Work, a_stream, commit_of, rows
 
 HOUR_MS = 3_600_000
-
-
-@pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[tuple[ObjectStore, str]]:
-    opened, url = local_store(tmp_path)
-    yield opened, url
-    await opened.close()
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(SystemClock().now_ms())
-
-
-@pytest.fixture
-async def open_more(
-    tmp_path: Path, store: tuple[ObjectStore, str], clock: ManualClock
-) -> AsyncIterator[Callable[[], IcebergTables]]:
-    opened: list[IcebergTables] = []
-
-    def more() -> IcebergTables:
-        opened.append(open_tables(sqlite_settings(tmp_path, metadata_versions_max=1), *store, clock=clock))
-        return opened[-1]
-
-    yield more
-    for tables in opened:
-        await tables.close()
-
-
-@pytest.fixture
-async def tables(open_more: Callable[[], IcebergTables]) -> IcebergTables:
-    return open_more()
-
-
-@pytest.fixture
-async def rival(open_more: Callable[[], IcebergTables]) -> IcebergTables:
-    """Those of another worker."""
-    return open_more()
-
-
-@pytest.fixture
-async def work(store: tuple[ObjectStore, str], tables: IcebergTables) -> Work:
-    stream = a_stream()
-    await tables.ensure(stream)
-    return Work(store[0], stream)
-
-
-def foreign(tmp_path: Path) -> Any:
-    """The table as another engine has it."""
-    return SqlCatalog("bearlake", uri=f"sqlite:///{tmp_path}/catalog.db").load_table("streams.orders")
-
-
-def offsets(tmp_path: Path) -> list[int]:
-    """Offsets of all rows, as another engine reads them."""
-    found = foreign(tmp_path).scan(selected_fields=("_offset",)).to_arrow().to_pylist()
-    return sorted(row["_offset"] for row in found)
-
-
-async def appended(tables: IcebergTables, work: Work, *offsets: int) -> list[int]:
-    """Commits one record each; the snapshots."""
-    ids = []
-    for offset in offsets:
-        change = await work.append(offset + 1, offset, offset + 1)
-        state = await tables.commit(work.stream, commit_of(change), closed_tasks=[])
-        assert state.snapshot_id is not None
-        ids.append(state.snapshot_id)
-    return ids
 
 
 async def test_a_commit_that_is_executed_after_the_grace_leaves_the_table_readable(
@@ -155,54 +88,6 @@ async def test_manifests_that_another_engine_may_commit_again_stay(
     await tables.expire(work.stream, keep_ms=0, keep_count_min=1)
 
     assert await store[0].size(theirs) == 3
-
-
-async def test_a_copy_of_a_refused_commit_that_is_executed_after_two_rollbacks_leaves_the_table_readable(
-    tmp_path: Path, tables: IcebergTables, work: Work
-) -> None:
-    """A proxy repeats the request. The rollbacks set another current snapshot and then the one that the request replaces."""
-    ids = await appended(tables, work, 0, 1)
-    change = await work.append(3, 2, 3)
-    catalog: Any = tables.lookup().catalog
-    execute, copies = catalog.commit_table, list[Callable[[], Any]]()
-
-    def overtaken(*arguments: Any, **named: Any) -> Any:
-        copies.append(lambda: execute(*arguments, **named))
-        foreign(tmp_path).manage_snapshots().rollback_to_snapshot(ids[0]).commit()
-        return execute(*arguments, **named)
-
-    async def stop_at_the_second_attempt() -> None:
-        if copies:
-            raise Fenced("a newer worker has the task")
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(catalog, "commit_table", overtaken)
-        with pytest.raises(Fenced):
-            await tables.commit(work.stream, commit_of(change), closed_tasks=[], check=stop_at_the_second_attempt)
-    foreign(tmp_path).manage_snapshots().set_current_snapshot(ids[1]).commit()
-    await asyncio.to_thread(copies[0])
-
-    assert offsets(tmp_path) == [0, 1, 2]
-
-
-async def test_the_manifests_of_a_refused_commit_are_deleted_at_once_if_no_copy_can_succeed(
-    tmp_path: Path, tables: IcebergTables, rival: IcebergTables, work: Work, store: tuple[ObjectStore, str]
-) -> None:
-    await appended(tables, work, 0)
-    theirs = await work.append(3, 1, 2)
-
-    async def overtake() -> None:
-        await rival.commit(work.stream, commit_of(theirs), closed_tasks=[])
-
-    with meanwhile(tables, "commit_table", overtake):
-        await tables.commit(work.stream, commit_of(await work.append(4, 2, 3)), closed_tasks=[])
-    left = {Path(info.key).name async for info in store[0].list("table/") if info.key.endswith(".avro")}
-    named = foreign(tmp_path)
-    files = {Path(snapshot.manifest_list).name for snapshot in named.metadata.snapshots}
-    files |= {Path(m.manifest_path).name for s in named.metadata.snapshots for m in s.manifests(named.io)}
-
-    assert left == files
-    assert offsets(tmp_path) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("is_late", [False, True], ids=["between", "late"])
@@ -421,33 +306,3 @@ async def test_a_late_first_commit_of_another_engine_to_a_new_branch_leaves_the_
     head = foreign(tmp_path).metadata.refs["audit"].snapshot_id
     assert foreign(tmp_path).scan(snapshot_id=head).to_arrow().num_rows == 2
     await tables.expire(work.stream, keep_ms=1000 * HOUR_MS, keep_count_min=1)
-
-
-async def test_a_commit_that_a_proxy_repeats_after_a_refusal_leaves_the_table_readable(
-    tmp_path: Path, tables: IcebergTables, work: Work
-) -> None:
-    """The catalog refuses one copy without a change of the table, and executes the other before the worker's next attempt."""
-    await appended(tables, work, 0)
-    catalog: Any = tables.lookup().catalog
-    commit, load = catalog.commit_table, catalog.load_table
-    copies: list[Callable[[], Any]] = []
-    loads: list[Any] = []
-
-    def refused(*arguments: Any) -> Any:
-        catalog.commit_table = commit
-        copies.append(lambda: commit(*arguments))
-        raise CommitFailedException("busy")
-
-    def loaded(*arguments: Any) -> Any:
-        loads.append(arguments)
-        if copies and len(loads) > 2:  # the worker's own, and the one with which it looks what the refusal means
-            copies.pop()()
-        return load(*arguments)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(catalog, "commit_table", refused)
-        patch.setattr(catalog, "load_table", loaded)
-        await appended(tables, work, 1)
-
-    assert not copies
-    assert offsets(tmp_path) == [0, 1]

@@ -7,6 +7,8 @@ clients log in by certificate end after `authentication.session_ms_max`. Files t
 
 import asyncio
 import logging
+import time
+from collections.abc import Callable
 
 from bearlake.errors import Invalid
 from bearlake.serving.files import FollowedFiles
@@ -16,17 +18,21 @@ from bearlake.telemetry.containment import contained
 log = logging.getLogger(__name__)
 
 LOOK_PAUSE_MS = 10_000
+SESSION_MS_MAX = 60_000
+"""Age at which a context that verifies clients is replaced. It remembers TLS 1.2 sessions for two hours, even without tickets, and a client
+that resumes one is not verified again: its certificate, or the revocation list, may have expired."""
 
 
 class Certificates:
     """The TLS contexts of all listeners of a process."""
 
-    def __init__(self) -> None:
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s = now_s
         self._watched: list[_Watched] = []
 
     def watch(self, settings: ListenerSettings, what: str, context: RenewableContext) -> None:
         """Watch the files of a listener; `what` names it in messages."""
-        self._watched.append(_Watched(settings, what, context))
+        self._watched.append(_Watched(settings, what, context, self._now_s))
 
     async def run(self) -> None:
         """Check periodically; ends only by cancellation."""
@@ -41,15 +47,26 @@ class Certificates:
 
 
 class _Watched:
-    def __init__(self, settings: ListenerSettings, what: str, context: RenewableContext) -> None:
+    def __init__(
+        self, settings: ListenerSettings, what: str, context: RenewableContext, now_s: Callable[[], float]
+    ) -> None:
         self._settings = settings
         self._what = what
         self._context = context
+        self._now_s = now_s
+        self._loaded_s = now_s()
         self._followed = FollowedFiles(tls_files(settings), pause_ms=0)
+        self._load()  # the files may have changed since the context was made
 
     def renew(self) -> None:
-        if not self._followed.have_changed():
-            return
+        if self._followed.have_changed() and self._load():
+            log.info("using the changed TLS files", extra={"listener": self._what})
+        elif self._settings.tls_client_ca_file and self._now_s() - self._loaded_s >= SESSION_MS_MAX / 1000:
+            self._load()
+
+    def _load(self) -> bool:
+        """Return whether the files can be used."""
+        self._loaded_s = self._now_s()
         try:
             context = tls_context(self._settings, self._what)
         except Invalid as error:  # perhaps not all files are replaced yet; the next change is loaded
@@ -57,7 +74,7 @@ class _Watched:
                 "cannot use the changed TLS files; keeping the former ones",
                 extra={"listener": self._what, "error": str(error)},
             )
-            return
+            return False
         assert context is not None
         self._context.newest = context
-        log.info("using the changed TLS files", extra={"listener": self._what})
+        return True

@@ -157,7 +157,8 @@ def tls_context(settings: ListenerSettings, what: str) -> ssl.SSLContext | None:
         if settings.tls_client_ca_file:
             context.load_verify_locations(settings.tls_client_ca_file)
             context.verify_mode = ssl.CERT_REQUIRED
-            context.options |= ssl.OP_NO_TICKET  # a resumed session would skip the checks of the certificate
+            # A resumed session would skip the checks of the certificate; see also `certificates.SESSION_MS_MAX`.
+            context.options |= ssl.OP_NO_TICKET
             context.num_tickets = 0
         if settings.tls_client_crl_file:
             context.load_verify_locations(settings.tls_client_crl_file)

@@ -260,6 +260,9 @@ class Attempt(Transaction):
         Only its sequence numbers make a copy fail finally: they follow the last one of the version that it replaces, and a catalog
         refuses a snapshot with a parent whose number the table has reached. The current snapshot tells less: a rollback by another engine
         changes it without a new number, and another rollback changes it back.
+
+        If a copy has succeeded, later snapshots name its manifests, and it may have expired. Numbers tell this, too: the copy and a later
+        snapshot use more numbers than the attempt alone.
         """
         before = self._table.metadata
         if not self._made or before.current_snapshot_id is None:
@@ -269,8 +272,9 @@ class Attempt(Transaction):
                 current = table.catalog.load_table(table.name())
         except BearlakeError:
             return
-        if _last_number(current.metadata) <= _last_number(before):
-            return  # a copy may still succeed: upkeep deletes the files after a fence
+        number_count = _last_number(current.metadata) - _last_number(before)
+        if current.metadata.table_uuid != before.table_uuid or not 0 < number_count <= len(self._made):
+            return  # a copy may still succeed, or have expired: upkeep deletes the files after a fence
         if not any(current.metadata.snapshot_by_id(producer.snapshot_id) for producer in self._made):
             for producer in self._made:
                 _forget(table, {*producer._written_manifests, *producer._written_manifest_lists})

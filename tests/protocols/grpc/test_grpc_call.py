@@ -94,3 +94,24 @@ async def test_a_write_waits_for_one_whose_task_was_cancelled(node: Node) -> Non
 
     await streaming(node, methods.FETCH, go_on)(nothing(), context)
     assert written == [1]
+
+
+async def test_a_status_waits_for_a_write_that_a_cancelled_write_waited_for(node: Node) -> None:
+    context, is_failing = Context(), asyncio.Event()
+
+    async def fail(node: Node, who: Principal, requests: Any, writer: Writer) -> None:
+        for _ in range(2):
+            writing = asyncio.create_task(writer.write(pb.FetchResponse()))
+            await until(lambda: context.is_writing)
+            await asyncio.sleep(0)
+            writing.cancel()
+            await asyncio.wait({writing})
+        is_failing.set()
+        raise BadField("seek", "wrong")
+
+    call = asyncio.create_task(streaming(node, methods.FETCH, fail)(nothing(), context))
+    await is_failing.wait()
+    context.is_read.set()
+    with pytest.raises(Ended):
+        await call
+    assert context.status is grpc.StatusCode.INVALID_ARGUMENT

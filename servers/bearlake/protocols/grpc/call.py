@@ -220,7 +220,7 @@ class WholeWrites:
 
     async def finish(self) -> None:
         """Wait for a write whose task was cancelled. Its error, if it fails, needs nobody: the client has gone."""
-        write, self._write = self._write, None
+        write = self._write
         if write is not None:
             await asyncio.wait({write})
             if not write.cancelled():

@@ -8,6 +8,7 @@ Source: RFC 5280 section 5.
 
 import logging
 import re
+import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,11 +35,17 @@ def _now() -> datetime:
 class RevocationLists:
     """The lists of one listener. They are read again after their file, or that of the authorities, has changed."""
 
-    def __init__(self, lists_file: str, authorities_file: str, now: Callable[[], datetime] = _now) -> None:
+    def __init__(
+        self,
+        lists_file: str,
+        authorities_file: str,
+        now: Callable[[], datetime] = _now,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Both files are PEM. Raises `Invalid` if they cannot be used."""
         self._files = lists_file, authorities_file
         self._now = now
-        self._followed = FollowedFiles(self._files)
+        self._followed = FollowedFiles(self._files, now_s=now_s)
         self._lists = _read(*self._files)
         self._parsed: dict[bytes, x509.Certificate] = {}
 
@@ -60,7 +67,7 @@ class RevocationLists:
 
     def _renew(self) -> None:
         try:
-            self._lists = _read(*self._files)
+            self._lists = _read(*self._files, skips_unknown=True)
         except Invalid as error:
             log.warning("cannot use the changed revocation lists; keeping the former ones", extra={"error": str(error)})
 
@@ -77,8 +84,12 @@ class RevocationLists:
         return found
 
 
-def _read(lists_file: str, authorities_file: str) -> _Lists:
-    """Return each list with the authority that signed it. Raises `Invalid` if a file cannot be used or a list has no authority."""
+def _read(lists_file: str, authorities_file: str, *, skips_unknown: bool = False) -> _Lists:
+    """Return each list with the authority that signed it. Raises `Invalid` if a file, or none of the lists, can be used.
+
+    `skips_unknown`: leave out lists without an authority, as OpenSSL does. Otherwise one would keep the other lists from being renewed
+    after its authority was removed.
+    """
     try:
         authorities = x509.load_pem_x509_certificates(Path(authorities_file).read_bytes())
         lists = [x509.load_pem_x509_crl(found) for found in _LIST.findall(Path(lists_file).read_bytes())]
@@ -86,7 +97,30 @@ def _read(lists_file: str, authorities_file: str) -> _Lists:
         raise Invalid(f"cannot use {lists_file} and {authorities_file}: {error}") from error
     if not lists:
         raise Invalid(f"{lists_file} has no revocation list in PEM (-----BEGIN X509 CRL-----)")
-    return [(found, _signer(found, authorities, lists_file)) for found in lists]
+    signed: list[tuple[x509.CertificateRevocationList, x509.Certificate]] = []
+    unknown: Invalid | None = None
+    for found in lists:
+        _check_scope(found, lists_file)
+        try:
+            signed.append((found, _signer(found, authorities, lists_file)))
+        except Invalid as error:
+            unknown = error
+            log.warning("a revocation list has no authority", extra={"error": str(error)})
+    if unknown is not None and not (skips_unknown and signed):
+        raise unknown
+    return signed
+
+
+def _check_scope(found: x509.CertificateRevocationList, lists_file: str) -> None:
+    """Raise `Invalid` for a list of only some certificates or reasons, or of changes. Source: RFC 5280, 5.2 (critical extensions)."""
+    try:
+        extensions = found.extensions
+    except (ValueError, x509.DuplicateExtension) as error:
+        raise Invalid(f"{lists_file} has a list with an extension that cannot be read: {error}") from error
+    for extension in extensions:
+        if extension.critical:
+            name = extension.oid.dotted_string
+            raise Invalid(f"{lists_file} has a list with the critical extension {name}; expected a complete list")
 
 
 def _signer(

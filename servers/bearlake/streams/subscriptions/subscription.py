@@ -106,21 +106,28 @@ class Subscription:
         return consumer
 
     async def check_readable(self) -> None:
-        """After a damaged read: read the same again. Call before `add`. Raises `Damaged` until the entries are repaired, `Unavailable`."""
-        ranges, records = self._damaged_ranges, self._around.records
-        if not ranges:
-            return
+        """After a damaged read: read the same again. Call before `add`. Raises `Damaged` until the entries are repaired, `Unavailable`.
+
+        The result of a read does not count if the cursor was moved meanwhile, by `reset` or `skip_before`.
+        """
+        while ranges := self._damaged_ranges:
+            try:
+                await self._read_entries(ranges)
+            except Corrupt as error:
+                if self._damaged_ranges is not ranges:
+                    continue
+                self._damaged(error, ranges)
+                raise Damaged(f"entries from offset {ranges[0].offset} on are damaged in the store: {error}") from error
+            if self._damaged_ranges is ranges:
+                self._damaged_ranges = ()
+                log.info("the entries of a subscription are readable again", extra={"partition": self.partition})
+
+    async def _read_entries(self, ranges: Sequence[FetchRange]) -> None:
         bytes_max = max(self._around.settings.read_bytes_max, 1)
-        try:
-            for fetched in await records.fetch(ranges, bytes_min=0, bytes_max=bytes_max, wait_ms=0):
-                if fetched.error is not None and not isinstance(fetched.error, OutOfRange):
-                    raise fetched.error
-                entries_of(fetched)
-        except Corrupt as error:
-            self._damaged(error, ranges)
-            raise Damaged(f"entries from offset {ranges[0].offset} on are damaged in the store: {error}") from error
-        self._damaged_ranges = ()
-        log.info("the entries of a subscription are readable again", extra={"partition": self.partition})
+        for fetched in await self._around.records.fetch(ranges, bytes_min=0, bytes_max=bytes_max, wait_ms=0):
+            if fetched.error is not None and not isinstance(fetched.error, OutOfRange):
+                raise fetched.error
+            entries_of(fetched)
 
     def _damaged(self, error: Corrupt, ranges: Sequence[FetchRange]) -> None:
         """Close all consumers. They attach again once `check_readable` succeeds; only the first damage is logged."""
