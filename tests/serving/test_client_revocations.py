@@ -42,9 +42,12 @@ class Authority:
 
     name: str
     start: datetime = field(default_factory=lambda: datetime.now(UTC) - DAY)
+    above: "Authority | None" = None
+    """The authority that issued this one's certificate; None: a root."""
 
     def __post_init__(self) -> None:
-        self.root = self._issue(self.name, None)
+        issuer = None if self.above is None else self.above.root
+        self.root = self._issue(self.name, issuer, is_authority=True)
 
     def issue(self, name: str) -> Issued:
         return self._issue(name, self.root)
@@ -60,7 +63,7 @@ class Authority:
             made = made.add_extension(scope, critical=True)
         return made.sign(self.root.key, hashes.SHA256()).public_bytes(Encoding.PEM)
 
-    def _issue(self, name: str, issuer: Issued | None) -> Issued:
+    def _issue(self, name: str, issuer: Issued | None, *, is_authority: bool = False) -> Issued:
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         built = (
@@ -71,7 +74,7 @@ class Authority:
             .serial_number(x509.random_serial_number())
             .not_valid_before(self.start)
             .not_valid_after(self.start + 30 * DAY)
-            .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+            .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
         )
         return Issued(built.sign(key if issuer is None else issuer.key, hashes.SHA256()), key)
 
@@ -280,6 +283,33 @@ def test_a_client_that_resumes_a_session_is_verified_again_after_a_while(listeni
 
     assert server.getpeercert() is not None
     assert [resumed.session_reused, late.session_reused] == [True, False]
+
+
+def test_clients_of_a_revoked_intermediate_authority_are_refused(listening: Listening) -> None:
+    root, intermediate = listening.authority, Authority("intermediate", above=listening.authority)
+    alice = intermediate.issue("alice")
+    listening.put("clients.pem", root.root.pem + intermediate.root.pem)
+    listening.put("crl.pem", root.revoke() + intermediate.revoke())
+    context, _ = listening.listen()
+    assert listening.is_let_in(context, alice)
+    listening.lists().check(alice.pem)
+
+    listening.put("crl.pem", root.revoke(intermediate.root) + intermediate.revoke())
+    context, _ = listening.listen()
+    assert not listening.is_let_in(context, alice)
+    with refused("revoked"):
+        listening.lists().check(alice.pem)
+
+
+def test_each_authority_of_a_chain_needs_a_list(listening: Listening) -> None:
+    intermediate = Authority("intermediate", above=listening.authority)
+    alice = intermediate.issue("alice")
+    listening.put("clients.pem", listening.authority.root.pem + intermediate.root.pem)
+    listening.put("crl.pem", intermediate.revoke())
+    context, _ = listening.listen()
+    assert not listening.is_let_in(context, alice)
+    with refused("no valid revocation list"):
+        listening.lists().check(alice.pem)
 
 
 def test_a_list_needs_authorities() -> None:

@@ -41,8 +41,9 @@ class ListenerSettings:
     tls_client_ca_file: str = ""
     """PEM file with the authorities of client certificates. If set, every client must present a certificate; empty: clients need none."""
     tls_client_crl_file: str = ""
-    """PEM file with one revocation list (RFC 5280) of each authority in `tls_client_ca_file`. Clients whose certificate is on a list are
-    refused, and all clients of an authority whose list is missing or has expired. Empty: certificates are not checked for revocation."""
+    """PEM file with one revocation list (RFC 5280) of each authority, also of roots and intermediates. Clients are refused if their own
+    certificate, or that of an authority above it, is on a list, or if the list of one of these authorities is missing or has expired.
+    Empty: certificates are not checked for revocation."""
     mechanisms: list[str] = field(default_factory=list)
     """How clients log in, as `authentication.mechanisms`. Empty: by their certificate if `tls_client_ca_file` is set, or else by the
     mechanisms of `authentication.mechanisms`."""
@@ -162,7 +163,7 @@ def tls_context(settings: ListenerSettings, what: str) -> ssl.SSLContext | None:
             context.num_tickets = 0
         if settings.tls_client_crl_file:
             context.load_verify_locations(settings.tls_client_crl_file)
-            context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF
+            context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_CHAIN
     except (OSError, ssl.SSLError) as error:
         raise Invalid(f"{what}: cannot use {' and '.join(tls_files(settings))} for TLS: {error}") from error
     return context

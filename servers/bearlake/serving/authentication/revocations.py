@@ -1,7 +1,7 @@
 """Revoked client certificates, for libraries that verify certificates but take no revocation lists (gRPC).
 
-The rules are OpenSSL's (`VERIFY_CRL_CHECK_LEAF`), which other listeners use: a client is refused if a list names its certificate, and also
-if no list of the certificate's issuer is valid now.
+The rules are OpenSSL's (`VERIFY_CRL_CHECK_CHAIN`), which other listeners use: a client is refused if a list names its certificate or an
+authority above it, and also if one of these authorities has no list that is valid now.
 
 Source: RFC 5280 section 5.
 """
@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 _LIST = re.compile(rb"-----BEGIN X509 CRL-----.*?-----END X509 CRL-----", re.DOTALL)
 _PARSED_COUNT_MAX = 1_000
 """Most certificates that are kept parsed."""
+_CHAIN_LENGTH_MAX = 10
+"""Most certificates between a client and a root, with both."""
 
 _Lists = Sequence[tuple[x509.CertificateRevocationList, x509.Certificate]]
 
@@ -53,17 +55,23 @@ class RevocationLists:
         """Raise `Denied` unless the certificate (PEM), which an authority has issued, may be used."""
         if self._followed.have_changed():
             self._renew()
-        parsed = self._parse(certificate)
-        now = self._now()
-        valid = [
-            found
-            for found, authority in self._lists
-            if found.issuer == parsed.issuer and _issued(authority, parsed) and _is_valid(found, now)
-        ]
-        if not valid:
-            raise Denied("there is no valid revocation list of the authority of the client's certificate")
-        if any(found.get_revoked_certificate_by_serial_number(parsed.serial_number) is not None for found in valid):
-            raise Denied("the client's certificate is revoked")
+        checked, now = self._parse(certificate), self._now()
+        for _ in range(_CHAIN_LENGTH_MAX):
+            valid = [
+                (found, authority)
+                for found, authority in self._lists
+                if found.issuer == checked.issuer and _issued(authority, checked) and _is_valid(found, now)
+            ]
+            if not valid:
+                raise Denied("there is no valid revocation list of an authority of the client's certificate")
+            number = checked.serial_number
+            if any(found.get_revoked_certificate_by_serial_number(number) is not None for found, _ in valid):
+                raise Denied("the client's certificate, or that of an authority above it, is revoked")
+            _, authority = valid[0]
+            if authority == checked:
+                return
+            checked = authority
+        raise Denied(f"the chain of the client's certificate is longer than {_CHAIN_LENGTH_MAX}")
 
     def _renew(self) -> None:
         try:
