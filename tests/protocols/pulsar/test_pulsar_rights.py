@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from bearlake.errors import NotFound
+from bearlake.errors import NotFound, Unavailable
 from bearlake.metadata.access_rules import AccessRule, PatternKind, Permission
+from bearlake.metadata.model import Stream
 from bearlake.protocols.pulsar import handlers
 from bearlake.protocols.pulsar.proto import commands_pb2 as pb
 from bearlake.protocols.pulsar.proto.metadata_pb2 import KeyValue
@@ -170,6 +171,20 @@ async def test_a_refusal_does_not_tell_whether_a_topic_exists_on_a_server_that_c
     errors = [error_in(await answer(node, name, Only([]), topic)) for topic in ("t", "absent")]
 
     assert errors == [pb.AuthorizationError, pb.AuthorizationError]
+
+
+@pytest.mark.parametrize("name", NAMING)
+async def test_a_refusal_needs_no_answer_of_the_metadata_store(
+    node: PulsarNode, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Servers ask it about missing topics only: how long it takes, and its absence, would tell that a topic is missing."""
+
+    async def get(name: str) -> Stream:
+        raise Unavailable(f"the store is down, and was asked for {name}")
+
+    monkeypatch.setattr(node.streams.metadata.streams, "get", get)
+    for topic in ("t", "absent", "p-partition-1", "absent-partition-0"):
+        assert error_in(await answer(node, name, Only([]), topic)) == pb.AuthorizationError, topic
 
 
 class OnlyStream(Only):
