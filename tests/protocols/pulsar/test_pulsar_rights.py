@@ -306,3 +306,19 @@ async def test_a_producer_that_waits_for_exclusive_access_gets_none_without_its_
 
     node.streams.authorizer = Only(EVERY)
     assert (await other.produce(topic, producer_access_mode=pb.Exclusive, producer_name="other")).producer_ready
+
+
+async def test_a_producer_that_waited_creates_no_subscription_without_the_right_to_read(node: PulsarNode) -> None:
+    topic, wait = "p-partition-0", pb.WaitForExclusive
+    holder, waiting = [await node.client() for _ in range(2)]
+    assert (await holder.produce(topic, producer_access_mode=wait, producer_name="holder")).producer_ready
+    opened = await waiting.produce(
+        topic, producer_access_mode=wait, producer_name="waiting", initial_subscription_name="s"
+    )
+    assert not opened.producer_ready
+    node.streams.authorizer = all_but(Right(Operation.READ, Resource.STREAM))
+    await holder.ask("close_producer", pb.CommandCloseProducer(producer_id=1))
+
+    assert error_in(await waiting.receive()) == pb.AuthorizationError
+    partition = (await node.streams.catalog.find("p")).partition(0)
+    assert "s" not in await node.streams.subscriptions.names(partition)
