@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from bearlake.errors import NotFound
+from bearlake.errors import NotFound, Unavailable
 from bearlake.metadata.access_rules import AccessRule, PatternKind, Permission
+from bearlake.metadata.model import Stream
 from bearlake.protocols.pulsar import handlers
 from bearlake.protocols.pulsar.proto import commands_pb2 as pb
 from bearlake.protocols.pulsar.proto.metadata_pb2 import KeyValue
@@ -172,6 +173,20 @@ async def test_a_refusal_does_not_tell_whether_a_topic_exists_on_a_server_that_c
     assert errors == [pb.AuthorizationError, pb.AuthorizationError]
 
 
+@pytest.mark.parametrize("name", NAMING)
+async def test_a_refusal_needs_no_answer_of_the_metadata_store(
+    node: PulsarNode, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Servers ask it about missing topics only: how long it takes, and its absence, would tell that a topic is missing."""
+
+    async def get(name: str) -> Stream:
+        raise Unavailable(f"the store is down, and was asked for {name}")
+
+    monkeypatch.setattr(node.streams.metadata.streams, "get", get)
+    for topic in ("t", "absent", "p-partition-1", "absent-partition-0"):
+        assert error_in(await answer(node, name, Only([]), topic)) == pb.AuthorizationError, topic
+
+
 class OnlyStream(Only):
     """Allows everything on one stream, and nothing else."""
 
@@ -291,3 +306,19 @@ async def test_a_producer_that_waits_for_exclusive_access_gets_none_without_its_
 
     node.streams.authorizer = Only(EVERY)
     assert (await other.produce(topic, producer_access_mode=pb.Exclusive, producer_name="other")).producer_ready
+
+
+async def test_a_producer_that_waited_creates_no_subscription_without_the_right_to_read(node: PulsarNode) -> None:
+    topic, wait = "p-partition-0", pb.WaitForExclusive
+    holder, waiting = [await node.client() for _ in range(2)]
+    assert (await holder.produce(topic, producer_access_mode=wait, producer_name="holder")).producer_ready
+    opened = await waiting.produce(
+        topic, producer_access_mode=wait, producer_name="waiting", initial_subscription_name="s"
+    )
+    assert not opened.producer_ready
+    node.streams.authorizer = all_but(Right(Operation.READ, Resource.STREAM))
+    await holder.ask("close_producer", pb.CommandCloseProducer(producer_id=1))
+
+    assert error_in(await waiting.receive()) == pb.AuthorizationError
+    partition = (await node.streams.catalog.find("p")).partition(0)
+    assert "s" not in await node.streams.subscriptions.names(partition)

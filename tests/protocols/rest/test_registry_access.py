@@ -169,3 +169,54 @@ async def test_a_schema_may_reference_only_what_its_caller_may_read(scene: Scene
     assert (await send("absent")).status == 403
     scene.rights.now = Only(EVERY)
     assert (await send("secret")).status != 403
+
+
+async def test_who_has_rights_on_one_subject_chooses_no_ids_of_its_context(scene: Scene) -> None:
+    """The next ids follow the largest one: otherwise the largest possible id would end all registrations of the context."""
+    largest = {**LONG, "id": 2**31 - 1, "version": 1}
+    scene.rights.now = On("mine", *Operation)
+    assert (await scene.registry.put("/mode/mine", {"mode": "IMPORT"})).status == 200
+    refused = await scene.registry.post("/subjects/mine/versions", largest)
+    assert (refused.status, refused.body["error_code"]) == (403, 40301)
+
+    scene.rights.now = Only(EVERY)
+    assert await scene.registry.register("other", '"string"') == 2
+    assert (await scene.registry.post("/subjects/mine/versions", {**largest, "id": 7})).body["id"] == 7
+
+
+@pytest.mark.parametrize("operation", ["versions", "config", "mode"])
+async def test_rights_in_a_context_are_none_in_the_default_context(scene: Scene, operation: str) -> None:
+    """A subject `:.c:x` of the default context would have the name, and so the rights, of the subject `x` of the context `c`."""
+    scene.rights.now = On(":.c:x", *Operation)
+    name = ":.::.c:x"
+    if operation == "versions":
+        refused = await scene.registry.post(f"/subjects/{name}/versions", INT)
+    else:
+        body = {"compatibility": "NONE"} if operation == "config" else {"mode": "IMPORT"}
+        refused = await scene.registry.put(f"/{operation}/{name}", body)
+    assert (refused.status, refused.body["error_code"]) == (422, 42208)
+    assert (await scene.registry.get("/schemas/ids/1")).status == 403
+
+
+async def test_a_resolved_schema_needs_the_right_to_read_what_it_references(scene: Scene) -> None:
+    names = ["first", "second", "third"]
+    for at, name in enumerate(names):
+        fields = [{"name": "f", "type": names[at - 1] if at else "int"}]
+        references = [{"name": names[at - 1], "subject": names[at - 1], "version": 1}] if at else []
+        await scene.registry.register(name, {"type": "record", "name": name, "fields": fields}, references=references)
+
+    class AllBut(Only):
+        def allows(self, who: Principal, operation: Operation, kind: Resource, name: str) -> bool:
+            return name != self.hidden
+
+        def __init__(self, hidden: str) -> None:
+            super().__init__(EVERY)
+            self.hidden = hidden
+
+    for path in ("/subjects/third/versions/1", "/subjects/third/versions/1/schema", "/schemas/ids/4"):
+        for hidden in ("first", "second"):
+            scene.rights.now = AllBut(hidden)
+            assert (await scene.registry.get(path)).status == 200
+            assert (await scene.registry.get(f"{path}?format=resolved")).status == 403
+        scene.rights.now = Only(EVERY)
+        assert (await scene.registry.get(f"{path}?format=resolved")).status == 200

@@ -55,8 +55,7 @@ async def open_producer(connection: Connection, request: CommandProducer) -> byt
         raise Refused("ServiceNotReady", "the producer was closed before it was open")
     try:
         topic = await context.topics.resolve(connection.who, request.topic, Operation.WRITE)
-        if request.initial_subscription_name:  # as in Pulsar, only readers create subscriptions
-            require(context.streams.authorizer, connection.who, Operation.READ, Resource.STREAM, topic.view.name)
+        _check_initial_subscription(connection, request, topic.view.name)
         if topic.view.stream.is_terminated:
             raise Refused("TopicTerminatedError", f"topic {topic.name} is terminated")
         schema = request.schema if request.HasField("schema") else None
@@ -106,16 +105,23 @@ async def _open(connection: Connection, producer: Producer, shared_epoch: int | 
 
 
 async def _open_when_granted(connection: Connection, producer: Producer) -> None:
-    """Open a producer that waited for exclusive access. Its client may have lost the right to write since."""
+    """Open a producer that waited for exclusive access. Its client may have lost its rights since."""
     request, stream = producer.request, producer.topic.view.name
     try:
         require(connection.context.streams.authorizer, connection.who, Operation.WRITE, Resource.STREAM, stream)
+        _check_initial_subscription(connection, request, stream)
         await _open(connection, producer, None)
     except BearlakeError as error:
         producer.abandoned()
         connection.refuse(request.request_id, error)
     else:
         connection.send(_opened(producer, request))
+
+
+def _check_initial_subscription(connection: Connection, request: CommandProducer, stream: str) -> None:
+    """Raise `Denied` if the producer creates a subscription that its client may not read: as in Pulsar, only readers create them."""
+    if request.initial_subscription_name:
+        require(connection.context.streams.authorizer, connection.who, Operation.READ, Resource.STREAM, stream)
 
 
 def _check_open(producer: Producer) -> None:

@@ -97,12 +97,16 @@ class Topics:
         Raises `Refused` (InvalidTopicName), `Denied`, `Unavailable`.
         """
         name = parse(text)
+        sees, streams = self._streams.sees, _streams_of(name)
+        if not any(sees(who, right, stream) for stream in streams for right in (operation, Operation.DESCRIBE)):
+            # The store is asked only about missing topics: the time of its answer, or its absence, would tell.
+            self._streams.audit.denied(who, operation, Resource.STREAM, name.stream)
+            raise _denied(who, operation, name)
         topic = await self._find(name)
         if topic is not None and self._streams.may(who, operation, topic.view.name):
             return topic
-        sees = self._streams.sees
         is_known = topic is not None and sees(who, Operation.DESCRIBE, topic.view.name)
-        if is_known or not any(sees(who, Operation.DESCRIBE, stream) for stream in _streams_of(name)):
+        if is_known or not any(sees(who, Operation.DESCRIBE, stream) for stream in streams):
             if topic is None:
                 self._streams.audit.denied(who, operation, Resource.STREAM, name.stream)
             raise _denied(who, operation, name)

@@ -104,6 +104,18 @@ class Library:
         """Compile a stored schema. Raises as `compiled`."""
         return await self.compiled(schema.type, schema.text, schema.references, budget)
 
+    async def referenced(self, schema: Schema) -> Collection[SubjectKey]:
+        """Return the subjects that a schema references, itself or through others. Raises as `compiled`."""
+        found: set[VersionKey] = set()
+        waiting = [*schema.references]
+        while waiting:
+            reference = waiting.pop()
+            if reference.version not in found:
+                self._check_count(len(found))
+                found.add(reference.version)
+                waiting += (await self._referenced(reference)).references
+        return {version.subject for version in found}
+
     async def incompatibilities(self, reader: Compiled, writer: Compiled, budget: Budget) -> list[str]:
         """Return why `reader` cannot read `writer`'s data; a child process compares the schemas. Raises as `compiled`."""
         return await self._pool.incompatibilities(reader, writer, budget)
@@ -129,14 +141,18 @@ class Library:
         for reference in references:
             if reference.name in seen:
                 continue
-            if len(seen) >= self._settings.reference_count_max:
-                raise SchemaTooLarge(f"The schema references more than {self._settings.reference_count_max} others")
+            self._check_count(len(seen))
             seen.add(reference.name)
             schema = await self._referenced(reference)
             size = self._checked_size(size, schema.text)
             size = await self._resolve(schema.references, texts, seen, size)
             texts[reference.name] = schema.text
         return size
+
+    def _check_count(self, count: int) -> None:
+        """Raise `SchemaTooLarge` if a schema that references `count` others may not reference one more."""
+        if count >= self._settings.reference_count_max:
+            raise SchemaTooLarge(f"The schema references more than {self._settings.reference_count_max} others")
 
     def _checked_size(self, size: int, text: str) -> int:
         try:

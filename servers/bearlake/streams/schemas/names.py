@@ -28,6 +28,11 @@ def split(text: str) -> SubjectKey:
     context, colon, name = text[1:].partition(":")
     if not colon:
         raise InvalidSubject(f"The specified subject {text!r} is not a valid subject: expected :.context:name")
+    if context == DEFAULT_CONTEXT and name.startswith(":."):
+        # `shown` would write it as a subject of another context, and access rules of that context would match it.
+        raise InvalidSubject(
+            f"The specified subject {text!r} is not a valid subject: its name begins as a context does"
+        )
     return SubjectKey(context, name)
 
 

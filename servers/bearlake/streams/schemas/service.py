@@ -92,8 +92,11 @@ class Schemas:
             InvalidSchema, SchemaTooLarge: the text or a reference is invalid.
             Incompatible: the subject's level forbids the schema, given earlier versions.
             NotPermitted, IdDoesNotMatch: the subject's mode forbids the change, or the imported id does not match.
+            Denied: also if the draft has an id, which belongs to the context, and `who` may not write in the context.
         """
         key = self._rights.subject_of_draft(who, Operation.WRITE, subject, draft)
+        if draft.id is not None:  # the next ids of the context follow the largest one
+            self._rights.require(who, Operation.WRITE, SubjectKey(key.context, GLOBAL_SUBJECT))
         noting = partial(self._changing, who, Operation.WRITE, key)
         budget = budget or Budget(self.settings)
         return await self._registrar.register(key, draft, budget, is_normalized=is_normalized, noting=noting)
@@ -133,6 +136,15 @@ class Schemas:
     async def compiled(self, schema: Schema, budget: Budget | None = None) -> Compiled:
         """Compile a schema. Raises `InvalidSchema`, `SchemaTooLarge`, `Overloaded`, `Unavailable`."""
         return await self._library.compiled_schema(schema, budget)
+
+    async def exported(self, who: Principal, schema: Schema, form: str) -> str:
+        """Return a schema's text as `serialized` (Protobuf) or `resolved` (Avro), which contains what it references; else as stored.
+
+        Raises as `compiled`; `Denied` if the caller may not read what `resolved` contains.
+        """
+        for subject in await self._library.referenced(schema) if form == "resolved" else ():
+            self._rights.require(who, Operation.READ, subject)
+        return (await self.compiled(schema)).exports.get(form, schema.text)
 
     async def compiled_text(self, type_: SchemaType, text: str, budget: Budget) -> Compiled:
         """Compile a text without references. Raises as `compiled`."""

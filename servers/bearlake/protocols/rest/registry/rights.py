@@ -47,7 +47,7 @@ EVERYWHERE: Mapping[tuple[str, str], tuple[Right, ...]] = {
 }
 """All of these rights on the subject that the request names; without a subject, on the context (`:.context:`) or the registry
 (`__GLOBAL`). A schema by its id or guid: on the context, or on one of the subjects that use it. A schema in a body also needs READ on the
-subjects that it references."""
+subjects that it references, as does a schema in the format `resolved`. A schema in a body with an id also needs WRITE on the context."""
 
 OUTSIDE: Mapping[tuple[str, str], tuple[Right, ...]] = {
     ("GET", "/contexts"): _DESCRIBE,

@@ -113,5 +113,5 @@ async def formatted(schemas: Schemas, schema: Schema, request: web.Request) -> s
     """Return the schema's text in the query's format: `serialized` (Protobuf), `resolved` (Avro), else as stored."""
     format_ = request.query.get("format", "")
     if format_ in ("serialized", "resolved"):
-        return (await schemas.compiled(schema)).exports.get(format_, schema.text)
+        return await schemas.exported(principal_of(request), schema, format_)
     return schema.text
