@@ -10,7 +10,7 @@ import logging
 
 from bearlake.errors import Invalid
 from bearlake.serving.files import FollowedFiles
-from bearlake.serving.listener import ListenerSettings, RenewableContext, tls_context, tls_files
+from bearlake.serving.listener import BoundSettings, RenewableContext, tls_context, tls_files
 from bearlake.telemetry.containment import contained
 
 log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ class Certificates:
     def __init__(self) -> None:
         self._watched: list[_Watched] = []
 
-    def watch(self, settings: ListenerSettings, what: str, context: RenewableContext) -> None:
+    def watch(self, settings: BoundSettings, what: str, context: RenewableContext) -> None:
         """Watch the files of a listener; `what` names it in messages."""
         self._watched.append(_Watched(settings, what, context))
 
@@ -41,7 +41,7 @@ class Certificates:
 
 
 class _Watched:
-    def __init__(self, settings: ListenerSettings, what: str, context: RenewableContext) -> None:
+    def __init__(self, settings: BoundSettings, what: str, context: RenewableContext) -> None:
         self._settings = settings
         self._what = what
         self._context = context
