@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 
 from bearlake.errors import Invalid
+from bearlake.serving.addresses import url_of
 from bearlake.serving.admin.auth import AdminSettings, read_token
 from bearlake.serving.admin.server import AdminServer
 from bearlake.serving.admin.token import AdminToken
@@ -309,3 +310,10 @@ def test_settings_that_contradict_each_other_are_refused(certificates: Any) -> N
         AdminSettings(tls_client_ca_file="a")
     with pytest.raises(Invalid, match="need a token"):
         read_token(AdminSettings(tls_certificate_file="a", tls_key_file="b", tls_client_ca_file="c"), {})
+
+
+def test_an_endpoint_without_a_scheme_has_no_tls() -> None:
+    assert [url_of(endpoint) for endpoint in ("10.0.0.1:9644", "https://10.0.0.1:9644")] == [
+        "http://10.0.0.1:9644",
+        "https://10.0.0.1:9644",
+    ]
