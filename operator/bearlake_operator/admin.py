@@ -15,6 +15,7 @@ import aiohttp
 from bearlake_operator.api import AccessRule
 from bearlake_operator.errors import Conflict, Invalid, Unavailable
 from bearlake_operator.metrics import DATA_PLANE_REQUESTS
+from bearlake_operator.trust import Trust
 
 BATCH_COUNT = 200
 RULE_COUNT = 500
@@ -97,8 +98,12 @@ class StreamChange:
 class AdminClient:
     """A client of one data layer. Call `close` when done."""
 
-    def __init__(self, urls: Callable[[], Sequence[str]], token: Callable[[], str]) -> None:
-        """`urls` returns the URLs to try, in order. `token` returns the current token; it raises `OSError` if there is none."""
+    def __init__(self, urls: Callable[[], Sequence[str]], token: Callable[[], str], trust: Trust | None = None) -> None:
+        """`urls` returns the URLs to try, in order. `token` returns the current token; it raises `OSError` if there is none.
+
+        `trust` verifies servers with TLS; None: by the image's authorities.
+        """
+        self._trust = trust or Trust()
         self._urls = urls
         self._token = token
         self._accepted = ""
@@ -265,10 +270,18 @@ class AdminClient:
 
         Returns the status and the decoded body.
         """
-        current = self._token()
+        current, tls = self._token(), self._trust.context()
         for token in dict.fromkeys((current, self._accepted or current)):
             headers = {"Authorization": f"Bearer {token}"}
-            async with self._session.request(verb, url, params=query or None, json=body, headers=headers) as response:
+            async with self._session.request(
+                verb,
+                url,
+                params=query or None,
+                json=body,
+                headers=headers,
+                ssl=tls,
+                server_hostname=self._trust.server_name,
+            ) as response:
                 status, content = response.status, json.loads(await response.read())
             DATA_PLANE_REQUESTS.labels(f"{status // 100}xx").inc()
             if status != 401:

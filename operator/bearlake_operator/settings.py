@@ -177,6 +177,24 @@ class SecretVariable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AdminTls:
+    """TLS of the servers' admin API. The files are mounted into all pods, and read again when they change."""
+
+    secret: str
+    """Secret with `tls.crt` and `tls.key`, the certificate of all servers and workers."""
+    ca_secret: str = ""
+    """Secret with the authorities of the certificate; empty: the same Secret."""
+    ca_key: str = "ca.crt"
+    """Key of the authorities."""
+    server_name: str
+    """Name in the certificate. Pods are reached by their addresses, which a certificate does not have, so it is verified by this name."""
+
+    def __post_init__(self) -> None:
+        if not self.secret or not self.server_name:
+            raise ValueError("secret and serverName must not be empty")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AdminAccess:
     """Access to the servers' admin API: the Secret with the bearer token, and an additional address."""
 
@@ -184,6 +202,13 @@ class AdminAccess:
     key: str = "token"
     url: str = ""
     """Address that the operator tries before the tiers' pods, for servers or an operator outside of the cluster; empty: none."""
+    tls: AdminTls | None = None
+    """Without it, the admin API has no TLS."""
+
+    @property
+    def scheme(self) -> str:
+        """The scheme of URLs of the pods' admin API."""
+        return "http" if self.tls is None else "https"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

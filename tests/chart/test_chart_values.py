@@ -24,6 +24,7 @@ FORMS = {
     "dataLayer": settings.DataLayer,
     "variable": settings.SecretVariable,
     "admin": settings.AdminAccess,
+    "adminTls": settings.AdminTls,
     "tier": settings.Tier,
     "workers": settings.Tier,
     "autoscaling": settings.Autoscaling,

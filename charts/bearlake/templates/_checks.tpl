@@ -9,6 +9,7 @@
 {{- end -}}
 {{- include "bearlake.checks.token" . -}}
 {{- range $layer, $values := .Values.dataLayers -}}
+{{- include "bearlake.checks.adminTls" (dict "of" $values "where" (printf "dataLayers.%s" $layer)) -}}
 {{- range $tier, $of := $values.tiers | default dict -}}
 {{- $where := printf "dataLayers.%s.tiers.%s" $layer $tier -}}
 {{- include "bearlake.checks.autoscaling" (dict "api" $.Values.metricsApi "tier" $tier "of" $of "where" (printf "%s.autoscaling" $where)) -}}
@@ -32,6 +33,30 @@
 {{- end -}}
 {{- if not $trusting -}}
 {{- fail (printf "operator.serviceAccountToken.issuer is %s, but no data layer trusts it: set dataLayers.<name>.settings.authentication.token.issuer to the same issuer" $issuer) -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- define "bearlake.checks.adminTls" -}}
+{{- $tls := dig "admin" "tls" dict .of -}}
+{{- if not $tls.secret -}}
+{{- range $key := list "caSecret" "serverName" -}}
+{{- if get $tls $key -}}
+{{- fail (printf "%s.admin.tls.%s is set, but the admin API has no TLS: set %s.admin.tls.secret" $.where $key $.where) -}}
+{{- end -}}
+{{- end -}}
+{{- else if hasPrefix "http://" (dig "admin" "url" "" .of) -}}
+{{- fail (printf "%s.admin.url begins with http://, but the admin API has TLS (%s.admin.tls.secret): use https://" .where .where) -}}
+{{- end -}}
+{{- $settings := dict "settings" (.of.settings | default dict) -}}
+{{- range $tier, $of := .of.tiers | default dict -}}
+{{- $_ := set $settings (printf "tiers.%s.settings" $tier) ($of.settings | default dict) -}}
+{{- end -}}
+{{- range $path, $of := $settings -}}
+{{- range $key := list "tls_certificate_file" "tls_key_file" "tls_ca_file" "tls_server_name" -}}
+{{- if dig "admin" $key "" $of -}}
+{{- fail (printf "%s.%s.admin.%s: probes, Services and the operator would not know of it. Set %s.admin.tls instead" $.where $path $key $.where) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end }}

@@ -36,11 +36,45 @@ app.kubernetes.io/component: operator
 {{ dig "authentication" "token" "audience" "" (.layer.settings | default dict) | default "bearlake" }}
 {{- end }}
 
+{{/* (dict "context" $ "layer" {...}): TLS of a data layer's admin API (operator/bearlake_operator/settings.py), as YAML; empty without TLS. */}}
+{{- define "bearlake.admin.tls" -}}
+{{- $tls := dig "admin" "tls" dict .layer -}}
+{{- if $tls.secret -}}
+secret: {{ $tls.secret | quote }}
+caSecret: {{ $tls.caSecret | default $tls.secret | quote }}
+caKey: {{ $tls.caKey | default "ca.crt" | quote }}
+serverName: {{ $tls.serverName | default (printf "bearlake-admin.%s.svc" .context.Release.Namespace) | quote }}
+{{- end -}}
+{{- end }}
+
+{{/* The mounts of the authorities of all data layers whose admin API has TLS. */}}
+{{- define "bearlake.admin.authorityMounts" -}}
+{{- range $name, $layer := .Values.dataLayers -}}
+{{- if include "bearlake.admin.tls" (dict "context" $ "layer" $layer) }}
+- {name: authority-{{ $name }}, mountPath: /etc/bearlake/authorities/{{ $name }}, readOnly: true}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* Their volumes, without the servers' keys. */}}
+{{- define "bearlake.admin.authorityVolumes" -}}
+{{- range $name, $layer := .Values.dataLayers -}}
+{{- with include "bearlake.admin.tls" (dict "context" $ "layer" $layer) | fromYaml }}
+- name: authority-{{ $name }}
+  secret:
+    secretName: {{ .caSecret }}
+    items: [{key: {{ .caKey }}, path: ca.crt}]
+{{- end -}}
+{{- end -}}
+{{- end }}
+
 {{/* (dict "context" $ "layer" {...}): settings that let the operator's ServiceAccount in, as YAML. */}}
 {{- define "bearlake.admin.accountSettings" -}}
 {{- $account := printf "User:system:serviceaccount:%s:%s" .context.Release.Namespace (include "bearlake.operator.name" .context) -}}
 {{- $users := dig "access" "super_users" list (.layer.settings | default dict) -}}
+{{- if not (include "bearlake.admin.tls" .) }}
 admin: {tokens_without_tls: true}
+{{- end }}
 authentication: {token: {audience: {{ include "bearlake.admin.audience" . | quote }}}}
 access: {super_users: {{ append $users $account | uniq | toJson }}}
 {{- end }}
@@ -106,6 +140,9 @@ capabilities: {drop: [ALL]}
     {{- $settings = mergeOverwrite (deepCopy $settings) (include "bearlake.admin.accountSettings" (dict "context" $ "layer" $layer) | fromYaml) -}}
   {{- end -}}
   {{- $admin := dict "secret" (include "bearlake.admin.secret" (dict "context" $ "layer" $name "admin" ($layer.admin | default dict))) "key" (($layer.admin | default dict).key | default "token") "url" (($layer.admin | default dict).url | default "") -}}
+  {{- with include "bearlake.admin.tls" (dict "context" $ "layer" $layer) -}}
+    {{- $admin = set $admin "tls" (fromYaml .) -}}
+  {{- end -}}
   {{- $_ := set $layers $name (dict "settings" $settings "environment" $environment "files" ($layer.files | default list) "admin" $admin "tiers" ($layer.tiers | default dict)) -}}
 {{- end -}}
 {{- $secrets := list -}}

@@ -24,6 +24,7 @@ from bearlake_operator.kube import KubeClient, Resource
 from bearlake_operator.kube_config import ClientConfig
 from bearlake_operator.manifests import labels, server_settings
 from bearlake_operator.settings import PROTOCOLS, Settings
+from bearlake_operator.trust import AUTHORITIES, trust_of
 
 log = logging.getLogger(__name__)
 
@@ -36,11 +37,19 @@ class Operator:
     """One operator process."""
 
     def __init__(
-        self, settings: Settings, config: ClientConfig, *, host: str, port: int, tokens: Path = TOKENS
+        self,
+        settings: Settings,
+        config: ClientConfig,
+        *,
+        host: str,
+        port: int,
+        tokens: Path = TOKENS,
+        authorities: Path = AUTHORITIES,
     ) -> None:
         self._settings = settings
         self._config = config
         self._tokens = tokens
+        self._authorities = authorities
         self._address = host, port
         self._kube = KubeClient(config)
         self._cache = ResourceCache()
@@ -52,7 +61,10 @@ class Operator:
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        clients = {name: AdminClient(self._urls(name), self._token(name)) for name in settings.data_layers}
+        clients = {
+            name: AdminClient(self._urls(name), self._token(name), trust_of(name, data_layer, self._authorities))
+            for name, data_layer in settings.data_layers.items()
+        }
         loops = self._loops(clients)
         for loop in loops:
             self._cache.on_change(loop.wake)
@@ -99,15 +111,15 @@ class Operator:
 
     def _urls(self, layer: str) -> Callable[[], Sequence[str]]:
         """Return the configured admin URL, and those of the data layer's tiers that have a ready pod."""
-        configured = self._settings.data_layers[layer].admin.url
+        admin = self._settings.data_layers[layer].admin
 
         def urls() -> Sequence[str]:
-            found = [configured] if configured else []
+            found = [admin.url] if admin.url else []
             for protocol in PROTOCOLS:
                 name = labels.tier_name(layer, protocol)
                 deployment = self._cache.get("Deployment", self._kube.namespace, name) or {}
                 if deployment.get("status", {}).get("readyReplicas"):
-                    found.append(f"http://{name}.{self._kube.namespace}.svc:{server_settings.ADMIN_PORT}")
+                    found.append(f"{admin.scheme}://{name}.{self._kube.namespace}.svc:{server_settings.ADMIN_PORT}")
             return found
 
         return urls

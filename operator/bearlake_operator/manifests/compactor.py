@@ -54,7 +54,7 @@ def objects(
     found = [
         server_settings.config_map(name, content, selector_labels, more_files),
         deployment(name, selector_labels, template, replicas=None if spec.autoscaling else replicas),
-        _service(name, selector_labels),
+        _service(name, selector_labels, data_layer.admin.scheme),
     ]
     if settings.network_policies.enabled and values.network_policy:
         driver_ports = list(spark.PORTS.values()) if spark.runs_executor_pods(spec) else []
@@ -88,7 +88,7 @@ def _settings(settings: Settings, spec: CompactorSpec, streams: Sequence[str]) -
     return {key: value for key, value in (("spark", spark_settings), ("compaction", compaction)) if value}
 
 
-def _service(name: str, selector_labels: Mapping[str, str]) -> Manifest:
+def _service(name: str, selector_labels: Mapping[str, str], scheme: str) -> Manifest:
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -96,7 +96,7 @@ def _service(name: str, selector_labels: Mapping[str, str]) -> Manifest:
         "spec": {
             "selector": dict(selector_labels),
             "ports": [
-                {"name": "admin", "port": server_settings.ADMIN_PORT, "targetPort": "admin", "appProtocol": "http"}
+                {"name": "admin", "port": server_settings.ADMIN_PORT, "targetPort": "admin", "appProtocol": scheme}
             ],
         },
     }

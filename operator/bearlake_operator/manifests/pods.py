@@ -43,6 +43,7 @@ def template(
             {"name": "tmp", "emptyDir": {}},
             *file_volumes(data_layer.files),
             *_tls_volumes(tier),
+            *_admin_tls_volumes(data_layer),
         ],
         **_placement(tier, selector_labels),
     }
@@ -57,13 +58,13 @@ def template(
 
 def _container(settings: Settings, data_layer: DataLayer, name: str, tier: Tier) -> Manifest:
     is_compactor = name == "compactor"
-    probe = {"httpGet": {"path": "/readyz", "port": "admin"}, "timeoutSeconds": 2}
+    probe = {"httpGet": _probed("/readyz", data_layer), "timeoutSeconds": 2}
     container: Manifest = {
         "name": MAIN_CONTAINER,
         "image": settings.compactor_image if is_compactor else settings.image,
         "imagePullPolicy": settings.image_pull_policy,
         "args": ["serve", name, "--config", f"{server_settings.FOLDER}/{server_settings.FILE}"],
-        "env": [*_pod_variables(name, tier), *secret_variables(data_layer)],
+        "env": [*_pod_variables(name, tier), *_command_line_variables(data_layer), *secret_variables(data_layer)],
         "ports": [
             {"name": port_name(listener), "containerPort": port}
             for listener, port in [
@@ -76,7 +77,7 @@ def _container(settings: Settings, data_layer: DataLayer, name: str, tier: Tier)
         "readinessProbe": {**probe, "periodSeconds": 2, "failureThreshold": 3},
         # Checks that the event loop runs, not that the stores answer: a restart does not repair a store.
         "livenessProbe": {
-            "httpGet": {"path": "/livez", "port": "admin"},
+            "httpGet": _probed("/livez", data_layer),
             "timeoutSeconds": 10,
             "periodSeconds": 10,
             "failureThreshold": 6,
@@ -92,11 +93,43 @@ def _container(settings: Settings, data_layer: DataLayer, name: str, tier: Tier)
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - an emptyDir
             *file_mounts(data_layer.files),
             *_tls_mounts(tier),
+            *_admin_tls_mounts(data_layer),
         ],
     }
     if tier.resources:
         container["resources"] = tier.resources
     return container
+
+
+def _probed(path: str, data_layer: DataLayer) -> Manifest:
+    """What a probe asks for. The kubelet presents no certificate and verifies none."""
+    action: Manifest = {"path": path, "port": "admin"}
+    return action if data_layer.admin.tls is None else {**action, "scheme": "HTTPS"}
+
+
+def _command_line_variables(data_layer: DataLayer) -> list[Manifest]:
+    """Variables for `bearlake` commands in the container, which reach an admin API with TLS as localhost."""
+    if data_layer.admin.tls is None:
+        return []
+    return [
+        {"name": "BEARLAKE_ADMIN", "value": f"https://localhost:{server_settings.ADMIN_PORT}"},
+        {"name": "BEARLAKE_ADMIN_CA_FILE", "value": server_settings.ADMIN_CA_FILE},
+    ]
+
+
+def _admin_tls_volumes(data_layer: DataLayer) -> list[Manifest]:
+    tls = data_layer.admin.tls
+    if tls is None:
+        return []
+    own = {"name": tls.secret, "items": [{"key": key, "path": key} for key in ("tls.crt", "tls.key")]}
+    authorities = {"name": tls.ca_secret or tls.secret, "items": [{"key": tls.ca_key, "path": "ca.crt"}]}
+    return [{"name": "admin-tls", "projected": {"sources": [{"secret": own}, {"secret": authorities}]}}]
+
+
+def _admin_tls_mounts(data_layer: DataLayer) -> list[Manifest]:
+    if data_layer.admin.tls is None:
+        return []
+    return [{"name": "admin-tls", "mountPath": server_settings.ADMIN_TLS_FOLDER, "readOnly": True}]
 
 
 def port_name(listener: str) -> str:

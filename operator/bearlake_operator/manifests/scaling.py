@@ -85,7 +85,7 @@ def _by_keda(
     trigger = {
         "type": "metrics-api",
         "metadata": {
-            "url": f"http://{host}:{server_settings.ADMIN_PORT}/v1/compaction/backlog?{query}",
+            "url": f"{admin.scheme}://{host}:{server_settings.ADMIN_PORT}/v1/compaction/backlog?{query}",
             "valueLocation": "size_bytes",
             "targetValue": str(scaling.target_backlog_bytes),
             "authMode": "bearer",

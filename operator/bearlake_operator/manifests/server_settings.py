@@ -16,6 +16,8 @@ FILE = "bearlake.yaml"
 FOLDER = "/etc/bearlake/settings"
 FILES_FOLDER = "/etc/bearlake/secrets"
 TOKEN_FOLDER = "/etc/bearlake/admin"  # noqa: S105 - a path
+ADMIN_TLS_FOLDER = "/etc/bearlake/admin-tls"
+ADMIN_CA_FILE = f"{ADMIN_TLS_FOLDER}/ca.crt"
 ADMIN_PORT = 9644
 NOTICE_MS = 5_000
 """Time for clients and Services to notice that a pod drains before the pod refuses requests."""
@@ -57,13 +59,30 @@ def document(data_layer: DataLayer, name: str, tier: Tier) -> dict[str, Any]:
     """The settings document of a tier's pods."""
     any_address = "0.0.0.0"  # noqa: S104 - pods are reached by their addresses; the admin API requires a token
     own: dict[str, Any] = {
-        "admin": {"host": any_address, "port": ADMIN_PORT, "token_file": f"{TOKEN_FOLDER}/{data_layer.admin.key}"},
+        "admin": {
+            "host": any_address,
+            "port": ADMIN_PORT,
+            "token_file": f"{TOKEN_FOLDER}/{data_layer.admin.key}",
+            **_admin_tls(data_layer),
+        },
         "server": {"drain_ms": tier.drain_seconds * 1000, "drain_notice_ms": NOTICE_MS},
     }
     listeners = {listener: {"host": any_address, "port": port} for listener, port in ports(name, tier).items()}
     if listeners:
         own["listeners"] = listeners
     return merged(merged(data_layer.settings, own), tier.settings)
+
+
+def _admin_tls(data_layer: DataLayer) -> Mapping[str, str]:
+    tls = data_layer.admin.tls
+    if tls is None:
+        return {}
+    return {
+        "tls_certificate_file": f"{ADMIN_TLS_FOLDER}/tls.crt",
+        "tls_key_file": f"{ADMIN_TLS_FOLDER}/tls.key",
+        "tls_ca_file": ADMIN_CA_FILE,
+        "tls_server_name": tls.server_name,
+    }
 
 
 def config_map(

@@ -44,7 +44,7 @@ def objects(
     found = [
         server_settings.config_map(name, content, selector_labels),
         deployment(name, selector_labels, template, replicas=None if tier.autoscaling else tier.replicas),
-        _service(name, selector_labels, server_settings.ports(protocol, tier), protocol),
+        _service(name, selector_labels, server_settings.ports(protocol, tier), protocol, data_layer.admin.scheme),
         _headless(name, selector_labels, server_settings.ports(protocol, tier)),
         *(_listener_service(name, selector_labels, protocol, tier, listener) for listener in tier.listeners),
     ]
@@ -61,7 +61,9 @@ def objects(
     return found
 
 
-def _service(name: str, selector_labels: Mapping[str, str], ports: Mapping[str, int], protocol: str) -> Manifest:
+def _service(
+    name: str, selector_labels: Mapping[str, str], ports: Mapping[str, int], protocol: str, admin_scheme: str
+) -> Manifest:
     """The Service that clients connect to first; it prefers pods in the client's zone."""
     return {
         "apiVersion": "v1",
@@ -72,7 +74,7 @@ def _service(name: str, selector_labels: Mapping[str, str], ports: Mapping[str, 
             "trafficDistribution": "PreferClose",
             "ports": [
                 *(_port(listener, port, protocol) for listener, port in ports.items()),
-                _port("admin", server_settings.ADMIN_PORT, "http"),
+                {**_port("admin", server_settings.ADMIN_PORT, protocol), "appProtocol": admin_scheme},
             ],
         },
     }
@@ -148,7 +150,6 @@ def _port(listener: str, port: int, protocol: str) -> Manifest:
         "rest": "http",
         "registry": "http",
         "pulsar_http": "http",
-        "admin": "http",
         "grpc": "kubernetes.io/h2c",
     }
     return {

@@ -12,6 +12,7 @@ from bearlake_operator.kube_config import ClientConfig
 from bearlake_operator.manifests import server_settings
 from bearlake_operator.metrics_api import process
 from bearlake_operator.metrics_api.process import Options
+from bearlake_operator.trust import AUTHORITIES
 
 
 def main() -> int:
@@ -27,6 +28,12 @@ def main() -> int:
         type=Path,
         default=Path("/etc/bearlake/tokens"),
         help="folder with the admin tokens, <data layer>/<key>",
+    )
+    parser.add_argument(
+        "--authorities",
+        type=Path,
+        default=AUTHORITIES,
+        help="folder with the authorities of admin APIs with TLS, <data layer>/ca.crt",
     )
     parser.add_argument(
         "--certificates", type=Path, default=Path("/etc/bearlake/certificates"), help="folder with tls.crt and tls.key"
@@ -52,6 +59,7 @@ def main() -> int:
         probe_port=given.probe_port,
         certificates=given.certificates,
         tokens=given.tokens,
+        authorities=given.authorities,
         admin_port=given.admin_port,
         period_s=given.period_seconds,
         window_s=given.window_seconds,

@@ -26,7 +26,8 @@ RELOAD_INTERVAL_S = 30.0
 class Options:
     """The options of the command line.
 
-    `certificates` is a folder with tls.crt and tls.key, `tokens` one with `<data layer>/<key>`. `admin_port` is that of the pods.
+    `certificates` is a folder with tls.crt and tls.key, `tokens` one with `<data layer>/<key>`, and `authorities` one with
+    `<data layer>/ca.crt`. `admin_port` is that of the pods.
     A `port` or `probe_port` of 0 means any free port.
     """
 
@@ -35,6 +36,7 @@ class Options:
     probe_port: int
     certificates: Path
     tokens: Path
+    authorities: Path
     admin_port: int
     period_s: float
     window_s: float
@@ -47,7 +49,13 @@ async def run(settings: Settings, config: ClientConfig, options: Options) -> Non
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     kube = KubeClient(config)
     scraper = Scraper(
-        settings, kube, options.tokens, period_s=options.period_s, window_s=options.window_s, port=options.admin_port
+        settings,
+        kube,
+        options.tokens,
+        period_s=options.period_s,
+        window_s=options.window_s,
+        port=options.admin_port,
+        authorities=options.authorities,
     )
     server = Server(scraper, kube.namespace, options.host, options.port)
     reloader = CertificateReloader(kube, server, options.certificates)

@@ -23,7 +23,8 @@ from bearlake_operator.manifests import labels, server_settings
 from bearlake_operator.metrics_api import rates
 from bearlake_operator.metrics_api.rates import Rate, RateTracker, Sample
 from bearlake_operator.metrics_api.selectors import Selector
-from bearlake_operator.settings import COMPACTOR, Settings
+from bearlake_operator.settings import COMPACTOR, DataLayer, Settings
+from bearlake_operator.trust import AUTHORITIES, Trust, trust_of
 
 log = logging.getLogger(__name__)
 
@@ -82,13 +83,18 @@ class Scraper:
         period_s: float,
         window_s: float,
         port: int = server_settings.ADMIN_PORT,
+        authorities: Path = AUTHORITIES,
     ) -> None:
-        """`tokens` is a folder with the admin tokens, `<data layer>/<key>`; `port` is that of the pods' admin API. Raises `ValueError`."""
+        """`tokens` is a folder with the admin tokens, `<data layer>/<key>`; `port` is that of the pods' admin API.
+
+        `authorities` is a folder with `<data layer>/ca.crt`. Raises `ValueError`.
+        """
         if not 0 < 2 * period_s <= window_s:
             raise ValueError(f"the window ({window_s} s) must be at least two periods ({period_s} s) long")
         self._settings = settings
         self._kube = kube
         self._tokens = tokens
+        self._trusts = {name: trust_of(name, layer, authorities) for name, layer in settings.data_layers.items()}
         self._known_tokens: dict[str, tuple[str, ...]] = {}
         self._port = port
         self._period_s = period_s
@@ -180,8 +186,11 @@ class Scraper:
         async with self._slots:
             started = time.perf_counter()
             try:
+                layer = self._layer(pod.data_layer)
                 text = await self._authenticated_get(
-                    f"http://{host}:{self._port}{path}", self._current_tokens(pod.data_layer)
+                    f"{layer.admin.scheme}://{host}:{self._port}{path}",
+                    self._current_tokens(pod.data_layer, layer),
+                    self._trusts[pod.data_layer],
                 )
             except (aiohttp.ClientError, TimeoutError, OSError, OperatorError) as error:
                 metrics.METRICS_API_SCRAPES.labels("failed").inc()
@@ -192,11 +201,14 @@ class Scraper:
         self._failed_uids.discard(pod.uid)
         return text
 
-    async def _authenticated_get(self, url: str, tokens: Sequence[str]) -> str:
+    async def _authenticated_get(self, url: str, tokens: Sequence[str], trust: Trust) -> str:
         """The response for the first token that is accepted. Raises `Unavailable` if none is, and aiohttp's errors."""
         status = 0
         for token in tokens:
-            async with self._session.get(url, headers={"Authorization": f"Bearer {token}"}) as response:
+            headers = {"Authorization": f"Bearer {token}"}
+            async with self._session.get(
+                url, headers=headers, ssl=trust.context(), server_hostname=trust.server_name
+            ) as response:
                 status = response.status
                 if status == 200:
                     return await _text(response)
@@ -204,14 +216,17 @@ class Scraper:
                 break
         raise Unavailable(f"status {status}")
 
-    def _current_tokens(self, data_layer: str) -> Sequence[str]:
+    def _layer(self, name: str) -> DataLayer:
+        layer = self._settings.data_layers.get(name)
+        if layer is None:
+            raise Invalid(f"the data layer {name!r} is not configured")
+        return layer
+
+    def _current_tokens(self, data_layer: str, layer: DataLayer) -> Sequence[str]:
         """The token in the file, and the previous one: a rotated Secret reaches each pod at a different time.
 
-        Raises `Invalid`, `OSError`.
+        Raises `OSError`.
         """
-        layer = self._settings.data_layers.get(data_layer)
-        if layer is None:
-            raise Invalid(f"the data layer {data_layer!r} is not configured")
         token = (self._tokens / data_layer / layer.admin.key).read_text(encoding="utf-8").strip()
         known = self._known_tokens.get(data_layer, ())
         if token not in known[:1]:

@@ -26,9 +26,9 @@ from bearlake.errors import BearlakeError
 from bearlake.metadata import Metadata
 from bearlake.objects import ObjectStore
 from bearlake.serving.admin.access import AccessRoutes
-from bearlake.serving.admin.auth import AdminSettings, read_token
+from bearlake.serving.admin.auth import read_token
 from bearlake.serving.admin.compaction import CompactionRoutes
-from bearlake.serving.admin.server import AdminServer, Routes
+from bearlake.serving.admin.server import AdminServer, Routes, admin_endpoint
 from bearlake.serving.admin.starting import StartingServer
 from bearlake.serving.admin.streams import StreamRoutes
 from bearlake.serving.admin.token import AdminToken
@@ -39,9 +39,10 @@ from bearlake.serving.certificates import Certificates
 from bearlake.serving.groups.peers import GroupPeers
 from bearlake.serving.groups.routes import GroupRoutes
 from bearlake.serving.http.login import HttpEntrance
-from bearlake.serving.listener import Listener, ListenerSettings, open_listener
+from bearlake.serving.listener import BoundSettings, Listener, ListenerSettings, open_listener
 from bearlake.serving.membership import RegisteredServer
 from bearlake.serving.tasks import Tasks
+from bearlake.serving.trust import PeerTrust
 from bearlake.settings.document import Settings
 from bearlake.settings.load import Loaded
 from bearlake.settings.show import as_rows
@@ -91,6 +92,8 @@ class Parts:
     certificates: Certificates
     token: AdminToken | None = None
     """The admin API's token, shared by all servers of the deployment."""
+    trust: PeerTrust | None = None
+    """How the other servers' admin APIs are verified; None: by the machine's authorities."""
     stream_service: Streams | None = None
     registry: "Schemas | None" = None
     front: "Authenticator | None" = None
@@ -104,7 +107,7 @@ class Parts:
     def streams(self) -> Streams:
         """The process's stream service, shared by all its roles and created on first use. The process starts, runs and drains it."""
         if self.stream_service is None:
-            peers = GroupPeers(self.registered, self.settings.streams.groups, self.token)
+            peers = GroupPeers(self.registered, self.settings.streams.groups, self.token, self.trust)
             self.closing.push_async_callback(peers.close)
             self.stream_service = Streams(
                 self.metadata,
@@ -194,6 +197,7 @@ async def run_process(
     settings = plan.settings
     async with AsyncExitStack() as closing:
         token = read_token(settings.admin, plan.environ)  # an invalid token must fail before any port is bound
+        trust = PeerTrust(settings.admin.tls_ca_file, settings.admin.tls_server_name)
         certificates = Certificates()
         endpoints: dict[str, str] = {}
         _warn_of_open_listeners(settings)
@@ -201,8 +205,8 @@ async def run_process(
             endpoints |= role.bind(
                 settings, lambda settings_, what: _open_one(settings_, what, settings, certificates, closing)
             )
-        admin_listener = _open_one(_admin_listener(settings.admin), "admin", settings, certificates, closing)
-        endpoints.update([admin_listener.endpoint("admin")])
+        admin_listener = _open_one(settings.admin, "admin", settings, certificates, closing)
+        endpoints.update([admin_endpoint(admin_listener)])
         metadata, store = await _stores(settings, admin_listener, stop, closing)
 
         def on_fenced() -> None:
@@ -223,6 +227,7 @@ async def run_process(
             on_unknown=on_unknown,
             certificates=certificates,
             token=token,
+            trust=trust,
         )
         for role in roles:
             role.build(parts)
@@ -273,13 +278,13 @@ async def _run(
 
 
 def _open_one(
-    listener_settings: ListenerSettings,
+    listener_settings: BoundSettings,
     what: str,
     settings: Settings,
     certificates: Certificates,
     closing: AsyncExitStack,
 ) -> Listener:
-    if what in ONE_MESSAGE:
+    if what in ONE_MESSAGE and isinstance(listener_settings, ListenerSettings):
         require_one_message(what, listener_settings, settings.authentication)
     listener = open_listener(listener_settings, what)
     closing.callback(listener.socket.close)
@@ -300,19 +305,20 @@ def _warn_of_open_listeners(settings: Settings) -> None:
 def _admin_entrance(parts: Parts) -> HttpEntrance | None:
     """Return how administrators log in to the admin API, besides its token; None: they cannot.
 
-    Tokens of the issuer are accepted even if no other listener takes them, such as those of the operator's service account.
+    Tokens of the issuer are accepted even if no other listener takes them, such as those of the operator's service account. Certificates
+    are accepted if `admin.tls_client_ca_file` is set.
     """
+    admin = parts.settings.admin
     settings = parts.settings.authentication
     mechanisms = [name for name in settings.mechanisms if name in MECHANISMS]
     if settings.token.issuer and settings.token.audience and OAUTHBEARER not in mechanisms:
         mechanisms.append(OAUTHBEARER)
-    if not mechanisms or not parts.settings.access.super_users:
+    may_use_certificate = bool(admin.tls_client_ca_file)
+    if not may_use_certificate and not (mechanisms and parts.settings.access.super_users):
         return None
-    return parts.entrance_by(LoginRules(mechanisms, tokens_without_tls=parts.settings.admin.tokens_without_tls))
-
-
-def _admin_listener(admin: AdminSettings) -> ListenerSettings:
-    return ListenerSettings(host=admin.host, port=admin.port, advertised_host=admin.advertised_host)
+    return parts.entrance_by(
+        LoginRules(mechanisms, tokens_without_tls=admin.tokens_without_tls, may_use_certificate=may_use_certificate)
+    )
 
 
 async def _stores(

@@ -124,12 +124,14 @@ def _environment(settings: Settings) -> dict[str, str]:
     }
 
 
-async def run_tour(kafka: str, admin: str, stop: Stop, stores: Settings | None) -> int:
+async def run_tour(kafka: str, admin: str, stop: Stop, stores: Settings | None, ca_file: str = "") -> int:
     """Run the tour in a separate process, like any client; returns its exit code. Ends early if this process is asked to stop.
 
-    With `stores`, the tour also checks the table.
+    With `stores`, the tour also checks the table. `ca_file`: the authorities of the admin API's certificate; empty: the machine's.
     """
     arguments = ["tour", "--bootstrap", kafka, "--admin", admin]
+    if ca_file:
+        arguments += ["--admin-ca-file", ca_file]
     if stores is not None:
         arguments.append("--table")
     process = await spawn(arguments, None if stores is None else store_variables(stores))

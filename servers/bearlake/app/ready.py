@@ -10,6 +10,7 @@ import click
 
 from bearlake import __version__
 from bearlake.errors import Invalid
+from bearlake.serving.addresses import url_of
 
 SQL = """  bearlake sql "select _partition_id, _offset, decode(_value) as value from greetings"    (some seconds after the records)
 """
@@ -26,7 +27,7 @@ NAMES = {
 
 def addresses(endpoints: Mapping[str, str]) -> dict[str, str]:
     """Return endpoints as in the ready file: one key per protocol, HTTP endpoints as URLs."""
-    return {name: f"http://{address}" if name in HTTP else address for name, address in endpoints.items()}
+    return {name: url_of(address) if name in HTTP else address for name, address in endpoints.items()}
 
 
 def write_ready_file(path: Path, content: Mapping[str, object]) -> None:
@@ -79,7 +80,7 @@ def try_next(content: Mapping[str, str], has_tables: bool) -> str:
     """Return lines to copy for a first try with common clients; `content` are the addresses as in the ready file."""
     kafka, admin, rest, grpc = content["kafka"], content["admin"], content["rest"], content["grpc"]
     pulsar = content["pulsar"]
-    is_default = kafka.endswith(":9092") and admin.endswith(":9644")
+    is_default = kafka.endswith(":9092") and admin.startswith("http://") and admin.endswith(":9644")
     bootstrap = "" if is_default else f" --bootstrap {kafka}"
     sql = SQL if has_tables else ""
     api = "" if is_default else f" --admin {admin}"

@@ -19,6 +19,7 @@ from bearlake.app.processes import ServerProcesses, run_tour
 from bearlake.app.stop import Stop, Stopped
 from bearlake.app.worker import WorkerProcess
 from bearlake.errors import BearlakeError, Fenced, Invalid
+from bearlake.serving.addresses import url_of
 from bearlake.serving.memory import tune_allocator, tune_collector
 from bearlake.serving.tasks import TaskDied
 from bearlake.settings.document import Given, Settings, load_document
@@ -165,9 +166,9 @@ async def _up(options: UpOptions, plan: Plan) -> Exit:
 
 
 async def _tour(options: UpOptions, settings: Settings, endpoints: Mapping[str, str], stop: Stop) -> None:
-    kafka, admin = endpoints["kafka"], f"http://{endpoints['admin']}"
+    kafka, admin = endpoints["kafka"], url_of(endpoints["admin"])
     stores = settings if options.has_compactor else None
-    code = await run_tour(kafka, admin, stop, stores) if options.has_tour else 0
+    code = await run_tour(kafka, admin, stop, stores, settings.admin.tls_ca_file) if options.has_tour else 0
     if options.exits_after_tour:
         stop.request("end of the tour", Exit.OK if code == 0 else Exit.FAILED)
     elif not stop.is_requested:

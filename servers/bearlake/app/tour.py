@@ -8,6 +8,7 @@ again from these files.
 
 import json
 import re
+import ssl
 import statistics
 import time
 import urllib.request
@@ -45,12 +46,29 @@ class Produced:
     errors: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class Admin:
+    """The admin API of the server."""
+
+    url: str
+    tls: ssl.SSLContext | None = None
+    """How its certificate is verified, if the URL has https."""
+
+    def get(self, path: str) -> bytes:
+        """Return the content of a path. Raises `OSError`."""
+        with urllib.request.urlopen(f"{self.url}{path}", timeout=10, context=self.tls) as response:  # noqa: S310
+            content: bytes = response.read()
+        return content
+
+
 Query = Callable[[str], Sequence[Mapping[str, Any]]]
 """Runs a SQL query over the tables; returns the rows as mappings by column."""
 
 
-def run(bootstrap: str, admin: str | None, query: Query | None = None, say: Callable[[str], None] = click.echo) -> None:
-    """Run the tour against the server at `bootstrap`; `admin` (URL) adds write statistics, `query` the table.
+def run(
+    bootstrap: str, admin: Admin | None, query: Query | None = None, say: Callable[[str], None] = click.echo
+) -> None:
+    """Run the tour against the server at `bootstrap`; `admin` adds write statistics, `query` the table.
 
     Raises:
         Invalid: no client library is installed.
@@ -82,7 +100,7 @@ def run(bootstrap: str, admin: str | None, query: Query | None = None, say: Call
 
 
 def _table(
-    confluent: ModuleType, bootstrap: str, admin: str, query: Query, produced: Produced, say: Callable[[str], None]
+    confluent: ModuleType, bootstrap: str, admin: Admin, query: Query, produced: Produced, say: Callable[[str], None]
 ) -> None:
     """Check the same records again, from the files that compaction wrote."""
     say("\nThe same records as a table (compaction runs on Spark, which takes some seconds to start)\n")
@@ -102,11 +120,14 @@ def _table(
         raise TourFailed(f"the table has {row['records']:,} of {RECORD_COUNT:,} records")
 
 
-def _await_table(admin: str, produced: Produced) -> float:
+def _await_table(admin: Admin, produced: Produced) -> float:
     """Wait until compaction has passed the produced records; returns the seconds since the last acknowledgement."""
     while True:
-        with urllib.request.urlopen(f"{admin}/v1/streams/{STREAM}/partitions", timeout=10) as response:  # noqa: S310
-            found = {row["partition"]: row["compacted_offset"] for row in json.load(response)["partitions"]}
+        try:
+            rows = json.loads(admin.get(f"/v1/streams/{STREAM}/partitions"))["partitions"]
+        except OSError as error:
+            raise TourFailed(f"cannot read offsets from {admin.url}: {error}") from error
+        found = {row["partition"]: row["compacted_offset"] for row in rows}
         passed_s = time.monotonic() - produced.last_s
         if all(found[partition] >= end for partition, end in produced.end.items()):
             return passed_s
@@ -226,13 +247,12 @@ def _check(message: Any, expected: dict[int, int], numbers: set[int]) -> None:
     numbers.add(number)
 
 
-def _written(admin: str | None) -> tuple[float, float] | None:
+def _written(admin: Admin | None) -> tuple[float, float] | None:
     """Return (objects, bytes) written so far, from the server's metrics; None if the metrics cannot be read."""
     if admin is None:
         return None
     try:
-        with urllib.request.urlopen(f"{admin}/metrics", timeout=5) as response:  # noqa: S310 - the scheme is ours
-            text = response.read().decode()
+        text = admin.get("/metrics").decode()
     except OSError:
         return None
     found = [re.search(rf"^bearlake_objects_{name}_total (\S+)$", text, re.MULTILINE) for name in ("put", "put_bytes")]

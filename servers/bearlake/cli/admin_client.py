@@ -1,11 +1,15 @@
 """A small client of the admin API, on the standard library alone."""
 
+import functools
+import http.client
 import json
 import os
+import ssl
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,6 +19,7 @@ from bearlake import errors
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+URL_DEFAULT = "http://127.0.0.1:9644"
 TIMEOUT_S = 35
 _KINDS: Mapping[int, type[errors.BearlakeError]] = {
     400: errors.Invalid,
@@ -27,31 +32,99 @@ _KINDS: Mapping[int, type[errors.BearlakeError]] = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdminTls:
+    """The PEM files of TLS with an admin API."""
+
+    ca_file: Path | None = None
+    """Authorities of the server's certificate; None: those that this machine trusts."""
+    certificate_file: Path | None = None
+    """The client's certificate; None: it has none."""
+    key_file: Path | None = None
+    """The key of the certificate; None: it is in the same file."""
+
+    def context(self) -> ssl.SSLContext:
+        """Return the client's TLS context. Raises `Invalid` if a file cannot be used."""
+        if self.key_file is not None and self.certificate_file is None:
+            raise errors.Invalid("--admin-key-file needs --admin-certificate-file")
+        tried = self.ca_file
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+            if self.certificate_file is not None:
+                tried = self.certificate_file
+                context.load_cert_chain(self.certificate_file, self.key_file)
+        except (OSError, ssl.SSLError) as error:
+            raise errors.Invalid(f"cannot use {tried} for TLS: {error}") from error
+        return context
+
+
 def admin_options(command: F) -> F:
-    """The options `--admin` and `--admin-token-file`; the token may also be in BEARLAKE_ADMIN_TOKEN."""
-    command = click.option(
-        "--admin-token-file",
-        type=click.Path(path_type=Path),
-        help="File with the bearer token  [default: the variable BEARLAKE_ADMIN_TOKEN].",
-    )(command)
+    """The options `--admin…`. The command gets one argument `admin` for them, an `AdminClient`."""
+
+    @functools.wraps(command)
+    def run(
+        *arguments: Any,
+        admin: str,
+        admin_token_file: Path | None,
+        admin_ca_file: Path | None,
+        admin_certificate_file: Path | None,
+        admin_key_file: Path | None,
+        **options: Any,
+    ) -> Any:
+        tls = AdminTls(ca_file=admin_ca_file, certificate_file=admin_certificate_file, key_file=admin_key_file)
+        return command(*arguments, admin=AdminClient(admin, admin_token_file, tls), **options)
+
+    described: Any = run  # click's decorators do not keep the type of a function with keyword-only parameters
+    for option in (
+        _file_option("key", "Key of the client certificate (PEM)  [default: in the same file]."),
+        _file_option("certificate", "Client certificate (PEM) of a super user, instead of a token."),
+        ca_file_option,
+        click.option(
+            "--admin-token-file",
+            type=click.Path(path_type=Path),
+            help="File with the bearer token  [default: the variable BEARLAKE_ADMIN_TOKEN].",
+        ),
+        admin_option,
+    ):
+        described = option(described)
+    found: F = described
+    return found
+
+
+def _file_option(name: str, text: str) -> Callable[[F], F]:
     return click.option(
-        "--admin",
-        envvar="BEARLAKE_ADMIN",
-        default="http://127.0.0.1:9644",
-        show_default=True,
+        f"--admin-{name}-file",
+        type=click.Path(path_type=Path),
+        envvar=f"BEARLAKE_ADMIN_{name.upper()}_FILE",
         show_envvar=True,
-        metavar="URL",
-        help="Admin API.",
-    )(command)
+        help=text,
+    )
+
+
+ca_file_option = _file_option("ca", "Authorities (PEM) of the admin API's certificate  [default: the machine's].")
+"""The option `--admin-ca-file`."""
+
+admin_option = click.option(
+    "--admin",
+    envvar="BEARLAKE_ADMIN",
+    default=URL_DEFAULT,
+    show_default=True,
+    show_envvar=True,
+    metavar="URL",
+    help="Admin API.",
+)
+"""The option `--admin`."""
 
 
 class AdminClient:
     """Requests to one admin API."""
 
-    def __init__(self, url: str, token_file: Path | None) -> None:
-        """Raises `Invalid` for a URL that is not http(s), or an unreadable token file."""
-        if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
-            raise errors.Invalid(f"--admin {url}: expected a URL such as http://127.0.0.1:9644")
+    def __init__(self, url: str, token_file: Path | None, tls: AdminTls | None = None) -> None:
+        """Raises `Invalid` for a URL that is not http(s), an unreadable token file, or files that cannot be used for TLS."""
+        scheme = urllib.parse.urlsplit(url).scheme
+        if scheme not in ("http", "https"):
+            raise errors.Invalid(f"--admin {url}: expected a URL such as {URL_DEFAULT}")
+        self._tls = (tls or AdminTls()).context() if scheme == "https" else None
         self._url = url.rstrip("/")
         self._token = os.environ.get("BEARLAKE_ADMIN_TOKEN", "")
         if token_file is not None:
@@ -77,15 +150,23 @@ class AdminClient:
         if self._token:
             request.add_header("Authorization", f"Bearer {self._token}")
         try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:  # noqa: S310
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=self._tls) as response:  # noqa: S310
                 return json.load(response)
         except urllib.error.HTTPError as error:
             raise _KINDS.get(error.code, errors.Unavailable)(_detail(error)) from error
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)
-            raise errors.Unavailable(
-                f"no answer from {self._url}: {reason} (is the server running? Set its address with --admin or BEARLAKE_ADMIN)"
-            ) from error
+            raise errors.Unavailable(f"no answer from {self._url}: {reason} ({self._advice(reason)})") from error
+
+    def _advice(self, reason: object) -> str:
+        """Return what may help after a request without an answer."""
+        if isinstance(reason, ssl.SSLCertVerificationError):
+            return "set the authorities of its certificate with --admin-ca-file or BEARLAKE_ADMIN_CA_FILE"
+        if isinstance(reason, ssl.SSLError):
+            return "the server may have no TLS there, or refuse the client's certificate: see --admin and --admin-certificate-file"
+        if self._tls is None and isinstance(reason, ConnectionResetError | http.client.HTTPException):
+            return "the admin API may have TLS: set an address that begins with https:// by --admin or BEARLAKE_ADMIN"
+        return "is the server running? Set its address with --admin or BEARLAKE_ADMIN"
 
     def pages(self, path: str, key: str, **query: object) -> Iterator[Any]:
         """All items of a paged listing."""

@@ -1,7 +1,5 @@
 """`bearlake compaction`: what waits for compaction, which tasks there are, and a way to try one again."""
 
-from pathlib import Path
-
 import click
 
 from bearlake.cli.admin_client import AdminClient, admin_options
@@ -17,9 +15,9 @@ def compaction() -> None:
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Number of streams to show.")
 @admin_options
 @json_option
-def backlog(limit: int, admin: str, admin_token_file: Path | None, as_json: bool) -> int:
+def backlog(limit: int, admin: AdminClient, as_json: bool) -> int:
     """Show the records that wait for compaction, largest stream first."""
-    found = AdminClient(admin, admin_token_file).call("GET", "/v1/compaction/backlog", limit=limit)
+    found = admin.call("GET", "/v1/compaction/backlog", limit=limit)
     if as_json:
         print_json(found)
         return 0
@@ -43,9 +41,9 @@ def backlog(limit: int, admin: str, admin_token_file: Path | None, as_json: bool
 @click.option("--stream", metavar="NAME", help="Show only the tasks of this stream.")
 @admin_options
 @json_option
-def tasks(stream: str | None, admin: str, admin_token_file: Path | None, as_json: bool) -> int:
+def tasks(stream: str | None, admin: AdminClient, as_json: bool) -> int:
     """List tasks with their states; quarantined tasks with their errors."""
-    found = list(AdminClient(admin, admin_token_file).pages("/v1/compaction/tasks", "tasks", stream=stream))
+    found = list(admin.pages("/v1/compaction/tasks", "tasks", stream=stream))
     if as_json:
         print_json(found)
         return 0
@@ -69,9 +67,9 @@ def tasks(stream: str | None, admin: str, admin_token_file: Path | None, as_json
 @click.argument("task", type=click.IntRange(1))
 @admin_options
 @json_option
-def retry(task: int, admin: str, admin_token_file: Path | None, as_json: bool) -> int:
+def retry(task: int, admin: AdminClient, as_json: bool) -> int:
     """Retry a quarantined task."""
-    found = AdminClient(admin, admin_token_file).call("POST", f"/v1/compaction/tasks/{task}/retry")
+    found = admin.call("POST", f"/v1/compaction/tasks/{task}/retry")
     if as_json:
         print_json(found)
     else:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from bearlake.cli.admin_client import AdminTls, admin_option, ca_file_option
 from bearlake.cli.extras import server_module
 from bearlake.cli.lake_options import chosen, lake_options
 
@@ -211,12 +212,13 @@ def executor() -> int:
 @click.option(
     "--bootstrap", default="127.0.0.1:9092", show_default=True, envvar="BEARLAKE_BOOTSTRAP", help="Kafka address."
 )
-@click.option("--admin", default="http://127.0.0.1:9644", show_default=True, envvar="BEARLAKE_ADMIN", help="Admin API.")
+@admin_option
+@ca_file_option
 @click.option(
     "--table", is_flag=True, help="Then count the records with SQL, and consume them again from the files of the table."
 )
 @lake_options
-def tour(bootstrap: str, admin: str, table: bool, **given: Any) -> int:
+def tour(bootstrap: str, admin: str, admin_ca_file: Path | None, table: bool, **given: Any) -> int:
     """Run a tour on a running server: produce and consume 10,000 records."""
     from bearlake.app import tour as app_tour
 
@@ -226,7 +228,8 @@ def tour(bootstrap: str, admin: str, table: bool, **given: Any) -> int:
         settings = chosen(given)
         query = functools.partial(lake.query_rows, settings)
     try:
-        app_tour.run(bootstrap, admin, query)
+        tls = AdminTls(ca_file=admin_ca_file).context() if admin.startswith("https:") else None
+        app_tour.run(bootstrap, app_tour.Admin(admin, tls), query)
     except app_tour.TourFailed as error:
         click.echo(f"bearlake: the tour failed: {error}", err=True)
         return 1

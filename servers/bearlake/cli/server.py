@@ -1,7 +1,5 @@
 """`bearlake server list`: who is live."""
 
-from pathlib import Path
-
 import click
 
 from bearlake.cli.admin_client import AdminClient, admin_options
@@ -16,9 +14,9 @@ def server() -> None:
 @server.command("list")
 @admin_options
 @json_option
-def list_servers(admin: str, admin_token_file: Path | None, as_json: bool) -> int:
+def list_servers(admin: AdminClient, as_json: bool) -> int:
     """List live servers."""
-    servers = AdminClient(admin, admin_token_file).call("GET", "/v1/servers")["servers"]
+    servers = admin.call("GET", "/v1/servers")["servers"]
     if as_json:
         print_json(servers)
         return 0

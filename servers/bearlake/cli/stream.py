@@ -2,7 +2,6 @@
 
 import datetime
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -36,13 +35,12 @@ def create(
     partitions: int,
     configs: Sequence[str],
     if_not_exists: bool,
-    admin: str,
-    admin_token_file: Path | None,
+    admin: AdminClient,
     as_json: bool,
 ) -> int:
     """Create streams."""
     items = [{"name": name, "partition_count": partitions, "configs": _pairs(configs)} for name in names]
-    answer = AdminClient(admin, admin_token_file).call("POST", "/v1/streams", {"streams": items})
+    answer = admin.call("POST", "/v1/streams", {"streams": items})
     return _report(answer["results"], "created", as_json, fine=(409,) if if_not_exists else ())
 
 
@@ -50,9 +48,9 @@ def create(
 @click.option("--prefix", default="", help="Show only streams with this prefix.")
 @admin_options
 @json_option
-def list_streams(prefix: str, admin: str, admin_token_file: Path | None, as_json: bool) -> int:
+def list_streams(prefix: str, admin: AdminClient, as_json: bool) -> int:
     """List streams by name."""
-    streams = list(AdminClient(admin, admin_token_file).pages("/v1/streams", "streams", prefix=prefix or None))
+    streams = list(admin.pages("/v1/streams", "streams", prefix=prefix or None))
     if as_json:
         print_json(streams)
     else:
@@ -65,9 +63,9 @@ def list_streams(prefix: str, admin: str, admin_token_file: Path | None, as_json
 @click.argument("name")
 @admin_options
 @json_option
-def describe(name: str, admin: str, admin_token_file: Path | None, as_json: bool) -> int:
+def describe(name: str, admin: AdminClient, as_json: bool) -> int:
     """Show one stream with the offsets and sizes of its partitions."""
-    client = AdminClient(admin, admin_token_file)
+    client = admin
     path = f"/v1/streams/{quote(name, safe='')}"
     found = client.call("GET", path)
     partitions = list(client.pages(f"{path}/partitions", "partitions"))
@@ -101,8 +99,7 @@ def alter(
     partitions: int | None,
     configs: Sequence[str],
     unset: Sequence[str],
-    admin: str,
-    admin_token_file: Path | None,
+    admin: AdminClient,
     as_json: bool,
 ) -> int:
     """Change configs of streams, or add partitions."""
@@ -110,7 +107,7 @@ def alter(
     if partitions is not None:
         change["partition_count"] = partitions
     items = [{"name": name, **change} for name in names]
-    answer = AdminClient(admin, admin_token_file).call("PATCH", "/v1/streams", {"streams": items})
+    answer = admin.call("PATCH", "/v1/streams", {"streams": items})
     return _report(answer["results"], "altered", as_json)
 
 
@@ -119,9 +116,9 @@ def alter(
 @click.option("--if-exists", is_flag=True, help="Succeed if a stream does not exist.")
 @admin_options
 @json_option
-def delete(names: Sequence[str], if_exists: bool, admin: str, admin_token_file: Path | None, as_json: bool) -> int:
+def delete(names: Sequence[str], if_exists: bool, admin: AdminClient, as_json: bool) -> int:
     """Delete streams and their records."""
-    answer = AdminClient(admin, admin_token_file).call("DELETE", "/v1/streams", name=list(names))
+    answer = admin.call("DELETE", "/v1/streams", name=list(names))
     return _report(answer["results"], "deleted", as_json, fine=(404,) if if_exists else ())
 
 

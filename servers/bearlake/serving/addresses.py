@@ -1,4 +1,4 @@
-"""Open connections by client address, so that one address cannot take all connections of a server."""
+"""Addresses of clients, with their open connections, so that one address cannot take all connections of a server; URLs of servers."""
 
 from collections import Counter
 
@@ -28,3 +28,8 @@ class AddressCounts:
 def address_of(peername: object) -> str:
     """Return the address in a socket's peer name; the empty string if it has none (a Unix socket)."""
     return str(peername[0]) if isinstance(peername, tuple) else ""
+
+
+def url_of(endpoint: str) -> str:
+    """Return the URL of a server's HTTP endpoint. One that has TLS names its scheme; any other is a bare `host:port`."""
+    return endpoint if "://" in endpoint else f"http://{endpoint}"

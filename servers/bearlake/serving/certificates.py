@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from bearlake.errors import Invalid
 from bearlake.serving.files import FollowedFiles
-from bearlake.serving.listener import ListenerSettings, RenewableContext, tls_context, tls_files
+from bearlake.serving.listener import BoundSettings, RenewableContext, tls_context, tls_files
 from bearlake.telemetry.containment import contained
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ class Certificates:
         self._now_s = now_s
         self._watched: list[_Watched] = []
 
-    def watch(self, settings: ListenerSettings, what: str, context: RenewableContext) -> None:
+    def watch(self, settings: BoundSettings, what: str, context: RenewableContext) -> None:
         """Watch the files of a listener; `what` names it in messages."""
         self._watched.append(_Watched(settings, what, context, self._now_s))
 
@@ -48,7 +48,7 @@ class Certificates:
 
 class _Watched:
     def __init__(
-        self, settings: ListenerSettings, what: str, context: RenewableContext, now_s: Callable[[], float]
+        self, settings: BoundSettings, what: str, context: RenewableContext, now_s: Callable[[], float]
     ) -> None:
         self._settings = settings
         self._what = what

@@ -20,20 +20,15 @@ BACKLOG_COUNT = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListenerSettings:
-    """One address of a protocol server."""
+class BoundSettings:
+    """An address to listen on, and its TLS."""
 
-    name: str = ""
-    """Name, needed if a protocol has several listeners, such as EXTERNAL. A client learns only the addresses of listeners with the name of
-    its own listener."""
     host: str = "127.0.0.1"
     """Address to bind; 0.0.0.0 or :: for all addresses of the machine."""
     port: int = 0
     """Port to bind; 0 selects a free port."""
     advertised_host: str = ""
     """Host that clients connect to; empty: `host`, or the name of the machine if `host` means all addresses."""
-    advertised_port: int = 0
-    """Port that clients connect to; 0: the bound port."""
     tls_certificate_file: str = ""
     """PEM file with the certificate chain; empty: no TLS."""
     tls_key_file: str = ""
@@ -44,11 +39,6 @@ class ListenerSettings:
     """PEM file with one revocation list (RFC 5280) of each authority, also of roots and intermediates. Clients are refused if their own
     certificate, or that of an authority above it, is on a list, or if the list of one of these authorities is missing or has expired.
     Empty: certificates are not checked for revocation."""
-    mechanisms: list[str] = field(default_factory=list)
-    """How clients log in, as `authentication.mechanisms`. Empty: by their certificate if `tls_client_ca_file` is set, or else by the
-    mechanisms of `authentication.mechanisms`."""
-    anonymous: bool = False
-    """Clients need not log in, whatever `authentication` says."""
 
     def __post_init__(self) -> None:
         if bool(self.tls_certificate_file) != bool(self.tls_key_file):
@@ -57,6 +47,30 @@ class ListenerSettings:
             raise ValueError("tls_client_ca_file needs tls_certificate_file and tls_key_file")
         if self.tls_client_crl_file and not self.tls_client_ca_file:
             raise ValueError("tls_client_crl_file needs tls_client_ca_file")
+
+    @property
+    def client_verification(self) -> ssl.VerifyMode:
+        """Whether clients must present a certificate, if `tls_client_ca_file` is set. One that is presented must be valid in any case."""
+        return ssl.CERT_REQUIRED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerSettings(BoundSettings):
+    """One address of a protocol server."""
+
+    name: str = ""
+    """Name, needed if a protocol has several listeners, such as EXTERNAL. A client learns only the addresses of listeners with the name of
+    its own listener."""
+    advertised_port: int = 0
+    """Port that clients connect to; 0: the bound port."""
+    mechanisms: list[str] = field(default_factory=list)
+    """How clients log in, as `authentication.mechanisms`. Empty: by their certificate if `tls_client_ca_file` is set, or else by the
+    mechanisms of `authentication.mechanisms`."""
+    anonymous: bool = False
+    """Clients need not log in, whatever `authentication` says."""
+
+    def __post_init__(self) -> None:
+        BoundSettings.__post_init__(self)
         if self.anonymous and self.mechanisms:
             raise ValueError("anonymous: true contradicts mechanisms")
 
@@ -81,7 +95,7 @@ class Listener:
         return (f"{protocol}:{self.name}" if self.name else protocol), self.address
 
 
-def open_listener(settings: ListenerSettings, what: str) -> Listener:
+def open_listener(settings: BoundSettings, what: str) -> Listener:
     """Bind and listen; `what` names the protocol in messages.
 
     Raises:
@@ -93,13 +107,10 @@ def open_listener(settings: ListenerSettings, what: str) -> Listener:
     bound = bind(settings.host, settings.port, what)
     port = bound.getsockname()[1]
     host = settings.advertised_host or (socket.gethostname() if is_wildcard(settings.host) else settings.host)
-    return Listener(
-        name=settings.name,
-        socket=bound,
-        advertised_host=host,
-        advertised_port=settings.advertised_port or port,
-        tls=tls,
-    )
+    name, advertised_port = "", 0
+    if isinstance(settings, ListenerSettings):
+        name, advertised_port = settings.name, settings.advertised_port
+    return Listener(name=name, socket=bound, advertised_host=host, advertised_port=advertised_port or port, tls=tls)
 
 
 def bind(host: str, port: int, what: str) -> socket.socket:
@@ -147,7 +158,7 @@ class RenewableContext(ssl.SSLContext):
         return self.newest.wrap_bio(*arguments, **options)
 
 
-def tls_context(settings: ListenerSettings, what: str) -> ssl.SSLContext | None:
+def tls_context(settings: BoundSettings, what: str) -> ssl.SSLContext | None:
     """Return the server side's TLS context, or None without TLS. Raises `Invalid` if the files cannot be used."""
     if not settings.tls_certificate_file:
         return None
@@ -157,7 +168,7 @@ def tls_context(settings: ListenerSettings, what: str) -> ssl.SSLContext | None:
         context.load_cert_chain(settings.tls_certificate_file, settings.tls_key_file)
         if settings.tls_client_ca_file:
             context.load_verify_locations(settings.tls_client_ca_file)
-            context.verify_mode = ssl.CERT_REQUIRED
+            context.verify_mode = settings.client_verification
             # A resumed session would skip the checks of the certificate; see also `certificates.SESSION_MS_MAX`.
             context.options |= ssl.OP_NO_TICKET
             context.num_tickets = 0
@@ -169,7 +180,7 @@ def tls_context(settings: ListenerSettings, what: str) -> ssl.SSLContext | None:
     return context
 
 
-def tls_files(settings: ListenerSettings) -> list[str]:
+def tls_files(settings: BoundSettings) -> list[str]:
     """Return the files of a listener's TLS; none without TLS."""
     files = (
         settings.tls_certificate_file,

@@ -25,5 +25,6 @@
 
 Changes of streams come in batches: the response has one result per item, in order, each with its own `status`. The response's status is
 200 if all items succeeded, else 207. Access rules change all or none. Errors are problem documents (RFC 9457). If the API is reachable
-from other machines, every path except `/healthz` and `/readyz` requires the bearer token (RFC 6750).
+from other machines, every path except `/livez`, `/healthz` and `/readyz` requires the bearer token (RFC 6750), or the login of a super
+user: a password, a token of the issuer, or with TLS a client certificate.
 """

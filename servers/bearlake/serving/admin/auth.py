@@ -2,24 +2,27 @@
 
 On a loopback address every user of this machine has access, if the request's Host header names the machine itself (this blocks a web
 page whose own name resolves to 127.0.0.1). Any other address requires a bearer token; the server does not start without one.
-A configured token is always required.
+A configured token is always required, or else the login of a super user (`guard.py`).
 
 Source: RFC 6750 (bearer tokens); CWE-346 and CWE-350 (DNS rebinding).
 """
 
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from bearlake.errors import Invalid
 from bearlake.serving.admin.token import AdminToken, check_token, read_token_file
-from bearlake.serving.listener import is_loopback
+from bearlake.serving.listener import BoundSettings, is_loopback
 
 TOKEN_VARIABLE = "BEARLAKE_ADMIN_TOKEN"  # noqa: S105 - a variable's name
 OPEN_PATHS = frozenset({"/livez", "/healthz", "/readyz"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdminSettings:
+class AdminSettings(BoundSettings):
     """The admin API: streams, servers, settings, metrics and health over HTTP."""
 
     host: str = "127.0.0.1"
@@ -28,6 +31,16 @@ class AdminSettings:
     """Port to bind; 0 selects a free port."""
     advertised_host: str = ""
     """Host that other processes connect to; empty: `host`, or the name of the machine if `host` means all addresses."""
+    tls_client_ca_file: str = ""
+    """PEM file with the authorities of client certificates. A client may then present a certificate instead of a login; the user whom it
+    names must be a super user. Clients without a certificate log in by the token or as super users. Empty: certificates are not asked
+    for."""
+    tls_ca_file: str = ""
+    """PEM file with the authorities of the other servers' certificates; empty: the authorities that this machine trusts. Servers verify
+    each other before they send the token of `token_file`."""
+    tls_server_name: str = ""
+    """Name that the certificates of all servers have, if these are reached by addresses that are not in the certificates, such as pods.
+    Empty: each certificate must have the host by which its server is reached."""
     token_file: str = ""
     """File with the bearer token (at least 16 characters); empty: the variable BEARLAKE_ADMIN_TOKEN, if it is set. A changed file is read
     again within a second."""
@@ -48,20 +61,26 @@ class AdminSettings:
     first_request_ms: int = 10_000
     """Time (ms) in which a new connection must send the head of its first request; otherwise it is closed."""
     tokens_without_tls: bool = False
-    """Also accept JSON Web Tokens of super users from other machines. The admin API has no TLS: everybody on the way can read such a token,
-    as well as the bearer token of `token_file`. For short-lived tokens on a network that you trust, such as that of a cluster."""
+    """Without TLS, also accept JSON Web Tokens of super users from other machines. Everybody on the way can read such a token, as well as
+    the bearer token of `token_file`. For short-lived tokens on a network that you trust, such as that of a cluster."""
     host_names: tuple[str, ...] = ()
     """Public DNS names by which clients reach this server without TLS; `*` for any name. Addresses, names without a dot and names of
     private networks are always allowed."""
     health_timeout_ms: int = 5_000
     """Time in which the metadata store must answer for the server to count as healthy."""
 
+    @property
+    @override
+    def client_verification(self) -> ssl.VerifyMode:
+        """A certificate is optional: health checks have none, and neither have the other servers."""
+        return ssl.CERT_OPTIONAL
+
 
 def read_token(settings: AdminSettings, environ: Mapping[str, str]) -> AdminToken | None:
     """Return the configured token, or None if none is needed.
 
     Raises:
-        Invalid: the token is missing on a non-loopback address, is too short, or its file cannot be read.
+        Invalid: the token is missing on a non-loopback address or beside client certificates, is too short, or its file cannot be read.
     """
     if settings.token_file:
         token = read_token_file(settings.token_file)
@@ -70,6 +89,11 @@ def read_token(settings: AdminSettings, environ: Mapping[str, str]) -> AdminToke
     if token:
         check_token(token, f"the variable {TOKEN_VARIABLE}")
         return AdminToken(token)
+    if settings.tls_client_ca_file:
+        raise Invalid(
+            "admin.tls_client_ca_file is set, and clients without a certificate, such as other servers, need a token: "
+            f"set admin.token_file or the variable {TOKEN_VARIABLE}"
+        )
     if is_loopback(settings.host):
         return None
     raise Invalid(

@@ -75,13 +75,17 @@ class AdminGuard(HttpGuard):
         """Admit a user by login. A token of another form is an admin token that this server does not know, and no failed login: tokens
         change while servers and clients run.
         """
-        if self.entrance is None or not _LOGIN.match(authorization):
+        if self.entrance is None or not self._is_login(self.entrance, request, authorization):
             raise LoginRefused(401, "send Authorization: Bearer <admin token>", {})
         left_s = await super().admit(request)
         who = principal_of(request)
         if not self._is_administrator(who):
             raise Denied(f"{who} is not one of access.super_users")
         return left_s
+
+    def _is_login(self, entrance: HttpEntrance, request: web.Request, authorization: str) -> bool:
+        has_mechanisms = bool(entrance.rules.mechanisms)
+        return entrance.is_by_certificate(request) or (has_mechanisms and _LOGIN.match(authorization) is not None)
 
     @override
     def answer(self, request: web.Request, error: Exception) -> web.StreamResponse | None:

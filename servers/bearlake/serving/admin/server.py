@@ -26,6 +26,15 @@ from bearlake.streams.principal import Principal
 from bearlake.telemetry import metrics
 
 
+def admin_endpoint(listener: Listener) -> tuple[str, str]:
+    """Return name and address of the admin API among a server's endpoints: `host:port`, or with TLS `https://host:port`.
+
+    Other servers learn from it how to connect, so that TLS can be switched on server by server.
+    """
+    name, address = listener.endpoint("admin")
+    return name, address if listener.tls is None else f"https://{address}"
+
+
 class Routes(Protocol):
     """Handlers of one resource."""
 
@@ -56,6 +65,7 @@ class AdminServer:
         `routes` are the routes of this kind of process, besides health and metrics; `token` None: no token is required; `config`
         returns the content of `/v1/config`, without secrets.
         """
+        self._listener = listener
         self._log = commit_log
         self._live_servers = servers
         self._routes = routes
@@ -68,8 +78,8 @@ class AdminServer:
 
     @property
     def endpoints(self) -> Mapping[str, str]:
-        """Return `host:port` under `admin`."""
-        return self._site.endpoints
+        """Return the address under `admin`, as `admin_endpoint`."""
+        return dict([admin_endpoint(self._listener)])
 
     async def start(self) -> None:
         """Accept connections when this returns."""

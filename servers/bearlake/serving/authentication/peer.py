@@ -21,6 +21,8 @@ class LoginRules:
     """The client's certificate is its login."""
     tokens_without_tls: bool = False
     """Tokens are also accepted on connections without TLS from other machines."""
+    may_use_certificate: bool = False
+    """A client that presents a certificate, and no other login, logs in by it."""
 
     def peer(self, address: str, *, is_encrypted: bool, listener: str) -> "Peer":
         """Return where a login to this listener comes from; `listener` is its name."""

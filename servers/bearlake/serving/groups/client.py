@@ -29,6 +29,7 @@ from bearlake.serving.admin.token import AdminToken
 from bearlake.serving.groups import packing
 from bearlake.serving.groups.packing import Document
 from bearlake.serving.groups.routes import WAIT_S
+from bearlake.serving.trust import PeerTrust
 from bearlake.streams.groups.model import Group, Joined, JoinRequest, MemberRef, Synced
 from bearlake.streams.groups.peers import Coordination
 from bearlake.streams.groups.problems import GroupRefusal, Problem
@@ -62,9 +63,15 @@ class GroupClient:
     """Connections to the admin APIs of other servers. Used from the event loop's thread only."""
 
     def __init__(
-        self, settings: GroupSettings, token: AdminToken | None, randomness: random.Random | None = None
+        self,
+        settings: GroupSettings,
+        token: AdminToken | None,
+        randomness: random.Random | None = None,
+        *,
+        trust: PeerTrust | None = None,
     ) -> None:
-        """`randomness` draws pauses; None: use a new source."""
+        """`randomness` draws pauses; None: use a new source. `trust` verifies servers with TLS; None: by the machine's authorities."""
+        self._trust = trust or PeerTrust()
         self._settings = settings
         self._token = token
         self._randomness = randomness or random.Random()  # noqa: S311 (jitter)
@@ -204,7 +211,13 @@ class GroupClient:
         found = 401, b""
         for token in [None] if self._token is None else self._token.accepted():
             headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-            async with self._session(waits).post(url, data=body, headers=headers) as response:
+            async with self._session(waits).post(
+                url,
+                data=body,
+                headers=headers,
+                ssl=self._trust.context(),
+                server_hostname=self._trust.server_name,
+            ) as response:
                 found = response.status, await response.read()
             if found[0] != 401:
                 break

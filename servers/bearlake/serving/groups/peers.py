@@ -9,9 +9,11 @@ from collections.abc import Sequence
 
 from bearlake.metadata.model import Server, ServerRef
 from bearlake.serving import routing
+from bearlake.serving.addresses import url_of
 from bearlake.serving.admin.token import AdminToken
 from bearlake.serving.groups.client import GroupClient, RemoteCoordinator
 from bearlake.serving.live_servers import LiveServers
+from bearlake.serving.trust import PeerTrust
 from bearlake.streams.groups.peers import Coordination
 from bearlake.streams.groups.settings import GroupSettings
 
@@ -22,10 +24,15 @@ KAFKA = "kafka"
 class GroupPeers:
     """`streams.groups.peers.Peers` by the endpoints of the live servers."""
 
-    def __init__(self, servers: LiveServers, settings: GroupSettings, token: AdminToken | None) -> None:
-        """`token` is the admin API's, which all servers of a deployment share; None: no token."""
+    def __init__(
+        self, servers: LiveServers, settings: GroupSettings, token: AdminToken | None, trust: PeerTrust | None = None
+    ) -> None:
+        """`token` is the admin API's, which all servers of a deployment share; None: no token.
+
+        `trust` verifies the servers whose admin API has TLS; None: by the machine's authorities.
+        """
         self._servers = servers
-        self._client = GroupClient(settings, token)
+        self._client = GroupClient(settings, token, trust=trust)
 
     def may_coordinate(self) -> bool:
         """Whether this server may take over groups now."""
@@ -40,7 +47,7 @@ class GroupPeers:
         """Return the connection to another server; None if that server is not known to be live."""
         for live in self._servers.live():
             if live.ref == server and ADMIN in live.endpoints:
-                return RemoteCoordinator(self._client, f"http://{live.endpoints[ADMIN]}")
+                return RemoteCoordinator(self._client, url_of(live.endpoints[ADMIN]))
         return None
 
     async def close(self) -> None:

@@ -24,6 +24,7 @@ from bearlake.streams.principal import ANONYMOUS, Principal, at_host
 
 if TYPE_CHECKING:  # their libraries are loaded only by processes whose clients log in
     from bearlake.serving.authentication.authenticator import Authenticator
+    from bearlake.serving.authentication.certificates import Subject
     from bearlake.serving.authentication.forwarding import ForwardedLogins
 
 FORWARDED = "Bearlake-Forwarded"
@@ -91,7 +92,14 @@ class HttpEntrance:
     def must_reconnect(self, age_s: float) -> bool:
         """Whether a connection of this age (s) must end. A certificate is verified only when a connection begins."""
         session_s = self.authenticator.settings.session_ms_max / 1000
-        return self.rules.by_certificate and 0 < session_s <= age_s
+        may_be_by_certificate = self.rules.by_certificate or self.rules.may_use_certificate
+        return may_be_by_certificate and 0 < session_s <= age_s
+
+    def is_by_certificate(self, request: web.Request) -> bool:
+        """Whether the request's login is the certificate of its connection."""
+        if self.rules.by_certificate:
+            return True
+        return self.rules.may_use_certificate and hdrs.AUTHORIZATION not in request.headers and bool(_subject(request))
 
     async def pass_on(self, who: Principal, node_id: int, method: str, path: str) -> Mapping[str, str]:
         """Return the headers that tell server `node_id` for whom this server forwards a request. Raises `Unavailable`."""
@@ -102,10 +110,9 @@ class HttpEntrance:
     async def _principal(self, request: web.Request, listener: str) -> Principal:
         if request.transport is None:
             raise ConnectionResetError("the client has gone")
-        if self.rules.by_certificate:
-            certificate = request.transport.get_extra_info("peercert") or {}
+        if self.is_by_certificate(request):
             try:
-                return self.authenticator.read_certificate(certificate.get("subject", ()))
+                return self.authenticator.read_certificate(_subject(request))
             except Denied as error:
                 raise LoginRefused(403, str(error), {}) from None
         peer = self.rules.peer(_address_of(request), is_encrypted=request.secure, listener=listener)
@@ -132,6 +139,13 @@ class HttpEntrance:
             (PLAIN, f'Basic realm="{_REALM}", charset="UTF-8"'),
         )
         return {hdrs.WWW_AUTHENTICATE: ", ".join(text for name, text in challenges if name in self.rules.mechanisms)}
+
+
+def _subject(request: web.Request) -> "Subject":
+    """Return the subject of the client's certificate, which TLS has verified; empty without one."""
+    certificate = None if request.transport is None else request.transport.get_extra_info("peercert")
+    subject: Subject = (certificate or {}).get("subject", ())
+    return subject
 
 
 def _address_of(request: web.Request) -> str:

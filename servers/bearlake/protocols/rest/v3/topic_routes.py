@@ -185,7 +185,8 @@ def _shown(site: Site, name: str, partition_count: int) -> dict[str, object]:
 
 
 def _broker(site: Site, server: Server) -> dict[str, object]:
-    host, _, port = next(iter(server.endpoints.values()), ":0").rpartition(":")
+    addresses = [address for name, address in server.endpoints.items() if name != "admin"]
+    host, _, port = next(iter(addresses), ":0").rpartition(":")
     node = server.ref.node_id
     fields = {"broker_id": node, "host": host, "port": int(port), "rack": server.zone}
     return site.resource("KafkaBroker", f"/brokers/{node}", f"/broker={node}", fields)
