@@ -20,9 +20,12 @@ NOW_MS = 1_700_000_000_000
 MANY = 1 << 30
 
 
+def schema_of(rows: pa.RecordBatch) -> ipc_decode.Schema:
+    return ipc_decode.read_schema(rows.schema.serialize())
+
+
 def encode(rows: pa.RecordBatch, producer: Producer = NON_IDEMPOTENT) -> bytearray:
-    schema = ipc_decode.read_schema(rows.schema.serialize())
-    return ipc_decode.encode(schema, rows.serialize(), producer, NOW_MS)
+    return ipc_decode.encode(schema_of(rows), rows.serialize(), producer, NOW_MS)
 
 
 def stored(rows: pa.RecordBatch) -> list[Record]:
@@ -148,7 +151,7 @@ def test_compressed_bodies_are_refused() -> None:
     _, message = pa.ipc.MessageReader.open_stream(sink.getvalue())
 
     with pytest.raises(Invalid, match="compressed"):
-        ipc_decode.encode(rows.schema, message.serialize(), NON_IDEMPOTENT, NOW_MS)
+        ipc_decode.encode(schema_of(rows), message.serialize(), NON_IDEMPOTENT, NOW_MS)
 
 
 @pytest.mark.parametrize("message", [b"", b"nonsense", b"\xff\xff\xff\xff\xff\xff\xff\x7f", bytes(64)])
@@ -158,7 +161,7 @@ def test_an_invalid_message_is_refused(message: bytes) -> None:
     with pytest.raises(Invalid):
         ipc_decode.read_schema(message)
     with pytest.raises(Invalid):
-        ipc_decode.encode(rows.schema, message, NON_IDEMPOTENT, NOW_MS)
+        ipc_decode.encode(schema_of(rows), message, NON_IDEMPOTENT, NOW_MS)
 
 
 def without_type(message: bytes) -> bytes:
@@ -180,7 +183,7 @@ def test_a_message_of_another_type_is_not_read_as_a_schema() -> None:
     with pytest.raises(Invalid, match="type unknown"):  # whose content pyarrow does not verify
         ipc_decode.read_schema(without_type(schema))
     with pytest.raises(Invalid, match="type schema"):
-        ipc_decode.encode(rows.schema, schema, NON_IDEMPOTENT, NOW_MS)
+        ipc_decode.encode(schema_of(rows), schema, NON_IDEMPOTENT, NOW_MS)
 
 
 def test_a_column_name_that_is_no_text_is_refused() -> None:
@@ -204,7 +207,7 @@ def test_damaged_messages_are_refused_or_become_whole_batches(source: random.Ran
         message[source.randrange(len(message))] = source.randrange(256)
 
     try:
-        batch = ipc_decode.encode(rows.schema, bytes(message), NON_IDEMPOTENT, NOW_MS)
+        batch = ipc_decode.encode(schema_of(rows), bytes(message), NON_IDEMPOTENT, NOW_MS)
     except Invalid:
         return
     assert not isinstance(kernel.inspect(batch, 0, len(batch)), int)

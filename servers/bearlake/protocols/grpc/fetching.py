@@ -72,6 +72,9 @@ async def _listen(feed: "Feed", node: Node, who: Principal, requests: AsyncItera
         if is_first:
             feed.form = request.form or pb.FORM_RECORDS
             is_first = False
+        most = 3 * node.settings.partitions_max
+        if len(request.unassign) + len(request.assign) + len(request.seek) > most:
+            raise BadField("assign", f"expected at most {most} partitions in one message")
         for item in request.unassign:
             feed.unassign(item.stream, item.partition)
         for position in request.assign:

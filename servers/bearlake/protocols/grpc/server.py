@@ -19,10 +19,9 @@ from grpc_reflection.v1alpha import reflection
 
 from bearlake.metadata.model import Server
 from bearlake.protocols.grpc import admin, consuming, fetching, framing, listening, methods, producing
-from bearlake.protocols.grpc.call import Node, streaming, unary
+from bearlake.protocols.grpc.call import Node, plain, streaming, unary
 from bearlake.protocols.grpc.entrance import GrpcEntrance
 from bearlake.protocols.grpc.methods import Method
-from bearlake.protocols.grpc.proto import stream_pb2 as pb
 from bearlake.protocols.grpc.settings import GrpcSettings
 from bearlake.serving.listener import ListenerSettings
 from bearlake.streams.service import Streams
@@ -111,19 +110,22 @@ def _revocations(listener: ListenerSettings) -> "RevocationLists | None":
 
 
 def _handlers(node: Node) -> tuple[grpc.GenericRpcHandler, ...]:
+    def plainly(method: Method[Any, Any], handle: Any) -> tuple[Method[Any, Any], Any]:
+        wrap: Any = streaming if method.is_streaming else unary
+        return method, wrap(node, method, handle, plain(node, method))
+
+    produced = unary(node, methods.PRODUCE, producing.produce, framing.read_unary)
+    stream = streaming(node, methods.PRODUCE_STREAM, producing.produce_stream, framing.read_stream, is_drained=True)
     handlers: list[tuple[Method[Any, Any], Any]] = [
-        (methods.CREATE_STREAM, unary(node, methods.CREATE_STREAM, admin.create)),
-        (methods.DESCRIBE_STREAM, unary(node, methods.DESCRIBE_STREAM, admin.describe)),
-        (methods.LIST_STREAMS, unary(node, methods.LIST_STREAMS, admin.list_streams)),
-        (methods.DELETE_STREAM, unary(node, methods.DELETE_STREAM, admin.delete)),
-        (methods.INIT_PRODUCER, unary(node, methods.INIT_PRODUCER, producing.init_producer)),
-        (methods.PRODUCE, unary(node, methods.PRODUCE, producing.produce)),
-        (
-            methods.PRODUCE_STREAM,
-            streaming(node, methods.PRODUCE_STREAM, producing.produce_stream, framing.read, is_drained=True),
-        ),
-        (methods.FETCH, streaming(node, methods.FETCH, fetching.fetch, pb.FetchRequest.FromString)),
-        (methods.CONSUME, streaming(node, methods.CONSUME, consuming.consume, pb.ConsumeRequest.FromString)),
+        plainly(methods.CREATE_STREAM, admin.create),
+        plainly(methods.DESCRIBE_STREAM, admin.describe),
+        plainly(methods.LIST_STREAMS, admin.list_streams),
+        plainly(methods.DELETE_STREAM, admin.delete),
+        plainly(methods.INIT_PRODUCER, producing.init_producer),
+        (methods.PRODUCE, produced),
+        (methods.PRODUCE_STREAM, stream),
+        plainly(methods.FETCH, fetching.fetch),
+        plainly(methods.CONSUME, consuming.consume),
     ]
     by_service: dict[str, dict[str, Any]] = {}
     for method, handle in handlers:

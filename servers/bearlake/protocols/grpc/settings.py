@@ -11,6 +11,8 @@ class GrpcSettings:
 
     message_bytes_max: int = 16 * 1024 * 1024
     """Largest request message in bytes; a larger one ends its call with RESOURCE_EXHAUSTED."""
+    request_bytes_max: int = 1024 * 1024
+    """Largest message in bytes of a request that carries no records; a larger one ends its call with RESOURCE_EXHAUSTED."""
     payload_bytes: int = 1024 * 1024
     """Size in bytes at which a message of records to a reader is sent; a single record batch may be larger. Clients accept 4 MiB by
     default."""
