@@ -7,6 +7,7 @@ in transit (grpc/grpc#41785). The server stops when all connections are closed, 
 
 import asyncio
 import contextlib
+import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,8 @@ from bearlake.streams.service import Streams
 if TYPE_CHECKING:
     from bearlake.serving.authentication.revocations import RevocationLists
 
+log = logging.getLogger(__name__)
+
 NAME = "grpc"
 _CLOSE_SHARE = 0.8  # share of the drain time for clients; the rest is for their last messages
 _DRAIN_POLL_MS = 100
@@ -43,6 +46,7 @@ class GrpcServer:
         self._settings = settings
         self._server = grpc.aio.server(options=_options(settings), maximum_concurrent_rpcs=settings.calls_max)
         self.endpoint = listening.bind(self._server, listener)
+        self._address_limit = listening.AddressLimit(self.endpoint.port, settings.address_connections_max)
         self._revocations = _revocations(listener)
         self._listener = f"{NAME}:{listener.name}" if listener.name else NAME
         self._health = health.aio.HealthServicer()
@@ -79,6 +83,19 @@ class GrpcServer:
         for name in ("", *methods.SERVICES):
             await self._health.set(name, _SERVING)
         await self._server.start()
+
+    async def run(self) -> None:
+        """Check the connections of each address every `address_check_ms`; ends only by cancellation."""
+        while True:
+            await asyncio.sleep(self._settings.address_check_ms / 1000)
+            await self.check_addresses()
+
+    async def check_addresses(self) -> None:
+        """Close the newest connections of each address that has more than `address_connections_max`."""
+        closed_count = await asyncio.to_thread(self._address_limit.check)
+        if closed_count:
+            limit = self._settings.address_connections_max
+            log.warning("closed connections over the limit", extra={"closed": closed_count, "limit": limit})
 
     async def drain(self, deadline_ms: int) -> None:
         """Drain as the module docstring describes; return within `deadline_ms`."""
