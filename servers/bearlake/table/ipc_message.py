@@ -298,7 +298,7 @@ class _Table:
     def pairs(self, field: int) -> Iterator[tuple[int, int]]:
         """Return the pairs of longs of a vector of structs."""
         start, count = self._vector(field, _PAIR.size)
-        return _PAIR.iter_unpack(self._reader.view[start : start + count * _PAIR.size])  # type: ignore[return-value]
+        return _PAIR.iter_unpack(self._reader.view[start : start + count * _PAIR.size])
 
     def text(self, field: int) -> str:
         """Return a field that is text. Raises `Invalid` if it is not UTF-8."""
