@@ -27,7 +27,7 @@ from bearlake.streams.access import control
 from bearlake.streams.access.control import AccessControl, AccessSettings
 from bearlake.streams.catalog import Catalog
 from bearlake.streams.follower import Follower, FollowerSettings
-from bearlake.streams.principal import ANONYMOUS, INTERNAL, Principal
+from bearlake.streams.principal import ANONYMOUS, INTERNAL, Principal, at_host
 from fixtures.waiting import until
 
 ALICE = Principal("User", "alice")
@@ -190,6 +190,72 @@ async def test_the_masks_of_one_caller_are_bounded(monkeypatch: pytest.MonkeyPat
 
     assert [reads(access, f"s{n}", who) for n in range(10)] == [False] * 9 + [True]
     assert len(who.grants.masks) == 3
+
+
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names whose masks are computed."""
+    names: list[str] = []
+
+    class Counting(control.Snapshot):
+        __slots__ = ()
+
+        @override
+        def mask(self, who: Principal, kind: Resource, name: str) -> int:
+            names.append(name)
+            return super().mask(who, kind, name)
+
+    monkeypatch.setattr(control, "Snapshot", Counting)
+    return names
+
+
+def request_of(groups: str, address: str = "10.0.0.1") -> Principal:
+    """The principal of one request: a new object each time."""
+    return at_host(Principal("User", "alice", frozenset(groups)), address)
+
+
+async def test_requests_of_the_same_client_share_their_masks_until_the_rules_change(computed: list[str]) -> None:
+    store = Rules()
+    await store.change(created=[rule()], deleted=[], revision=0)
+    access = AccessControl(store, CLOSED)
+    await access.refresh()
+
+    assert [reads(access, who=request_of("ab")) for _ in range(3)] == [True, True, True]
+    assert computed == ["t"]
+
+    await access.create([rule(permission=Permission.DENY)])
+
+    assert [reads(access, who=request_of("ab")) for _ in range(3)] == [False, False, False]
+    assert computed == ["t", "t"]
+
+
+async def test_masks_are_not_shared_by_clients_with_other_groups_or_addresses(computed: list[str]) -> None:
+    store = Rules()
+    only_a = AccessRule(
+        Resource.STREAM, "t", PatternKind.LITERAL, "Group:a", "10.0.0.1", Operation.READ, Permission.ALLOW
+    )
+    await store.change(created=[only_a], deleted=[], revision=0)
+    access = AccessControl(store, CLOSED)
+    await access.refresh()
+    callers = [request_of("a"), request_of("b"), request_of("a", "10.0.0.2"), request_of("a")]
+
+    assert [reads(access, who=who) for who in callers] == [True, False, False, True]
+    assert len(computed) == 3
+
+
+async def test_the_callers_whose_masks_are_kept_are_bounded(
+    computed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "CALLERS_MAX", 2)
+    store = Rules()
+    await store.change(created=[rule()], deleted=[], revision=0)
+    access = AccessControl(store, CLOSED)
+    await access.refresh()
+
+    for groups in ("a", "b", "a", "c", "a", "b"):
+        assert reads(access, who=request_of(groups))
+
+    assert len(computed) == 4  # a, b, c, and b again
 
 
 async def test_the_default_does_not_let_anybody_administer() -> None:

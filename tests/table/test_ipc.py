@@ -20,9 +20,12 @@ NOW_MS = 1_700_000_000_000
 MANY = 1 << 30
 
 
+def schema_of(rows: pa.RecordBatch) -> ipc_decode.Schema:
+    return ipc_decode.read_schema(rows.schema.serialize())
+
+
 def encode(rows: pa.RecordBatch, producer: Producer = NON_IDEMPOTENT) -> bytearray:
-    schema = ipc_decode.read_schema(rows.schema.serialize())
-    return ipc_decode.encode(schema, rows.serialize(), producer, NOW_MS)
+    return ipc_decode.encode(schema_of(rows), rows.serialize(), producer, NOW_MS)
 
 
 def stored(rows: pa.RecordBatch) -> list[Record]:
@@ -148,7 +151,7 @@ def test_compressed_bodies_are_refused() -> None:
     _, message = pa.ipc.MessageReader.open_stream(sink.getvalue())
 
     with pytest.raises(Invalid, match="compressed"):
-        ipc_decode.encode(rows.schema, message.serialize(), NON_IDEMPOTENT, NOW_MS)
+        ipc_decode.encode(schema_of(rows), message.serialize(), NON_IDEMPOTENT, NOW_MS)
 
 
 @pytest.mark.parametrize("message", [b"", b"nonsense", b"\xff\xff\xff\xff\xff\xff\xff\x7f", bytes(64)])
@@ -158,7 +161,7 @@ def test_an_invalid_message_is_refused(message: bytes) -> None:
     with pytest.raises(Invalid):
         ipc_decode.read_schema(message)
     with pytest.raises(Invalid):
-        ipc_decode.encode(rows.schema, message, NON_IDEMPOTENT, NOW_MS)
+        ipc_decode.encode(schema_of(rows), message, NON_IDEMPOTENT, NOW_MS)
 
 
 def without_type(message: bytes) -> bytes:
@@ -180,7 +183,7 @@ def test_a_message_of_another_type_is_not_read_as_a_schema() -> None:
     with pytest.raises(Invalid, match="type unknown"):  # whose content pyarrow does not verify
         ipc_decode.read_schema(without_type(schema))
     with pytest.raises(Invalid, match="type schema"):
-        ipc_decode.encode(rows.schema, schema, NON_IDEMPOTENT, NOW_MS)
+        ipc_decode.encode(schema_of(rows), schema, NON_IDEMPOTENT, NOW_MS)
 
 
 def test_a_column_name_that_is_no_text_is_refused() -> None:
@@ -188,6 +191,69 @@ def test_a_column_name_that_is_no_text_is_refused() -> None:
 
     with pytest.raises(Invalid, match="UTF-8"):
         ipc_decode.read_schema(message.replace(b"value", b"\x80alue"))
+
+
+def test_rows_without_bytes_do_not_multiply_a_message() -> None:
+    """300 bytes could claim a million rows, which take 80 MB."""
+    with pytest.raises(Invalid, match="expected 1 to 4"):
+        encode(pa.record_batch({"value": pa.nulls(100_000)}))
+    with pytest.raises(Invalid, match="expected 1 to 4"):
+        encode(pa.record_batch({"value": pa.array([b""] * 100_000, pa.binary(0))}))
+
+
+def test_rows_of_nulls_are_records() -> None:
+    assert len(stored(pa.record_batch({"value": pa.nulls(1000)}))) == 1000
+
+
+def test_deeply_nested_columns_are_refused() -> None:
+    deep = pa.binary()
+    for _ in range(20):
+        deep = pa.list_(deep)
+
+    with pytest.raises(Invalid, match="nested more than"):
+        schema_of(pa.record_batch({"value": pa.array([b"v"]), "offset": pa.nulls(1, deep)}))
+
+
+def test_very_many_columns_are_refused() -> None:
+    columns = {f"c{at}": pa.array([1]) for at in range(100)}
+
+    with pytest.raises(Invalid, match="at most 64 columns"):
+        schema_of(pa.record_batch({"value": pa.array([b"v"])} | columns))
+
+
+def numbers_of(message: bytes, wanted: tuple[int, int]) -> int:
+    """Where two longs, such as the place and length of a buffer, stand in a message."""
+    at = message.index(struct.pack("<qq", *wanted))
+    assert message.count(struct.pack("<qq", *wanted)) == 1
+    return at
+
+
+@pytest.mark.parametrize("claimed", [(64, 1 << 40), (1 << 62, 8), (-8, 8), (0, -1), (3, 30), (56, 30), (0, 4)])
+def test_a_buffer_outside_the_body_is_refused(claimed: tuple[int, int]) -> None:
+    """The content of 30 bytes; its last claim is shorter than the offsets say."""
+    rows = pa.record_batch({"value": pa.array([b"v" * 30])})
+    message = bytearray(rows.serialize().to_pybytes())
+    at = numbers_of(bytes(message), (8, 30))
+    message[at : at + 16] = struct.pack("<qq", *claimed)
+
+    with pytest.raises(Invalid):
+        ipc_decode.encode(schema_of(rows), bytes(message), NON_IDEMPOTENT, NOW_MS)
+
+
+@pytest.mark.parametrize("claimed", [(2, 0), (1, 5), (1, -1), (-1, 0), (1 << 40, 0)])
+def test_a_column_with_other_counts_is_refused(claimed: tuple[int, int]) -> None:
+    rows = pa.record_batch({"value": pa.array([b"v" * 30])})
+    message = bytearray(rows.serialize().to_pybytes())
+    at = numbers_of(bytes(message), (1, 0))
+    message[at : at + 16] = struct.pack("<qq", *claimed)
+
+    with pytest.raises(Invalid):
+        ipc_decode.encode(schema_of(rows), bytes(message), NON_IDEMPOTENT, NOW_MS)
+
+
+def test_any_column_of_a_known_type_may_be_named_offset() -> None:
+    for offsets in (pa.array([1.5]), pa.array([True]), pa.array([[1, 2]]), pa.array([{"a": [b"x"]}]), pa.array([7])):
+        assert len(stored(pa.record_batch({"offset": offsets, "value": pa.array([b"v"])}))) == 1
 
 
 @given(st.randoms(use_true_random=False))
@@ -204,7 +270,7 @@ def test_damaged_messages_are_refused_or_become_whole_batches(source: random.Ran
         message[source.randrange(len(message))] = source.randrange(256)
 
     try:
-        batch = ipc_decode.encode(rows.schema, bytes(message), NON_IDEMPOTENT, NOW_MS)
+        batch = ipc_decode.encode(schema_of(rows), bytes(message), NON_IDEMPOTENT, NOW_MS)
     except Invalid:
         return
     assert not isinstance(kernel.inspect(batch, 0, len(batch)), int)

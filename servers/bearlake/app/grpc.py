@@ -41,6 +41,7 @@ class GrpcRole(Role):
     @override
     async def start(self, tasks: Tasks) -> Mapping[str, str]:
         await self._server.start(self._streams, self._registered.live, entrance=self._entrance)
+        tasks.own("check gRPC connections", self._server.run())
         return self._server.endpoints
 
     @override

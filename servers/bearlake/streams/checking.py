@@ -8,17 +8,22 @@ Source: Apache Kafka, LogValidator (validates the records of every batch, compre
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import partial
 from itertools import chain
+from typing import ParamSpec, TypeVar
 
 from bearlake.errors import BearlakeError, Invalid, TooLarge
 from bearlake.objects import Buffer
 from bearlake.records import codec as record_codec
 from bearlake.records.batch import COMPRESSION_MASK
 from bearlake.streams.configs import StreamRules
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _AT_ONCE_BATCH_BYTES_MAX = 64 * 1024
 """Larger batches are always checked by a thread."""
@@ -31,7 +36,7 @@ class CheckSettings:
     uncompressed_bytes_max: int = field(default=64 * 1024 * 1024, metadata={"min": 1024 * 1024})
     """Largest uncompressed size of a batch; a larger batch is refused. Each thread may hold this much."""
     thread_count: int = field(default=2, metadata={"min": 1})
-    """Threads that check large batches."""
+    """Threads that check large batches, and that decode and encode large bodies of gRPC and REST."""
     loop_bytes_max: int = field(default=1024 * 1024, metadata={"min": 0})
     """Uncompressed bytes that are checked on the event loop per turn; more costs other clients latency, less costs a thread's switch."""
 
@@ -127,6 +132,15 @@ class Checks:
                 self._threads, self._outcome, batch, rules, known
             )
         return None if isinstance(outcome, bool) else outcome
+
+    async def off_loop(self, work: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+        """Return what `work` returns, or raise what it raises; it runs in a thread of the checks, so it must not use the event loop.
+
+        If the caller is cancelled, work that has begun goes on, and its result is discarded. Work waits for a free thread; what it holds
+        meanwhile is bounded by the number of requests and the size of each.
+        """
+        called = partial(work, *arguments, **options)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, called)
 
     def _outcome(self, batch: Buffer, rules: StreamRules, known: Checked) -> BearlakeError | bool:
         try:

@@ -6,11 +6,12 @@ A schema message and record batch messages have these columns, in any order. Onl
     timestamp    timestamp of any unit, or int64 (ms since 1970); null or without the column: the time of arrival
     headers      list of struct(key, value), both as above; the key is never null
 
-Columns become the kernel's buffers, so no record is handled in Python. Importing this module needs pyarrow. No pyarrow errors escape.
-Source: Apache Arrow, "Serialization and Interprocess Communication (IPC)"; Message.fbs; FlatBuffers, "Internals".
+Columns become the kernel's buffers, so no record is handled in Python. `ipc_message` reads the message; pyarrow gets only arrays whose
+buffers lie within the message and are long enough, and checks all their values before it computes with them. Importing this module needs
+pyarrow. No pyarrow errors escape.
 """
 
-import struct
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -19,17 +20,25 @@ import pyarrow.compute as pc
 from bearlake import kernel
 from bearlake.errors import Corrupt, Invalid
 from bearlake.records.codec import Producer
+from bearlake.table import ipc_message
+from bearlake.table.ipc_message import OFFSET_BYTES, Column, Kind, Values
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-Schema: TypeAlias = pa.Schema
+Schema: TypeAlias = tuple[Column, ...]
 
-_TIMESTAMP, _KEY, _VALUE, _HEADERS = "timestamp", "key", "value", "headers"
-_NAMES: Final = ("offset", _TIMESTAMP, _KEY, _VALUE, _HEADERS)
+_OFFSET, _TIMESTAMP, _KEY, _VALUE, _HEADERS = "offset", "timestamp", "key", "value", "headers"
+_NAMES: Final = (_OFFSET, _TIMESTAMP, _KEY, _VALUE, _HEADERS)
 _MICROSECONDS = 1000
-_ROWS_MAX = 1 << 21
-"""Row limit of a message. Null columns take no bytes, so the message size is no limit; 16 MiB of minimal records have at most this."""
+_FIXED_BYTES_MAX = 1 << 24
+_UNITS = ("s", "ms", "us", "ns")
+_TEXT_TYPES: Final = {
+    Kind.BINARY: pa.binary(),
+    Kind.UTF8: pa.string(),
+    Kind.LARGE_BINARY: pa.large_binary(),
+    Kind.LARGE_UTF8: pa.large_string(),
+}
 _TEXT_KINDS = (
     pa.types.is_binary,
     pa.types.is_string,
@@ -39,47 +48,39 @@ _TEXT_KINDS = (
     pa.types.is_null,
 )
 """Excludes view types: many views of one text would expand without limit."""
-_UNREADABLE = (pa.ArrowException, OSError, EOFError, struct.error)
+_UNREADABLE = (pa.ArrowException, OSError)
 
 
 def read_schema(message: "Buffer") -> Schema:
     """Read the schema of an IPC message. Raises `Invalid` if it is not a schema, or not one of records."""
     try:
-        opened = pa.ipc.read_message(message)
-        if opened.type != "schema":  # pyarrow would read the memory of another message as a schema
-            raise Invalid(f"not an Arrow schema message: it is a message of type {opened.type}")
-        schema = pa.ipc.read_schema(opened)
-        names = schema.names
-    except UnicodeDecodeError as error:
-        raise Invalid("not an Arrow schema message: the name of a column is not UTF-8") from error
-    except _UNREADABLE as error:
+        schema = ipc_message.read_schema(message)
+    except Invalid as error:
         raise Invalid(f"not an Arrow schema message: {error}") from error
+    names = [column.name for column in schema]
     if unknown := sorted(set(names) - set(_NAMES)):
         raise Invalid(f"column {unknown[0]!r} is not one of {', '.join(_NAMES)}")
     if len(set(names)) < len(names) or _VALUE not in names:
         raise Invalid("expected a column named value, and unique names")
-    for field in schema:
-        if pa.types.is_dictionary(field.type):
-            raise Invalid(f"column {field.name}: expected plain values, not a dictionary")
+    for column in schema:
+        if column.is_dictionary or any(child.is_dictionary for child in _nested(column)):
+            raise Invalid(f"column {column.name}: expected plain values, not a dictionary")
     return schema
 
 
 def encode(schema: Schema, message: "Buffer", producer: Producer, now_ms: int) -> bytearray:
-    """Encode the rows (at least one) of an IPC record batch message as one uncompressed record batch.
+    """Encode the rows (at least one) of an IPC record batch message as one uncompressed record batch. May run in any thread.
 
     Raises:
         Invalid: not a record batch message, the columns are not those of records, or the body is compressed (its decompressed size has
             no limit).
     """
     try:
-        opened = pa.ipc.read_message(message)
-        if opened.type != "record batch":
-            raise Invalid(f"not an Arrow record batch: it is a message of type {opened.type}")
-        if _is_compressed(memoryview(opened.metadata)):
-            raise Invalid("the body of the Arrow message is compressed")
-        rows = pa.ipc.read_record_batch(opened, schema)
-        rows.validate(full=True)
-        columns = _kernel_columns(rows, producer, now_ms)
+        count, values = ipc_message.read_rows(schema, message, kernel.RECORDS_MAX)
+    except Invalid as error:
+        raise Invalid(f"not an Arrow record batch of its schema: {error}") from error
+    try:
+        columns = _kernel_columns(_rows(schema, values, count), producer, now_ms)
     except _UNREADABLE as error:
         raise Invalid(f"not an Arrow record batch of its schema: {error}") from error
     try:
@@ -89,10 +90,77 @@ def encode(schema: Schema, message: "Buffer", producer: Producer, now_ms: int) -
     return encoded
 
 
+def _nested(column: Column) -> Iterator[Column]:
+    for child in column.children:
+        yield child
+        yield from _nested(child)
+
+
+def _rows(schema: Schema, values: Mapping[str, Values], count: int) -> pa.RecordBatch:
+    """Return the columns of records as arrays whose content is valid: offsets within their content, and texts of UTF-8."""
+    arrays = {column.name: _array(column, values[column.name]) for column in schema if column.name != _OFFSET}
+    rows = pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
+    assert rows.num_rows == count
+    rows.validate(full=True)
+    return rows
+
+
+def _array(column: Column, found: Values) -> pa.Array:
+    """Return a column as an array on its buffers. Its values are not checked yet."""
+    kind = column.kind
+    if kind is Kind.NULL:
+        return pa.nulls(found.length)
+    if kind in (Kind.LIST, Kind.LARGE_LIST, Kind.STRUCT):
+        children = [_array(child, values) for child, values in zip(column.children, found.children, strict=True)]
+        fields = [pa.field(child.name, array.type) for child, array in zip(column.children, children, strict=True)]
+        if kind is not Kind.STRUCT and len(fields) != 1:
+            raise Invalid(f"column {column.name}: a list has one kind of items, not {len(fields)}")
+        make = {Kind.LIST: pa.list_, Kind.LARGE_LIST: pa.large_list}
+        type_ = pa.struct(fields) if kind is Kind.STRUCT else make[kind](fields[0])
+        buffers = [found.validity] if kind is Kind.STRUCT else [found.validity, _offsets(kind, found)]
+        return _from_buffers(type_, found.length, buffers, children)
+    type_ = _type(column)
+    if kind in OFFSET_BYTES:
+        return _from_buffers(type_, found.length, [found.validity, _offsets(kind, found), found.content])
+    assert found.content is not None
+    if len(found.content) * 8 < found.length * type_.bit_width:
+        raise Invalid(f"column {column.name}: its values are too short")
+    return _from_buffers(type_, found.length, [found.validity, found.content])
+
+
+def _type(column: Column) -> pa.DataType:
+    """Return the type of a column that is not nested."""
+    kind, size = column.kind, column.size
+    if kind in _TEXT_TYPES:
+        return _TEXT_TYPES[kind]
+    if kind is Kind.FIXED_BINARY and 0 <= size <= _FIXED_BYTES_MAX:
+        return pa.binary(size)
+    if kind is Kind.INT and size == 64 and column.is_signed:
+        return pa.int64()
+    if kind is Kind.TIMESTAMP and 0 <= size < len(_UNITS):
+        return pa.timestamp(_UNITS[size])
+    expected = "a timestamp or int64" if column.name == _TIMESTAMP else "binary or string"
+    name = "unknown" if kind is None else kind.name.lower()
+    bits = size if kind is Kind.INT else ""
+    raise Invalid(f"column {column.name}: expected {expected}, not {name}{bits}")
+
+
+def _offsets(kind: Kind, found: Values) -> memoryview:
+    """Return the offsets; those of no values may take no bytes."""
+    offsets = found.offsets
+    assert offsets is not None
+    return offsets if found.length else memoryview(bytes(OFFSET_BYTES[kind]))
+
+
+def _from_buffers(
+    type_: pa.DataType, length: int, buffers: Sequence[memoryview | None], children: Sequence[pa.Array] = ()
+) -> pa.Array:
+    parts = [None if buffer is None else pa.py_buffer(buffer) for buffer in buffers]
+    return pa.Array.from_buffers(type_, length, parts, children=list(children) or None)
+
+
 def _kernel_columns(rows: pa.RecordBatch, producer: Producer, now_ms: int) -> kernel.Columns:
     count = rows.num_rows
-    if not 0 < count <= _ROWS_MAX:
-        raise Invalid(f"expected 1 to {_ROWS_MAX} rows, not {count}")
     keys, values = _binary(rows, _KEY), _binary(rows, _VALUE)
     header_lists, header_keys, header_values = _headers(rows)
     return kernel.Columns(
@@ -176,21 +244,6 @@ def _timestamps(rows: pa.RecordBatch, now_ms: int) -> memoryview:
     is_finer = times.type.unit == "ns"
     micros = times.cast(pa.timestamp("us", times.type.tz), safe=not is_finer).cast(pa.int64())
     return _view(_from_its_start(pc.fill_null(micros, now_ms * _MICROSECONDS)))
-
-
-def _is_compressed(metadata: memoryview) -> bool:
-    """Return whether the RecordBatch table of a Message (its third field) has `compression` (its fourth)."""
-
-    def field(table: int, number: int) -> int:
-        vtable = table - int(struct.unpack_from("<i", metadata, table)[0])
-        entry = 4 + 2 * number
-        if entry >= struct.unpack_from("<H", metadata, vtable)[0]:
-            return 0
-        offset = int(struct.unpack_from("<H", metadata, vtable + entry)[0])
-        return table + offset if offset else 0
-
-    header = field(struct.unpack_from("<I", metadata, 0)[0], 2)
-    return bool(header) and bool(field(header + int(struct.unpack_from("<I", metadata, header)[0]), 3))
 
 
 def _numbers(value: int, count: int, kind: pa.DataType) -> memoryview:

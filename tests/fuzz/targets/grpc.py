@@ -53,15 +53,21 @@ def _seeds() -> list[bytes]:
     return [bytes([at % 2]) + payload.SerializeToString() for at, payload in enumerate(payloads())]
 
 
+async def at_once(work: Callable[..., object], *arguments: object) -> object:
+    """Do work that a server does in a thread."""
+    return work(*arguments)
+
+
 @asynccontextmanager
 async def reader() -> AsyncIterator[Callable[[bytes], Awaitable[object]]]:
     """Read a payload as one record batch, whose records are readable."""
 
     async def run(data: bytes) -> object:
         choices = Choices(data)
-        sequence = SEQUENCE if choices.byte() % 2 else None
+        request = pb.ProduceRequest(sequence=SEQUENCE if choices.byte() % 2 else None)
         payload = pb.Payload.FromString(choices.rest)
-        batch = await PayloadReader().batch(payload, sequence, NOW_MS)
+        request.payload.CopyFrom(payload)
+        batch = await PayloadReader(at_once).batch(framing.Incoming(request), NOW_MS)
         check_batch(batch.buffer)
         if batch.known:
             assert len(codec.decode(batch.buffer, 2**20)) == batch.header.record_count
@@ -71,18 +77,30 @@ async def reader() -> AsyncIterator[Callable[[bytes], Awaitable[object]]]:
 
 
 def framed(data: bytes) -> object:
-    """Split a large ProduceStream message without protobuf; it reads the same as with protobuf."""
+    """Split a large ProduceStream message without protobuf; its known fields read the same as with protobuf."""
     padded = data + _PADDING
-    found = framing.read(padded)
+    found = framing.read_stream(padded)
     whole = pb.ProduceStreamRequest.FromString(padded)
+    request = merged(found)
+    request.DiscardUnknownFields()
+    whole.DiscardUnknownFields()
+    assert request.SerializeToString(deterministic=True) == whole.SerializeToString(deterministic=True)
+    return found.batch is not None, found.records is not None, found.arrow is not None
+
+
+def merged(found: framing.Incoming[pb.ProduceStreamRequest]) -> pb.ProduceStreamRequest:
+    """The message as protobuf reads it. Raises `DecodeError` if its records are malformed."""
+    request = pb.ProduceStreamRequest()
+    request.CopyFrom(found.request)
     if found.batch is not None:
-        request = pb.ProduceStreamRequest()
-        request.CopyFrom(found.request)
         request.payload.record_batches = bytes(found.batch)
-        assert request.SerializeToString(deterministic=True) == whole.SerializeToString(deterministic=True)
-    else:
-        assert found.request == whole
-    return found.batch is not None
+    if found.records is not None:
+        request.payload.records.SetInParent()
+        request.payload.records.MergeFromString(b"".join(found.records))
+    if found.arrow is not None:
+        request.payload.arrow.SetInParent()
+        request.payload.arrow.schema, request.payload.arrow.record_batch = found.arrow
+    return request
 
 
 _PADDING = b"\xfa\x7f\x80\x80\x04" + bytes(framing.LARGE_BYTES)

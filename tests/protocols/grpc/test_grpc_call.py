@@ -69,7 +69,7 @@ async def test_a_status_waits_for_the_write_under_way(node: Node) -> None:
         writing.cancel()
         raise BadField("seek", "wrong")
 
-    call = asyncio.create_task(streaming(node, methods.FETCH, fail)(nothing(), context))
+    call = asyncio.create_task(streaming(node, methods.FETCH, fail, bytes)(nothing(), context))
     await until(lambda: context.is_writing)
     context.is_read.set()
     with pytest.raises(Ended):
@@ -92,7 +92,7 @@ async def test_a_write_waits_for_one_whose_task_was_cancelled(node: Node) -> Non
         context.is_read.set()
         await second
 
-    await streaming(node, methods.FETCH, go_on)(nothing(), context)
+    await streaming(node, methods.FETCH, go_on, bytes)(nothing(), context)
     assert written == [1]
 
 

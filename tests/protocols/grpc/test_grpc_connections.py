@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from contextlib import ExitStack
 from typing import Any
 
 import grpc
@@ -9,13 +10,13 @@ import pytest
 from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
 
-from bearlake.protocols.grpc import methods
+from bearlake.protocols.grpc import listening, methods
 from bearlake.protocols.grpc.errors import DETAILS_KEY
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
 from bearlake.protocols.grpc.settings import GrpcSettings
 from fixtures.grpc_server import GrpcNode, MakeGrpc
 from fixtures.grpc_server import call as call_on
-from fixtures.waiting import WAIT_S
+from fixtures.waiting import WAIT_S, until
 
 READY = grpc.ChannelConnectivity.READY
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -148,3 +149,57 @@ async def test_the_limit_applies_to_a_messages_decompressed_size(grpc_cluster: M
     assert taken.record_count == 1
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert await lists(node) == 1
+
+
+def connections(node: GrpcNode, count: int, address: str) -> list[socket.socket]:
+    """Connections from this address that send nothing."""
+    port = node.server.endpoint.port
+    return [socket.create_connection(("127.0.0.1", port), WAIT_S, (address, 0)) for _ in range(count)]
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Whether the server has closed a connection; its greeting is read before."""
+    connection.setblocking(False)
+    try:
+        while connection.recv(4096):
+            pass
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+    return True
+
+
+async def test_a_flood_of_one_address_leaves_the_other_clients_alone(grpc_cluster: MakeGrpc) -> None:
+    node = (await grpc_cluster(1, settings=GrpcSettings(address_connections_max=5)))[0]
+    with ExitStack() as stack:
+        first = [stack.enter_context(one) for one in connections(node, 4, "127.0.0.2")]
+        other = [stack.enter_context(one) for one in connections(node, 5, "127.0.0.3")]
+        assert await lists(node) == 0  # the connection of the channel
+        await until(lambda: listening.connection_count(node.server.endpoint.port) >= 10)
+        await node.server.check_addresses()
+        flood = [stack.enter_context(one) for one in connections(node, 40, "127.0.0.2")]
+        await until(lambda: listening.connection_count(node.server.endpoint.port) >= 50)
+
+        await node.server.check_addresses()
+
+        await until(lambda: sum(map(is_closed, flood)) == 39)
+        assert not any(map(is_closed, first + other))
+        assert await lists(node) == 0
+
+
+async def test_without_a_limit_no_connection_is_closed(grpc_cluster: MakeGrpc) -> None:
+    node = (await grpc_cluster(1, settings=GrpcSettings(address_connections_max=0)))[0]
+    with ExitStack() as stack:
+        flood = [stack.enter_context(one) for one in connections(node, 20, "127.0.0.2")]
+        await until(lambda: listening.connection_count(node.server.endpoint.port) >= 20)
+
+        await node.server.check_addresses()
+
+        assert not any(map(is_closed, flood))
+
+
+def test_the_connections_that_were_there_first_stay() -> None:
+    peers = {("a", port): "a" for port in range(6)} | {("b", port): "b" for port in range(2)}
+
+    assert listening.kept(peers, {("a", 4), ("a", 5)}, 3) == {("a", 4), ("a", 5), ("a", 0), ("b", 0), ("b", 1)}

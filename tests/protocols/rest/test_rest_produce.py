@@ -19,7 +19,8 @@ async def stored(rest: RestNode, name: str, index: int = 0) -> list[tuple[int, R
     ranges = [FetchRange(view.partition(index), 0, 1 << 26)]
     (fetched,) = await rest.streams.fetch(ranges, bytes_min=0, bytes_max=1 << 26, wait_ms=0)
     assert fetched.error is None
-    return list(reading.records(fetched, 1 << 26))
+    found, _ = await reading.take(fetched, 1 << 26, reading.Room(1 << 20, 1 << 26))
+    return found
 
 
 def b64(value: bytes) -> str:

@@ -129,10 +129,29 @@ class Node:
             await relief
 
 
+def plain(node: Node, method: Method[Request, Response]) -> Callable[[bytes], Request]:
+    """Return a parser of a method's messages without payloads. It raises `DecodeError`, and `Failure` over `request_bytes_max`.
+
+    protobuf makes an object of every nested message before anyone can count them, and holds the event loop meanwhile.
+    """
+    bytes_max, parse = node.settings.request_bytes_max, method.request.FromString
+
+    def parsed(message: bytes) -> Request:
+        if len(message) > bytes_max:
+            detail = f"the message has {len(message)} bytes, the limit of {method.name} is {bytes_max}"
+            raise Failure(grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_LARGE", detail)
+        return parse(message)
+
+    return parsed
+
+
 def unary(
-    node: Node, method: Method[Request, Response], handle: Callable[[Node, Principal, Request], Awaitable[Response]]
+    node: Node,
+    method: Method[Request, Response],
+    handle: Callable[[Node, Principal, Parsed], Awaitable[Response]],
+    parse: Callable[[bytes], Parsed],
 ) -> Callable[[bytes, Context], Awaitable[Response]]:
-    """Wrap a unary method as a grpc.aio handler of unparsed messages."""
+    """Wrap a unary method as a grpc.aio handler of unparsed messages; `parse` may raise `DecodeError`, `Failure`."""
     meters = _Meters(method.name)
 
     async def run(message: bytes, context: Context) -> Response:
@@ -140,7 +159,7 @@ def unary(
             try:
                 with node.counted(context.peer()):
                     who, _ = await node.admit(context)
-                    request = _parsed(method.request.FromString, message)
+                    request = _parsed(parse, message)
                     usage = node.streams.quotas.usage
                     if usage is None or not usage.is_timed:
                         return await handle(node, who, request)
@@ -166,7 +185,7 @@ def streaming(
     *,
     is_drained: bool = False,
 ) -> Callable[[AsyncIterator[bytes], Context], Awaitable[None]]:
-    """Wrap a bidirectional streaming method as a grpc.aio handler of unparsed messages; `parse` may raise `DecodeError`.
+    """Wrap a bidirectional streaming method as a grpc.aio handler of unparsed messages; `parse` may raise `DecodeError`, `Failure`.
 
     `is_drained`: when the login ends, only the requests end at once; the handler has `call_drain_ms` to answer the requests before.
     """

@@ -6,7 +6,7 @@ message has left.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -16,7 +16,7 @@ from bearlake.metadata.quotas import QuotaKey
 from bearlake.protocols.grpc import arrow
 from bearlake.protocols.grpc.call import Node, Writer
 from bearlake.protocols.grpc.errors import BadField, Failure, draining, failure_of
-from bearlake.protocols.grpc.payloads import Answer, answers, arrow_schema
+from bearlake.protocols.grpc.payloads import Answer, answers, arrow_schema, is_light
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
 from bearlake.streams.fetch import Fetched, FetchRange
 from bearlake.streams.offsets import OffsetQuestion, OffsetSpec
@@ -72,6 +72,9 @@ async def _listen(feed: "Feed", node: Node, who: Principal, requests: AsyncItera
         if is_first:
             feed.form = request.form or pb.FORM_RECORDS
             is_first = False
+        most = 3 * node.settings.partitions_max
+        if len(request.unassign) + len(request.assign) + len(request.seek) > most:
+            raise BadField("assign", f"expected at most {most} partitions in one message")
         for item in request.unassign:
             feed.unassign(item.stream, item.partition)
         for position in request.assign:
@@ -129,6 +132,11 @@ async def _offset(node: Node, key: PartitionKey, position: pb.Position) -> int:
     if answer.error is not None:
         raise answer.error
     return answer.offset
+
+
+async def _at_once(work: Callable[..., T], *arguments: Any) -> T:
+    """Do work on the event loop (Any: its arguments)."""
+    return work(*arguments)
 
 
 class Feed:
@@ -254,7 +262,9 @@ class Feed:
             return
         if self.form == pb.FORM_ARROW:
             await arrow.load()
-        for answer in answers(self.form, fetched.views, assigned.offset, self._node.settings.payload_bytes):
+        found = answers(self.form, fetched.views, assigned.offset, self._node.settings.payload_bytes)
+        run = _at_once if is_light(self.form, fetched.views) else self._node.streams.checks.off_loop
+        while (answer := await run(next, found, None)) is not None:
             if answer.message is None:
                 assigned.offset = answer.end
             else:

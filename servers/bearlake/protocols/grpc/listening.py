@@ -8,7 +8,8 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import grpc.aio
 from bearlake.errors import Invalid, Unavailable
 from bearlake.serving.files import FollowedFiles
 from bearlake.serving.listener import ListenerSettings, is_wildcard, join_address, tls_context, tls_files
+from bearlake.streams.principal import host_of
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +56,57 @@ def stop_accepting(port: int) -> None:
 def connection_count(port: int) -> int:
     """Return how many connections on this port the process has open; 0 without /proc."""
     return sum(not socket_.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) for socket_ in _sockets(port))
+
+
+class AddressLimit:
+    """Closes the newest connections of an address that has too many. gRPC neither limits them nor reports them."""
+
+    def __init__(self, port: int, count_max: int) -> None:
+        """`count_max`: most connections of one address; 0: no limit."""
+        self._port = port
+        self._count_max = count_max
+        self._kept: set[tuple[str, int]] = set()
+        """The peers, by address and port, of the connections that the last check left open."""
+
+    def check(self) -> int:
+        """Close what is over the limit; returns how many connections that were. No-op without /proc. Meant for a thread."""
+        if not self._count_max:
+            return 0
+        peers = {place: host_of(place[0]) for socket_ in _sockets(self._port) if (place := _peer(socket_))}
+        self._kept = kept(peers, self._kept, self._count_max)
+        surplus = set(peers) - self._kept
+        if surplus:
+            for socket_ in _sockets(self._port):
+                place = _peer(socket_)
+                if place is not None and place in surplus:
+                    with contextlib.suppress(OSError):
+                        socket_.shutdown(socket.SHUT_RDWR)
+        return len(surplus)
+
+
+def kept(
+    peers: Mapping[tuple[str, int], str], before: Collection[tuple[str, int]], count_max: int
+) -> set[tuple[str, int]]:
+    """Return the connections to keep: at most `count_max` of each address, those of `before` first.
+
+    `peers` names the address of each connection, which is identified by its remote place.
+    """
+    counts: Counter[str] = Counter()
+    found: set[tuple[str, int]] = set()
+    for place in sorted(peers, key=lambda place: place not in before):
+        counts[peers[place]] += 1
+        if counts[peers[place]] <= count_max:
+            found.add(place)
+    return found
+
+
+def _peer(connection: socket.socket) -> tuple[str, int] | None:
+    """Return the remote place of a connection; None for a listening socket, or if the client has gone."""
+    try:
+        place = connection.getpeername()
+    except OSError:
+        return None
+    return place[0], place[1]
 
 
 def _sockets(port: int) -> Iterator[socket.socket]:

@@ -12,6 +12,8 @@ from bearlake.streams.admission import NO_TIMESTAMP, UNCOMPRESSED_BYTES_MAX
 
 _RECORD_OVERHEAD_BYTES = 24
 """Approximate size of a record message without its key and value."""
+_AT_ONCE_BYTES = 128 * 1024
+"""Larger runs of batches are converted in a thread; this many bytes have 18,000 records at most, which take about 20 ms."""
 
 
 class Answer(NamedTuple):
@@ -34,6 +36,17 @@ def answers(form: pb.Form, views: Sequence[memoryview], offset: int, bytes_max: 
             return _arrow(views, offset, bytes_max)
         case _:
             return _records(views, offset, bytes_max)
+
+
+def is_light(form: pb.Form, views: Sequence[memoryview]) -> bool:
+    """Return whether `answers` may run on the event loop. A compressed batch may hold any number of records in few bytes."""
+    if form == pb.FORM_RECORD_BATCHES:
+        return True
+    return sum(map(len, views)) <= _AT_ONCE_BYTES and not any(
+        header.attributes & record_batch.COMPRESSION_MASK
+        for view in views
+        for _, _, header in kernel.batches(view, 0, len(view))
+    )
 
 
 def arrow_schema() -> bytes:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 
 from bearlake.errors import BearlakeError, Denied, NotFound
 from bearlake.metadata.quotas import QuotaKey
-from bearlake.protocols.grpc.batches import Batch, PayloadReader, check_batch
+from bearlake.protocols.grpc.batches import Batch, PayloadReader
 from bearlake.protocols.grpc.call import Node, Writer
 from bearlake.protocols.grpc.errors import BadField, Failure, draining, failure_of, failure_of_result
 from bearlake.protocols.grpc.framing import Incoming
@@ -32,14 +32,14 @@ async def init_producer(node: Node, who: Principal, request: pb.InitProducerRequ
     return pb.InitProducerResponse(producer_id=await node.producer_ids.take(), producer_epoch=0)
 
 
-async def produce(node: Node, who: Principal, request: pb.ProduceRequest) -> pb.ProduceResponse:
+async def produce(node: Node, who: Principal, message: Incoming[pb.ProduceRequest]) -> pb.ProduceResponse:
     """Append one batch. Raises error kinds, `Failure`."""
+    request = message.request
     seen = node.streams.seen.position
     view = await writable(node, who, request.stream)
     node.streams.quotas.require(who, QuotaKey.PRODUCER_BYTE_RATE)
     await node.room()
-    sequence = request.sequence if request.HasField("sequence") else None
-    batch = await PayloadReader().batch(request.payload, sequence, node.streams.clock.now_ms())
+    batch = await PayloadReader(node.streams.checks.off_loop).batch(message, node.streams.clock.now_ms())
     append = await _append(node, view, request.partition, batch, _expected(request))
     node.streams.quotas.charge(who, QuotaKey.PRODUCER_BYTE_RATE, len(append.batch))
     (result,) = await node.streams.append([append], seen)
@@ -48,7 +48,9 @@ async def produce(node: Node, who: Principal, request: pb.ProduceRequest) -> pb.
     return pb.ProduceResponse(base_offset=result[1], record_count=append.record_count)
 
 
-async def produce_stream(node: Node, who: Principal, requests: AsyncIterator[Incoming], writer: Writer) -> None:
+async def produce_stream(
+    node: Node, who: Principal, requests: AsyncIterator[Incoming[pb.ProduceStreamRequest]], writer: Writer
+) -> None:
     """Append batches until the client closes its side. Raises error kinds, `Failure`."""
     call = _Call(node, who, writer)
     reader = asyncio.create_task(call.read(requests))
@@ -115,7 +117,7 @@ class _Call:
         self._who = who
         self._writer = writer
         self._seen = node.streams.seen.position
-        self._payloads = PayloadReader()
+        self._payloads = PayloadReader(node.streams.checks.off_loop)
         self._entries: deque[_Entry] = deque()
         self._bytes = 0
         self._acknowledged_count = 0
@@ -126,13 +128,14 @@ class _Call:
         """Wake the acknowledging task."""
         self._changed.set()
 
-    async def read(self, requests: AsyncIterator[Incoming]) -> None:
+    async def read(self, requests: AsyncIterator[Incoming[pb.ProduceStreamRequest]]) -> None:
         """Submit batches until the client closes its side or a batch cannot be submitted."""
         view: StreamView | None = None
         name, partition = "", 0
         try:
-            async for request, raw in requests:
+            async for message in requests:
                 await self._wait_for_room()
+                request = message.request
                 try:
                     if request.stream:
                         name, partition = request.stream, request.partition
@@ -141,7 +144,7 @@ class _Call:
                         view = await writable(self._node, self._who, name)
                     elif not streams.may(self._who, Operation.WRITE, name):  # the access rules changed
                         raise Denied(f"{self._who} may not write to stream {name!r}")
-                    batch = await self._batch(request, raw)
+                    batch = await self._payloads.batch(message, streams.clock.now_ms())
                     self._submit(await _append(self._node, view, partition, batch, _expected(request)))
                 except (BearlakeError, Failure) as error:
                     entry = _Entry(0)
@@ -150,12 +153,6 @@ class _Call:
                     return
         finally:
             self.wake()
-
-    async def _batch(self, request: pb.ProduceStreamRequest, raw: memoryview | None) -> Batch:
-        if raw is not None:
-            return check_batch(raw)
-        sequence = request.sequence if request.HasField("sequence") else None
-        return await self._payloads.batch(request.payload, sequence, self._node.streams.clock.now_ms())
 
     def _submit(self, append: Append) -> None:
         entry = _Entry(len(append.batch))

@@ -7,6 +7,7 @@ in transit (grpc/grpc#41785). The server stops when all connections are closed, 
 
 import asyncio
 import contextlib
+import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -19,16 +20,17 @@ from grpc_reflection.v1alpha import reflection
 
 from bearlake.metadata.model import Server
 from bearlake.protocols.grpc import admin, consuming, fetching, framing, listening, methods, producing
-from bearlake.protocols.grpc.call import Node, streaming, unary
+from bearlake.protocols.grpc.call import Node, plain, streaming, unary
 from bearlake.protocols.grpc.entrance import GrpcEntrance
 from bearlake.protocols.grpc.methods import Method
-from bearlake.protocols.grpc.proto import stream_pb2 as pb
 from bearlake.protocols.grpc.settings import GrpcSettings
 from bearlake.serving.listener import ListenerSettings
 from bearlake.streams.service import Streams
 
 if TYPE_CHECKING:
     from bearlake.serving.authentication.revocations import RevocationLists
+
+log = logging.getLogger(__name__)
 
 NAME = "grpc"
 _CLOSE_SHARE = 0.8  # share of the drain time for clients; the rest is for their last messages
@@ -44,6 +46,7 @@ class GrpcServer:
         self._settings = settings
         self._server = grpc.aio.server(options=_options(settings), maximum_concurrent_rpcs=settings.calls_max)
         self.endpoint = listening.bind(self._server, listener)
+        self._address_limit = listening.AddressLimit(self.endpoint.port, settings.address_connections_max)
         self._revocations = _revocations(listener)
         self._listener = f"{NAME}:{listener.name}" if listener.name else NAME
         self._health = health.aio.HealthServicer()
@@ -81,6 +84,19 @@ class GrpcServer:
             await self._health.set(name, _SERVING)
         await self._server.start()
 
+    async def run(self) -> None:
+        """Check the connections of each address every `address_check_ms`; ends only by cancellation."""
+        while True:
+            await asyncio.sleep(self._settings.address_check_ms / 1000)
+            await self.check_addresses()
+
+    async def check_addresses(self) -> None:
+        """Close the newest connections of each address that has more than `address_connections_max`."""
+        closed_count = await asyncio.to_thread(self._address_limit.check)
+        if closed_count:
+            limit = self._settings.address_connections_max
+            log.warning("closed connections over the limit", extra={"closed": closed_count, "limit": limit})
+
     async def drain(self, deadline_ms: int) -> None:
         """Drain as the module docstring describes; return within `deadline_ms`."""
         await self._health.enter_graceful_shutdown()
@@ -111,19 +127,22 @@ def _revocations(listener: ListenerSettings) -> "RevocationLists | None":
 
 
 def _handlers(node: Node) -> tuple[grpc.GenericRpcHandler, ...]:
+    def plainly(method: Method[Any, Any], handle: Any) -> tuple[Method[Any, Any], Any]:
+        wrap: Any = streaming if method.is_streaming else unary
+        return method, wrap(node, method, handle, plain(node, method))
+
+    produced = unary(node, methods.PRODUCE, producing.produce, framing.read_unary)
+    stream = streaming(node, methods.PRODUCE_STREAM, producing.produce_stream, framing.read_stream, is_drained=True)
     handlers: list[tuple[Method[Any, Any], Any]] = [
-        (methods.CREATE_STREAM, unary(node, methods.CREATE_STREAM, admin.create)),
-        (methods.DESCRIBE_STREAM, unary(node, methods.DESCRIBE_STREAM, admin.describe)),
-        (methods.LIST_STREAMS, unary(node, methods.LIST_STREAMS, admin.list_streams)),
-        (methods.DELETE_STREAM, unary(node, methods.DELETE_STREAM, admin.delete)),
-        (methods.INIT_PRODUCER, unary(node, methods.INIT_PRODUCER, producing.init_producer)),
-        (methods.PRODUCE, unary(node, methods.PRODUCE, producing.produce)),
-        (
-            methods.PRODUCE_STREAM,
-            streaming(node, methods.PRODUCE_STREAM, producing.produce_stream, framing.read, is_drained=True),
-        ),
-        (methods.FETCH, streaming(node, methods.FETCH, fetching.fetch, pb.FetchRequest.FromString)),
-        (methods.CONSUME, streaming(node, methods.CONSUME, consuming.consume, pb.ConsumeRequest.FromString)),
+        plainly(methods.CREATE_STREAM, admin.create),
+        plainly(methods.DESCRIBE_STREAM, admin.describe),
+        plainly(methods.LIST_STREAMS, admin.list_streams),
+        plainly(methods.DELETE_STREAM, admin.delete),
+        plainly(methods.INIT_PRODUCER, producing.init_producer),
+        (methods.PRODUCE, produced),
+        (methods.PRODUCE_STREAM, stream),
+        plainly(methods.FETCH, fetching.fetch),
+        plainly(methods.CONSUME, consuming.consume),
     ]
     by_service: dict[str, dict[str, Any]] = {}
     for method, handle in handlers:

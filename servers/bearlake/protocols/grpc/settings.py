@@ -11,6 +11,8 @@ class GrpcSettings:
 
     message_bytes_max: int = 16 * 1024 * 1024
     """Largest request message in bytes; a larger one ends its call with RESOURCE_EXHAUSTED."""
+    request_bytes_max: int = 1024 * 1024
+    """Largest message in bytes of a request that carries no records; a larger one ends its call with RESOURCE_EXHAUSTED."""
     payload_bytes: int = 1024 * 1024
     """Size in bytes at which a message of records to a reader is sent; a single record batch may be larger. Clients accept 4 MiB by
     default."""
@@ -27,6 +29,12 @@ class GrpcSettings:
     bytes that it has in flight are bounded: in each call at most `in_flight_bytes_max` and one message."""
     connections_max: int = 10_000
     """Open client connections; further connections are closed at once."""
+    address_connections_max: int = 5_000
+    """Open connections of one client address; the newest beyond it are closed at the next check; 0: no limit. Half of the connections, so
+    that one client cannot take all; clients behind one proxy or NAT share an address."""
+    address_check_ms: int = 1_000
+    """Pause (ms) between two checks of the connections of each address. gRPC accepts connections itself, so a flood can hold all of
+    `connections_max` for this long. A check takes 30 us of a thread for each open connection."""
     handshake_ms: int = 10_000
     """Time (ms) in which a new connection must finish the handshakes of TLS and HTTP/2; otherwise it is closed."""
     in_flight_bytes_max: int = 32 * 1024 * 1024

@@ -1,8 +1,12 @@
 """Reads request bodies within a size limit, decompresses gzip and zstd, and parses JSON into models (`serving.http.models`).
 
+Large bodies are decompressed and parsed in a thread. The parser holds the interpreter's lock, so the values of a body are counted before
+it makes an object of each.
+
 Source: RFC 9110 (Content-Encoding), RFC 8878 (zstd).
 """
 
+import asyncio
 from typing import TypeVar
 
 from aiohttp import web
@@ -14,6 +18,11 @@ from bearlake.records.batch import Compression
 from bearlake.serving.http.models import Malformed, Mismatch, Reader
 
 T = TypeVar("T")
+
+AT_ONCE_BYTES = 64 * 1024
+"""Larger bodies are parsed in a thread; this many bytes take about 10 ms at most."""
+_DECOMPRESSED_AT_ONCE_BYTES = 1024 * 1024
+_PIECE_BYTES = 1024 * 1024
 
 _CODECS = {"gzip": Compression.GZIP, "x-gzip": Compression.GZIP, "zstd": Compression.ZSTD}
 
@@ -47,7 +56,10 @@ async def read(request: web.Request, bytes_max: int) -> bytes:
     if codec is Compression.NONE:
         return bytes(body)
     try:
-        return bytes(compression.decompress(codec, body, bytes_max))
+        try:
+            return bytes(compression.decompress(codec, body, min(bytes_max, _DECOMPRESSED_AT_ONCE_BYTES)))
+        except TooLarge:
+            return bytes(await asyncio.to_thread(compression.decompress, codec, body, bytes_max))
     except Corrupt as error:
         raise Problem(400, 400, f"the body is not {codec.name.lower()}: {error}") from error
 
@@ -63,6 +75,62 @@ def parse(reader: Reader[T], body: bytes, *, status: int = 422, code: int = 422,
         raise Problem(400, 400, str(error)) from error
     except Mismatch as error:
         raise Problem(status, code, f"{prefix}{error}") from error
+
+
+async def parse_many(
+    reader: Reader[T],
+    body: bytes,
+    value_count_max: int,
+    *,
+    status: int = 422,
+    code: int = 422,
+) -> T:
+    """Parse as `parse` does a body that may be large. Raises also `TooLarge` for more than `value_count_max` values."""
+    if len(body) <= AT_ONCE_BYTES:
+        return parse(reader, body, status=status, code=code)
+    return await asyncio.to_thread(_parse_counted, reader, body, value_count_max, status, code)
+
+
+def _parse_counted(reader: Reader[T], body: bytes, value_count_max: int, status: int, code: int) -> T:
+    marks = sum(map(body.count, _MARKS))
+    if marks > value_count_max and has_more_values(body, value_count_max):
+        raise TooLarge("JSON values of the request body", marks, value_count_max)
+    return parse(reader, body, status=status, code=code)
+
+
+_MARKS = (b",", b"[", b"{")
+"""Outside texts, each of these adds at most one value."""
+
+
+def has_more_values(body: bytes, count_max: int) -> bool:
+    """Return whether a JSON text has more values than that, without parsing it. Marks inside texts do not count."""
+    at = count = 0
+    while at < len(body):
+        quote = body.find(b'"', at, at + _PIECE_BYTES)
+        end = min(len(body), at + _PIECE_BYTES) if quote < 0 else quote
+        count += sum(body.count(mark, at, end) for mark in _MARKS)
+        if count > count_max:
+            return True
+        at = end if quote < 0 else _after_text(body, quote + 1)
+    return False
+
+
+def _after_text(body: bytes, start: int) -> int:
+    """Return where a text ends whose first character is at `start`."""
+    at = start
+    while True:
+        quote = body.find(b'"', at)
+        if quote < 0:
+            return len(body)
+        escapes = quote
+        while escapes > at and body[escapes - 1] == _BACKSLASH:
+            escapes -= 1
+        at = quote + 1
+        if (quote - escapes) % 2 == 0:
+            return at
+
+
+_BACKSLASH = ord("\\")
 
 
 def parse_optional(reader: Reader[T], body: bytes, *, status: int = 422, code: int = 422, prefix: str = "") -> T:

@@ -1,8 +1,6 @@
 """Iterates over the records of fetched batches. Skips control batches and records before the requested offset."""
 
 import asyncio
-from collections.abc import Iterator
-from itertools import chain
 
 from bearlake import kernel
 from bearlake.errors import TooLarge
@@ -10,25 +8,6 @@ from bearlake.records import batch as record_batch
 from bearlake.records import codec as record_codec
 from bearlake.records.codec import Record
 from bearlake.streams.fetch import Fetched
-
-
-def records(fetched: Fetched, bytes_max: int) -> Iterator[tuple[int, Record]]:
-    """Yield (offset, record) in order; `fetched` must have no error.
-
-    Raises:
-        Corrupt: a batch is malformed.
-        TooLarge: a batch has more than `bytes_max` bytes uncompressed.
-    """
-    start = fetched.range.offset
-    for view in fetched.views:
-        for position, base_offset, header in kernel.batches(view, 0, len(view)):
-            if record_batch.is_control(header.attributes):
-                continue
-            batch = view[position : position + header.length]
-            for delta, timestamp, key, value, headers in chain.from_iterable(record_codec.parts(batch, bytes_max)):
-                if base_offset + delta >= start:
-                    yield base_offset + delta, Record(key=key, value=value, headers=headers, timestamp=timestamp)
-
 
 AT_ONCE_BYTES = 1024 * 1024
 """Uncompressed bytes of a batch that is decompressed on the event loop; a thread decompresses a larger one."""
@@ -45,6 +24,11 @@ class Room:
     def is_left(self) -> bool:
         """Whether another record fits; a first record always does."""
         return self._records > 0 and self._bytes > 0
+
+    @property
+    def byte_count(self) -> int:
+        """How many bytes still fit, at least 1."""
+        return max(1, self._bytes)
 
     def take(self, record: Record) -> bool:
         """Use room for a record; returns False if there is none left."""

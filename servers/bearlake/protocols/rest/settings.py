@@ -9,6 +9,9 @@ class RestSettings:
 
     request_bytes_max: int = 16 * 1024 * 1024
     """Largest request body in bytes, uncompressed; a larger body is answered with 413."""
+    request_value_count_max: int = 250_000
+    """Values (numbers, texts, objects, lists) in one JSON body of records; a body with more is answered with 413. The parser makes an
+    object of each, during which no other client is served: this many take about 50 ms."""
     request_count_max: int = 1_024
     """Concurrent requests, including those that follow a stream; further requests are answered with 503."""
     request_timeout_ms: int = 60_000
@@ -36,6 +39,8 @@ class RestSettings:
     """Bytes of record batches in one answer, whatever the client requests (except for a single larger batch)."""
     answer_record_count_max: int = 10_000
     """Records in one answer to a consumer; the next answer continues. A compressed batch may hold a million records in few bytes."""
+    read_record_count_max: int = 100_000
+    """Records in one answer to a reader of a stream (`/v1/stream`), and in one event; the reader continues."""
     batch_bytes_max: int = 256 * 1024 * 1024
     """Largest uncompressed size in bytes of a stored record batch that can be read."""
     consumer_count_max: int = 1_000

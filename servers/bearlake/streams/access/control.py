@@ -1,14 +1,15 @@
 """Who may do what, as of the newest access rules that this server knows. The authorizer of the stream service.
 
 The hot path asks for streams: the caller's `Principal` keeps a mask of operations per stream, which is valid as long as the snapshot is the
-same object. A connection has its own `Principal`, so this is one look-up by name per request and stream. Without any rule, and with the
-default that allows everything, nothing is looked up at all.
+same object. So this is one look-up by name per request and stream. Principals of the same client share these masks: an HTTP request and a
+gRPC call make a new `Principal`. Without any rule, and with the default that allows everything, nothing is looked up at all.
 
 Until the rules are loaded, everything is denied. If the metadata store does not answer, the server goes on with the rules that it knows,
 and reads them again when the store answers (`streams/follower.py`).
 """
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -34,7 +35,7 @@ from bearlake.metadata.access_rules import (
 )
 from bearlake.streams.access.snapshot import ALL_OPERATIONS, Snapshot
 from bearlake.streams.audit import Audit
-from bearlake.streams.principal import INTERNAL, Authorizer, Principal
+from bearlake.streams.principal import INTERNAL, Authorizer, Grants, Principal
 
 T = TypeVar("T")
 
@@ -46,6 +47,9 @@ AT_ONCE_RULES_MAX = 1_000
 
 FILTER_COUNT_MAX = 1_000
 """Maximum number of filters of one deletion."""
+
+CALLERS_MAX = 100
+"""Maximum number of callers whose masks are kept for their next request: 1 MB for each that has asked for `MASKS_MAX` streams."""
 
 MASKS_MAX = 10_000
 """Maximum number of streams whose masks are kept for one caller."""
@@ -84,6 +88,7 @@ class AccessControl(Authorizer):
         self._audit = audit or Audit()
         self._settings = settings or AccessSettings()
         self._snapshot = Snapshot((), -1, super_users=self._settings.super_users, allows_unruled=False)
+        self._known = _KnownCallers(CALLERS_MAX)
 
     @property
     def revision(self) -> int:
@@ -104,11 +109,11 @@ class AccessControl(Authorizer):
         return snapshot.is_open or self._mask(snapshot, who, kind, name) & operation.bit != 0
 
     def _mask(self, snapshot: Snapshot, who: Principal, kind: Resource, name: str) -> int:
-        if kind is not Resource.STREAM:
-            return snapshot.mask(who, kind, name)
         grants = who.grants
         if grants.snapshot is not snapshot:
-            grants.snapshot, grants.masks = snapshot, {}
+            self._known.renew(grants, snapshot, who)
+        if kind is not Resource.STREAM:
+            return snapshot.mask(who, kind, name)
         mask = grants.masks.get(name)
         if mask is None:
             mask = snapshot.mask(who, kind, name)
@@ -265,6 +270,34 @@ class AccessControl(Authorizer):
         snapshot = await _worked(len(found.rules), compiled)
         if snapshot.revision > self._snapshot.revision:  # otherwise a newer change is applied already
             self._snapshot = snapshot
+
+
+class _KnownCallers:
+    """What the newest rules allow the callers that asked last. A caller is who logged in, with which groups, from which address."""
+
+    def __init__(self, count_max: int) -> None:
+        self._count_max = count_max
+        self._snapshot: Snapshot | None = None
+        self._grants: OrderedDict[tuple[str, str, frozenset[str], str], Grants] = OrderedDict()
+
+    def renew(self, grants: Grants, snapshot: Snapshot, who: Principal) -> None:
+        """Make `grants` those of this snapshot: the ones that an equal caller has, or none yet."""
+        if self._snapshot is not snapshot:
+            self._snapshot = snapshot
+            self._grants.clear()
+        key = who.kind, who.name, who.groups, who.host
+        known = self._grants.get(key)
+        if known is None:
+            # An own object: the masks outlive the caller, whose `grants` another snapshot renews.
+            known = self._grants[key] = Grants()
+            known.snapshot, known.masks = snapshot, {}
+            snapshot.prepare(who)
+            known.applying = grants.applying
+            if len(self._grants) > self._count_max:
+                self._grants.popitem(last=False)
+        else:
+            self._grants.move_to_end(key)
+        grants.snapshot, grants.masks, grants.applying = snapshot, known.masks, known.applying
 
 
 def _operation(created: Collection[AccessRule], deleted: Collection[AccessRule]) -> Operation:

@@ -101,6 +101,40 @@ class _Patterns:
         return (*self.literal.values(), *self.prefixed.values())
 
 
+MERGED_MAX = 2_000
+"""Most patterns of one caller that are merged; those of a caller with more are asked principal by principal."""
+
+
+class _Merged:
+    """The patterns of all principals of one caller at one host, as one pair of masks (allowed, denied) for each name and prefix."""
+
+    __slots__ = ("lengths", "literal", "prefixed")
+
+    def __init__(self, applying: Sequence[_Patterns], host: str) -> None:
+        self.literal: dict[str, tuple[int, int]] = {}
+        self.prefixed: dict[str, tuple[int, int]] = {}
+        for patterns in applying:
+            for merged, own in ((self.literal, patterns.literal), (self.prefixed, patterns.prefixed)):
+                for name, verdicts in own.items():
+                    allowed, denied = merged.get(name, (0, 0))
+                    more_allowed, more_denied = verdicts.at(host)
+                    merged[name] = allowed | more_allowed, denied | more_denied
+        self.lengths = sorted({len(prefix) for prefix in self.prefixed})
+
+    def granted(self, name: str) -> int:
+        """Return the operations that these patterns grant."""
+        allowed, denied = self.literal.get(name, (0, 0))
+        more_allowed, more_denied = self.literal.get(WILDCARD, (0, 0))
+        allowed, denied = allowed | more_allowed, denied | more_denied
+        for length in self.lengths:
+            if length > len(name):
+                break
+            found = self.prefixed.get(name[:length])
+            if found is not None:
+                allowed, denied = allowed | found[0], denied | found[1]
+        return allowed & ~denied
+
+
 @dataclass(frozen=True, slots=True)
 class _Applying:
     """What applies to one caller. It is found once for each caller and snapshot: a caller may have many groups."""
@@ -110,6 +144,8 @@ class _Applying:
     """The principals of rules that apply to the caller, each once."""
     patterns: dict[Resource, Sequence[_Patterns]] = field(default_factory=dict)
     """The patterns of these principals; filled when a resource of the kind is asked for."""
+    merged: dict[Resource, _Merged | None] = field(default_factory=dict)
+    """The same, merged for the caller's host; None: there are too many."""
 
 
 class Snapshot:
@@ -146,12 +182,16 @@ class Snapshot:
         found = self._ruled.get(kind)
         if found is None or next(found.matching(name), None) is None:
             return self._default
-        return _granted(self._patterns_of(applying, kind), who.host, name)
+        return self._granted(applying, kind, who.host, name)
+
+    def prepare(self, who: Principal) -> None:
+        """Find what applies to the caller, and keep it in its grants."""
+        self._applying(who)
 
     def granted(self, who: Principal, kind: Resource, name: str) -> int:
         """As `mask`, but without the default: only what a rule, or being a super user, allows."""
         applying = self._applying(who)
-        return ALL_OPERATIONS if applying.is_super else _granted(self._patterns_of(applying, kind), who.host, name)
+        return ALL_OPERATIONS if applying.is_super else self._granted(applying, kind, who.host, name)
 
     def allows_any(self, who: Principal, operation: Operation, kind: Resource) -> bool:
         """Whether `who` may do `operation` to at least one resource of the kind that could exist.
@@ -170,6 +210,14 @@ class Snapshot:
         if self._default:
             return True
         return any(verdicts.at(who.host)[0] & operation.bit for patterns in found for verdicts in patterns.all())
+
+    def _granted(self, applying: _Applying, kind: Resource, host: str, name: str) -> int:
+        if kind not in applying.merged:
+            patterns = self._patterns_of(applying, kind)
+            count = sum(len(found.literal) + len(found.prefixed) for found in patterns)
+            applying.merged[kind] = _Merged(patterns, host) if count <= MERGED_MAX else None
+        merged = applying.merged[kind]
+        return _granted(self._patterns_of(applying, kind), host, name) if merged is None else merged.granted(name)
 
     def _applying(self, who: Principal) -> _Applying:
         kept = who.grants.applying

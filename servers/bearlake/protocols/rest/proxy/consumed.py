@@ -4,6 +4,7 @@ The next answer reports that record as an error. Nothing is skipped unless the c
 same (KIP-334).
 """
 
+import asyncio
 import json
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -17,6 +18,10 @@ from bearlake.protocols.rest.proxy.consumer import Consumed
 from bearlake.protocols.rest.proxy.formats import Format
 from bearlake.streams.principal import Principal
 from bearlake.streams.schemas.values.model import Unfit
+
+_AT_ONCE_COUNT = 1_000
+_AT_ONCE_BYTES = 256 * 1024
+"""More values, or more bytes of values, are converted in a thread."""
 
 
 class Rendered(NamedTuple):
@@ -54,6 +59,13 @@ async def _texts(
     if form.schema_type is not None:
         octets = [None if value is None else bytes(value) for value in values]
         return await embedded.read(who, octets, form.schema_type)
+    if len(values) <= _AT_ONCE_COUNT and sum(len(value or b"") for value in values) <= _AT_ONCE_BYTES:
+        return _plain_texts(form, values)
+    return await asyncio.to_thread(_plain_texts, form, values)
+
+
+def _plain_texts(form: Format, values: Sequence[bytes | None]) -> tuple[Sequence[bytes | None], Unfit | None]:
+    """As `_texts`, in a format without schemas."""
     texts: list[bytes | None] = []
     for value in values:
         try:

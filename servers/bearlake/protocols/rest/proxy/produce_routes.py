@@ -5,7 +5,7 @@
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aiohttp import web
@@ -29,6 +29,8 @@ from bearlake.streams.schemas.budget import Budget
 from bearlake.streams.service import Streams
 
 _NOT_RETRIABLE, _RETRIABLE = 1, 2
+_BYTES_PER_RECORD = 64
+"""Bytes of a JSON body that are as much work as a record."""
 
 
 class ProduceRoutes:
@@ -57,28 +59,25 @@ class ProduceRoutes:
         form, who = formats.of_body(request), principal_of(request)
         await self._writing.room(who)
         octets = await bodies.read(request, self._settings.request_bytes_max)
-        body = bodies.parse_optional(_reader(form, is_partition_given=partition is not None), octets)
+        reader = _reader(form, is_partition_given=partition is not None)
+        body = await bodies.parse_many(
+            reader, octets if octets.strip() else b"{}", self._settings.request_value_count_max
+        )
         name = request.match_info["topic"]
         self._writing.require(who, name)  # first, so that a refusal does not tell whether the topic exists
         view = await self._view(who, name)
         if partition is not None and partition >= view.partition_count:
             raise problems.partition_not_found(view.name, partition)
         budget = self._embedded.budget()
-        keys, values = [await self._column(who, view.name, part, form, body, budget) for part in ("key", "value")]
-        now_ms = self._writing.now_ms()
-        records = [
-            Record(key=key, value=value, timestamp=now_ms)
-            for key, value in zip(keys.values, values.values, strict=True)
+        keys, values = [
+            await self._column(who, view.name, part, form, body, len(octets), budget) for part in ("key", "value")
         ]
-        placed = (
-            self._placed(view, body.records, records)
-            if partition is None
-            else [(partition, record) for record in records]
-        )
+        now_ms = self._writing.now_ms()
+        worked, count = self._writing.worked, len(body.records)
+        placed = await worked(count, self._placed, view, body.records, keys.values, values.values, partition, now_ms)
         written = await self._writing.write(who, view, placed)
         ids = {"key_schema_id": keys.schema_id, "value_schema_id": values.schema_id}
-        answer = {"offsets": [_shown(result) for result in written], **ids}
-        return web.Response(body=json.dumps(answer).encode(), content_type=V2_TYPE)
+        return web.Response(body=await worked(count, _answer, written, ids), content_type=V2_TYPE)
 
     async def _column(
         self,
@@ -87,26 +86,35 @@ class ProduceRoutes:
         part: str,
         form: Format,
         body: Produce[Any],
+        size_bytes: int,
         budget: Budget,
     ) -> Column:
-        """Return the keys or values of the records (Any: records of the format)."""
+        """Return the keys or values of the records (Any: records of the format), whose body has `size_bytes`."""
         found = [getattr(record, part) for record in body.records]
         if form is Format.BINARY:
             return Column(found, None)
         if form is Format.JSON:
-            octets = [
-                value if value is None else formats.json_in(value, f"records[{at}].{part}")
-                for at, value in enumerate(found)
-            ]
-            return Column(octets, None)
+            return Column(
+                await self._writing.worked(max(len(found), size_bytes // _BYTES_PER_RECORD), _json_in, found, part),
+                None,
+            )
         assert form.schema_type is not None
         texts = [bytes(value) or None for value in found]
         return await column(self._embedded, who, topic, part, form.schema_type, body, texts, budget)
 
     def _placed(
-        self, view: StreamView, asked: Sequence[BinaryRecord | JsonRecord | TextRecord], records: Sequence[Record]
+        self,
+        view: StreamView,
+        asked: Sequence[BinaryRecord | JsonRecord | TextRecord],
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        partition: int | None,
+        now_ms: int,
     ) -> list[tuple[int, Record]]:
-        """Assign each record to the partition it names, or to the partition of its key."""
+        """Assign each record to `partition`, to the partition it names, or to the partition of its key."""
+        records = [Record(key=key, value=value, timestamp=now_ms) for key, value in zip(keys, values, strict=True)]
+        if partition is not None:
+            return [(partition, record) for record in records]
         somewhere = self._writing.any_partition(view)
         placed = []
         for given, record in zip(asked, records, strict=True):
@@ -143,6 +151,24 @@ def _reader(form: Format, *, is_partition_given: bool) -> Reader[Any]:
     if form.schema_type is not None:
         return models.TEXT_PAIRS if is_partition_given else models.TEXTS
     return models.JSON_PAIRS if is_partition_given else models.JSON
+
+
+def _json_in(values: Sequence[Any], part: str) -> list[bytes | None]:
+    """Return the bytes of JSON values (Any), which messages call `part`. Raises `Problem`."""
+    return [
+        value if value is None else formats.json_in(value, f"records[{at}].{part}") for at, value in enumerate(values)
+    ]
+
+
+def _answer(written: Sequence[Written], ids: Mapping[str, int | None]) -> bytes:
+    return b"".join(
+        (
+            b'{"offsets": [',
+            b", ".join(json.dumps(_shown(result)).encode() for result in written),
+            b"], ",
+            json.dumps(ids)[1:].encode(),
+        )
+    )
 
 
 def _shown(written: Written) -> dict[str, object]:

@@ -107,7 +107,7 @@ class AppendRoutes:
         kind = state.content_type(view)
         if body and state.media_type(request.headers["Content-Type"]) != state.media_type(kind):
             raise Problem(409, 409, f"the stream has content type {kind}")
-        records = self._appending.records(kind, body, is_first=False)
+        records = await self._appending.records(kind, body, is_first=False)
         order = _Order(principal_of(request), view, index, records, request.headers.get("Stream-Seq"), seen)
         if claim is not None:
             done = await self._claimed(order, claim)

@@ -24,13 +24,17 @@ from bearlake.streams.service import Streams
 T = TypeVar("T")
 
 _TRY_COUNT = 20
+_BYTES_PER_RECORD = 64
+"""Bytes of a JSON body that are as much work as a record."""
 _ENDS_COUNT_MAX = 1_000
 
 
 class Appending:
     """Steps of the handlers that write."""
 
-    def __init__(self, streams: Streams, writing: Writing) -> None:
+    def __init__(self, streams: Streams, writing: Writing, value_count_max: int) -> None:
+        """`value_count_max`: most JSON values of one body."""
+        self._value_count_max = value_count_max
         self._streams = streams
         self._writing = writing
         self._tasks: set[asyncio.Task[Any]] = set()  # Any: result types differ
@@ -42,19 +46,19 @@ class Appending:
         task.add_done_callback(self._finished)
         return await asyncio.shield(task)
 
-    def records(self, content_type: str, body: bytes, *, is_first: bool) -> list[Record]:
-        """Parse a body into records: one, or for JSON one per element. Only initial content may be empty. Raises `Problem`."""
+    async def records(self, content_type: str, body: bytes, *, is_first: bool) -> list[Record]:
+        """Parse a body into records: one, or for JSON one per element. Only initial content may be empty. Raises `Problem`, `TooLarge`."""
         now_ms = self._writing.now_ms()
         if not body:
             return []
         if state.media_type(content_type) != state.JSON_TYPE:
             return [Record(value=body, timestamp=now_ms)]
-        value = bodies.parse(ANY, body, status=400, code=400)
+        value = await bodies.parse_many(ANY, body, self._value_count_max, status=400, code=400)
         values = value if isinstance(value, list) else [value]
         if not values and not is_first:
             raise Problem(400, 400, "the list is empty")
-        texts = [json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() for value in values]
-        return [Record(value=text, timestamp=now_ms) for text in texts]
+        work_count = max(len(values), len(body) // _BYTES_PER_RECORD)
+        return await self._writing.worked(work_count, _encoded, values, now_ms)
 
     async def write(self, who: Principal, view: StreamView, index: int, records: Sequence[Record]) -> int:
         """Append and return the offset after the last record in the partition's log. Raises the first error."""
@@ -122,3 +126,9 @@ class Appending:
         keys = view.partitions()[:_ENDS_COUNT_MAX]
         bounds = await self._streams.bounds(keys)
         return {state.ENDS: ",".join(str(bounds[key].end) if key in bounds else "" for key in keys)}
+
+
+def _encoded(values: Sequence[Any], now_ms: int) -> list[Record]:
+    """Return the records of JSON values (Any)."""
+    texts = [json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() for value in values]
+    return [Record(value=text, timestamp=now_ms) for text in texts]

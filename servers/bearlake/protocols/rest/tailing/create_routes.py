@@ -127,7 +127,7 @@ class CreateRoutes:
         origin = None if asked.source is None else await self._forking.origin(who, asked.source, asked.content_type)
         inherited = {} if origin is None else origin.source.stream.configs
         kind = asked.content_type or (state.content_type(origin.source) if origin else state.DEFAULT_TYPE)
-        records = self._appending.records(kind, body, is_first=True)
+        records = await self._appending.records(kind, body, is_first=True)
         configs = {state.CONTENT_TYPE: kind}
         configs |= asked.lifetime or {key: inherited[key] for key in lifetimes.ENDING if key in inherited}
         if origin is not None:

@@ -12,7 +12,6 @@ Source: Durable Streams Protocol 1.0, section 5.7; WHATWG HTML, server-sent even
 import asyncio
 import base64
 import json
-import re
 
 from aiohttp import web
 
@@ -26,7 +25,9 @@ from bearlake.protocols.rest.tailing.state import Tails
 from bearlake.serving.http.login import principal_of
 from bearlake.streams.quotas.control import QuotaControl
 
-_LINE_END = re.compile(r"\r\n|\r|\n")
+_PIECE_LENGTH = 256 * 1024
+_AT_ONCE_BYTES = 512 * 1024
+"""Larger values are encoded in a thread."""
 _HEARTBEAT = b": still here\n\n"
 
 
@@ -58,7 +59,10 @@ async def follow(
         while True:
             octets = b""
             if values:
-                octets = _data(follower, values, is_binary)
+                if sum(map(len, values)) <= _AT_ONCE_BYTES:
+                    octets = _data(follower, values, is_binary)
+                else:
+                    octets = await follower.off_loop(_data, follower, values, is_binary)
             if values or is_first or follower.is_at_end_of_closed:
                 octets += _control(follower, tails.cursor(request.query.get("cursor")))
                 quiet_since = loop.time()
@@ -86,10 +90,24 @@ async def follow(
 
 def _data(follower: Follower, values: list[bytes], is_binary: bool) -> bytes:
     joined = follower.joined(values)
-    lines = [base64.b64encode(joined).decode()] if is_binary else _LINE_END.split(joined.decode(errors="replace"))
-    # A reader removes one leading space, so a line that begins with a space gets another.
-    text = "".join(f"data:{' ' if line.startswith(' ') else ''}{line}\n" for line in lines)
-    return f"event: data\n{text}id: {state.token(follower.offset)}\n\n".encode()
+    text = base64.b64encode(joined).decode() if is_binary else joined.decode(errors="replace")
+    return b"".join((b"event: data\n", _lines(text), f"id: {state.token(follower.offset)}\n\n".encode()))
+
+
+def _lines(text: str) -> bytes:
+    """Return the text as lines of data, piece by piece: a text may have millions of lines."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    pieces: list[bytes] = []
+    start = 0
+    while True:
+        cut = text.find("\n", start + _PIECE_LENGTH)
+        piece = text[start:] if cut < 0 else text[start:cut]
+        # A reader removes one leading space, so a line that begins with a space gets another.
+        prefix = "data: " if piece.startswith(" ") else "data:"
+        pieces.append((prefix + piece.replace("\n ", "\n  ").replace("\n", "\ndata:") + "\n").encode())
+        if cut < 0:
+            return b"".join(pieces)
+        start = cut + 1
 
 
 def _control(follower: Follower, cursor: str) -> bytes:

@@ -7,6 +7,7 @@ from bearlake.errors import Denied, NotFound, OutOfRange
 from bearlake.metadata.model import partition_index, stream_number
 from bearlake.protocols.rest import reading
 from bearlake.protocols.rest.problems import Problem
+from bearlake.protocols.rest.reading import Room
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.protocols.rest.tailing import lifetimes, state
 from bearlake.protocols.rest.tailing.lifetimes import Lifetimes
@@ -57,6 +58,7 @@ class Follower:
         """Whether the last read reached the end of the partition."""
         self._was_closed = state.is_closed(view)
         self._end = end
+        self.off_loop = streams.checks.off_loop
 
     @property
     def is_at_end_of_closed(self) -> bool:
@@ -64,12 +66,18 @@ class Follower:
         return self._was_closed and self.is_up_to_date
 
     async def next(self, wait_ms: int, bytes_max: int) -> list[bytes]:
-        """Return the next values, about `bytes_max` bytes. May be empty after or before `wait_ms`; call again unless the stream is closed.
+        """Return the next values, at most `read_record_count_max` and about `bytes_max` bytes.
+
+        May be empty after or before `wait_ms`; call again unless the stream is closed.
 
         Raises:
             Denied: the access rules changed, and the reader may not read the stream or a fork's source any more.
             Problem: 404 if the stream is deleted, 410 if only its forks remain or the offset was trimmed.
         """
+        return await self._next(wait_ms, Room(self._settings.read_record_count_max, bytes_max))
+
+    async def _next(self, wait_ms: int, room: Room) -> list[bytes]:
+        """As `next`, as much as there is room for."""
         view = self._streams.catalog.peek_number(stream_number(self.partition))
         if view is not None:
             if lifetimes.is_marked(view, lifetimes.DELETED):
@@ -80,19 +88,17 @@ class Follower:
         end = None if view is None else state.closed_end(view, partition_index(self.partition))
         slice_ms = 0 if self._was_closed else min(wait_ms, _LOOK_MS)
         values: list[bytes] = []
-        size, is_done = 0, False
-        while size < bytes_max and not is_done:
+        is_done = False
+        while room.is_left and not is_done:
             piece = self._piece()
-            fetched = await self._fetch(piece, 0 if values else slice_ms, bytes_max - size)
+            fetched = await self._fetch(piece, 0 if values else slice_ms, room.byte_count)
             is_done = piece is self._pieces[-1] or not fetched.views
-            taken = self._take(piece, fetched, end)
-            values += taken
-            size += sum(len(value) for value in taken)
+            values += await self._take(piece, fetched, end, room)
         metrics.REST_RECORDS.labels("out").inc(len(values))
         return values
 
-    def _take(self, piece: Piece, fetched: Fetched, closed_end: int | None) -> list[bytes]:
-        """Return the fetched values that belong to the piece, and advance."""
+    async def _take(self, piece: Piece, fetched: Fetched, closed_end: int | None, room: Room) -> list[bytes]:
+        """Return the fetched values that belong to the piece, as many as there is room for, and advance."""
         if not self._streams.may(self._who, Operation.READ, piece.name):
             raise Denied(f"{self._who} may not read from {piece.name!r}")
         if isinstance(fetched.error, NotFound) and piece is self._pieces[-1]:
@@ -105,9 +111,8 @@ class Follower:
         if fetched.error is not None:
             raise fetched.error
         end = closed_end if piece.end is None else piece.end - piece.base
-        found = reading.records(fetched, self._settings.batch_bytes_max)
+        found, after = await reading.take(fetched, self._settings.batch_bytes_max, room)
         values = [record.value or b"" for offset, record in found if end is None or offset < end]
-        after = reading.next_offset(fetched)
         self.offset = piece.base + (after if end is None else min(after, end))
         if piece.end is None:
             known = max(fetched.end, self._end - piece.base)
@@ -122,12 +127,10 @@ class Follower:
         """Return the values up to the end, about `bytes_max` bytes; wait up to `wait_ms` for records that this server has not seen yet."""
         loop = asyncio.get_running_loop()
         until = loop.time() + wait_ms / 1000
-        values = await self.next(0, bytes_max)
-        size = sum(len(value) for value in values)
-        while not self.is_up_to_date and size < bytes_max and (left_ms := int((until - loop.time()) * 1000)) > 0:
-            more = await self.next(left_ms, bytes_max - size)
-            values += more
-            size += sum(len(value) for value in more)
+        room = Room(self._settings.read_record_count_max, bytes_max)
+        values = await self._next(0, room)
+        while not self.is_up_to_date and room.is_left and (left_ms := int((until - loop.time()) * 1000)) > 0:
+            values += await self._next(left_ms, room)
         return values
 
     def joined(self, values: list[bytes]) -> bytes:

@@ -140,6 +140,6 @@ class Forking:
         ]
         if fetched.error is not None:
             raise fetched.error
-        for _, record in reading.records(fetched, self._settings.batch_bytes_max):
-            return record.value or b""
-        return b""
+        room = reading.Room(1, self._settings.batch_bytes_max)
+        found, _ = await reading.take(fetched, self._settings.batch_bytes_max, room)
+        return found[0][1].value or b"" if found else b""

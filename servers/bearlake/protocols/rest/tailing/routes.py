@@ -26,7 +26,7 @@ class TailingRoutes:
     def __init__(self, streams: Streams, settings: RestSettings, writing: Writing, draining: asyncio.Event) -> None:
         self.lifetimes = Lifetimes(streams, settings.sweep_ms, 2 * settings.request_timeout_ms)
         tails = Tails(streams, self.lifetimes)
-        appending = Appending(streams, writing)
+        appending = Appending(streams, writing, settings.request_value_count_max)
         forking = Forking(streams, settings, tails, writing)
         self._create = CreateRoutes(streams, settings, self.lifetimes, writing, appending, forking)
         self._append = AppendRoutes(

@@ -83,11 +83,13 @@ class Sequences:
                 continue
             if fetched.error is not None:
                 raise fetched.error
-            for _, record in reading.records(fetched, self._settings.batch_bytes_max):
+            room = reading.Room(self._settings.read_record_count_max, self._settings.fetch_bytes_max)
+            found, after = await reading.take(fetched, self._settings.batch_bytes_max, room)
+            for _, record in found:
                 for name, content in record.headers:
                     if name == HEADER and content is not None:
                         tail.sequence = max(tail.sequence or "", content.decode(errors="replace"))
-            tail.seen = max(tail.seen, reading.next_offset(fetched))
+            tail.seen = max(tail.seen, after)
         if tail.seen >= tail.stored + _STORE_STEP:
             await self._store(view, index, tail)
 

@@ -28,6 +28,8 @@ from bearlake.streams.catalog import StreamView
 from bearlake.streams.principal import Operation, Principal
 from bearlake.streams.service import Streams
 
+_PIECE_BYTES = 64 * 1024
+"""How much of a compressed body is handled at a time, as much as arrives at a time without compression."""
 _TYPES = ("application/json", "application/octet-stream")
 
 
@@ -81,7 +83,9 @@ class RecordRoutes:
     async def _pieces(self, request: web.Request) -> AsyncIterator[bytes]:
         if bodies.codec_of(request) is not Compression.NONE:
             await self._writing.room(principal_of(request))
-            yield await bodies.read(request, self._settings.request_bytes_max)
+            body = await bodies.read(request, self._settings.request_bytes_max)
+            for start in range(0, len(body), _PIECE_BYTES):
+                yield body[start : start + _PIECE_BYTES]
             return
         who = principal_of(request)
         await self._writing.room(who)
@@ -101,7 +105,7 @@ class RecordRoutes:
     ) -> list[dict[str, object]]:
         """Append records that arrived together; return one report per record."""
         now_ms = self._writing.now_ms()
-        asked = [_parsed(item, now_ms) for item in items]
+        asked = await self._writing.worked(len(items), lambda: [_parsed(item, now_ms) for item in items])
         composer = Composer(self._embedded, who, view.name)
         composed = iter(await composer.composed([item for item in asked if not isinstance(item, Problem)]))
         reports: list[dict[str, object] | None] = []
@@ -118,7 +122,10 @@ class RecordRoutes:
                 reports.append(None)
                 accepted.append(record)
         written = iter(zip(accepted, await self._writing.write(who, view, placed), strict=True))
-        return [_shown(site, view, *next(written)) if report is None else report for report in reports]
+        return await self._writing.worked(
+            len(items),
+            lambda: [_shown(site, view, *next(written)) if report is None else report for report in reports],
+        )
 
     def _place(self, view: StreamView, partition: int | None, record: Record) -> int:
         if partition is not None:
