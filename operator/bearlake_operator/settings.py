@@ -12,6 +12,7 @@
 `example.yaml` is an example; the tests load it.
 """
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -294,14 +295,24 @@ class Settings:
     """Duration of the leader's Lease: time after which another operator takes over from a leader that has failed."""
 
     def __post_init__(self) -> None:
+        starts: dict[str, str] = {}
+        """Prefixes by their texts before `{namespace}`."""
         for namespace, prefixes in self.stream_names.items():
             for prefix in prefixes:
-                rest = prefix.partition(NAMESPACE_FIELD)[2]
-                if NAMESPACE_FIELD in prefix and not rest.startswith((".", "_")):
+                start, field_, rest = prefix.partition(NAMESPACE_FIELD)
+                if field_ and not rest.startswith((".", "_")):
                     raise ValueError(
                         f"streamNames.{namespace}: {prefix!r}: {NAMESPACE_FIELD} must be followed by '.' or '_', which names of namespaces "
                         "do not contain; otherwise the namespace a could use the names of a-b"
                     )
+                if field_:
+                    starts[start] = prefix
+        for start, longer in itertools.permutations(starts, 2):
+            if longer.startswith(start):
+                raise ValueError(
+                    f"streamNames: {starts[start]!r} and {starts[longer]!r}: a namespace named as the text before {NAMESPACE_FIELD} begins "
+                    "could use names of other namespaces; neither text may begin with the other"
+                )
 
     def refused_name(self, namespace: str, name: str) -> str:
         """The message for a Stream of this namespace that may not have this stream name, else empty."""

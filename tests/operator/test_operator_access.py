@@ -4,43 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from bearlake_operator.api import AccessRule
 from bearlake_operator.controllers.streams import UNREACHABLE_S
 from bearlake_operator.errors import Conflict, Unavailable
 from bearlake_operator.reconcile.claims import FINALIZER
 from fixtures.small_operator import GOING, SETTINGS, condition, resource, stream
+from fixtures.stream_access import ALICE, BOB, edit, failing, listed, rules
 
-ALICE = {"principal": "User:alice", "operations": ["Read"]}
-BOB = {"principal": "User:bob", "operations": ["Read", "Write"]}
 NOBODY = {"principal": "User:*", "operations": ["All"], "permission": "Deny", "host": "10.0.0.1"}
-
-
-def rules(*items):
-    return {
-        AccessRule(item["principal"], item.get("host", "*"), operation, item.get("permission", "Allow"))
-        for item in items
-        for operation in item["operations"]
-    }
 
 
 def access_of(cluster, name="orders"):
     return condition(cluster, "Stream", name, type_="AccessSynced")
-
-
-def listed(cluster, name="orders"):
-    found = cluster.get("Stream", name, "team")["status"].get("accessRules", [])
-    return {AccessRule(**rule) for rule in found}
-
-
-def edit(cluster, name="orders", **spec):
-    """Change the spec as a user does."""
-    generation = cluster.get("Stream", name, "team")["metadata"]["generation"] + 1
-    cluster.change("Stream", name, "team", spec=spec, metadata={"generation": generation})
-
-
-async def failing(operator):
-    with pytest.raises(Unavailable):
-        await operator.streams()
 
 
 async def test_rules_are_created_before_the_stream_and_deleted_when_they_leave_the_spec(cluster, operator):
@@ -398,3 +372,16 @@ async def test_without_the_setting_every_namespace_may_use_every_name(cluster, o
     await operator.streams()
 
     assert set(operator.lake.kept) == {"orders.all"}
+
+
+async def test_a_stream_of_another_name_does_not_keep_the_records_of_the_owner(cluster, operator):
+    operator.start(ONLY_OWN)
+    foreign = resource("Stream", "foreign", "other", "2026-01-02T00:00:00Z", name="team.mine")
+    cluster.add(stream("mine", name="team.mine", deletionPolicy="Delete"), foreign)
+    await operator.streams()
+
+    cluster.change("Stream", "mine", "team", metadata=GOING)
+    await operator.streams()
+
+    assert operator.lake.kept == {}
+    assert cluster.get("Stream", "mine", "team") is None

@@ -204,6 +204,30 @@ def test_an_invalid_pod_template_is_rejected(template, problem):
         api.compactor_spec({"metadata": {"namespace": "a", "name": "main"}, "spec": {"podTemplate": template}})
 
 
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"*": ["{namespace}.", "dev-{namespace}."]},
+        {"*": ["{namespace}."], "ops": ["a.{namespace}."]},
+        {"*": ["dev.{namespace}.", "dev.eu.{namespace}_"]},
+    ],
+)
+def test_prefixes_by_which_two_namespaces_may_have_the_same_name_are_rejected(names):
+    """`a` could use the names of `dev-a`, or `eu` those that `a` has as `dev.eu.a`."""
+    found = {key: tuple(prefixes) for key, prefixes in names.items()}
+
+    with pytest.raises(ValueError, match="neither text may begin with the other"):
+        settings.Settings(image="i", compactor_image="i", data_layers={}, stream_names=found)
+
+
+def test_prefixes_with_different_or_equal_texts_before_the_namespace_are_accepted():
+    names = {"*": ("dev.{namespace}.", "prod.{namespace}.", "dev.{namespace}_")}
+
+    found = settings.Settings(image="i", compactor_image="i", data_layers={}, stream_names=names)
+
+    assert found.refused_name("a", "prod.a.orders") == ""
+
+
 @pytest.mark.parametrize("name", ["streams", "compactors"])
 def test_crds_are_small_enough_for_client_side_apply(name):
     path = CRDS / f"{name}.yaml"

@@ -1,13 +1,17 @@
 """Writes the access rules of a data layer's Streams through the admin API (`reconcile/access.py` says which rules belong to a Stream).
 
-Every request names the revision of the rules that this process has read. So a request that arrives late, from this process or from a former
-leader, cannot undo what happened since. Rules are created before others are deleted, and before their stream is created: at no moment does
-a change of the spec allow more than the old spec or the new one.
+Every change of rules happens in three steps: read the revision of the rules, write the Stream's status onto the version of the Stream that
+this process knows, then send the change with that revision. A former leader, whose Stream is outdated, fails in the second step; a request
+that arrives late is refused in the third. Neither can undo what happened since.
+
+Rules are created before others are deleted, and before their stream is created: at no moment does a change of the spec allow more than the
+old spec or the new one. If the new rules cannot be created, the old rules stay.
 """
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from bearlake_operator import api
 from bearlake_operator.admin import RULE_COUNT, AdminClient, ObservedRules
@@ -26,8 +30,8 @@ log = logging.getLogger(__name__)
 ATTEMPTS_MAX = 3
 """Attempts in one run while others change access rules."""
 
-_Rules = Mapping[str, Collection[AccessRule]]
-"""Rules by stream."""
+_StreamRules = tuple[str, frozenset[AccessRule]]
+"""A stream and some of its rules."""
 
 
 @dataclass(slots=True)
@@ -101,13 +105,33 @@ class StreamAccess:
     async def revoke(self, owners: Sequence[Claim], terminating: Sequence[Resource], outcome: Outcome) -> None:
         """Delete the rules that belong to these Streams and that they do not name any more; of `terminating` Streams, all.
 
+        A Stream that names rules which do not exist, by the `outcome` of `grant`, keeps its former rules: without any rule, its stream may
+        be open to everybody.
+
         A rule that the owner of the stream's name also names is not deleted but handed over: the Stream that is being deleted waits until
         the owner's status lists it.
         """
+        dropped = self._dropped(owners, terminating, outcome)
+        if not dropped:
+            return
+        try:
+            failed = await self._delete(dropped)
+        except OperatorError as error:
+            outcome.fail(list(dropped), error)
+            return
+        for key, error in failed.items():
+            outcome.fail([key], error)
+        outcome.deleted |= {key: rules for key, (_, rules) in dropped.items() if key not in failed}
+
+    def _dropped(
+        self, owners: Sequence[Claim], terminating: Sequence[Resource], outcome: Outcome
+    ) -> Mapping[NamespacedName, _StreamRules]:
+        """The rules to delete, as `revoke` says, by Stream."""
         named = {claim.spec.name: claim for claim in owners}
-        dropped: dict[NamespacedName, tuple[str, frozenset[AccessRule]]] = {}
+        dropped: dict[NamespacedName, _StreamRules] = {}
         for claim in owners:
-            dropped[claim.key] = claim.spec.name, self._listed(claim.key) - claim.spec.access
+            if not claim.spec.access or claim.key in outcome.granted:
+                dropped[claim.key] = claim.spec.name, self._listed(claim.key) - claim.spec.access
         for resource in terminating:
             key, stream, own = api.namespaced_name(resource), api.stream_spec(resource).name, access.listed(resource)
             heir = named.get(stream)
@@ -115,18 +139,7 @@ class StreamAccess:
             if heir and not kept <= self._listed(heir.key):
                 outcome.fail([key], Unavailable(f"the Stream {'/'.join(heir.key)} has not taken over its access rules"))
             dropped[key] = stream, own - kept
-        dropped = {key: (stream, rules) for key, (stream, rules) in dropped.items() if rules}
-        if not dropped:
-            return
-        by_stream: dict[str, set[AccessRule]] = {}
-        for stream, rules in dropped.values():
-            by_stream.setdefault(stream, set()).update(rules)
-        try:
-            await self._delete(by_stream)
-        except OperatorError as error:
-            outcome.fail(list(dropped), error)
-            return
-        outcome.deleted |= {key: rules for key, (_, rules) in dropped.items()}
+        return {key: (stream, rules) for key, (stream, rules) in dropped.items() if rules}
 
     async def _grant(
         self, naming: Sequence[Claim], terminating: Sequence[Resource], observed: ObservedRules, outcome: Outcome
@@ -145,7 +158,7 @@ class StreamAccess:
             absent = named.difference(present)
             try:
                 own = access.to_list(named, self._listed(claim.key), present, left.get(stream, ()))
-                await self._list(claim.key, own, lost=absent & self._listed(claim.key))
+                await self._list(claim.key, own, absent)
             except OperatorError as error:
                 outcome.fail([claim.key], error)
                 return
@@ -170,8 +183,8 @@ class StreamAccess:
             return False
         return True
 
-    async def _list(self, key: NamespacedName, own: frozenset[AccessRule], lost: Collection[AccessRule]) -> None:
-        """Make the Stream's status list these rules. `lost` are rules that it lists already and that do not exist.
+    async def _list(self, key: NamespacedName, own: frozenset[AccessRule], absent: Collection[AccessRule]) -> None:
+        """Make the Stream's status list these rules. `absent` are those that do not exist.
 
         Raises `Conflict` (the Stream has changed), `Invalid`, `Unavailable`.
         """
@@ -182,25 +195,50 @@ class StreamAccess:
             listing = {**resource.get("status", {}), "accessRules": access.shown(own)}
             if not await self._status_writer.write(resource, listing):
                 raise Conflict("the Stream is gone")
-        elif lost and status.is_synced(resource, "AccessSynced"):
-            note = f"Access rules were deleted elsewhere, and are created again: {access.describe_all(lost)}."
-            await self._events.record(resource, "ChangedElsewhere", note)
+        elif absent:
+            await self._status_writer.confirm(resource)
+            if status.is_synced(resource, "AccessSynced"):
+                note = f"Access rules were deleted elsewhere, and are created again: {access.describe_all(absent)}."
+                await self._events.record(resource, "ChangedElsewhere", note)
 
-    async def _delete(self, stream_rules: _Rules) -> None:
-        """Delete the rules, whether or not they exist: afterwards, an earlier creation cannot take effect. Raises `OperatorError`."""
+    async def _delete(self, dropped: Mapping[NamespacedName, _StreamRules]) -> Mapping[NamespacedName, OperatorError]:
+        """Delete the rules, whether or not they exist: afterwards, an earlier creation cannot take effect.
 
-        def refuse(streams: Collection[str], error: Invalid) -> None:
-            raise error
-
-        log.info("deleting access rules", extra={"count": sum(map(len, stream_rules.values()))})
+        Returns the errors by Stream. Raises `OperatorError`: some rules may be deleted.
+        """
+        log.info("deleting access rules", extra={"count": sum(len(rules) for _, rules in dropped.values())})
         for _ in range(ATTEMPTS_MAX):
             revision = (await self._client.access_rules()).revision
+            failed = await self._outdated(dropped)
+            stream_rules: dict[str, set[AccessRule]] = {}
+            for stream, rules in (found for key, found in dropped.items() if key not in failed):
+                stream_rules.setdefault(stream, set()).update(rules)
+
+            def refuse(streams: Collection[str], error: Invalid, failed: dict[NamespacedName, OperatorError]) -> None:
+                failed |= {key: error for key, (stream, _) in dropped.items() if stream in streams}
+
             try:
-                await _send(self._client.delete_rules, stream_rules, revision, refuse)
-                return
+                await _send(self._client.delete_rules, stream_rules, revision, partial(refuse, failed=failed))
             except Conflict:
                 continue
+            return failed
         raise Unavailable("the access rules change all the time")
+
+    async def _outdated(self, keys: Collection[NamespacedName]) -> dict[NamespacedName, OperatorError]:
+        """The Streams that have changed since this process read them, or of which this is not known, with the errors."""
+        failed: dict[NamespacedName, OperatorError] = {}
+
+        async def confirm(key: NamespacedName) -> None:
+            resource = self._cache.get("Stream", *key)
+            try:
+                if resource is None:
+                    raise Conflict("the Stream is gone")
+                await self._status_writer.confirm(resource)
+            except OperatorError as error:
+                failed[key] = error
+
+        await for_each(confirm, list(keys))
+        return failed
 
     def _listed(self, key: NamespacedName) -> frozenset[AccessRule]:
         resource = self._cache.get("Stream", *key)
@@ -211,7 +249,9 @@ _Send = Callable[[Sequence[tuple[str, AccessRule]], int], Awaitable[int]]
 _Refuse = Callable[[Collection[str], Invalid], None]
 
 
-async def _send(send: _Send, stream_rules: _Rules, revision: int, refuse: _Refuse) -> None:
+async def _send(
+    send: _Send, stream_rules: Mapping[str, Collection[AccessRule]], revision: int, refuse: _Refuse
+) -> None:
     """Send the rules in batches, each with the revision that the one before has made. Raises `Conflict`, `Unavailable`.
 
     A batch that is refused is sent again stream by stream; `refuse` is called with the streams whose rules are refused.

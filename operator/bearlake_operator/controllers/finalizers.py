@@ -75,7 +75,7 @@ class Finalizers:
     ) -> dict[NamespacedName, str]:
         """Delete the streams of Streams that are being deleted, if that is their policy. Returns the problems by Stream."""
         layer = terminating[0]["spec"].get("dataLayer", "default") if terminating else ""
-        claimed = {claim.spec.name for claim in claims.values() if claim.spec.data_layer == layer}
+        claimed = {claim.spec.name for claim in claims.values() if claim.spec.data_layer == layer and claim.is_owner}
         names: dict[str, NamespacedName] = {}
         for resource in terminating:
             spec, key = api.stream_spec(resource), api.namespaced_name(resource)

@@ -7,6 +7,7 @@ from typing import Any
 from bearlake_operator import api, metrics
 from bearlake_operator.controllers.cache import ResourceCache
 from bearlake_operator.controllers.events import EventRecorder
+from bearlake_operator.errors import Conflict
 from bearlake_operator.kube import KubeClient
 
 _EXACT_KINDS = ("Stream",)
@@ -45,6 +46,17 @@ class StatusWriter:
         self._cache.put(kind, written)
         await self._record_transition(resource, _ready(before), _ready(status))
         return True
+
+    async def confirm(self, resource: api.Resource) -> None:
+        """Return only if `resource` is the present version in the API server, whatever the cache says.
+
+        Raises `Conflict` (it has changed, or it is gone), `Invalid`, `Unavailable`.
+        """
+        # Writing the same status onto the same version changes nothing.
+        written = await self._kube.apply_status(resource, resource.get("status", {}), is_exact=True)
+        if written is None:
+            raise Conflict(f"the {resource['kind']} is gone")
+        self._cache.put(resource["kind"], written)
 
     async def _record_transition(self, resource: api.Resource, old: Mapping[str, str], new: Mapping[str, str]) -> None:
         if (old.get("status"), old.get("reason")) == (new.get("status"), new.get("reason")) or not new:
