@@ -159,7 +159,10 @@ class Throttling:
             return response
         wait_s = usage.charge_time(who, timed.seconds) if usage.is_timed else 0.0
         if key == ApiKey.FETCH:
-            wait_s = max(wait_s, usage.charge(who, QuotaKey.CONSUMER_BYTE_RATE, fetch.size_of(response)))
+            if usage.due_s(who, QuotaKey.CONSUMER_BYTE_RATE) > 0:  # requests on other connections used it up meanwhile
+                fetch.empty(response)
+            usage.charge(who, QuotaKey.CONSUMER_BYTE_RATE, fetch.size_of(response))
+            wait_s = max(wait_s, usage.due_s(who, QuotaKey.CONSUMER_BYTE_RATE))
         elif key in _MUTATIONS:
             wait_s = max(wait_s, usage.due_s(who, QuotaKey.CONTROLLER_MUTATION_RATE))
         elif key in _OF_MEMBERS:

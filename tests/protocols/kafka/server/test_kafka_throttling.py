@@ -102,6 +102,7 @@ async def test_a_first_request_on_another_connection_waits_under_its_client_id(l
     second = await limited.node.client("batch")
     second.send(produce(10), 9)
     await until(lambda: limited.waiting_count() == 2)
+    assert (await (await limited.node.client("console")).list_offset("t", -1)).offset == 1
 
     await limited.pass_time(10)
     assert (await second.receive()).responses[0].partition_responses[0].base_offset == 1
@@ -173,6 +174,31 @@ async def test_a_fetch_response_has_its_records_and_says_how_long_to_wait(limite
     await until(lambda: limited.connection().quota_wait)
     await limited.pass_time(10)
     assert (await client.receive()).responses[0].partitions[0].error_code == 0
+
+
+async def test_fetches_on_many_connections_together_keep_to_the_quota(limited, monkeypatch):
+    """All begin while nothing is owed. Those that end after the first get no records, as with Kafka, and ask again."""
+    clients = [await limited.node.client() for _ in range(5)]
+    await clients[0].ask(produce(3000), 9)
+    await limited.limit(QuotaKey.CONSUMER_BYTE_RATE, 1000.0)
+    fetch, begun, may_end = limited.node.streams.fetch, [], asyncio.Event()
+
+    async def held(*arguments, **options):
+        begun.append(1)
+        await may_end.wait()
+        return await fetch(*arguments, **options)
+
+    monkeypatch.setattr(limited.node.streams, "fetch", held)
+    for client in clients:
+        client.send(fetch_request([("t", 0, 0)]), 12)
+    await until(lambda: len(begun) == len(clients))
+    may_end.set()
+    answers = [await client.receive() for client in clients]
+    found = [answer.responses[0].partitions[0] for answer in answers]
+
+    assert [partition.error_code for partition in found] == [0] * 5
+    assert sum(bool(partition.records) for partition in found) == 1
+    assert all(answer.throttle_time_ms > 0 for answer in answers)
 
 
 async def test_pipelined_fetches_wait_one_by_one(limited):

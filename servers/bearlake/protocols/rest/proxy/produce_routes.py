@@ -57,6 +57,7 @@ class ProduceRoutes:
         form, who = formats.of_body(request), principal_of(request)
         await self._writing.room(who)
         octets = await bodies.read(request, self._settings.request_bytes_max)
+        self._writing.check_quota(who)
         body = bodies.parse_optional(_reader(form, is_partition_given=partition is not None), octets)
         name = request.match_info["topic"]
         self._writing.require(who, name)  # first, so that a refusal does not tell whether the topic exists
