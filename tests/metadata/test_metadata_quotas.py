@@ -142,6 +142,8 @@ async def test_a_follower_is_woken_by_a_change_of_quotas(metadata: Metadata, pee
         change(0.0),
         change(-1.0),
         change(0.5),
+        QuotaChange(ALICE, QuotaKey.REQUEST_PERCENTAGE, 0.0),
+        QuotaChange(ALICE, QuotaKey.CONTROLLER_MUTATION_RATE, 5e-324),
         change(math.nan),
         change(math.inf),
         change(1e300),

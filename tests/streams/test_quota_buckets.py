@@ -80,6 +80,30 @@ def test_a_changed_rate_applies_at_once_to_what_is_owed(buckets: Buckets, clock:
     assert buckets.due_s("a", 50) == 1.0
 
 
+def test_nobody_waits_longer_after_the_quota_was_lowered(buckets: Buckets, clock: Clock) -> None:
+    """What was owed at a high rate is forgiven at a low one, but for `throttle_ms_max`."""
+    buckets.take("a", 1e9, 1e12)
+
+    assert buckets.due_s("a", 1e3) == 10.0
+    clock.now += 10
+    assert buckets.due_s("a", 1e3) == 0
+
+
+def test_a_client_that_owes_is_remembered_longer_than_those_that_owe_nothing(buckets: Buckets, clock: Clock) -> None:
+    """Nobody can make the server forget a debt by use under many other names, or from many addresses."""
+    buckets.take("a", 100, 700)
+    for at in range(100):
+        buckets.take(f"name-{at}", 100, 1)
+
+    assert len(buckets) == 3
+    assert buckets.due_s("a", 100) == 5.0
+    clock.now += 5
+    for at in range(3):
+        buckets.take(f"name-{at}", 100, 1)
+    buckets.take("a", 100, 201)
+    assert buckets.due_s("a", 100) == 0.01  # of a full burst: the server has forgotten the client, which owes nothing
+
+
 def test_the_least_recently_used_bucket_is_forgotten(buckets: Buckets) -> None:
     for name in ("a", "b", "c"):
         buckets.take(name, 1, 100)
@@ -144,6 +168,8 @@ def test_rates_are_divided_over_live_servers(buckets: Buckets, clock: Clock) -> 
     assert divided.due_s(who(), PRODUCE) == 0.5
     counts[0] = 0
     assert divided.due_s(who(), PRODUCE) == 0.25
+    counts[0] = 400
+    assert divided.due_s(who(), PRODUCE) == 10.0
 
 
 def test_time_is_a_percentage_of_each_server(buckets: Buckets) -> None:

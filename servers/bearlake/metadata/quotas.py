@@ -34,6 +34,9 @@ CHANGED_QUOTAS_MAX = 10_000
 QUOTA_NAME_BYTES_MAX = 512
 """Longest user, client id and address of an entity."""
 
+VALUE_MIN = 1e-6
+"""Smallest value of a quota: one in eleven days. Divided by the number of servers, it is still above zero."""
+
 VALUE_MAX = float(2**53)
 """Greatest value of a quota."""
 
@@ -95,7 +98,7 @@ class Quota(NamedTuple):
     entity: Entity
     key: QuotaKey
     value: float
-    """Above 0, in the unit of the key."""
+    """From `VALUE_MIN` to `VALUE_MAX`, in the unit of the key."""
 
 
 class QuotaChange(NamedTuple):
@@ -168,8 +171,8 @@ def check_change(change: QuotaChange) -> None:
         _check_address(entity.address)
     if value is None:
         return
-    if not (math.isfinite(value) and 0 < value <= VALUE_MAX):
-        raise Invalid(f"{key.value} is {value}, expected a number above 0 and up to {VALUE_MAX:.0f}")
+    if not VALUE_MIN <= value <= VALUE_MAX:  # false for NaN
+        raise Invalid(f"{key.value} is {value}, expected a number from {VALUE_MIN} to {VALUE_MAX:.0f}")
     if key in WHOLE_KEYS and value != math.floor(value):
         raise Invalid(f"{key.value} is {value}, expected a whole number")
 

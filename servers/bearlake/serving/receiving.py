@@ -8,6 +8,9 @@ along; consumed bytes stay while there are holders of the old slab. When memory 
 
 A request must not appear newer than it is (`AppendCall.seen`, decision 94), even if it waited unread in the socket. Bytes therefore count
 as arrived when the socket was last known to be empty. A read that returns fewer bytes than requested has emptied the socket.
+
+A connection that may have to wait long is frugal: it reads no further than the frame whose size it knows, and keeps what it has read in a
+small slab meanwhile. So it holds no memory for which other connections wait.
 """
 
 import asyncio
@@ -50,6 +53,8 @@ class Receiver(asyncio.BufferedProtocol):
         self._need = 0  # size of the incomplete frame, counted from _low; 0 while unknown
         self._size_class = 0
         self._wish: Wish | None = None
+        self._asked = 0  # bytes requested by the last read
+        self._is_frugal = False
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Called by the event loop; returns the memory for the next bytes."""
@@ -62,7 +67,16 @@ class Receiver(asyncio.BufferedProtocol):
             self._make_room()
             slab = self._slab
             assert slab is not None
-        return slab.view[self._high : self._high + _READ_BYTES]
+        asked = slab.view[self._high : min(self._high + _READ_BYTES, self._read_end())]
+        self._asked = len(asked)
+        return asked
+
+    def _read_end(self) -> int:
+        """The position in the slab behind which nothing is read now."""
+        if not self._is_frugal:
+            return self._high + _READ_BYTES
+        unread = self._low + self._need - self._high
+        return self._high + (unread if unread > 0 else max(SMALL_BYTES - (self._high - self._low), 1))
 
     def _received(self, nbytes: int) -> None:
         """Record that the slab has `nbytes` more bytes."""
@@ -74,7 +88,7 @@ class Receiver(asyncio.BufferedProtocol):
         self._last_arrived = self._emptied
         self._last_bytes = nbytes
         self._high = high = high + nbytes
-        is_short = slab is not None and high < slab.size and nbytes < _READ_BYTES  # see `get_buffer`
+        is_short = slab is not None and nbytes < self._asked
         if is_short and (not self._is_encrypted or self._is_socket_empty()):
             self._emptied = self._seen.position
 
@@ -125,7 +139,7 @@ class Receiver(asyncio.BufferedProtocol):
             slab.view[:have] = slab.view[self._low : self._high]
             self._low, self._high = 0, have
             return
-        if self._size_class + 1 < len(SIZES):
+        if self._size_class + 1 < len(SIZES) and not self._is_frugal:
             self._size_class += 1
         # Beyond the largest size, memory grows with the bytes received, not with the announced size.
         size_bytes = min(whole, max(SIZES[-1], 4 * have))
@@ -161,6 +175,13 @@ class Receiver(asyncio.BufferedProtocol):
         self._low = self._high = self._need = self._size_class = 0
         if slab is not None:
             slab.release()
+
+    def _shrink(self) -> None:
+        """Keep the unconsumed bytes in a small slab, if they fit, while nothing is read."""
+        slab = self._slab
+        if slab is not None and slab.size > SMALL_BYTES and self._high - self._low <= SMALL_BYTES:
+            self._size_class = 0
+            self._move(self._slabs.take_small())
 
     def release_idle_memory(self) -> None:
         """Give the slab back while it is empty; for quiet connections."""

@@ -12,6 +12,7 @@ from bearlake.streams.quotas.limits import Limits
 from bearlake.streams.quotas.usage import Usage
 from fixtures.quotas import ManualQuotas
 from fixtures.rest_server import RestNode
+from fixtures.waiting import until
 
 PRODUCE = {"records": [{"value": "eHh4" * 1000}]}
 
@@ -51,6 +52,33 @@ async def test_every_route_that_writes_asks_the_quota(rest: RestNode, quotas: Ma
         answer = await rest.post(path, body, headers=headers)
         assert answer.status == 429, path
         assert int(answer.headers["Retry-After"]) == 30
+
+
+async def test_bodies_that_arrive_together_keep_to_the_quota(rest: RestNode, quotas: ManualQuotas) -> None:
+    """All requests begin while nothing is owed, and only one of them is served."""
+    await rest.create("t")
+    await rest.put("/v1/stream/s", headers={"Content-Type": "text/plain"})
+    await quotas.limit(QuotaKey.PRODUCER_BYTE_RATE, 1000.0)
+    body = json.dumps(PRODUCE).encode()
+    may_end = asyncio.Event()
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield body[:10]
+        await may_end.wait()
+        yield body[10:]
+
+    async def status(path: str, kind: str) -> int:
+        async with rest.session.post(rest.url + path, data=pieces(), headers={"Content-Type": kind}) as response:
+            return response.status
+
+    places = [("/topics/t", "application/vnd.kafka.binary.v2+json"), ("/v1/stream/s", "text/plain")] * 2
+    asked = [asyncio.ensure_future(status(*place)) for place in places]
+    await until(lambda: rest.server._guard.open_count == len(asked))  # noqa: SLF001 - nothing else shows that bodies are awaited
+    may_end.set()
+    statuses = [await answer for answer in asked]
+
+    assert sum(status < 300 for status in statuses) == 1
+    assert statuses.count(429) == len(asked) - 1
 
 
 async def test_a_stream_of_records_is_read_at_the_rate_of_the_quota(rest: RestNode, quotas: ManualQuotas) -> None:

@@ -66,17 +66,15 @@ class Connection(PacedConnection):
         super().__init__(register, context.streams, listener, context.settings.stall_ms)
         self.context = context
         self.who = ANONYMOUS
-        self.produce_tail: asyncio.Task[None] | None = None
-        """The last Produce request that is not submitted yet."""
+        self.produce_tail: asyncio.Task[None] | None = None  # the last Produce request that is not submitted yet
         self._apis = apis
         self._entrance = entrance
         self._refusal_s = entrance.refusal_s if entrance is not None else 0.0
-        self.session: SaslSession | None = None
-        """The logins of this connection; None if clients do not log in by SASL."""
+        self.session: SaslSession | None = None  # the logins; None if clients do not log in by SASL
         self._login_timer: asyncio.TimerHandle | None = None
         self._is_logging_in = False  # a request of the login runs, and the next request waits for it
         self._is_ending = False  # no more requests are read, and the connection closes after its last answer
-        self._throttling = Throttling(context.streams.quotas, self.throttle)
+        self._throttling = Throttling(context.streams.quotas, self)
         self._caller = Caller(-1, ANONYMOUS, None, listener, "")
         self._slots: deque[Slot] = deque()
         self._request_count = 0  # requests in `_slots`
@@ -88,10 +86,8 @@ class Connection(PacedConnection):
         self._is_working = False
         self._is_pumping = False
         self._is_finishing = False
-        self._waiting_bytes = 0
-        """Bytes of requests that wait, undecoded, behind the request that runs."""
-        self._has_spoken = False
-        """Whether the client has sent a request."""
+        self._waiting_bytes = 0  # of requests that wait, undecoded, behind the request that runs
+        self._has_spoken = False  # whether the client has sent a request
 
     # -- life-cycle ----------------------------------------------------------------------------------------------
 
@@ -100,13 +96,13 @@ class Connection(PacedConnection):
         super().connection_made(transport)
         address = self.peer.rpartition(":")[0]
         self.who = at_host(ANONYMOUS, address, self.listener)
-        self._throttling.connected(self.who.host)
+        wait_s = self._throttling.connected(self.who.host)
         entrance = self._entrance
         if entrance is None or not self.is_open:
             return
         self.session = entrance.session(address, self._is_encrypted, self.listener)
         if self.session is not None:
-            self._login_timer = self._loop.call_later(entrance.login_s, self._close_unless_logged_in)
+            self._login_timer = self._loop.call_later(wait_s + entrance.login_s, self._close_unless_logged_in)
             return
         try:
             named = entrance.principal((transport.get_extra_info("peercert") or {}).get("subject"))
@@ -161,33 +157,31 @@ class Connection(PacedConnection):
         """Take complete frames from the slab while the connection may run more requests."""
         slab = self._slab
         assert slab is not None
-        view = slab.view
-        limits = self.context.settings
+        view, limits = slab.view, self.context.settings
         self._need = 0
         if self._must_wait():
             self._pace()
             return
         is_over_budget = self._budget.is_over_budget
-        in_flight_max = limits.requests_in_flight_max
         first = self._low
         session = self.session
-        usage = self._throttling.usage
-        is_single = usage is not None and self._throttling.takes_singly(usage, self.who)
-        if is_single or (session is not None and not session.is_logged_in):
+        usage = self._throttling.usage if session is None or session.is_logged_in else None
+        self._is_frugal = usage is not None and self._throttling.takes_singly(usage, self.who)
+        if self._is_frugal or (session is not None and not session.is_logged_in):
             self._produce_lead = None
         try:
             if self._produce_lead is not None and not is_over_budget and self.produce_tail is None:
                 begin(self._apis[ApiKey.PRODUCE].what)
-                room = in_flight_max - self._request_count
-                self._low = produce_pipelined.take(self, self._produce_lead, slab, first, self._high, room)
+                lead, room = self._produce_lead, limits.requests_in_flight_max - self._request_count
+                self._low = produce_pipelined.take(self, lead, slab, first, self._high, room)
             while (
                 self._high - self._low >= 4
-                and self._request_count < in_flight_max
+                and self._request_count < limits.requests_in_flight_max
                 and self._waiting_bytes < limits.control_request_bytes_max
                 and not self._is_logging_in
             ):
                 (size,) = _SIZE.unpack_from(view, self._low)
-                start = self._low + 4
+                start, end = self._low + 4, self._low + 4 + size
                 if session is not None and size > FRAME_BYTES_MAX and session.principal is None:
                     raise Corrupt(f"a request of {size} bytes before the login: expected at most {FRAME_BYTES_MAX}")
                 if not 8 <= size <= limits.control_request_bytes_max and not may_be_large(
@@ -195,7 +189,9 @@ class Connection(PacedConnection):
                 ):
                     self._need = 6  # check again once the API key has arrived
                     break
-                if self._high - start < size:
+                if usage is not None and self._throttling.holds(usage, view[start : min(end, self._high)], size):
+                    break
+                if self._high < end:
                     self._need = size + 4
                     break
                 if is_over_budget and view[start : start + 2] == PRODUCE:
@@ -203,15 +199,15 @@ class Connection(PacedConnection):
                     break
                 if session is not None and not self._may_take(session, view[start : start + 2]):
                     break
-                if usage is not None and self._throttling.holds(usage, self.who, view[start : start + 2]):
-                    break
-                self._low = start + size
-                self._request(view[start : start + size], slab)
+                self._low = end
+                self._request(view[start:end], slab)
                 if self._transport is None:
                     return
         except BearlakeError as error:
             self._malformed(error)
             return
+        if self.quota_wait is not None:
+            self._shrink()
         self._processed(first)
 
     # -- pace ----------------------------------------------------------------------------------------------------
@@ -234,6 +230,10 @@ class Connection(PacedConnection):
         """Called by the event loop when the client has read its responses."""
         super().resume_writing()
         self._pump()
+
+    def _take_up(self) -> None:
+        self._fetch_next()
+        super()._take_up()
 
     def _record_unsent(self, unsent_bytes: int) -> None:
         self.context.unsent_bytes += unsent_bytes - self._unsent_bytes
@@ -306,7 +306,7 @@ class Connection(PacedConnection):
     def _fetch_next(self) -> None:
         if self._fetches and (not self.session.is_logged_in if self.session else self._is_ending):
             self.close("a Fetch waited until the login had ended", "ended_login")
-        elif self._fetches and not self._is_fetching and not self._is_write_paused:
+        elif self._fetches and not (self._is_fetching or self._is_write_paused or self._throttling.holds_fetch()):
             self._is_fetching = True  # until the response is written to the transport
             self.start(self._fetches.popleft())
 

@@ -3,16 +3,20 @@
     before   Produce and Fetch wait, unread, while the client owes bytes or time, whatever connection used them
     after    the response says how long the client should wait (`throttle_time_ms`), and the socket is not read meanwhile (KIP-219)
 
-A Produce request is charged when it arrives, other requests when they are done. While a client's Produce requests are limited, they are
-taken one by one, so that each response can say how long to wait.
+A Produce request is charged when it begins to arrive, other requests when they are done. So a Produce request that must wait holds no
+memory: its connection has read no more than its head. While a client's Produce requests are limited, they are read and taken one by one,
+so that each response can say how long to wait.
+
+Requests about a group wait `MEMBER_WAIT_S_MAX` at most: a client that uses much time must not make the group lose its user's members.
 
 Source: KIP-13, KIP-124 (time), KIP-219, KIP-599 (mutations).
 """
 
 import math
+import struct
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable
+from typing import Any, Protocol
 
 from bearlake.metadata.quotas import QuotaKey
 from bearlake.protocols.kafka.codec import ApiKey
@@ -21,7 +25,7 @@ from bearlake.protocols.kafka.handlers import fetch, produce
 from bearlake.protocols.kafka.request_kinds import LOGIN
 from bearlake.protocols.kafka.slot import Slot
 from bearlake.serving.slabs import Slab
-from bearlake.streams.principal import Principal
+from bearlake.streams.principal import CLIENT_ID_LENGTH_MAX, Principal, with_client_id
 from bearlake.streams.quotas.control import QuotaControl
 from bearlake.streams.quotas.timing import Timed
 from bearlake.streams.quotas.usage import Usage
@@ -31,17 +35,42 @@ _PRODUCE = (QuotaKey.PRODUCER_BYTE_RATE, QuotaKey.REQUEST_PERCENTAGE)
 _FETCH = (QuotaKey.CONSUMER_BYTE_RATE, QuotaKey.REQUEST_PERCENTAGE)
 _BEFORE = {ApiKey.PRODUCE.value: _PRODUCE, ApiKey.FETCH.value: _FETCH}
 """Requests that wait while something is owed."""
+_OF_MEMBERS = frozenset(
+    {
+        ApiKey.HEARTBEAT,
+        ApiKey.JOIN_GROUP,
+        ApiKey.LEAVE_GROUP,
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.OFFSET_FETCH,
+        ApiKey.SYNC_GROUP,
+    }
+)
+MEMBER_WAIT_S_MAX = 1.0
+"""Longest wait (s) after a request about a group, as Kafka's longest wait for time. The shortest session of a member has six seconds."""
+
+_CLIENT_ID = struct.Struct(">8xh")
+"""The length of the client id in the head of a request, after API key, version and correlation id."""
+
+
+class Throttled(Protocol):
+    """The connection."""
+
+    who: Principal
+
+    def throttle(self, wait_s: float) -> bool:
+        """Read no more requests for that time (s); returns whether the connection waits."""
 
 
 class Throttling:
     """What the quotas say about one connection."""
 
-    __slots__ = ("_is_limited", "_known", "_quotas", "_throttle")
+    __slots__ = ("_begun", "_connection", "_is_limited", "_known", "_quotas")
 
-    def __init__(self, quotas: QuotaControl, throttle: Callable[[float], bool]) -> None:
-        """`throttle` makes the connection wait for a time (s), and returns whether it waits."""
+    def __init__(self, quotas: QuotaControl, connection: Throttled) -> None:
         self._quotas = quotas
-        self._throttle = throttle
+        self._connection = connection
+        self._begun: Usage | None = None
+        """What the Produce request that is arriving was charged to; None: it was not charged yet."""
         self._known: tuple[Usage, Principal] | None = None
         self._is_limited = False
 
@@ -50,10 +79,12 @@ class Throttling:
         """The use of quotas; None while there is no quota."""
         return self._quotas.usage
 
-    def connected(self, address: str) -> None:
-        """Note the new connection of an address."""
-        if (usage := self._quotas.usage) is not None:
-            self._throttle(usage.connected(address))
+    def connected(self, address: str) -> float:
+        """Note the new connection of an address; returns how long (s) it waits before it is read."""
+        usage = self._quotas.usage
+        wait_s = 0.0 if usage is None else usage.connected(address)
+        self._connection.throttle(wait_s)
+        return wait_s
 
     def takes_singly(self, usage: Usage, who: Principal) -> bool:
         """Whether the client's Produce requests are limited."""
@@ -63,11 +94,38 @@ class Throttling:
             self._is_limited = usage.limits(who, *_PRODUCE)
         return self._is_limited
 
-    def holds(self, usage: Usage, who: Principal, api: memoryview) -> bool:
-        """Whether the next request must wait; the connection goes on when it need not wait any more."""
-        key = int.from_bytes(api, "big")
-        limits = _BEFORE.get(key)
-        return self._throttle(0.0 if limits is None else usage.due_s(who, *limits))
+    def holds(self, usage: Usage, begun: memoryview, size: int) -> bool:
+        """Whether the next request must wait; the connection goes on when it need not wait any more.
+
+        `begun`: what has arrived of the request, which has `size` bytes. The request waits until this names the client.
+        """
+        limits = _BEFORE.get(int.from_bytes(begun[:2], "big"))
+        if limits is None or self._begun is usage:
+            return self._connection.throttle(0.0)
+        if len(begun) < min(size, _CLIENT_ID.size):
+            return True
+        end = _CLIENT_ID.size + (max(_CLIENT_ID.unpack_from(begun)[0], 0) if size >= _CLIENT_ID.size else 0)
+        if len(begun) < min(size, end):
+            return True
+        who = self._named(str(begun[_CLIENT_ID.size : end], "utf-8", "replace"))
+        if self._connection.throttle(usage.due_s(who, *limits)):
+            return True
+        if limits is _PRODUCE and self.takes_singly(usage, who):
+            self._begun = usage
+            usage.charge(who, QuotaKey.PRODUCER_BYTE_RATE, size)
+        return False
+
+    def holds_fetch(self) -> bool:
+        """Whether the next Fetch request, which was read already, must wait."""
+        usage, connection = self._quotas.usage, self._connection
+        return usage is not None and connection.throttle(usage.due_s(connection.who, *_FETCH))
+
+    def _named(self, client_id: str) -> Principal:
+        """Note the client id of the request that is arriving: quotas of client ids hold from the first request on."""
+        connection = self._connection
+        if connection.who.client_id != client_id[:CLIENT_ID_LENGTH_MAX]:
+            connection.who = with_client_id(connection.who, client_id)
+        return connection.who
 
     def receive(
         self,
@@ -82,13 +140,14 @@ class Throttling:
         """Handle a Produce request as `produce.receive`; its response says how long its client should wait. Raises `Corrupt`."""
         usage = self._quotas.usage
         assert usage is not None
-        wait_s = usage.charge(caller.who, QuotaKey.PRODUCER_BYTE_RATE, len(frame))
+        self._begun = None
+        wait_s = usage.due_s(caller.who, QuotaKey.PRODUCER_BYTE_RATE)
         slot.throttle_ms = _milliseconds(wait_s)
         started = time.perf_counter()
         produce.receive(connection, slot, caller, correlation_id, frame, position, slab)
         if usage.is_timed:
             wait_s = max(wait_s, usage.charge_time(caller.who, time.perf_counter() - started))
-        self._throttle(wait_s)
+        self._connection.throttle(wait_s)
 
     async def handled(self, caller: Caller, key: int, work: Awaitable[Any]) -> Any:
         """Handle another request; return its response, which says how long to wait if it can."""
@@ -100,12 +159,17 @@ class Throttling:
             return response
         wait_s = usage.charge_time(who, timed.seconds) if usage.is_timed else 0.0
         if key == ApiKey.FETCH:
-            wait_s = max(wait_s, usage.charge(who, QuotaKey.CONSUMER_BYTE_RATE, fetch.size_of(response)))
+            if usage.due_s(who, QuotaKey.CONSUMER_BYTE_RATE) > 0:  # requests on other connections used it up meanwhile
+                fetch.empty(response)
+            usage.charge(who, QuotaKey.CONSUMER_BYTE_RATE, fetch.size_of(response))
+            wait_s = max(wait_s, usage.due_s(who, QuotaKey.CONSUMER_BYTE_RATE))
         elif key in _MUTATIONS:
             wait_s = max(wait_s, usage.due_s(who, QuotaKey.CONTROLLER_MUTATION_RATE))
+        elif key in _OF_MEMBERS:
+            wait_s = min(wait_s, MEMBER_WAIT_S_MAX)
         if wait_s > 0 and hasattr(response, "throttle_time_ms"):
             response.throttle_time_ms = _milliseconds(wait_s)
-        self._throttle(wait_s)
+        self._connection.throttle(wait_s)
         return response
 
 

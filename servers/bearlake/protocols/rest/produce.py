@@ -103,6 +103,10 @@ class Writing:
         self._streams.quotas.require(who, QuotaKey.PRODUCER_BYTE_RATE)
         await self._write_path()
 
+    def check_quota(self, who: Principal) -> None:
+        """Call after reading a body: other requests may have used the client's quota meanwhile. Raises `Throttled`."""
+        self._streams.quotas.require(who, QuotaKey.PRODUCER_BYTE_RATE)
+
     async def next_room(self, who: Principal) -> None:
         """As `room`, for the next piece of a body whose answer has begun: wait until the client may send more. Raises `Overloaded`."""
         await self._streams.quotas.pace(who, QuotaKey.PRODUCER_BYTE_RATE)

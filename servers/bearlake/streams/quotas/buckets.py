@@ -5,7 +5,8 @@ more than the bucket holds: then it owes the rest, and waits until the bucket ha
 the clients of a bucket together get no more than the rate in the long run. A debt of more than `throttle_ms_max` is forgiven, so that
 nobody waits longer.
 
-The rate is an argument of each call: buckets follow changed quotas and changed numbers of servers at once, and keep what is owed.
+The rate is an argument of each call: buckets follow changed quotas and changed numbers of servers at once, and keep what is owed, up to
+what the new rate allows in `throttle_ms_max`.
 """
 
 from collections import OrderedDict
@@ -25,7 +26,7 @@ class QuotaSettings:
     served, and the rest is forgiven."""
     bucket_count_max: int = 10_000
     """Clients (users, client ids, addresses) whose use this server remembers at once. The least recently seen is forgotten first, and may
-    then use its burst again."""
+    then use its burst again. Those that owe something are forgotten last."""
 
     def __post_init__(self) -> None:
         if min(self.burst_ms, self.throttle_ms_max, self.bucket_count_max) < 1:
@@ -35,15 +36,19 @@ class QuotaSettings:
 WAIT_S_MIN = 0.001
 """The shortest wait. A smaller debt stays, and is not waited for."""
 
+EVICTION_LOOKS_MAX = 16
+"""Buckets that are looked at for one that owes nothing, before one that owes is forgotten."""
+
 
 class _Bucket:
-    """`tokens` at time `at` (s); below zero: owed."""
+    """`tokens` at time `at` (s); below zero: owed until `owes_until` (s)."""
 
-    __slots__ = ("at", "tokens")
+    __slots__ = ("at", "owes_until", "tokens")
 
     def __init__(self, at: float, tokens: float) -> None:
         self.at = at
         self.tokens = tokens
+        self.owes_until = at
 
 
 class Buckets:
@@ -65,7 +70,9 @@ class Buckets:
         """Take `amount` from the bucket, which fills at `rate` (per second); return the time (s) until nothing is owed."""
         bucket = self._refilled(name, rate)
         bucket.tokens = max(bucket.tokens - amount, -rate * self._wait_s_max)
-        return _wait_s(bucket.tokens, rate)
+        wait_s = _wait_s(bucket.tokens, rate)
+        bucket.owes_until = bucket.at + wait_s
+        return wait_s
 
     def due_s(self, name: Hashable, rate: float) -> float:
         """Return the time (s) until the bucket owes nothing."""
@@ -79,13 +86,23 @@ class Buckets:
         bucket = self._buckets.get(name)
         if bucket is None:
             if len(self._buckets) >= self._settings.bucket_count_max:
-                self._buckets.popitem(last=False)
+                self._forget_one(now)
             bucket = self._buckets[name] = _Bucket(now, burst)
             return bucket
         self._buckets.move_to_end(name)
-        bucket.tokens = min(bucket.tokens + (now - bucket.at) * rate, burst)
+        owed_max = rate * self._wait_s_max  # the rate may have been higher when the client began to owe
+        bucket.tokens = max(min(bucket.tokens + (now - bucket.at) * rate, burst), -owed_max)
         bucket.at = now
         return bucket
+
+    def _forget_one(self, now: float) -> None:
+        """Forget a client that owes nothing: nobody loses a debt by use under many other names."""
+        for _ in range(min(EVICTION_LOOKS_MAX, len(self._buckets))):
+            name, bucket = next(iter(self._buckets.items()))
+            if bucket.owes_until <= now:
+                break
+            self._buckets.move_to_end(name)
+        self._buckets.popitem(last=False)
 
 
 def _wait_s(tokens: float, rate: float) -> float:

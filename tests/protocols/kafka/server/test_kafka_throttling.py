@@ -1,11 +1,20 @@
 """Quotas of Kafka clients: `throttle_time_ms`, and connections that are not read meanwhile (KIP-219), by a clock that tests advance."""
 
+import asyncio
+
 import pytest
 
 from bearlake.metadata.quotas import DEFAULT, Entity, QuotaChange, QuotaKey
+from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka import messages as m
+from bearlake.protocols.kafka.codec import ApiKey
 from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.protocols.kafka.handlers import produce_pipelined
+from bearlake.protocols.kafka.settings import KafkaSettings
+from bearlake.protocols.kafka.throttling import MEMBER_WAIT_S_MAX
+from bearlake.serving.authentication.settings import AuthenticationSettings
+from bearlake.serving.slabs import SMALL_BYTES
+from bearlake.streams.principal import ANONYMOUS
 from bearlake.streams.quotas.buckets import QuotaSettings
 from bearlake.streams.quotas.control import QuotaControl
 from fixtures.kafka_server import batch_of, fetch_request
@@ -30,6 +39,10 @@ class Limited:
     def connection(self):
         """The newest connection."""
         return list(self.node.server.connections)[-1]
+
+    def waiting_count(self):
+        """The number of connections that wait."""
+        return sum(connection.quota_wait is not None for connection in self.node.server.connections)
 
     async def pass_time(self, seconds):
         """Let the clock advance, and the waiting connections look at it."""
@@ -82,6 +95,65 @@ async def test_a_produce_request_on_another_connection_waits_and_is_then_served(
     assert (await second.receive()).responses[0].partition_responses[0].base_offset == 1
 
 
+async def test_a_first_request_on_another_connection_waits_under_its_client_id(limited):
+    """A Produce request need not be preceded by one that names the client; after a login none is."""
+    await limited.limit(QuotaKey.PRODUCER_BYTE_RATE, 1000.0, Entity(user=DEFAULT, client_id="batch"))
+    await (await limited.node.client("batch")).ask(produce(3000), 9)
+    second = await limited.node.client("batch")
+    second.send(produce(10), 9)
+    await until(lambda: limited.waiting_count() == 2)
+    assert (await (await limited.node.client("console")).list_offset("t", -1)).offset == 1
+
+    await limited.pass_time(10)
+    assert (await second.receive()).responses[0].partition_responses[0].base_offset == 1
+
+
+async def test_requests_that_wait_hold_no_memory_that_others_need(kafka_cluster):
+    """Without this, a client over its quota would stop all others that send large requests."""
+    node = (await kafka_cluster(1, settings=KafkaSettings(receive_bytes_max=2 * 1024 * 1024)))[0]
+    await node.create("t")
+    limited = Limited(node)
+    await limited.limit(QuotaKey.PRODUCER_BYTE_RATE, 1000.0, Entity(user=DEFAULT, client_id="batch"))
+    flood = [await node.client("batch") for _ in range(6)]
+    await flood[0].ask(produce(900_000), 9)
+    for client in flood[1:]:
+        for _ in range(3):
+            client.send(produce(900_000), 9)
+    connections = list(node.server.connections)
+    await until(lambda: all(connection.quota_wait is not None for connection in connections))
+    friend = await node.client("console")
+
+    assert (await friend.ask(produce(900_000), 9)).responses[0].partition_responses[0].error_code == 0
+    assert all(connection._slab.size == SMALL_BYTES for connection in connections)  # noqa: SLF001 - what they hold
+
+    async def codes(client):
+        answers = [await client.receive() for _ in range(3)]
+        return [answer.responses[0].partition_responses[0].error_code for answer in answers]
+
+    waiting = asyncio.gather(*map(codes, flood[1:]))
+    while not waiting.done():
+        await limited.pass_time(1000)
+        await asyncio.sleep(0)
+    assert waiting.result() == [[0, 0, 0]] * 5
+
+
+async def test_a_begun_request_is_charged_before_its_rest_arrives(limited):
+    """So that requests on many connections do not all begin before one of them is charged."""
+    await limited.limit(QuotaKey.PRODUCER_BYTE_RATE, 1000.0)
+    first, second = await limited.node.client(), await limited.node.client()
+    await second.ask(m.ApiVersionsRequest(), 0)
+    frame = b"".join(codec.request(ApiKey.PRODUCE, 9).frame(1, "test", produce(3000)))
+    first.send_bytes(frame[:1000])
+    await until(lambda: limited.quotas.usage.due_s(ANONYMOUS, QuotaKey.PRODUCER_BYTE_RATE) > 2)
+    second.send(produce(10), 9)
+    await until(lambda: limited.waiting_count() == 1)
+
+    first.send_bytes(frame[1000:])
+    await first.receive_frame()
+    await limited.pass_time(10)
+    assert (await second.receive()).responses[0].partition_responses[0].base_offset == 1
+
+
 async def test_other_requests_of_another_connection_do_not_wait(limited):
     await limited.limit(QuotaKey.PRODUCER_BYTE_RATE, 1000.0)
     first, second = await limited.node.client(), await limited.node.client()
@@ -102,6 +174,46 @@ async def test_a_fetch_response_has_its_records_and_says_how_long_to_wait(limite
     await until(lambda: limited.connection().quota_wait)
     await limited.pass_time(10)
     assert (await client.receive()).responses[0].partitions[0].error_code == 0
+
+
+async def test_fetches_on_many_connections_together_keep_to_the_quota(limited, monkeypatch):
+    """All begin while nothing is owed. Those that end after the first get no records, as with Kafka, and ask again."""
+    clients = [await limited.node.client() for _ in range(5)]
+    await clients[0].ask(produce(3000), 9)
+    await limited.limit(QuotaKey.CONSUMER_BYTE_RATE, 1000.0)
+    fetch, begun, may_end = limited.node.streams.fetch, [], asyncio.Event()
+
+    async def held(*arguments, **options):
+        begun.append(1)
+        await may_end.wait()
+        return await fetch(*arguments, **options)
+
+    monkeypatch.setattr(limited.node.streams, "fetch", held)
+    for client in clients:
+        client.send(fetch_request([("t", 0, 0)]), 12)
+    await until(lambda: len(begun) == len(clients))
+    may_end.set()
+    answers = [await client.receive() for client in clients]
+    found = [answer.responses[0].partitions[0] for answer in answers]
+
+    assert [partition.error_code for partition in found] == [0] * 5
+    assert sum(bool(partition.records) for partition in found) == 1
+    assert all(answer.throttle_time_ms > 0 for answer in answers)
+
+
+async def test_pipelined_fetches_wait_one_by_one(limited):
+    client = await limited.node.client()
+    await client.ask(produce(3000), 9)
+    await limited.limit(QuotaKey.CONSUMER_BYTE_RATE, 1000.0)
+    connection = limited.connection()
+    for _ in range(5):
+        client.send(fetch_request([("t", 0, 0)]), 12)
+    for _ in range(5):
+        answer = await client.receive()
+        assert answer.throttle_time_ms > 0
+        assert connection._request_count == len(client.sent)  # noqa: SLF001 - the others have not begun
+        await until(lambda: connection.quota_wait is not None)
+        await limited.pass_time(10)
 
 
 @pytest.mark.parametrize("version", [7, 13])
@@ -193,6 +305,32 @@ async def test_time_on_the_event_loop_is_limited(limited, monkeypatch):
 
     assert answer.topics[0].name == "t"  # a response that is rendered for all clients does not say how long to wait
     await until(lambda: limited.connection().quota_wait is not None)
+
+
+async def test_members_of_groups_are_heard_each_second(limited):
+    """A client that uses much time must not make groups lose the members of its user."""
+    await limited.limit(QuotaKey.REQUEST_PERCENTAGE, 1.0)
+    member = await limited.node.client()
+    limited.quotas.usage.charge_time(ANONYMOUS, 100)
+    answer = await member.ask(m.HeartbeatRequest(group_id="g", generation_id=1, member_id="x"), 4)
+
+    assert answer.throttle_time_ms == 1000 * MEMBER_WAIT_S_MAX
+
+
+async def test_a_login_has_its_full_time_after_the_wait_of_its_address(kafka_cluster):
+    """Otherwise clients that wait longer would be disconnected, connect again, and never be served."""
+    settings = AuthenticationSettings(mechanisms=["SCRAM-SHA-256"], login_ms=500)
+    node = (await kafka_cluster(1, authentication=settings))[0]
+    limited = Limited(node)
+    await limited.limit(QuotaKey.CONNECTION_CREATION_RATE, 1.0, Entity(address=DEFAULT))
+    await node.client()
+    second = await node.client()
+    await until(lambda: limited.waiting_count() == 1)
+    await until(lambda: len(node.server.connections) == 1)  # the first has not logged in in time
+    assert limited.connection().quota_wait is not None
+
+    await limited.pass_time(1)
+    assert (await second.ask(m.SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1)).error_code == 0
 
 
 async def test_connections_of_an_address_are_served_at_the_rate_of_its_quota(limited):

@@ -6,7 +6,7 @@ not count, since clients could lift their own quotas.
 The changes of one entity happen all or not at all. All valid entities of a request change in one step.
 
 Source: KIP-546; Kafka's `ClientQuotasImage` and `ClientQuotaControlManager` (codes, messages, order of checks). Unlike in Kafka,
-values must be above zero.
+values must be from `VALUE_MIN` to `VALUE_MAX`.
 """
 
 import math

@@ -59,6 +59,7 @@ class ProduceRoutes:
         form, who = formats.of_body(request), principal_of(request)
         await self._writing.room(who)
         octets = await bodies.read(request, self._settings.request_bytes_max)
+        self._writing.check_quota(who)
         reader = _reader(form, is_partition_given=partition is not None)
         body = await bodies.parse_many(
             reader, octets if octets.strip() else b"{}", self._settings.request_value_count_max

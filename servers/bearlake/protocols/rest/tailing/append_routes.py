@@ -88,6 +88,7 @@ class AppendRoutes:
         _text(request, "Stream-Seq")
         await self._writing.room(principal_of(request))
         body = await bodies.read(request, self._settings.request_bytes_max)
+        self._writing.check_quota(principal_of(request))
         view, index = await self._tails.find(request, Operation.WRITE)
         if not body and not state.closes(request):
             raise Problem(400, 400, "the body is empty")

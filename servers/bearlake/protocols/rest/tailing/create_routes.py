@@ -61,6 +61,7 @@ class CreateRoutes:
         asked = _parsed(request)
         await self._writing.room(principal_of(request))
         body = await bodies.read(request, self._settings.request_bytes_max)
+        self._writing.check_quota(principal_of(request))
         name, who = request.match_info["name"], principal_of(request)
         if not self._streams.may_create(who, name):
             raise Denied(f"{who} may not Create Topic {name!r}")
