@@ -14,6 +14,8 @@ from bearlake import kernel
 from bearlake.protocols.grpc import methods
 from bearlake.protocols.grpc.methods import Method
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
+from bearlake.records.batch import Compression
+from bearlake.records.codec import Record, encode
 from bearlake.telemetry.watchdog import LIMIT_S
 from fixtures.grpc_server import GrpcNode
 from fixtures.held import held_at_most
@@ -143,3 +145,25 @@ async def test_batches_of_a_call_keep_their_order(grpc_node: GrpcNode) -> None:
     ]
 
     assert offsets == [0, 50_000, 50_001, 100_001]
+
+
+@pytest.mark.parametrize("form", [pb.FORM_RECORDS, pb.FORM_ARROW])
+async def test_a_read_of_a_bomb_does_not_hold_the_loop(grpc_node: GrpcNode, form: pb.Form) -> None:
+    """A batch of less than 1 MiB has 300,000 records."""
+    await grpc_node.create("t")
+    warm = encode([Record(timestamp=-1)], codec=Compression.ZSTD)
+    bomb = encode([Record(timestamp=-1)] * 300_000, codec=Compression.ZSTD)
+    await grpc_node.call(methods.PRODUCE, pb.ProduceRequest(stream="t", payload=pb.Payload(record_batches=warm)))
+    call = grpc_node.open(methods.FETCH)
+    position = pb.Position(stream="t", partition=0, earliest=True)
+    credit = pb.Credit(bytes=1 << 40, messages=1)
+    await call.write(pb.FetchRequest(form=form, assign=[position], credit=credit))
+    assert (await call.read()).next_offset == 1
+    await grpc_node.call(methods.PRODUCE, pb.ProduceRequest(stream="t", payload=pb.Payload(record_batches=bomb)))
+
+    async with held_at_most(BOUND_S):
+        await call.write(pb.FetchRequest(credit=credit))
+        answer = await call.read()
+
+    assert answer.next_offset > 10_000
+    call.cancel()
