@@ -202,4 +202,4 @@ async def test_without_a_limit_no_connection_is_closed(grpc_cluster: MakeGrpc) -
 def test_the_connections_that_were_there_first_stay() -> None:
     peers = {("a", port): "a" for port in range(6)} | {("b", port): "b" for port in range(2)}
 
-    assert listening.kept(peers, {("a", 4), ("a", 5)}, 3) == {("a", 4), ("a", 5), ("a", 0), ("b", 0), ("b", 1)}
+    assert listening.admitted(peers, {("a", 4), ("a", 5)}, 3) == {("a", 4), ("a", 5), ("a", 0), ("b", 0), ("b", 1)}

@@ -65,7 +65,7 @@ class AddressLimit:
         """`count_max`: most connections of one address; 0: no limit."""
         self._port = port
         self._count_max = count_max
-        self._kept: set[tuple[str, int]] = set()
+        self._admitted: set[tuple[str, int]] = set()
         """The peers, by address and port, of the connections that the last check left open."""
 
     def check(self) -> int:
@@ -73,8 +73,8 @@ class AddressLimit:
         if not self._count_max:
             return 0
         peers = {place: host_of(place[0]) for socket_ in _sockets(self._port) if (place := _peer(socket_))}
-        self._kept = kept(peers, self._kept, self._count_max)
-        surplus = set(peers) - self._kept
+        self._admitted = admitted(peers, self._admitted, self._count_max)
+        surplus = set(peers) - self._admitted
         if surplus:
             for socket_ in _sockets(self._port):
                 place = _peer(socket_)
@@ -84,7 +84,7 @@ class AddressLimit:
         return len(surplus)
 
 
-def kept(
+def admitted(
     peers: Mapping[tuple[str, int], str], before: Collection[tuple[str, int]], count_max: int
 ) -> set[tuple[str, int]]:
     """Return the connections to keep: at most `count_max` of each address, those of `before` first.
