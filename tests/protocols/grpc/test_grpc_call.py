@@ -109,7 +109,7 @@ async def test_a_status_waits_for_a_write_that_a_cancelled_write_waited_for(node
         is_failing.set()
         raise BadField("seek", "wrong")
 
-    call = asyncio.create_task(streaming(node, methods.FETCH, fail)(nothing(), context))
+    call = asyncio.create_task(streaming(node, methods.FETCH, fail, pb.FetchRequest.FromString)(nothing(), context))
     await is_failing.wait()
     context.is_read.set()
     with pytest.raises(Ended):
