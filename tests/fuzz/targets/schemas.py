@@ -63,8 +63,8 @@ def compiled(data: bytes) -> object:
         return at, answer["refused"][0]
     other = parsing.compiled(TYPES[at], TEXTS[at], {})
     both = [other.as_parts(), (answer["compiled"], parts)]
-    head = {"work": "compare", "schemas": [one[0] for one in both], "counts": [len(one[1]) for one in both]}
-    answer, _ = frames.unpacked(work.answer(frames.packed(head, [part for one in both for part in one[1]])))
+    head = {"work": "compare", "schemas": [schema[0] for schema in both], "counts": [len(schema[1]) for schema in both]}
+    answer, _ = frames.unpacked(work.answer(frames.packed(head, [part for schema in both for part in schema[1]])))
     assert "fault" not in answer, answer["fault"]
     return at, len(answer.get("reasons", ()))
 
@@ -95,7 +95,9 @@ class _Written:
 
     def ask(self, at: int, kind: str, value: bytes) -> tuple[dict[str, Any], list[bytes]]:
         if not self._schemas:
-            self._schemas = [parsing.compiled(one, text, {}) for one, text in zip(TYPES, TEXTS, strict=True)]
+            self._schemas = [
+                parsing.compiled(schema_type, text, {}) for schema_type, text in zip(TYPES, TEXTS, strict=True)
+            ]
         schema = self._schemas[at]
         head, parts = schema.as_parts()
         request = {
