@@ -38,7 +38,7 @@ from bearlake.serving.authentication.settings import OAUTHBEARER
 from bearlake.serving.certificates import Certificates
 from bearlake.serving.groups.peers import GroupPeers
 from bearlake.serving.groups.routes import GroupRoutes
-from bearlake.serving.http.login import HttpEntrance
+from bearlake.serving.http.login import HttpListenerLogin
 from bearlake.serving.listener import Listener, ListenerSettings, open_listener
 from bearlake.serving.membership import RegisteredServer
 from bearlake.serving.tasks import Tasks
@@ -136,17 +136,17 @@ class Parts:
             self.front = build_authenticator(self.settings.authentication, self.metadata, self.closing, self.audit())
         return self.front
 
-    def http_entrance(self, listener: ListenerSettings) -> HttpEntrance | None:
+    def http_login(self, listener: ListenerSettings) -> HttpListenerLogin | None:
         """Return how clients of an HTTP listener log in; None: they need not. Raises `Invalid`."""
         rules = login_rules(listener, self.settings.authentication)
-        return self.entrance_by(rules) if rules.is_required else None
+        return self.http_login_by(rules) if rules.is_required else None
 
-    def entrance_by(self, rules: LoginRules) -> HttpEntrance:
-        """Return an HTTP entrance with these rules. Raises `Invalid`."""
+    def http_login_by(self, rules: LoginRules) -> HttpListenerLogin:
+        """Return the login of an HTTP listener with these rules. Raises `Invalid`."""
         from bearlake.serving.authentication.forwarding import ForwardedLogins  # its libraries take time to load
 
         forwarded = ForwardedLogins(self.metadata.users.decoy_key, self.registered.node_id)
-        return HttpEntrance(self.authenticator(), rules, forwarded)
+        return HttpListenerLogin(self.authenticator(), rules, forwarded)
 
     def schemas(self) -> "Schemas":
         """The process's schema registry, shared by all its roles, created on first use, and closed at the end."""
@@ -238,7 +238,7 @@ async def run_process(
             routes=routes,
             token=token,
             config=lambda: as_rows(plan.loaded),
-            entrance=_admin_entrance(parts),
+            login=_admin_login(parts),
             is_administrator=settings.access.is_super_user,
         )
         closing.push_async_callback(admin.close)
@@ -297,7 +297,7 @@ def _warn_of_open_listeners(settings: Settings) -> None:
             )
 
 
-def _admin_entrance(parts: Parts) -> HttpEntrance | None:
+def _admin_login(parts: Parts) -> HttpListenerLogin | None:
     """Return how administrators log in to the admin API, besides its token; None: they cannot.
 
     Tokens of the issuer are accepted even if no other listener takes them, such as those of the operator's service account.
@@ -308,7 +308,7 @@ def _admin_entrance(parts: Parts) -> HttpEntrance | None:
         mechanisms.append(OAUTHBEARER)
     if not mechanisms or not parts.settings.access.super_users:
         return None
-    return parts.entrance_by(LoginRules(mechanisms, tokens_without_tls=parts.settings.admin.tokens_without_tls))
+    return parts.http_login_by(LoginRules(mechanisms, tokens_without_tls=parts.settings.admin.tokens_without_tls))
 
 
 def _admin_listener(admin: AdminSettings) -> ListenerSettings:

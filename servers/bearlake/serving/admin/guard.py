@@ -12,7 +12,7 @@ from bearlake.serving.admin import problems
 from bearlake.serving.admin.auth import OPEN_PATHS, AdminSettings, is_own_name
 from bearlake.serving.admin.token import AdminToken
 from bearlake.serving.http.guard import HttpGuard, HttpMeters, InternalError, TimedOut, TooManyRequests
-from bearlake.serving.http.login import HttpEntrance, LoginRefused, note_principal, principal_of
+from bearlake.serving.http.login import HttpListenerLogin, LoginRefused, note_principal, principal_of
 from bearlake.serving.http.origins import ForeignRequest, Origins
 from bearlake.streams.principal import SERVER, Principal, at_host
 from bearlake.telemetry import metrics
@@ -33,12 +33,12 @@ class AdminGuard(HttpGuard):
         self,
         settings: AdminSettings,
         token: AdminToken | None,
-        entrance: HttpEntrance | None = None,
+        login: HttpListenerLogin | None = None,
         is_administrator: Callable[[Principal], bool] = lambda _: False,
     ) -> None:
         """`token` None: only this machine can reach the API, without a token.
 
-        `entrance`: how users log in; None: they cannot. `is_administrator` says which of them may use the API.
+        `login`: how users log in; None: they cannot. `is_administrator` says which of them may use the API.
         """
         super().__init__(
             settings,
@@ -47,7 +47,7 @@ class AdminGuard(HttpGuard):
             address_connection_count_max=settings.address_connection_count_max,
             first_request_ms=settings.first_request_ms,
             origins=Origins(settings.host_names),
-            entrance=entrance,
+            login=login,
         )
         self._token = token
         self._is_administrator = is_administrator
@@ -75,7 +75,7 @@ class AdminGuard(HttpGuard):
         """Admit a user by login. A token of another form is an admin token that this server does not know, and no failed login: tokens
         change while servers and clients run.
         """
-        if self.entrance is None or not _LOGIN.match(authorization):
+        if self.login is None or not _LOGIN.match(authorization):
             raise LoginRefused(401, "send Authorization: Bearer <admin token>", {})
         left_s = await super().admit(request)
         who = principal_of(request)
