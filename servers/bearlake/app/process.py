@@ -93,7 +93,7 @@ class Parts:
     """The admin API's token, shared by all servers of the deployment."""
     stream_service: Streams | None = None
     registry: "Schemas | None" = None
-    front: "Authenticator | None" = None
+    built_authenticator: "Authenticator | None" = None
     audit_log: Audit | None = None
 
     @property
@@ -130,11 +130,13 @@ class Parts:
 
     def authenticator(self) -> "Authenticator":
         """The process's authenticator, shared by all its roles, created on first use, and closed at the end. Raises `Invalid`."""
-        if self.front is None:
+        if self.built_authenticator is None:
             from bearlake.app.identity import build_authenticator  # its libraries take time to load
 
-            self.front = build_authenticator(self.settings.authentication, self.metadata, self.closing, self.audit())
-        return self.front
+            self.built_authenticator = build_authenticator(
+                self.settings.authentication, self.metadata, self.closing, self.audit()
+            )
+        return self.built_authenticator
 
     def http_login(self, listener: ListenerSettings) -> HttpListenerLogin | None:
         """Return how clients of an HTTP listener log in; None: they need not. Raises `Invalid`."""

@@ -1,6 +1,6 @@
 """Who a caller is, the same for all protocols.
 
-Protocol servers carry the bytes of their own login messages; this package decides. `Authenticator` is the front: it takes a SCRAM
+Protocol servers carry the bytes of their own login messages; this package decides. `Authenticator` is its interface: it takes a SCRAM
 exchange, a user name and password, a token, or a certificate's subject, and returns a `streams.principal.Principal`.
 
 | file | rule |

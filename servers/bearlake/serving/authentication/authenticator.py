@@ -1,4 +1,4 @@
-"""The front of authentication: one `Authenticator` per process, which all protocol servers ask.
+"""The interface of authentication: one `Authenticator` per process, which all protocol servers ask.
 
 A protocol server passes what its client sent (a SCRAM message, a user name and password, a token, a certificate's subject) and the client's
 address. Every failure counts against the address and the user. Messages never contain a password, a token or a key.
