@@ -38,7 +38,7 @@ async def session(logins: Logins) -> AsyncIterator[aiohttp.ClientSession]:
             AdminSettings(),
             token=AdminToken(TOKEN),
             login=http_login_of(metadata, logins.settings(failures=limits), closing),
-            is_administrator=AccessSettings(super_users=["User:alice"]).is_super_user,
+            is_super_user=AccessSettings(super_users=["User:alice"]).is_super_user,
         )
         await server.start()
         closing.push_async_callback(server.close)

@@ -241,7 +241,7 @@ async def run_process(
             token=token,
             config=lambda: as_rows(plan.loaded),
             login=_admin_login(parts),
-            is_administrator=settings.access.is_super_user,
+            is_super_user=settings.access.is_super_user,
         )
         closing.push_async_callback(admin.close)
         await _run(parts, admin, roles, stop, serve)
@@ -300,7 +300,7 @@ def _warn_of_open_listeners(settings: Settings) -> None:
 
 
 def _admin_login(parts: Parts) -> HttpListenerLogin | None:
-    """Return how administrators log in to the admin API, besides its token; None: they cannot.
+    """Return how super users log in to the admin API, besides its token; None: they cannot.
 
     Tokens of the issuer are accepted even if no other listener takes them, such as those of the operator's service account.
     """

@@ -18,7 +18,7 @@ from bearlake.streams.principal import SERVER, Principal, at_host
 from bearlake.telemetry import metrics
 
 ADMIN = Principal(SERVER, "admin-api")
-"""The principal of requests that prove to be an administrator's by the token of the API, or by their machine. No user can have it."""
+"""The principal of requests that are admitted by the token of the API, or by their machine. No user can have it."""
 
 _LOGIN = re.compile(r"basic .|bearer [\w-]+\.[\w-]+\.[\w-]+\s*$", re.IGNORECASE)
 """A password, or a JSON Web Token."""
@@ -34,11 +34,11 @@ class AdminGuard(HttpGuard):
         settings: AdminSettings,
         token: AdminToken | None,
         login: HttpListenerLogin | None = None,
-        is_administrator: Callable[[Principal], bool] = lambda _: False,
+        is_super_user: Callable[[Principal], bool] = lambda _: False,
     ) -> None:
         """`token` None: only this machine can reach the API, without a token.
 
-        `login`: how users log in; None: they cannot. `is_administrator` says which of them may use the API.
+        `login`: how super users log in; None: they cannot. `is_super_user` says which of them may use the API.
         """
         super().__init__(
             settings,
@@ -50,7 +50,7 @@ class AdminGuard(HttpGuard):
             login=login,
         )
         self._token = token
-        self._is_administrator = is_administrator
+        self._is_super_user = is_super_user
 
     @property
     def is_draining(self) -> bool:
@@ -67,11 +67,11 @@ class AdminGuard(HttpGuard):
             if not is_own_name(request.headers.get(hdrs.HOST)):
                 raise LoginRefused(403, "ask for this server as 127.0.0.1 or localhost", {})
         elif not self._token.is_in(authorization):
-            return await self._admit_administrator(request, authorization or "")
+            return await self._admit_super_user(request, authorization or "")
         note_principal(request, at_host(ADMIN, "" if peer is None else address_of(peer), self.listener))
         return None
 
-    async def _admit_administrator(self, request: web.Request, authorization: str) -> float | None:
+    async def _admit_super_user(self, request: web.Request, authorization: str) -> float | None:
         """Admit a user by login. A token of another form is an admin token that this server does not know, and no failed login: tokens
         change while servers and clients run.
         """
@@ -79,7 +79,7 @@ class AdminGuard(HttpGuard):
             raise LoginRefused(401, "send Authorization: Bearer <admin token>", {})
         left_s = await super().admit(request)
         who = principal_of(request)
-        if not self._is_administrator(who):
+        if not self._is_super_user(who):
             raise Denied(f"{who} is not one of access.super_users")
         return left_s
 

@@ -49,9 +49,9 @@ class AdminServer:
         token: AdminToken | None = None,
         config: Callable[[], object] = dict,
         login: HttpListenerLogin | None = None,
-        is_administrator: Callable[[Principal], bool] = lambda _: False,
+        is_super_user: Callable[[Principal], bool] = lambda _: False,
     ) -> None:
-        """`login`: how users log in, besides the token; None: they cannot. `is_administrator` says which of them may use the API.
+        """`login`: how super users log in, besides the token; None: they cannot. `is_super_user` says which of them may use the API.
 
         `routes` are the routes of this kind of process, besides health and metrics; `token` None: no token is required; `config`
         returns the content of `/v1/config`, without secrets.
@@ -61,7 +61,7 @@ class AdminServer:
         self._routes = routes
         self._settings = settings
         self._config = config
-        self._guard = AdminGuard(settings, token, login, is_administrator)
+        self._guard = AdminGuard(settings, token, login, is_super_user)
         self._site = HttpSite(self.name, [listener], self._guard, idle_ms=settings.request_timeout_ms)
         self.is_ready = False
         """The result of `/readyz`; the process sets it when all services accept, and clears it when the drain begins."""
