@@ -83,7 +83,7 @@ class AccessControl(Authorizer):
         self._store = store
         self._audit = audit or Audit()
         self._settings = settings or AccessSettings()
-        self._snapshot = Snapshot((), -1, super_users=self._settings.super_users, allows_unruled=False)
+        self._snapshot = Snapshot((), -1, super_users=self._settings.super_users, allows_by_default=False)
 
     @property
     def revision(self) -> int:
@@ -260,7 +260,7 @@ class AccessControl(Authorizer):
             found.rules,
             found.revision,
             super_users=settings.super_users,
-            allows_unruled=settings.allow_if_no_rule,
+            allows_by_default=settings.allow_if_no_rule,
         )
         snapshot = await _worked(len(found.rules), compiled)
         if snapshot.revision > self._snapshot.revision:  # otherwise a newer change is applied already
