@@ -20,7 +20,7 @@ from bearlake.serving.authentication.signing_keys import SigningKeys
 from bearlake.serving.authentication.tokens import Tokens
 from bearlake.serving.listener import ListenerSettings
 from bearlake.streams.principal import Principal
-from fixtures.people import People
+from fixtures.users import Users
 
 FAR, FAR_TLS = Peer("192.0.2.1", False, MECHANISMS), Peer("192.0.2.1", True, MECHANISMS)
 TLS = ListenerSettings(tls_certificate_file="a", tls_key_file="b", tls_client_ca_file="c")
@@ -41,7 +41,7 @@ def new_authenticator(executor: ThreadPoolExecutor, **settings: object) -> Authe
         return b'{"keys": []}'
 
     keys = SigningKeys(nothing, refresh_ms=1, retry_ms=1, stale_ms_max=1)
-    return Authenticator(full, People({"alice": "secret"}), Tokens(token, keys), executor)
+    return Authenticator(full, Users({"alice": "secret"}), Tokens(token, keys), executor)
 
 
 async def test_a_secret_is_accepted_only_on_tls_or_from_this_machine(executor: ThreadPoolExecutor) -> None:
