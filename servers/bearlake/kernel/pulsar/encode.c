@@ -31,7 +31,7 @@ typedef struct {
     int64_t index;
     int64_t timestamp;
     bool is_event_present; /* the event time does not follow from the timestamp */
-    int64_t present_size;     /* bytes of the fields that do not follow from the record */
+    int64_t present_size;  /* bytes of the fields that do not follow from the record */
 } Carried;
 
 typedef enum { ENCODE_OK, ENCODE_MALFORMED, ENCODE_FLAGS_CHANGED, ENCODE_FAILED } EncodeStatus;

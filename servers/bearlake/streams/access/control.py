@@ -48,10 +48,10 @@ FILTER_COUNT_MAX = 1_000
 """Maximum number of filters of one deletion."""
 
 MASKS_MAX = 10_000
-"""Maximum number of streams whose masks are kept for one caller."""
+"""Maximum number of streams whose masks are cached for one caller."""
 
-KEPT_NAME_LENGTH_MAX = 249
-"""Longest name (characters) of which a mask is kept: that of a stream. Callers also ask for longer names, which no stream has."""
+CACHED_NAME_LENGTH_MAX = 249
+"""Longest name (characters) whose mask is cached: that of a stream. Callers also ask for longer names, which no stream has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +112,7 @@ class AccessControl(Authorizer):
         mask = grants.masks.get(name)
         if mask is None:
             mask = snapshot.mask(who, kind, name)
-            if len(grants.masks) < MASKS_MAX and len(name) <= KEPT_NAME_LENGTH_MAX:
+            if len(grants.masks) < MASKS_MAX and len(name) <= CACHED_NAME_LENGTH_MAX:
                 grants.masks[name] = mask
         return mask
 

@@ -172,12 +172,12 @@ class Snapshot:
         return any(verdicts.at(who.host)[0] & operation.bit for patterns in found for verdicts in patterns.all())
 
     def _applying(self, who: Principal) -> _Applying:
-        kept = who.grants.applying
-        if kept is None or kept[0] is not self:
+        cached = who.grants.applying
+        if cached is None or cached[0] is not self:
             own = [str(who), *(f"Group:{group}" for group in who.groups)]
             is_super = who.kind == SERVER or not self._super_users.isdisjoint(own)
-            kept = who.grants.applying = self, _Applying(is_super, [EVERYONE, *own])
-        found: _Applying = kept[1]
+            cached = who.grants.applying = self, _Applying(is_super, [EVERYONE, *own])
+        found: _Applying = cached[1]
         return found
 
     def _patterns_of(self, applying: _Applying, kind: Resource) -> Sequence[_Patterns]:
