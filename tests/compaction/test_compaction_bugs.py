@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from bearlake.compaction.leased_jobs import run_with_lease
-from bearlake.compaction.model import ItemResult, WorkItem
 from bearlake.compaction.runner import InProcess
 from bearlake.compaction.upkeep import TableUpkeep
 from bearlake.metadata.compaction import TaskState
 from bearlake.metadata.model import Stream
 from bearlake.table.settings import TableSettings
 from bearlake.telemetry import metrics
+from fixtures.failing_runner import FailingRunner
 from fixtures.virtual_lake import SETTINGS, Lake
 from simulator.loop import virtual_time
 
@@ -37,19 +37,6 @@ class BrokenTables:
             return await method(stream, *arguments, **named)
 
         return call
-
-
-class BrokenRunner:
-    """A runner with a bug for the items of one stream."""
-
-    def __init__(self, inner: InProcess, stream: Stream) -> None:
-        self._inner = inner
-        self._stream = stream
-
-    async def run(self, items: Sequence[WorkItem]) -> list[ItemResult]:
-        if any(item.stream_id == self._stream.id for item in items):
-            raise KeyError("a bug")
-        return await self._inner.run(items)
 
 
 class BrokenStreams:
@@ -94,7 +81,7 @@ def test_a_bug_with_one_task_is_counted_and_quarantined_and_other_streams_are_co
         await lake.produce(good, lake.batch(b"2"))
         compactor = await lake.compactor()
         if where == "runner":
-            compactor.worker._runner = BrokenRunner(InProcess(lake.store, lake.bench()), bad)  # type: ignore[assignment]
+            compactor.worker._runner = FailingRunner(InProcess(lake.store, lake.bench()), bad, KeyError("a bug"))  # type: ignore[assignment]
         else:
             calls = ("ensure", "state") if where == "state" else (where,)
             compactor.worker._committer._tables = BrokenTables(lake.tables, calls)  # type: ignore[assignment]

@@ -12,7 +12,6 @@ import pytest
 
 from bearlake.compaction.claims import Claims
 from bearlake.compaction.leased_jobs import run_with_lease
-from bearlake.compaction.model import ItemResult, WorkItem
 from bearlake.compaction.retention import Retention
 from bearlake.compaction.runner import InProcess
 from bearlake.compaction.sweeper import Sweeper
@@ -25,23 +24,11 @@ from bearlake.metadata.model import (
 )
 from bearlake.table.settings import TableSettings
 from fixtures import by_name
+from fixtures.failing_runner import FailingRunner
 from fixtures.virtual_lake import DAY_MS, SETTINGS, Lake
 from simulator.deployment import skip_numbers
 from simulator.loop import virtual_time
 from simulator.tables import MemoryTables
-
-
-class Unanswered:
-    """A runner that gets no answer about the objects of one stream."""
-
-    def __init__(self, inner: InProcess, stream: Stream) -> None:
-        self._inner = inner
-        self._stream = stream
-
-    async def run(self, items: Sequence[WorkItem]) -> list[ItemResult]:
-        if any(item.stream_id == self._stream.id for item in items):
-            raise Unavailable("a prefix of the object store is down")
-        return await self._inner.run(items)
 
 
 def test_a_stream_whose_objects_do_not_answer_delays_no_other_stream() -> None:
@@ -52,7 +39,8 @@ def test_a_stream_whose_objects_do_not_answer_delays_no_other_stream() -> None:
         await lake.produce(bad, lake.batch(b"1"))
         await lake.produce(good, lake.batch(b"2"))
         compactor = await lake.compactor()
-        compactor.worker._runner = Unanswered(InProcess(lake.store, lake.bench()), bad)  # type: ignore[assignment]
+        down = Unavailable("a prefix of the object store is down")
+        compactor.worker._runner = FailingRunner(InProcess(lake.store, lake.bench()), bad, down)  # type: ignore[assignment]
 
         async def is_good_done() -> bool:
             return (await lake.metadata.tasks.compacted([good.partition(0)]))[good.partition(0)] == 1

@@ -50,8 +50,8 @@ def main() -> None:
     if coverage is None:  # AddressSanitizer reserves terabytes of addresses, and has a limit of its own
         limit_memory()
     with (arguments.folder / "figures").open("a") as out, asyncio.Runner() as runner:
-        for one in arguments.inputs:
-            name, _, count = one.rpartition("=")
+        for argument in arguments.inputs:
+            name, _, count = argument.rpartition("=")
             target = found[name]
             closing = AsyncExitStack()
             run = target.run

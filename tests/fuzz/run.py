@@ -52,8 +52,8 @@ def run_group(group: str, inputs: Mapping[str, int], seed: int, *, is_sanitized:
             ended = _start(group, left, seed, Path(folder), kernel, environment)
             figures = [_figures(line) for line in _lines(Path(folder) / "figures")]
             done += figures
-            for one in figures:
-                del left[one.target]
+            for target_figures in figures:
+                del left[target_figures.target]
             if ended.returncode == 0:
                 break
             crashed = _crash(ended, Path(folder) / "input", left)
@@ -112,13 +112,15 @@ def _figures(line: str) -> Figures:
 def shared_out(total: int | None, wanted: Sequence[str]) -> dict[str, dict[str, int]]:
     """Return the inputs of each target by group; `total` None: as in the tests. `wanted` empty: all targets."""
     found = {
-        group: [one for one in groups.targets(group) if not wanted or one.name in wanted] for group in groups.GROUPS
+        group: [target for target in groups.targets(group) if not wanted or target.name in wanted]
+        for group in groups.GROUPS
     }
-    shares = {one.name: _share(group, one) for group, targets in found.items() for one in targets}
+    shares = {target.name: _share(group, target) for group, targets in found.items() for target in targets}
     per_share = (total or 0) / sum(shares.values()) if shares else 0
     return {
         group: {
-            one.name: one.short_inputs if total is None else int(per_share * shares[one.name]) + 1 for one in targets
+            target.name: target.short_inputs if total is None else int(per_share * shares[target.name]) + 1
+            for target in targets
         }
         for group, targets in found.items()
         if targets
@@ -135,16 +137,16 @@ def table(figures: Sequence[Figures]) -> str:
         "| target | inputs | accepted | kinds of answers | edges | processor (s) | slowest (ms) | memory (KiB) | findings |",
         "|---|" + "---:|" * 8,
     ]
-    for one in figures:
-        edges = str(one.edges) if one.edges else ""
+    for row in figures:
+        edges = str(row.edges) if row.edges else ""
         rows.append(
-            f"| {one.target} | {one.inputs:,} | {one.accepted:,} | {one.answers:,} | {edges} | {one.processor_s:.0f} "
-            f"| {one.slowest_ms:.1f} | {one.memory_bytes // 1024:,} | {len(one.findings)} |"
+            f"| {row.target} | {row.inputs:,} | {row.accepted:,} | {row.answers:,} | {edges} | {row.processor_s:.0f} "
+            f"| {row.slowest_ms:.1f} | {row.memory_bytes // 1024:,} | {len(row.findings)} |"
         )
-    total = sum(one.inputs for one in figures)
+    total = sum(row.inputs for row in figures)
     rows.append(
-        f"| all | {total:,} | {sum(one.accepted for one in figures):,} | | | {sum(one.processor_s for one in figures):.0f} | | "
-        f"| {sum(len(one.findings) for one in figures)} |"
+        f"| all | {total:,} | {sum(row.accepted for row in figures):,} | | | {sum(row.processor_s for row in figures):.0f} | | "
+        f"| {sum(len(row.findings) for row in figures)} |"
     )
     return "\n".join(rows)
 
@@ -167,7 +169,7 @@ def main() -> int:
         print(table(done), flush=True)
         if arguments.report:
             arguments.report.write_text(table(done) + "\n")
-    findings = [finding for one in done for finding in one.findings]
+    findings = [finding for figures in done for finding in figures.findings]
     for number, finding in enumerate(findings):
         arguments.findings.mkdir(parents=True, exist_ok=True)
         path = arguments.findings / f"{finding.target.replace(' ', '-').replace('/', '-')}-{number}"

@@ -56,12 +56,12 @@ def test_an_input_that_takes_memory_is_found(tmp_path: Path) -> None:
 
 def test_the_same_seed_takes_the_same_inputs(tmp_path: Path) -> None:
     taken: list[bytes] = []
-    one = target(lambda data: taken.append(data))
+    recorder = target(lambda data: taken.append(data))
 
     runs = []
     for seed in (7, 7, 8):
         taken.clear()
-        run(tmp_path, one, seed=seed)
+        run(tmp_path, recorder, seed=seed)
         runs.append(list(taken))
 
     assert runs[0] == runs[1] != runs[2]

@@ -23,7 +23,7 @@ from fixtures.kafka_world import World
 from fixtures.pulsar_server import PulsarNode
 from fixtures.rest_server import RestNode
 
-ADMINISTRATOR = AccessSettings(super_users=["User:ANONYMOUS"])
+SUPER_USER_ACCESS = AccessSettings(super_users=["User:ANONYMOUS"])
 JSON = {"Content-Type": "application/json"}
 
 
@@ -72,7 +72,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("key", CHANGES, ids=lambda key: key.name)
 async def test_every_change_of_kafka_is_noted(kafka_cluster: Any, lines: Lines, key: ApiKey) -> None:
-    node = (await kafka_cluster(1, access=ADMINISTRATOR))[0]
+    node = (await kafka_cluster(1, access=SUPER_USER_ACCESS))[0]
     world = await World().open(node)
     lines.lines.clear()
     if key is ApiKey.ALTER_USER_SCRAM_CREDENTIALS:
@@ -98,7 +98,7 @@ def scram() -> m.AlterUserScramCredentialsRequest:
 
 
 async def test_credentials_are_not_in_the_log(kafka_cluster: Any, lines: Lines) -> None:
-    node = (await kafka_cluster(1, access=ADMINISTRATOR))[0]
+    node = (await kafka_cluster(1, access=SUPER_USER_ACCESS))[0]
     client = await node.client()
     [answer] = (await client.ask(scram(), 0)).results
 

@@ -34,7 +34,7 @@ from bearlake.streams.principal import Authorizer, Operation, Principal, Resourc
 from bearlake.streams.schemas.service import Schemas
 from bearlake.streams.service import Streams
 from fixtures.kafka_server import open_stores
-from fixtures.logins import Logins, add_user, basic, entrance_of
+from fixtures.logins import Logins, add_user, basic, http_login_of
 from fixtures.rest_server import MakeServers
 
 TIMEOUT = aiohttp.ClientTimeout(total=30)
@@ -103,12 +103,12 @@ async def start(logins: Logins) -> AsyncIterator[Start]:
             await streams.catalog.create("t", 1, {})
             schemas = Schemas(metadata.schemas, authorizer=seen)
             closing.callback(schemas.close)
-            entrance = entrance_of(metadata, logins.settings(**changes), closing, member.node_id)
+            login = http_login_of(metadata, logins.settings(**changes), closing, member.node_id)
             settings = RestSettings(cors_origins=cors_origins)
-            rest = RestServer(streams, schemas, member, settings, [listeners["rest"]], entrance)
-            registry = RegistryServer(schemas, RegistrySettings(), [listeners["registry"]], entrance=entrance)
+            rest = RestServer(streams, schemas, member, settings, [listeners["rest"]], login)
+            registry = RegistryServer(schemas, RegistrySettings(), [listeners["registry"]], login=login)
             pulsar = PulsarServer(streams, schemas, member, PulsarSettings(), [listeners["pulsar"]])
-            http = PulsarHttpServer(pulsar.context, PulsarHttpSettings(), listeners["pulsar_http"], entrance)
+            http = PulsarHttpServer(pulsar.context, PulsarHttpSettings(), listeners["pulsar_http"], login)
             closing.push_async_callback(pulsar.close)
             session = await closing.enter_async_context(aiohttp.ClientSession())
             place = Place(metadata, seen, session)

@@ -15,7 +15,7 @@ from bearlake.serving.listener import ListenerSettings, open_listener
 from bearlake.serving.membership import RegisteredServer, ServerSettings
 from bearlake.streams.access.control import AccessSettings
 from fixtures.kafka_server import open_stores
-from fixtures.logins import Logins, add_user, basic, entrance_of
+from fixtures.logins import Logins, add_user, basic, http_login_of
 
 TOKEN = "sixteen-characters"
 TIMEOUT = aiohttp.ClientTimeout(total=30)
@@ -37,8 +37,8 @@ async def session(logins: Logins) -> AsyncIterator[aiohttp.ClientSession]:
             member,
             AdminSettings(),
             token=AdminToken(TOKEN),
-            entrance=entrance_of(metadata, logins.settings(failures=limits), closing),
-            is_administrator=AccessSettings(super_users=["User:alice"]).is_super_user,
+            login=http_login_of(metadata, logins.settings(failures=limits), closing),
+            is_super_user=AccessSettings(super_users=["User:alice"]).is_super_user,
         )
         await server.start()
         closing.push_async_callback(server.close)

@@ -28,7 +28,7 @@ from bearlake.serving.authentication.peer import LoginRules
 from bearlake.serving.authentication.settings import AuthenticationSettings
 from bearlake.serving.certificates import Certificates
 from bearlake.serving.groups.client import GroupClient
-from bearlake.serving.http.login import HttpEntrance
+from bearlake.serving.http.login import HttpListenerLogin
 from bearlake.serving.listener import open_listener
 from bearlake.serving.membership import RegisteredServer, ServerSettings
 from bearlake.serving.trust import PeerTrust
@@ -119,8 +119,8 @@ async def start(
                 member,
                 settings,
                 token=AdminToken(TOKEN),
-                entrance=HttpEntrance(front, rules),
-                is_administrator=lambda who: str(who) in super_users,
+                login=HttpListenerLogin(front, rules),
+                is_super_user=lambda who: str(who) in super_users,
             )
             await place.server.start()
             place.server.is_ready = True

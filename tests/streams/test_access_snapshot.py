@@ -47,12 +47,12 @@ def judge(
     operation: Operation,
     kind: Resource,
     name: str,
-    supers: frozenset[str],
+    super_users: frozenset[str],
     default: bool,
 ) -> bool:
     """The sentences of KIP-11 and KIP-290, one after another."""
     me = {f"User:{who.name}"} | {f"Group:{group}" for group in who.groups}
-    if me & supers:
+    if me & super_users:
         return True
     about = [
         rule
@@ -84,7 +84,7 @@ def judge(
     operation=st.sampled_from([operation for operation in Operation if operation is not Operation.ALL]),
     kind=st.sampled_from([Resource.STREAM, Resource.GROUP]),
     name=st.sampled_from(NAMES),
-    supers=st.frozensets(st.sampled_from(["User:alice", "Group:dev", "User:nobody"]), max_size=1),
+    super_users=st.frozensets(st.sampled_from(["User:alice", "Group:dev", "User:nobody"]), max_size=1),
     default=st.booleans(),
 )
 def test_the_snapshot_decides_as_the_rules_read_one_by_one(
@@ -93,11 +93,11 @@ def test_the_snapshot_decides_as_the_rules_read_one_by_one(
     operation: Operation,
     kind: Resource,
     name: str,
-    supers: frozenset[str],
+    super_users: frozenset[str],
     default: bool,
 ) -> None:
-    snapshot = Snapshot(rules, 1, super_users=supers, allows_unruled=default)
-    expected = judge(rules, who, operation, kind, name, supers, default)
+    snapshot = Snapshot(rules, 1, super_users=super_users, allows_by_default=default)
+    expected = judge(rules, who, operation, kind, name, super_users, default)
 
     assert bool(snapshot.mask(who, kind, name) & operation.bit) is expected
     if snapshot.is_open:
@@ -105,7 +105,7 @@ def test_the_snapshot_decides_as_the_rules_read_one_by_one(
     if expected:
         assert snapshot.allows_any(who, operation, kind) or judge_denies_all(rules, who, operation, kind)
     assert bool(snapshot.granted(who, kind, name) & operation.bit) is judge(
-        rules, who, operation, kind, name, supers, default=False
+        rules, who, operation, kind, name, super_users, default=False
     )
 
 
@@ -164,13 +164,13 @@ def rule(principal: str, operation: Operation = Operation.READ, **fields: object
 
 def test_without_rules_everything_is_allowed_unless_the_setting_says_otherwise() -> None:
     assert Snapshot((), 0).is_open
-    closed = Snapshot((), 0, allows_unruled=False)
+    closed = Snapshot((), 0, allows_by_default=False)
     assert not closed.is_open
     assert closed.mask(ANONYMOUS, Resource.STREAM, "x") == 0
 
 
 def test_the_server_itself_is_not_restricted_and_no_user_can_be_named_so() -> None:
-    snapshot = Snapshot([rule("User:*", Operation.ALL, permission=Permission.DENY)], 1, allows_unruled=False)
+    snapshot = Snapshot([rule("User:*", Operation.ALL, permission=Permission.DENY)], 1, allows_by_default=False)
 
     assert snapshot.mask(INTERNAL, Resource.STREAM, "x") & Operation.WRITE.bit
     for name in ("bearlake", "Server:bearlake", "admin"):

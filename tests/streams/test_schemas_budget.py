@@ -415,7 +415,7 @@ def test_an_unexpected_error_of_a_compiler_is_a_fault_of_its_child(monkeypatch: 
     monkeypatch.setattr(work.parsing, "compiled", broken)
     head, _ = unpacked(work.answer(packed({"work": "compile", "type": "AVRO", "references": []}, [b"{}"])))
 
-    assert head == {"fault": "IndexError: list index out of range"}
+    assert head == {"error": "IndexError: list index out of range"}
 
 
 async def test_a_fault_of_a_compiler_is_an_invalid_schema() -> None:

@@ -135,10 +135,10 @@ class StreamAccess:
         for resource in terminating:
             key, stream, own = api.namespaced_name(resource), api.stream_spec(resource).name, access.listed(resource)
             heir = named.get(stream)
-            kept = own & heir.spec.access if heir else frozenset[AccessRule]()
-            if heir and not kept <= self._listed(heir.key):
+            inherited = own & heir.spec.access if heir else frozenset[AccessRule]()
+            if heir and not inherited <= self._listed(heir.key):
                 outcome.fail([key], Unavailable(f"the Stream {'/'.join(heir.key)} has not taken over its access rules"))
-            dropped[key] = stream, own - kept
+            dropped[key] = stream, own - inherited
         return {key: (stream, rules) for key, (stream, rules) in dropped.items() if rules}
 
     async def _grant(

@@ -153,8 +153,8 @@ class TierController:
     def _invalid_view(self, key: claims.NamespacedName, plan: _Plan) -> status.CompactorView:
         """An invalid Compactor: its existing workers continue, unless their name belongs to another Compactor."""
         name = labels.compactor_name(*key)
-        is_kept = name in plan.kept_groups
-        deployment: Resource = (self._cache.get("Deployment", self._namespace, name) or {}) if is_kept else {}
+        has_workers = name in plan.kept_groups
+        deployment: Resource = (self._cache.get("Deployment", self._namespace, name) or {}) if has_workers else {}
         seen = deployment.get("status", {})
         return status.CompactorView(
             problem=plan.problems[key],

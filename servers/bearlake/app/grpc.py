@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing_extensions import override
 
 from bearlake.app.process import OpenListener, Parts, Role
-from bearlake.protocols.grpc.entrance import GrpcEntrance
+from bearlake.protocols.grpc.login import GrpcListenerLogin
 from bearlake.protocols.grpc.server import GrpcServer
 from bearlake.serving.authentication.peer import login_rules
 from bearlake.serving.authentication.presented import require_one_message
@@ -22,7 +22,7 @@ class GrpcRole(Role):
         self._server: GrpcServer
         self._streams: Streams
         self._registered: RegisteredServer
-        self._entrance: GrpcEntrance | None = None
+        self._login: GrpcListenerLogin | None = None
 
     @override
     def bind(self, settings: Settings, open_listener: OpenListener) -> Mapping[str, str]:
@@ -35,12 +35,12 @@ class GrpcRole(Role):
         self._streams = parts.streams()
         self._registered = parts.registered
         rules = login_rules(parts.settings.listeners.grpc, parts.settings.authentication)
-        self._entrance = GrpcEntrance(parts.authenticator(), rules) if rules.is_required else None
+        self._login = GrpcListenerLogin(parts.authenticator(), rules) if rules.is_required else None
         parts.closing.push_async_callback(self._server.close)
 
     @override
     async def start(self, tasks: Tasks) -> Mapping[str, str]:
-        await self._server.start(self._streams, self._registered.live, entrance=self._entrance)
+        await self._server.start(self._streams, self._registered.live, login=self._login)
         tasks.own("check gRPC connections", self._server.run())
         return self._server.endpoints
 

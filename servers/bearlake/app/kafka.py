@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing_extensions import override
 
 from bearlake.app.process import OpenListener, Parts, Role
-from bearlake.protocols.kafka.entrance import Entrance
+from bearlake.protocols.kafka.login import KafkaListenerLogin
 from bearlake.protocols.kafka.server import KafkaServer
 from bearlake.serving.authentication.peer import LoginRules, login_rules
 from bearlake.serving.listener import Listener
@@ -34,8 +34,8 @@ class KafkaRole(Role):
             parts.registered,
             parts.settings.kafka,
             self._listeners,
-            entrances={
-                endpoint: Entrance(parts.authenticator(), rules)
+            logins={
+                endpoint: KafkaListenerLogin(parts.authenticator(), rules)
                 for endpoint, rules in self._rules(parts.settings).items()
                 if rules.is_required
             },

@@ -38,7 +38,7 @@ from bearlake.serving.authentication.settings import OAUTHBEARER
 from bearlake.serving.certificates import Certificates
 from bearlake.serving.groups.peers import GroupPeers
 from bearlake.serving.groups.routes import GroupRoutes
-from bearlake.serving.http.login import HttpEntrance
+from bearlake.serving.http.login import HttpListenerLogin
 from bearlake.serving.listener import BoundSettings, Listener, ListenerSettings, open_listener
 from bearlake.serving.membership import RegisteredServer
 from bearlake.serving.tasks import Tasks
@@ -96,7 +96,7 @@ class Parts:
     """How the other servers' admin APIs are verified; None: by the machine's authorities."""
     stream_service: Streams | None = None
     registry: "Schemas | None" = None
-    front: "Authenticator | None" = None
+    built_authenticator: "Authenticator | None" = None
     audit_log: Audit | None = None
 
     @property
@@ -133,23 +133,25 @@ class Parts:
 
     def authenticator(self) -> "Authenticator":
         """The process's authenticator, shared by all its roles, created on first use, and closed at the end. Raises `Invalid`."""
-        if self.front is None:
+        if self.built_authenticator is None:
             from bearlake.app.identity import build_authenticator  # its libraries take time to load
 
-            self.front = build_authenticator(self.settings.authentication, self.metadata, self.closing, self.audit())
-        return self.front
+            self.built_authenticator = build_authenticator(
+                self.settings.authentication, self.metadata, self.closing, self.audit()
+            )
+        return self.built_authenticator
 
-    def http_entrance(self, listener: ListenerSettings) -> HttpEntrance | None:
+    def http_login(self, listener: ListenerSettings) -> HttpListenerLogin | None:
         """Return how clients of an HTTP listener log in; None: they need not. Raises `Invalid`."""
         rules = login_rules(listener, self.settings.authentication)
-        return self.entrance_by(rules) if rules.is_required else None
+        return self.http_login_by(rules) if rules.is_required else None
 
-    def entrance_by(self, rules: LoginRules) -> HttpEntrance:
-        """Return an HTTP entrance with these rules. Raises `Invalid`."""
+    def http_login_by(self, rules: LoginRules) -> HttpListenerLogin:
+        """Return the login of an HTTP listener with these rules. Raises `Invalid`."""
         from bearlake.serving.authentication.forwarding import ForwardedLogins  # its libraries take time to load
 
         forwarded = ForwardedLogins(self.metadata.users.decoy_key, self.registered.node_id)
-        return HttpEntrance(self.authenticator(), rules, forwarded)
+        return HttpListenerLogin(self.authenticator(), rules, forwarded)
 
     def schemas(self) -> "Schemas":
         """The process's schema registry, shared by all its roles, created on first use, and closed at the end."""
@@ -243,8 +245,8 @@ async def run_process(
             routes=routes,
             token=token,
             config=lambda: as_rows(plan.loaded),
-            entrance=_admin_entrance(parts),
-            is_administrator=settings.access.is_super_user,
+            login=_admin_login(parts),
+            is_super_user=settings.access.is_super_user,
         )
         closing.push_async_callback(admin.close)
         await _run(parts, admin, roles, stop, serve)
@@ -302,8 +304,8 @@ def _warn_of_open_listeners(settings: Settings) -> None:
             )
 
 
-def _admin_entrance(parts: Parts) -> HttpEntrance | None:
-    """Return how administrators log in to the admin API, besides its token; None: they cannot.
+def _admin_login(parts: Parts) -> HttpListenerLogin | None:
+    """Return how super users log in to the admin API, besides its token; None: they cannot.
 
     Tokens of the issuer are accepted even if no other listener takes them, such as those of the operator's service account. Certificates
     are accepted if `admin.tls_client_ca_file` is set.
@@ -316,7 +318,7 @@ def _admin_entrance(parts: Parts) -> HttpEntrance | None:
     may_use_certificate = bool(admin.tls_client_ca_file)
     if not may_use_certificate and not (mechanisms and parts.settings.access.super_users):
         return None
-    return parts.entrance_by(
+    return parts.http_login_by(
         LoginRules(mechanisms, tokens_without_tls=admin.tokens_without_tls, may_use_certificate=may_use_certificate)
     )
 

@@ -8,7 +8,7 @@ from typing_extensions import override
 from bearlake.app.process import OpenListener, Parts, Role
 from bearlake.protocols.pulsar.http.server import PulsarHttpServer
 from bearlake.protocols.pulsar.server import PulsarServer
-from bearlake.protocols.pulsar.session import PulsarEntrance
+from bearlake.protocols.pulsar.session import PulsarListenerLogin
 from bearlake.serving.authentication.peer import login_rules
 from bearlake.serving.listener import Listener
 from bearlake.serving.tasks import Tasks
@@ -40,14 +40,14 @@ class PulsarRole(Role):
             parts.registered,
             parts.settings.pulsar,
             self._listeners,
-            self._entrances(parts),
+            self._logins(parts),
         )
-        entrance = parts.http_entrance(parts.settings.listeners.pulsar_http)
-        self._http = PulsarHttpServer(self._server.context, parts.settings.pulsar_http, self._http_listener, entrance)
+        login = parts.http_login(parts.settings.listeners.pulsar_http)
+        self._http = PulsarHttpServer(self._server.context, parts.settings.pulsar_http, self._http_listener, login)
         parts.closing.push_async_callback(self._server.close)
         parts.closing.push_async_callback(self._http.close)
 
-    def _entrances(self, parts: Parts) -> Mapping[str, PulsarEntrance]:
+    def _logins(self, parts: Parts) -> Mapping[str, PulsarListenerLogin]:
         """Return how the clients of each endpoint log in."""
         declared = (parts.settings.listeners.pulsar, *parts.settings.listeners.pulsar_more)
         rules = {
@@ -55,7 +55,7 @@ class PulsarRole(Role):
             for listener_settings, listener in zip(declared, self._listeners, strict=True)
         }
         return {
-            endpoint: PulsarEntrance(parts.authenticator(), found)
+            endpoint: PulsarListenerLogin(parts.authenticator(), found)
             for endpoint, found in rules.items()
             if found.is_required
         }

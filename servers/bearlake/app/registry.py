@@ -31,7 +31,7 @@ class RegistryRole(Role):
             parts.settings.registry,
             self._listeners,
             cluster_id=cluster_id,
-            entrance=parts.http_entrance(parts.settings.listeners.registry),
+            login=parts.http_login(parts.settings.listeners.registry),
             quotas=parts.streams().quotas,
         )
         parts.closing.push_async_callback(self._server.close)

@@ -31,7 +31,7 @@ class RestRole(Role):
             parts.registered,
             parts.settings.rest,
             self._listeners,
-            parts.http_entrance(parts.settings.listeners.rest),
+            parts.http_login(parts.settings.listeners.rest),
         )
         parts.closing.push_async_callback(self._server.close)
 

@@ -109,7 +109,7 @@ _PADDING = b"\xfa\x7f\x80\x80\x04" + bytes(framing.LARGE_BYTES)
 
 def _framed_seeds() -> list[bytes]:
     made = [pb.ProduceStreamRequest(payload=payload, sequence=SEQUENCE) for payload in payloads()]
-    return [one.SerializeToString() for one in made]
+    return [request.SerializeToString() for request in made]
 
 
 TARGETS = [

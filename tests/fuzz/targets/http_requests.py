@@ -69,9 +69,11 @@ def plans(document: Mapping[str, Any], known: Mapping[str, str]) -> Iterator[dic
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             examples: dict[str, dict[str, str]] = {"path": {}, "query": {}, "header": {}}
-            for one in operation.get("parameters", []):
-                example = _text(_example(document, one["schema"], 0))
-                examples[one["in"]][one["name"]] = known.get(one["name"], example) if one["in"] == "path" else example
+            for parameter in operation.get("parameters", []):
+                example = _text(_example(document, parameter["schema"], 0))
+                examples[parameter["in"]][parameter["name"]] = (
+                    known.get(parameter["name"], example) if parameter["in"] == "path" else example
+                )
             contents = operation.get("requestBody", {}).get("content", {})
             for kind, content in contents.items() or [("", {})]:
                 body = _example(document, content["schema"], 0) if content.get("schema") else None
@@ -100,7 +102,7 @@ def _example(document: Mapping[str, Any], schema: Any, depth: int) -> Any:
         return schema["enum"][0]
     for key in ("anyOf", "oneOf", "allOf"):
         if key in schema:
-            found = [_example(document, one, depth + 1) for one in schema[key]]
+            found = [_example(document, alternative, depth + 1) for alternative in schema[key]]
             return next((value for value in found if value is not None), None)
     kind = schema.get("type")
     kind = kind[0] if isinstance(kind, list) else kind

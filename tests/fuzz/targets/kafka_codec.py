@@ -95,9 +95,9 @@ def request(data: bytes) -> object:
     """Read a request's header and its body."""
     view = exact(data)
     header, position = codec.read_request_header(view)
-    one = codec.request(header.api_key, header.version)
-    decoded = one.decode(view, position)
-    _check_again(one, decoded)
+    request_codec = codec.request(header.api_key, header.version)
+    decoded = request_codec.decode(view, position)
+    _check_again(request_codec, decoded)
     return header.api_key, header.version
 
 
@@ -106,19 +106,19 @@ def response(data: bytes) -> object:
     if len(data) < 4:
         return None
     key, version = struct.unpack_from(">hh", data)
-    one = codec.response(key, version)
-    _check_again(one, one.decode(exact(data[4:])))
+    response_codec = codec.response(key, version)
+    _check_again(response_codec, response_codec.decode(exact(data[4:])))
     return key, version
 
 
-def _check_again(one: codec.Codec, decoded: Message) -> None:
+def _check_again(message_codec: codec.Codec, decoded: Message) -> None:
     """Assert that the message is the same after it was encoded and decoded."""
-    encoded = b"".join(part if isinstance(part, bytes) else bytes(part) for part in one.encode(decoded))
+    encoded = b"".join(part if isinstance(part, bytes) else bytes(part) for part in message_codec.encode(decoded))
     try:
-        again = one.decode(memoryview(encoded))
+        again = message_codec.decode(memoryview(encoded))
     except Corrupt as error:
         raise AssertionError(f"what was encoded cannot be decoded: {error}") from error
-    assert b"".join(map(bytes, one.encode(again))) == encoded
+    assert b"".join(map(bytes, message_codec.encode(again))) == encoded
 
 
 def other_version(random: Random, data: bytearray) -> None:

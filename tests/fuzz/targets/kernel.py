@@ -46,7 +46,7 @@ def batches() -> list[bytes]:
 def agreed(name: str, *arguments: Any) -> Any:
     """Call both kernels; the native one gets exact memory. Returns the result or the error's kind and message."""
     theirs = outcome(ERRORS, getattr(fallback, name), *arguments)
-    exactly = [exact(bytes(one)) if isinstance(one, bytes) else one for one in arguments]
+    exactly = [exact(bytes(argument)) if isinstance(argument, bytes) else argument for argument in arguments]
     ours = outcome(ERRORS, getattr(native, name), *exactly)
     assert ours == theirs, f"{name}: native {ours!r:.300}, Python {theirs!r:.300}"
     return theirs
@@ -206,7 +206,7 @@ TARGETS = [
     ),
     Target(
         name="kernel records",
-        seeds=lambda: _with(bytes([6, 0, 0, 0, 5]), [one[HEADER_BYTES:] for one in batches()]),
+        seeds=lambda: _with(bytes([6, 0, 0, 0, 5]), [batch_bytes[HEADER_BYTES:] for batch_bytes in batches()]),
         run=records,
         share=2,
     ),

@@ -21,9 +21,9 @@ def _request(*records: Any, transactional_id: str | None = None, acks: int = -1)
         ProduceRequest.Topic(
             name=f"topic-{at}",
             topic_id=bytes([at + 1]) * 16,
-            partition_data=[ProduceRequest.Partition(index=index, records=one) for index in range(2)],
+            partition_data=[ProduceRequest.Partition(index=index, records=batch) for index in range(2)],
         )
-        for at, one in enumerate(records)
+        for at, batch in enumerate(records)
     ]
     return ProduceRequest(transactional_id=transactional_id, acks=acks, timeout_ms=1000, topic_data=topics)
 
@@ -38,7 +38,7 @@ def bodies(version: int) -> list[bytes]:
         _request(made[0], transactional_id="é", acks=0),
         _request(),
     )
-    return [b"".join(codec.request(0, version).encode(one)) for one in requests]
+    return [b"".join(codec.request(0, version).encode(request)) for request in requests]
 
 
 def parse(data: bytes) -> object:

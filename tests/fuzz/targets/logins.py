@@ -17,7 +17,7 @@ from bearlake.serving.authentication.scram import ScramExchange
 from bearlake.serving.authentication.settings import TokenSettings
 from bearlake.serving.authentication.signing_keys import SigningKeys, parse_keys
 from bearlake.serving.authentication.tokens import Tokens
-from fixtures.people import People
+from fixtures.users import Users
 from fuzz.mutation import change_json
 from fuzz.target import Choices, Target
 
@@ -28,7 +28,7 @@ JWKS = json.dumps({"keys": [{**JWK, "kid": "k", "alg": "EdDSA", "use": "sig"}]})
 CLAIMS = {"iss": ISSUER, "aud": AUDIENCE, "sub": "alice", "exp": 2**33, "groups": ["ops"], "nbf": 5, "iat": 5}
 HEADER = {"alg": "EdDSA", "typ": "JWT", "kid": "k"}
 NAMES = CertificateNames(["RULE:^CN=([^,]+),.*$/$1/L", "DEFAULT"])
-PASSWORD_FREE = People({})
+PASSWORD_FREE = Users({})
 
 
 def message(data: bytes) -> object:

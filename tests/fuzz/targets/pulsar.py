@@ -132,8 +132,8 @@ def command(data: bytes) -> object:
 def _read_all(message: Message) -> None:
     for field, value in message.ListFields():
         if field.message_type is not None:
-            for one in value if field.is_repeated else [value]:
-                _read_all(one)
+            for nested in value if field.is_repeated else [value]:
+                _read_all(nested)
 
 
 def message_frames() -> Iterator[bytes]:
@@ -232,7 +232,7 @@ def _decoded_seeds() -> list[bytes]:
         for frame, size in _sized()
         for is_opaque in (False, True)
     ]
-    stored = [one[0] for one in made if isinstance(one[0], bytes)]
+    stored = [entry[0] for entry in made if isinstance(entry[0], bytes)]
     foreign = [
         encode([Record(key=b"k", value=b"v", headers=(("__pulsar.entry", b"\1\2\x08"), ("a", None)), timestamp=5)]),
         encode([Record(value=b"v", headers=(("__pulsar.message", b"\x08\1"),))] * 3),

@@ -49,34 +49,37 @@ def stored(data: bytes) -> object:
 
 def _bombs() -> list[bytes]:
     made = []
-    for one in Compression:
-        batch = bytearray(codec.encode(RECORDS, codec=one))
-        made.append(bytes(batch[:HEADER_BYTES]) + bytes(compression.compress(one, BOMB))[:4000])
+    for compression_codec in Compression:
+        batch = bytearray(codec.encode(RECORDS, codec=compression_codec))
+        made.append(bytes(batch[:HEADER_BYTES]) + bytes(compression.compress(compression_codec, BOMB))[:4000])
     return made
 
 
 def decompress(data: bytes) -> object:
     """Decompress a section with each of Kafka's codecs; one that was decompressed is compressed to the same again."""
     choices = Choices(data)
-    one = choices.of(list(Compression))
-    content = bytes(compression.decompress(one, exact(choices.rest), LIMIT))
-    assert bytes(compression.decompress(one, compression.compress(one, content), LIMIT)) == content
-    return one, len(content) > 0
+    compression_codec = choices.of(list(Compression))
+    content = bytes(compression.decompress(compression_codec, exact(choices.rest), LIMIT))
+    assert (
+        bytes(compression.decompress(compression_codec, compression.compress(compression_codec, content), LIMIT))
+        == content
+    )
+    return compression_codec, len(content) > 0
 
 
 def decompress_block(data: bytes) -> object:
     """Decompress a block with each of Pulsar's codecs."""
     choices = Choices(data)
-    one, size = choices.of(list(BlockCodec)), abs(choices.number()) % LIMIT
-    content = blocks.decompress(one, exact(choices.rest), size)
+    block_codec, size = choices.of(list(BlockCodec)), abs(choices.number()) % LIMIT
+    content = blocks.decompress(block_codec, exact(choices.rest), size)
     assert len(content) == size
-    return one
+    return block_codec
 
 
 def _block_seeds() -> Iterator[bytes]:
-    for at, one in enumerate(BlockCodec):
+    for at, block_codec in enumerate(BlockCodec):
         for content in (b"", b"value" * 20):
-            yield bytes([at, 3]) + struct.pack(">h", len(content)) + bytes(blocks.compress(one, content))
+            yield bytes([at, 3]) + struct.pack(">h", len(content)) + bytes(blocks.compress(block_codec, content))
 
 
 def wal_object(count: int) -> bytes:
@@ -174,8 +177,8 @@ TARGETS = [
     Target(
         name="compressed sections",
         seeds=lambda: [
-            bytes([at]) + bytes(compression.compress(one, content))[:4000]
-            for at, one in enumerate(Compression)
+            bytes([at]) + bytes(compression.compress(compression_codec, content))[:4000]
+            for at, compression_codec in enumerate(Compression)
             for content in (b"", b"value" * 30, BOMB)
         ],
         run=decompress,

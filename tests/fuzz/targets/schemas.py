@@ -58,14 +58,14 @@ def compiled(data: bytes) -> object:
     text = choices.rest.decode("utf-8", "replace")
     head: dict[str, Any] = {"work": "compile", "type": TYPES[at].value, "references": []}
     answer, parts = frames.unpacked(work.answer(frames.packed(head, [text.encode()])))
-    assert "fault" not in answer, answer["fault"]
+    assert "error" not in answer, answer["error"]
     if "compiled" not in answer:
         return at, answer["refused"][0]
     other = parsing.compiled(TYPES[at], TEXTS[at], {})
     both = [other.as_parts(), (answer["compiled"], parts)]
-    head = {"work": "compare", "schemas": [one[0] for one in both], "counts": [len(one[1]) for one in both]}
-    answer, _ = frames.unpacked(work.answer(frames.packed(head, [part for one in both for part in one[1]])))
-    assert "fault" not in answer, answer["fault"]
+    head = {"work": "compare", "schemas": [schema[0] for schema in both], "counts": [len(schema[1]) for schema in both]}
+    answer, _ = frames.unpacked(work.answer(frames.packed(head, [part for schema in both for part in schema[1]])))
+    assert "error" not in answer, answer["error"]
     return at, len(answer.get("reasons", ()))
 
 
@@ -95,7 +95,9 @@ class _Written:
 
     def ask(self, at: int, kind: str, value: bytes) -> tuple[dict[str, Any], list[bytes]]:
         if not self._schemas:
-            self._schemas = [parsing.compiled(one, text, {}) for one, text in zip(TYPES, TEXTS, strict=True)]
+            self._schemas = [
+                parsing.compiled(schema_type, text, {}) for schema_type, text in zip(TYPES, TEXTS, strict=True)
+            ]
         schema = self._schemas[at]
         head, parts = schema.as_parts()
         request = {
@@ -120,7 +122,7 @@ def written(data: bytes) -> object:
     choices = Choices(data)
     at, kind = choices.byte() % len(TYPES), choices.of(("write", "read"))
     answer, parts = WRITTEN.ask(at, kind, choices.rest)
-    assert "fault" not in answer, answer["fault"]
+    assert "error" not in answer, answer["error"]
     if "results" not in answer:
         return at, kind, answer["refused"][0]
     (refusal,) = answer["results"]

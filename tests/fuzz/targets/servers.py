@@ -109,14 +109,14 @@ def change_message(random: Random, data: bytearray) -> None:
     """Give a field of a request another value of its type; leaves what is no request as it is."""
     try:
         header, position = codec.read_request_header(memoryview(bytes(data)))
-        one = codec.request(header.api_key, header.version)
-        message = one.decode(memoryview(bytes(data)), position)
+        request_codec = codec.request(header.api_key, header.version)
+        message = request_codec.decode(memoryview(bytes(data)), position)
         schema = load(ApiKey(header.api_key)).request
         places = list(_places(message, schema.root, schema.structs, header.version))
         for _ in range(random.choice((1, 1, 2, 4))):
             owner, field = random.choice(places)
             setattr(owner, field.name, _other(random, getattr(owner, field.name), field.type))
-        body = b"".join(map(bytes, one.encode(message)))
+        body = b"".join(map(bytes, request_codec.encode(message)))
     except (BearlakeError, IndexError):
         return
     data[position:] = body

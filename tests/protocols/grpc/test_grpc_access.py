@@ -15,7 +15,7 @@ from bearlake.protocols.grpc.settings import GrpcSettings
 from bearlake.streams.access.rights import Right
 from bearlake.streams.principal import Operation, Resource
 from fixtures.grpc_server import GrpcNode, MakeGrpc
-from fixtures.rights import Only, all_but
+from fixtures.rights import OnlyRights, all_but
 
 STREAM, ABSENT = "t", "absent"
 RECORDS = pb.Payload(records=pb.Records(records=[pb.Record(value=b"v")]))
@@ -69,7 +69,7 @@ def test_the_table_of_rights_has_every_method() -> None:
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 async def test_every_method_is_refused_without_any_right(node: GrpcNode, method: Method[Any, Any]) -> None:
-    node.streams.authorizer = Only([])
+    node.streams.authorizer = OnlyRights([])
     assert await outcome(node, method) in ("refused", "hidden")
 
 
@@ -77,7 +77,7 @@ async def test_every_method_is_refused_without_any_right(node: GrpcNode, method:
     "method", [m for m in METHODS if m is not methods.LIST_STREAMS], ids=lambda method: method.name
 )
 async def test_a_refusal_does_not_tell_whether_a_stream_exists(node: GrpcNode, method: Method[Any, Any]) -> None:
-    node.streams.authorizer = Only([])
+    node.streams.authorizer = OnlyRights([])
     assert await outcome(node, method, ABSENT) == await outcome(node, method)
 
 
@@ -86,7 +86,7 @@ async def test_every_method_needs_exactly_the_rights_of_the_table(node: GrpcNode
     for right in NEEDED[method]:
         node.streams.authorizer = all_but(right)
         assert await outcome(node, method) in ("refused", "hidden"), right
-    node.streams.authorizer = Only(NEEDED[method])
+    node.streams.authorizer = OnlyRights(NEEDED[method])
     assert await outcome(node, method) == "allowed"
 
 
@@ -109,7 +109,7 @@ async def test_a_produce_stream_ends_when_its_right_is_gone(node: GrpcNode, open
     await call.write(request)
     await call.read()
 
-    node.streams.authorizer = Only([])
+    node.streams.authorizer = OnlyRights([])
     await call.write(request)
     with pytest.raises(grpc.aio.AioRpcError) as ended:
         await call.read()
@@ -122,7 +122,7 @@ async def test_a_fetch_stream_sends_nothing_once_its_right_is_gone(node: GrpcNod
     first = await call.read()
     assert not first.HasField("error")
 
-    node.streams.authorizer = Only([Right(Operation.WRITE, Resource.STREAM)])
+    node.streams.authorizer = OnlyRights([Right(Operation.WRITE, Resource.STREAM)])
     await node.call(methods.PRODUCE, requests(STREAM)[methods.PRODUCE])
     second = await asyncio.wait_for(call.read(), 30)
     assert second.error.code == grpc.StatusCode.PERMISSION_DENIED.value[0]
@@ -139,7 +139,7 @@ async def test_records_that_wait_for_credit_are_not_sent_once_the_right_is_gone(
     await call.write(pb.FetchRequest(assign=assign, credit=pb.Credit(bytes=1000, messages=1)))
     assert [record.value for record in (await call.read()).payload.records.records] == [b"1"]
 
-    node.streams.authorizer = Only([])
+    node.streams.authorizer = OnlyRights([])
     await call.write(pb.FetchRequest(credit=pb.Credit(messages=1)))
     second = await asyncio.wait_for(call.read(), 30)
     assert second.error.code == grpc.StatusCode.PERMISSION_DENIED.value[0]

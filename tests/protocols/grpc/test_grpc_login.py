@@ -23,8 +23,8 @@ from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 
 from bearlake.protocols.grpc import methods
-from bearlake.protocols.grpc.entrance import address_of
 from bearlake.protocols.grpc.errors import DETAILS_KEY
+from bearlake.protocols.grpc.login import address_of
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
 from bearlake.serving.authentication.pem import subject_of
 from bearlake.serving.authentication.settings import FailureSettings
@@ -176,7 +176,7 @@ async def test_a_password_of_another_machine_needs_tls(
     listener = ListenerSettings(**files if has_tls else {})  # type: ignore[arg-type]
     node = (await grpc_cluster(1, listener=listener, authentication=logins.settings()))[0]
     await add_user(node.streams.metadata)
-    monkeypatch.setattr("bearlake.protocols.grpc.entrance.address_of", lambda _: "203.0.113.7")
+    monkeypatch.setattr("bearlake.protocols.grpc.login.address_of", lambda _: "203.0.113.7")
     address = f"localhost:{node.server.endpoint.port}"
     authority = await asyncio.to_thread(certificates["authority"].read_bytes)
     opened = (

@@ -13,7 +13,7 @@ from bearlake.serving.authentication.peer import Peer
 from bearlake.serving.authentication.settings import PLAIN, AuthenticationSettings
 from bearlake.serving.authentication.signing_keys import SigningKeys
 from bearlake.serving.authentication.tokens import Tokens
-from fixtures.people import People
+from fixtures.users import Users
 
 HOUR_S = 3600.0
 
@@ -34,9 +34,9 @@ async def test_a_login_lasts_an_hour_at_most(
     """`set_s`: by how much somebody sets the clock after the login. `passed_s`: the time that really passes."""
     settings = AuthenticationSettings(mechanisms=[PLAIN], session_ms_max=int(HOUR_S * 1000))
     tokens = Tokens(settings.token, SigningKeys(no_keys, refresh_ms=1, retry_ms=1, stale_ms_max=1))
-    front = Authenticator(settings, People({"alice": "secret"}), tokens, executor)
+    authenticator = Authenticator(settings, Users({"alice": "secret"}), tokens, executor)
     clock, passed = [1_000_000.0], [0.0]
-    session = SaslSession(front, Peer("127.0.0.1", False, [PLAIN]), lambda: clock[0], lambda: passed[0])
+    session = SaslSession(authenticator, Peer("127.0.0.1", False, [PLAIN]), lambda: clock[0], lambda: passed[0])
     session.handshake(SaslHandshakeRequest(mechanism=PLAIN))
     await session.authenticate(SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret"))
     assert session.is_logged_in

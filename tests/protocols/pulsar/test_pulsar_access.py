@@ -6,14 +6,14 @@ from bearlake.protocols.pulsar.proto import commands_pb2 as pb
 from bearlake.streams.principal import Authorizer, Operation, Principal, Resource
 from fixtures.logins import Logins
 from fixtures.pulsar_server import Make, PulsarClient, PulsarNode
-from fixtures.rights import EVERY, Only
+from fixtures.rights import EVERY, OnlyRights
 
 SHARED = pb.CommandSubscribe.Shared
 
 
-def without(operation: Operation) -> Only:
+def without(operation: Operation) -> OnlyRights:
     """Allows everything but this operation on streams."""
-    return Only([right for right in EVERY if right != (operation, Resource.STREAM)])
+    return OnlyRights([right for right in EVERY if right != (operation, Resource.STREAM)])
 
 
 async def sent(client: PulsarClient, value: bytes, sequence_id: int) -> Any:
@@ -30,7 +30,7 @@ async def test_a_producer_that_may_not_write_any_more_is_closed(pulsar: PulsarNo
     assert isinstance(await sent(client, b"denied", 1), pb.CommandCloseProducer)
     assert (await client.produce("t")).error == pb.AuthorizationError
 
-    pulsar.streams.authorizer = Only(EVERY)
+    pulsar.streams.authorizer = OnlyRights(EVERY)
     await client.produce("t")
     assert (await sent(client, b"allowed again", 2)).message_id.entry_id == 1
 
@@ -49,7 +49,7 @@ async def test_a_consumer_that_may_not_read_any_more_gets_nothing_and_is_closed(
     assert isinstance(await reader.receive(), pb.CommandCloseConsumer)
     assert (await reader.subscribe("t", sub_type=SHARED)).error == pb.AuthorizationError
 
-    pulsar.streams.authorizer = Only(EVERY)
+    pulsar.streams.authorizer = OnlyRights(EVERY)
     assert isinstance(await reader.subscribe("t", sub_type=SHARED), pb.CommandSuccess)
     reader.flow(10)
     assert [(await reader.receive_message())[2] for _ in range(2)] == [b"before", b"secret"]

@@ -13,7 +13,7 @@ from bearlake.streams.access.rights import on
 from bearlake.streams.principal import Operation, Principal, Resource
 from fixtures.pulsar_http import ask, filled
 from fixtures.pulsar_server import PulsarNode
-from fixtures.rights import EVERY, Only, all_but
+from fixtures.rights import EVERY, OnlyRights, all_but
 
 Route = tuple[str, str]
 
@@ -110,20 +110,20 @@ def test_the_table_of_rights_has_every_route(pulsar: PulsarNode) -> None:
 
 
 async def test_every_route_is_refused_without_any_right(node: PulsarNode, session: aiohttp.ClientSession) -> None:
-    node.streams.authorizer = Only([])
+    node.streams.authorizer = OnlyRights([])
     allowed = [route for route in SECURED if not is_refused(await send(session, node, route))]
     assert not allowed
 
 
 async def test_routes_without_rights_answer_everybody(node: PulsarNode, session: aiohttp.ClientSession) -> None:
-    node.streams.authorizer = Only([])
+    node.streams.authorizer = OnlyRights([])
     for route in set(NEEDED) - set(SECURED):
         status, body = await send(session, node, route)
         assert status in (200, 204, 501), (route, body)
 
 
 async def test_a_refusal_does_not_tell_whether_a_topic_exists(node: PulsarNode, session: aiohttp.ClientSession) -> None:
-    node.streams.authorizer = Only([])
+    node.streams.authorizer = OnlyRights([])
     told = []
     for route in NAMING:
         for topic in ("t", "p", "absent", "p-partition-0", "p-partition-7"):
@@ -140,12 +140,12 @@ async def test_every_route_needs_exactly_the_rights_of_the_table(
     for right in NEEDED[route]:
         node.streams.authorizer = all_but(right)
         assert is_refused(await send(session, node, route)), right
-    node.streams.authorizer = Only(NEEDED[route])
+    node.streams.authorizer = OnlyRights(NEEDED[route])
     found = await send(session, node, route)
 
     assert found[0] < 300, found
     assert not is_refused(found), found
-    node.streams.authorizer = Only(EVERY)
+    node.streams.authorizer = OnlyRights(EVERY)
 
 
 async def test_a_namespace_is_changed_as_a_whole_or_not_at_all(
@@ -160,11 +160,11 @@ async def test_a_namespace_is_changed_as_a_whole_or_not_at_all(
     assert status == 403
     assert "secret" not in body["reason"]
     assert (await node.streams.catalog.resolve(STREAM)).stream.configs["retention.bytes"] == str(2 * 1024 * 1024)
-    node.streams.authorizer = Only([*alter, *on(Resource.STREAM, Operation.ALTER)])
+    node.streams.authorizer = OnlyRights([*alter, *on(Resource.STREAM, Operation.ALTER)])
     assert (await send(session, node, route))[0] == 204
 
 
-class ButOne(Only):
+class ButOne(OnlyRights):
     """Allows everything but one stream."""
 
     def __init__(self, stream: str) -> None:

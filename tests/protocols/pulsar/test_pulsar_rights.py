@@ -19,7 +19,7 @@ from bearlake.streams.access.rights import Right, on
 from bearlake.streams.principal import Operation, Principal, Resource
 from fixtures.pulsar_http import filled
 from fixtures.pulsar_server import Make, PulsarClient, PulsarNode
-from fixtures.rights import EVERY, Only, all_but
+from fixtures.rights import EVERY, OnlyRights, all_but
 
 COMMANDS = sorted(NEEDED)
 SECURED = [name for name in COMMANDS if NEEDED[name]]
@@ -79,7 +79,7 @@ async def node(pulsar: PulsarNode) -> PulsarNode:
 
 async def ready(node: PulsarNode, name: str) -> tuple[PulsarClient, pb.MessageIdData]:
     """A client that can send the command: with a producer, a consumer with one message, or a watched list."""
-    node.streams.authorizer = Only(EVERY)
+    node.streams.authorizer = OnlyRights(EVERY)
     client, message_id = await node.client(), pb.MessageIdData(ledger_id=0, entry_id=0)
     if name in ("send", "close_producer"):
         await client.produce("t")
@@ -93,7 +93,7 @@ async def ready(node: PulsarNode, name: str) -> tuple[PulsarClient, pb.MessageId
     return client, message_id
 
 
-async def answer(node: PulsarNode, name: str, rights: Only, topic: str = "") -> Any:
+async def answer(node: PulsarNode, name: str, rights: OnlyRights, topic: str = "") -> Any:
     """Send a command with these rights; its answer. `topic`: by default one without a schema if the command makes one, else `t`."""
     topic = topic or ("p-partition-0" if name == "get_or_create_schema" else "t")
     if name == "connect":
@@ -142,14 +142,14 @@ def test_the_table_of_rights_has_every_command() -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 async def test_every_command_is_refused_without_any_right(node: PulsarNode, name: str) -> None:
-    assert is_refused(name, await answer(node, name, Only([]))) is bool(NEEDED[name])
+    assert is_refused(name, await answer(node, name, OnlyRights([]))) is bool(NEEDED[name])
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 async def test_every_command_needs_exactly_the_rights_of_the_table(node: PulsarNode, name: str) -> None:
     for right in NEEDED[name]:
         assert is_refused(name, await answer(node, name, all_but(right))), right
-    found = await answer(node, name, Only(NEEDED[name]))
+    found = await answer(node, name, OnlyRights(NEEDED[name]))
     assert not is_refused(name, found)
     assert error_in(found) == (pb.NotAllowedError if name in TRANSACTIONS else None), found
 
@@ -157,7 +157,7 @@ async def test_every_command_needs_exactly_the_rights_of_the_table(node: PulsarN
 @pytest.mark.parametrize("name", NAMING)
 async def test_a_refusal_does_not_tell_whether_a_topic_exists(node: PulsarNode, name: str) -> None:
     for topic in ("t", "p", "absent", "p-partition-1", "p-partition-7", "t-partition-1", "absent-partition-0"):
-        found = await answer(node, name, Only([]), topic)
+        found = await answer(node, name, OnlyRights([]), topic)
         assert error_in(found) == pb.AuthorizationError, topic
         assert f"topic persistent://public/default/{topic}" in str(found)
 
@@ -168,7 +168,7 @@ async def test_a_refusal_does_not_tell_whether_a_topic_exists_on_a_server_that_c
 ) -> None:
     node = (await pulsar_cluster(1, settings=PulsarSettings(auto_create_streams=False)))[0]
     await node.create("t")
-    errors = [error_in(await answer(node, name, Only([]), topic)) for topic in ("t", "absent")]
+    errors = [error_in(await answer(node, name, OnlyRights([]), topic)) for topic in ("t", "absent")]
 
     assert errors == [pb.AuthorizationError, pb.AuthorizationError]
 
@@ -184,10 +184,10 @@ async def test_a_refusal_needs_no_answer_of_the_metadata_store(
 
     monkeypatch.setattr(node.streams.metadata.streams, "get", get)
     for topic in ("t", "absent", "p-partition-1", "absent-partition-0"):
-        assert error_in(await answer(node, name, Only([]), topic)) == pb.AuthorizationError, topic
+        assert error_in(await answer(node, name, OnlyRights([]), topic)) == pb.AuthorizationError, topic
 
 
-class OnlyStream(Only):
+class OnlyStream(OnlyRights):
     """Allows everything on one stream, and nothing else."""
 
     def __init__(self, stream: str) -> None:
@@ -215,7 +215,7 @@ async def test_a_right_on_one_meaning_of_a_name_does_not_tell_whether_there_is_t
 
 @pytest.mark.parametrize("name", ["producer", "subscribe"])
 async def test_a_topic_that_the_caller_may_not_use_is_not_created(pulsar: PulsarNode, name: str) -> None:
-    rights = Only(on(Resource.STREAM, Operation.CREATE, Operation.DESCRIBE))
+    rights = OnlyRights(on(Resource.STREAM, Operation.CREATE, Operation.DESCRIBE))
     assert error_in(await answer(pulsar, name, rights, "new")) == pb.AuthorizationError
     with pytest.raises(NotFound):
         await pulsar.streams.catalog.resolve("new")
@@ -235,7 +235,7 @@ async def test_a_topic_is_created_with_the_right_to_create_it(
         assert error_in(await answer(node, name, all_but(right), "new")) == pb.AuthorizationError
     with pytest.raises(NotFound):
         await node.streams.catalog.resolve("new")
-    assert error_in(await answer(node, name, Only(needed), "new")) is None
+    assert error_in(await answer(node, name, OnlyRights(needed), "new")) is None
     await node.streams.catalog.resolve("new")
 
 
@@ -272,7 +272,7 @@ async def test_a_producer_without_the_right_to_read_creates_no_subscription(node
     node.streams.authorizer = all_but(read)
     refused = await client.produce("t", initial_subscription_name="s")
     assert error_in(refused) == pb.AuthorizationError
-    node.streams.authorizer = Only([*NEEDED["producer"], read])
+    node.streams.authorizer = OnlyRights([*NEEDED["producer"], read])
     assert error_in(await client.produce("t", initial_subscription_name="s")) is None
 
 
@@ -282,7 +282,7 @@ async def test_a_producer_with_a_schema_needs_the_rights_on_its_subject(node: Pu
     for right in needed:
         node.streams.authorizer = all_but(right)
         assert error_in(await client.produce("p-partition-0", schema=TEXT)) == pb.AuthorizationError, right
-    node.streams.authorizer = Only(needed)
+    node.streams.authorizer = OnlyRights(needed)
     assert error_in(await client.produce("p-partition-0", schema=TEXT)) is None
 
 
@@ -291,7 +291,7 @@ async def test_a_consumer_with_a_schema_needs_the_right_to_read_its_subject(node
     client = await node.client()
     node.streams.authorizer = all_but(schema)
     assert error_in(await client.subscribe("t", schema=TEXT)) == pb.AuthorizationError
-    node.streams.authorizer = Only([*NEEDED["subscribe"], schema])
+    node.streams.authorizer = OnlyRights([*NEEDED["subscribe"], schema])
     assert error_in(await client.subscribe("t", schema=TEXT)) is None
 
 
@@ -304,7 +304,7 @@ async def test_a_producer_that_waits_for_exclusive_access_gets_none_without_its_
     await holder.ask("close_producer", pb.CommandCloseProducer(producer_id=1))
     assert error_in(await waiting.receive()) == pb.AuthorizationError
 
-    node.streams.authorizer = Only(EVERY)
+    node.streams.authorizer = OnlyRights(EVERY)
     assert (await other.produce(topic, producer_access_mode=pb.Exclusive, producer_name="other")).producer_ready
 
 

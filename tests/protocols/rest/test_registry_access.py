@@ -9,7 +9,7 @@ import pytest
 from bearlake.protocols.rest.registry import operations
 from bearlake.protocols.rest.registry.rights import EVERYWHERE, NEEDED, OUTSIDE
 from bearlake.streams.principal import Authorizer, Operation, Principal, Resource
-from fixtures.rights import EVERY, Only, all_but
+from fixtures.rights import EVERY, OnlyRights, all_but
 from fixtures.schema_registry import Answer, RegistryNode, started
 
 Route = tuple[str, str]
@@ -37,7 +37,7 @@ class Switch(Authorizer):
     """Asks another authorizer, which tests set."""
 
     def __init__(self) -> None:
-        self.now: Authorizer = Only(EVERY)
+        self.now: Authorizer = OnlyRights(EVERY)
 
     def allows(self, who: Principal, operation: Operation, kind: Resource, name: str) -> bool:
         assert kind is Resource.SUBJECT
@@ -103,18 +103,18 @@ def test_the_table_of_rights_has_every_route() -> None:
 
 
 async def test_every_route_is_refused_without_any_right(scene: Scene) -> None:
-    scene.rights.now = Only([])
+    scene.rights.now = OnlyRights([])
     assert not [route for route in SECURED if not is_refused(await scene.ask(route))]
 
 
 async def test_routes_without_rights_answer_everybody(scene: Scene) -> None:
-    scene.rights.now = Only([])
+    scene.rights.now = OnlyRights([])
     for path in [path for (_, path), needed in ALL.items() if not needed and path != "/docs"]:
         assert (await scene.registry.get(path.format(context=".c"))).status == 200, path
 
 
 async def test_a_refusal_does_not_tell_whether_a_subject_or_a_schema_exists(scene: Scene) -> None:
-    scene.rights.now = Only([])
+    scene.rights.now = OnlyRights([])
     for route in NAMING:
         there, missing = await scene.ask(route), await scene.ask(route, is_absent=True)
         assert (there.status, there.body["error_code"]) == (missing.status, missing.body["error_code"]), route
@@ -125,7 +125,7 @@ async def test_every_route_needs_exactly_the_rights_of_the_table(scene: Scene, r
     for right in ALL[route]:
         scene.rights.now = all_but(right)
         assert is_refused(await scene.ask(route)), right
-    scene.rights.now = Only(ALL[route])
+    scene.rights.now = OnlyRights(ALL[route])
     answer = await scene.ask(route)
 
     assert answer.status == 200, answer.body
@@ -157,17 +157,17 @@ async def test_a_schema_may_reference_only_what_its_caller_may_read(scene: Scene
         path = route[1].format(subject="mine", version="latest")
         return await scene.registry.post(path, {"schema": user, "references": references})
 
-    class AllButSecret(Only):
+    class AllButSecret(OnlyRights):
         def allows(self, who: Principal, operation: Operation, kind: Resource, name: str) -> bool:
             return name not in ("secret", "absent")
 
-    scene.rights.now = Only(EVERY)
+    scene.rights.now = OnlyRights(EVERY)
     await scene.registry.register("mine", '"int"')
     scene.rights.now = AllButSecret(EVERY)
     refused = await send("secret")
     assert (refused.status, refused.body["error_code"]) == (403, 40301)
     assert (await send("absent")).status == 403
-    scene.rights.now = Only(EVERY)
+    scene.rights.now = OnlyRights(EVERY)
     assert (await send("secret")).status != 403
 
 
@@ -179,7 +179,7 @@ async def test_who_has_rights_on_one_subject_chooses_no_ids_of_its_context(scene
     refused = await scene.registry.post("/subjects/mine/versions", largest)
     assert (refused.status, refused.body["error_code"]) == (403, 40301)
 
-    scene.rights.now = Only(EVERY)
+    scene.rights.now = OnlyRights(EVERY)
     assert await scene.registry.register("other", '"string"') == 2
     assert (await scene.registry.post("/subjects/mine/versions", {**largest, "id": 7})).body["id"] == 7
 
@@ -205,7 +205,7 @@ async def test_a_resolved_schema_needs_the_right_to_read_what_it_references(scen
         references = [{"name": names[at - 1], "subject": names[at - 1], "version": 1}] if at else []
         await scene.registry.register(name, {"type": "record", "name": name, "fields": fields}, references=references)
 
-    class AllBut(Only):
+    class AllBut(OnlyRights):
         def allows(self, who: Principal, operation: Operation, kind: Resource, name: str) -> bool:
             return name != self.hidden
 
@@ -218,5 +218,5 @@ async def test_a_resolved_schema_needs_the_right_to_read_what_it_references(scen
             scene.rights.now = AllBut(hidden)
             assert (await scene.registry.get(path)).status == 200
             assert (await scene.registry.get(f"{path}?format=resolved")).status == 403
-        scene.rights.now = Only(EVERY)
+        scene.rights.now = OnlyRights(EVERY)
         assert (await scene.registry.get(f"{path}?format=resolved")).status == 200

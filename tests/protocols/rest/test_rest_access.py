@@ -9,7 +9,7 @@ from bearlake.protocols.rest.rights import NEEDED
 from bearlake.streams.access.rights import Right
 from bearlake.streams.principal import SERVER, Operation, Principal, Resource
 from fixtures.rest_server import Answer, MakeServers, RestNode
-from fixtures.rights import EVERY, Only, all_but
+from fixtures.rights import EVERY, OnlyRights, all_but
 
 ROUTES = list(NEEDED)
 IDS = [f"{method} {path}" for method, path in ROUTES]
@@ -91,7 +91,7 @@ def is_refused(answer: Answer) -> bool:
     return answer.status in (403, 404) or is_empty
 
 
-class Client(Only):
+class Client(OnlyRights):
     """Allows clients these rights, and the server everything."""
 
     def allows(self, who: Principal, operation: Operation, kind: Resource, name: str) -> bool:
@@ -110,13 +110,13 @@ async def test_the_table_of_rights_has_every_route(rest: RestNode) -> None:
 
 @pytest.mark.parametrize("route", ROUTES, ids=IDS)
 async def test_every_route_is_refused_without_any_right(node: RestNode, route: tuple[str, str]) -> None:
-    node.streams.authorizer = Only([])
+    node.streams.authorizer = OnlyRights([])
     assert is_refused(await ask(node, route)) is bool(NEEDED[route])
 
 
 @pytest.mark.parametrize("route", [route for route in ROUTES if NEEDED[route]], ids=str)
 async def test_a_refusal_does_not_tell_whether_a_topic_exists(node: RestNode, route: tuple[str, str]) -> None:
-    node.streams.authorizer = Only([])
+    node.streams.authorizer = OnlyRights([])
     present, absent = await ask(node, route, "t"), await ask(node, route, "absent")
     assert present.status == absent.status
 
@@ -126,12 +126,12 @@ async def test_every_route_needs_exactly_the_rights_of_the_table(node: RestNode,
     for right in NEEDED[route]:
         node.streams.authorizer = all_but(right)
         assert is_refused(await ask(node, route)), right
-    node.streams.authorizer = Only([*NEEDED[route]])
+    node.streams.authorizer = OnlyRights([*NEEDED[route]])
     answer = await ask(node, route)
 
     assert answer.status < 400, answer
     assert route in NO_LIST_HERE or not is_refused(answer), answer
-    node.streams.authorizer = Only(EVERY)
+    node.streams.authorizer = OnlyRights(EVERY)
 
 
 @pytest.mark.parametrize("creates", [True, False])
@@ -140,7 +140,7 @@ async def test_a_refused_write_does_not_tell_whether_a_partition_exists(
 ) -> None:
     [node] = await rest_servers(1, auto_create_streams=creates)
     await node.create("t")
-    node.streams.authorizer = Only([])
+    node.streams.authorizer = OnlyRights([])
     asked = ["/topics/t/partitions/0", "/topics/t/partitions/7", "/topics/absent/partitions/7", "/topics/absent"]
     assert {(await node.post(path, VALUE, kind="binary")).status for path in asked} == {403}
 

@@ -10,17 +10,17 @@ from bearlake.streams.access.rights import Right
 from bearlake.streams.principal import Operation, Resource
 from bearlake.telemetry import metrics
 from fixtures.rest_server import RestNode
-from fixtures.rights import EVERY, Only
+from fixtures.rights import EVERY, OnlyRights
 from fixtures.waiting import until
 
-WRITES = Only([Right(Operation.WRITE, Resource.STREAM)])
+WRITES = OnlyRights([Right(Operation.WRITE, Resource.STREAM)])
 SECRET = b64encode(b"secret")
 OCTETS = {"Content-Type": "application/octet-stream"}
 
 
 @pytest.fixture
 async def node(rest: RestNode) -> RestNode:
-    rest.streams.authorizer = Only(EVERY)
+    rest.streams.authorizer = OnlyRights(EVERY)
     assert (await rest.put("/v1/stream/t", b"first", headers=OCTETS)).status == 201
     return rest
 

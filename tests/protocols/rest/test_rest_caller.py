@@ -22,7 +22,7 @@ from bearlake.serving.membership import RegisteredServer, ServerSettings
 from bearlake.streams.principal import Authorizer, Operation, Principal, Resource
 from bearlake.streams.schemas.service import Schemas
 from bearlake.streams.service import Streams
-from fixtures.logins import entrance_of
+from fixtures.logins import http_login_of
 
 TIMEOUT = aiohttp.ClientTimeout(total=30)
 
@@ -79,11 +79,11 @@ async def servers(certificates: dict[str, Path]) -> AsyncIterator[Servers]:
         running = asyncio.create_task(streams.run())
         closing.callback(running.cancel)
         by_name = AuthenticationSettings(certificate_rules=["RULE:^CN=([^,]*).*$/$1/"])
-        entrance = entrance_of(metadata, by_name, closing, listener=ListenerSettings(**tls))
+        login = http_login_of(metadata, by_name, closing, listener=ListenerSettings(**tls))
         schemas = Schemas(metadata.schemas, authorizer=OnlyAlice())
         closing.callback(schemas.close)
-        rest = RestServer(streams, schemas, member, RestSettings(), [rest_listener], entrance)
-        registry = RegistryServer(schemas, RegistrySettings(), [registry_listener], entrance=entrance)
+        rest = RestServer(streams, schemas, member, RestSettings(), [rest_listener], login)
+        registry = RegistryServer(schemas, RegistrySettings(), [registry_listener], login=login)
         for server in (rest, registry):
             await server.start()
             closing.push_async_callback(server.close)

@@ -1,4 +1,4 @@
-"""The front of authentication: which mechanisms a client may use, and how many failures it may have."""
+"""Authentication: which mechanisms a client may use, and how many failures it may have."""
 
 import asyncio
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from bearlake.serving.authentication.signing_keys import SigningKeys
 from bearlake.serving.authentication.tokens import Tokens
 from bearlake.serving.listener import ListenerSettings
 from bearlake.streams.principal import Principal
-from fixtures.people import People
+from fixtures.users import Users
 
 FAR, FAR_TLS = Peer("192.0.2.1", False, MECHANISMS), Peer("192.0.2.1", True, MECHANISMS)
 TLS = ListenerSettings(tls_certificate_file="a", tls_key_file="b", tls_client_ca_file="c")
@@ -33,7 +33,7 @@ def executor() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-def authenticator(executor: ThreadPoolExecutor, **settings: object) -> Authenticator:
+def new_authenticator(executor: ThreadPoolExecutor, **settings: object) -> Authenticator:
     token = TokenSettings(issuer="https://issuer.example", audience="bearlake")
     full = AuthenticationSettings(**{"mechanisms": list(MECHANISMS), "token": token, **settings})  # type: ignore[arg-type]
 
@@ -41,48 +41,53 @@ def authenticator(executor: ThreadPoolExecutor, **settings: object) -> Authentic
         return b'{"keys": []}'
 
     keys = SigningKeys(nothing, refresh_ms=1, retry_ms=1, stale_ms_max=1)
-    return Authenticator(full, People({"alice": "secret"}), Tokens(token, keys), executor)
+    return Authenticator(full, Users({"alice": "secret"}), Tokens(token, keys), executor)
 
 
 async def test_a_secret_is_accepted_only_on_tls_or_from_this_machine(executor: ThreadPoolExecutor) -> None:
-    front = authenticator(executor)
-    assert front.mechanisms(FAR) == ["SCRAM-SHA-256", "SCRAM-SHA-512"]
-    assert set(front.mechanisms(FAR_TLS)) == set(front.mechanisms(NEAR)) == set(MECHANISMS)
+    authenticator = new_authenticator(executor)
+    assert authenticator.mechanisms(FAR) == ["SCRAM-SHA-256", "SCRAM-SHA-512"]
+    assert set(authenticator.mechanisms(FAR_TLS)) == set(authenticator.mechanisms(NEAR)) == set(MECHANISMS)
     with pytest.raises(Denied, match="TLS"):
-        await front.log_in("alice", "secret", FAR)
+        await authenticator.log_in("alice", "secret", FAR)
     with pytest.raises(Denied, match="TLS"):
-        await front.verify_token("a.b.c", FAR)
-    assert str(await front.log_in("alice", "secret", FAR_TLS)) == "User:alice"
-    careless = authenticator(executor, plain_without_tls=True)
+        await authenticator.verify_token("a.b.c", FAR)
+    assert str(await authenticator.log_in("alice", "secret", FAR_TLS)) == "User:alice"
+    careless = new_authenticator(executor, plain_without_tls=True)
     assert str(await careless.log_in("alice", "secret", FAR)) == "User:alice"
 
 
 async def test_a_listener_can_accept_tokens_but_no_passwords_without_tls(executor: ThreadPoolExecutor) -> None:
-    front = authenticator(executor)
+    authenticator = new_authenticator(executor)
     rules = LoginRules(["PLAIN", "OAUTHBEARER"], tokens_without_tls=True)
 
-    assert front.mechanisms(rules.peer("192.0.2.1", is_encrypted=False, listener="rest")) == ["OAUTHBEARER"]
-    assert front.mechanisms(rules.peer("192.0.2.1", is_encrypted=True, listener="rest")) == ["PLAIN", "OAUTHBEARER"]
-    assert front.mechanisms(LoginRules(rules.mechanisms).peer("192.0.2.1", is_encrypted=False, listener="")) == []
+    assert authenticator.mechanisms(rules.peer("192.0.2.1", is_encrypted=False, listener="rest")) == ["OAUTHBEARER"]
+    assert authenticator.mechanisms(rules.peer("192.0.2.1", is_encrypted=True, listener="rest")) == [
+        "PLAIN",
+        "OAUTHBEARER",
+    ]
+    assert (
+        authenticator.mechanisms(LoginRules(rules.mechanisms).peer("192.0.2.1", is_encrypted=False, listener="")) == []
+    )
 
 
 async def test_a_mechanism_that_is_not_enabled_is_refused_with_the_others_named(executor: ThreadPoolExecutor) -> None:
-    front, peer = authenticator(executor), Peer("127.0.0.1", False, ["SCRAM-SHA-512"])
+    authenticator, peer = new_authenticator(executor), Peer("127.0.0.1", False, ["SCRAM-SHA-512"])
     with pytest.raises(Denied, match="SCRAM-SHA-512"):
-        await front.log_in("alice", "secret", peer)
+        await authenticator.log_in("alice", "secret", peer)
     with pytest.raises(Denied):
-        front.start_scram("SCRAM-SHA-256", peer)
+        authenticator.start_scram("SCRAM-SHA-256", peer)
 
 
 @pytest.mark.parametrize("user", ["alice", "ghost"])
 async def test_guessing_ends_after_the_allowance(executor: ThreadPoolExecutor, user: str) -> None:
-    front = authenticator(executor, failures=FailureSettings(per_address_max=3, window_ms=3_600_000))
+    authenticator = new_authenticator(executor, failures=FailureSettings(per_address_max=3, window_ms=3_600_000))
     for _ in range(3):
         with pytest.raises(Denied):
-            await front.log_in(user, "wrong", NEAR)
+            await authenticator.log_in(user, "wrong", NEAR)
     with pytest.raises(Overloaded, match=r"retry in \d+ s"):
-        await front.log_in("alice", "secret", NEAR)
-    await front.log_in("alice", "secret", FAR_TLS)  # another address is not affected
+        await authenticator.log_in("alice", "secret", NEAR)
+    await authenticator.log_in("alice", "secret", FAR_TLS)  # another address is not affected
 
 
 async def test_logins_that_wait_for_the_same_password_check_it_once(
@@ -96,8 +101,8 @@ async def test_logins_that_wait_for_the_same_password_check_it_once(
         return has_password(credential, password)
 
     monkeypatch.setattr("bearlake.serving.authentication.authenticator.has_password", check)
-    front = authenticator(executor)
-    found = await asyncio.gather(*(front.log_in("alice", "secret", NEAR) for _ in range(50)))
+    authenticator = new_authenticator(executor)
+    found = await asyncio.gather(*(authenticator.log_in("alice", "secret", NEAR) for _ in range(50)))
 
     assert {str(who) for who in found} == {"User:alice"}
     assert checked == ["secret"]
@@ -106,18 +111,18 @@ async def test_logins_that_wait_for_the_same_password_check_it_once(
 async def test_a_user_is_not_locked_out_where_a_known_password_let_it_in(executor: ThreadPoolExecutor) -> None:
     """A password that was right at one address is not checked again at the next one, which counts as a login all the same."""
     limits = FailureSettings(per_address_max=3, per_user_max=3, window_ms=3_600_000)
-    front = authenticator(executor, failures=limits)
+    authenticator = new_authenticator(executor, failures=limits)
     first, second, attacker, new = (Peer(f"192.0.2.{number}", True, MECHANISMS) for number in range(1, 5))
     for peer in (first, second):
-        await front.log_in("alice", "secret", peer)
+        await authenticator.log_in("alice", "secret", peer)
     for _ in range(3):
         with pytest.raises(Denied):
-            await front.log_in("alice", "wrong", attacker)
+            await authenticator.log_in("alice", "wrong", attacker)
 
     for peer in (first, second):
-        assert str(await front.log_in("alice", "secret", peer)) == "User:alice"
+        assert str(await authenticator.log_in("alice", "secret", peer)) == "User:alice"
     with pytest.raises(Overloaded):
-        await front.log_in("alice", "secret", new)
+        await authenticator.log_in("alice", "secret", new)
 
 
 def test_an_allowance_returns_with_time() -> None:
@@ -144,27 +149,27 @@ def test_failures_elsewhere_do_not_lock_a_user_out_where_it_logged_in() -> None:
 
 async def test_a_neighbour_with_a_wrong_password_does_not_lock_a_user_out(executor: ThreadPoolExecutor) -> None:
     """Both are behind one proxy; the neighbour's client repeats its wrong password without end, as librdkafka does."""
-    front = authenticator(executor, failures=FailureSettings(per_address_max=3, window_ms=3_600_000))
-    await front.log_in("alice", "secret", NEAR)
+    authenticator = new_authenticator(executor, failures=FailureSettings(per_address_max=3, window_ms=3_600_000))
+    await authenticator.log_in("alice", "secret", NEAR)
     for number in range(3):
         with pytest.raises(Denied):
-            await front.log_in("bob", f"guess {number}", NEAR)
+            await authenticator.log_in("bob", f"guess {number}", NEAR)
     for user in ("bob", "carol"):
         with pytest.raises(Overloaded):
-            await front.log_in(user, "guess", NEAR)
+            await authenticator.log_in(user, "guess", NEAR)
 
-    assert str(await front.log_in("alice", "secret", NEAR)) == "User:alice"
-    assert str(await scram_login(front, "alice", "secret", NEAR)) == "User:alice"
+    assert str(await authenticator.log_in("alice", "secret", NEAR)) == "User:alice"
+    assert str(await scram_login(authenticator, "alice", "secret", NEAR)) == "User:alice"
     for number in range(3):
         with pytest.raises(Denied):
-            await front.log_in("alice", f"guess {number}", NEAR)
+            await authenticator.log_in("alice", f"guess {number}", NEAR)
     with pytest.raises(Overloaded):
-        await front.log_in("alice", "secret", NEAR)
+        await authenticator.log_in("alice", "secret", NEAR)
 
 
-async def scram_login(front: Authenticator, user: str, password: str, peer: Peer) -> Principal | None:
+async def scram_login(authenticator: Authenticator, user: str, password: str, peer: Peer) -> Principal | None:
     client = ScramClient(["SCRAM-SHA-512"], user, password)
-    login = front.start_scram("SCRAM-SHA-512", peer)
+    login = authenticator.start_scram("SCRAM-SHA-512", peer)
     first, _ = await login.answer(client.get_client_first().encode())
     client.set_server_first(first.decode())
     return (await login.answer(client.get_client_final().encode()))[1]
@@ -208,8 +213,8 @@ def test_a_rule_that_is_none_is_refused(rule: str) -> None:
 
 
 async def test_guesses_at_once_are_counted_like_guesses_in_a_row(executor: ThreadPoolExecutor) -> None:
-    front = authenticator(executor, failures=FailureSettings(per_address_max=3, window_ms=3_600_000))
-    guesses = (front.log_in("alice", f"guess {n}", NEAR) for n in range(50))
+    authenticator = new_authenticator(executor, failures=FailureSettings(per_address_max=3, window_ms=3_600_000))
+    guesses = (authenticator.log_in("alice", f"guess {n}", NEAR) for n in range(50))
     results = await asyncio.gather(*guesses, return_exceptions=True)
 
     assert sum(isinstance(result, Denied) for result in results) == 3
@@ -217,11 +222,11 @@ async def test_guesses_at_once_are_counted_like_guesses_in_a_row(executor: Threa
 
 
 async def test_one_address_cannot_take_the_turns_of_all(executor: ThreadPoolExecutor) -> None:
-    front = authenticator(executor, checks_waiting_per_address_max=2, checks_waiting_max=4)
-    many = [asyncio.ensure_future(front.log_in("alice", "secret", NEAR)) for _ in range(50)]
+    authenticator = new_authenticator(executor, checks_waiting_per_address_max=2, checks_waiting_max=4)
+    many = [asyncio.ensure_future(authenticator.log_in("alice", "secret", NEAR)) for _ in range(50)]
     await asyncio.sleep(0)
 
-    assert str(await front.log_in("alice", "secret", FAR_TLS)) == "User:alice"
+    assert str(await authenticator.log_in("alice", "secret", FAR_TLS)) == "User:alice"
     results = await asyncio.gather(*many, return_exceptions=True)
     assert sum(isinstance(result, Overloaded) for result in results) == 48
 
@@ -231,7 +236,7 @@ async def test_a_name_that_no_user_can_have_is_refused_like_an_unknown_user(
     executor: ThreadPoolExecutor, user: str
 ) -> None:
     with pytest.raises(Denied, match="user name or the password is wrong"):
-        await authenticator(executor).log_in(user, "secret", NEAR)
+        await new_authenticator(executor).log_in(user, "secret", NEAR)
 
 
 @pytest.mark.parametrize(
@@ -288,20 +293,20 @@ async def test_a_password_that_was_right_waits_behind_the_guesses_that_came_befo
     executor: ThreadPoolExecutor,
 ) -> None:
     """Otherwise guesses at once would be answered before the guesses before them are counted."""
-    front = authenticator(executor, failures=FailureSettings(per_address_max=3, window_ms=3_600_000))
-    assert str(await front.log_in("alice", "secret", NEAR)) == "User:alice"
+    authenticator = new_authenticator(executor, failures=FailureSettings(per_address_max=3, window_ms=3_600_000))
+    assert str(await authenticator.log_in("alice", "secret", NEAR)) == "User:alice"
     guesses = [f"guess {number}" for number in range(10)]
     tries = [*guesses, "secret"]
     answers = await asyncio.gather(
-        *(front.log_in("alice", password, NEAR) for password in tries), return_exceptions=True
+        *(authenticator.log_in("alice", password, NEAR) for password in tries), return_exceptions=True
     )
     assert [type(answer).__name__ for answer in answers] == ["Denied"] * 3 + ["MustWait"] * 8
 
 
 async def test_a_password_that_was_right_is_not_checked_again(executor: ThreadPoolExecutor) -> None:
-    front = authenticator(executor)
-    await front.log_in("alice", "secret", NEAR)
+    authenticator = new_authenticator(executor)
+    await authenticator.log_in("alice", "secret", NEAR)
     executor.shutdown()  # a check would fail
-    assert str(await front.log_in("alice", "secret", NEAR)) == "User:alice"
+    assert str(await authenticator.log_in("alice", "secret", NEAR)) == "User:alice"
     with pytest.raises(RuntimeError):
-        await front.log_in("alice", "wrong", NEAR)
+        await authenticator.log_in("alice", "wrong", NEAR)

@@ -20,14 +20,14 @@ from bearlake.serving.authentication.credentials import (
     has_password,
 )
 from bearlake.serving.authentication.scram import MESSAGE_BYTES_MAX, ScramExchange
-from fixtures.people import DECOY_KEY, People
+from fixtures.users import DECOY_KEY, Users
 
-SMALL_WORLD = People({"alice": "secret"})
+SMALL_WORLD = Users({"alice": "secret"})
 RFC_SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
 
 
-async def log_in(people: People, mechanism: str, user: str, password: str) -> ScramExchange:
-    exchange = ScramExchange(mechanism, people)
+async def log_in(users: Users, mechanism: str, user: str, password: str) -> ScramExchange:
+    exchange = ScramExchange(mechanism, users)
     client = ScramClient([mechanism], user, password)
     client.set_server_first((await exchange.answer(client.get_client_first().encode())).decode())
     client.set_server_final((await exchange.answer(client.get_client_final().encode())).decode())
@@ -53,20 +53,20 @@ def test_the_credential_of_rfc_7677_checks_its_password_and_no_other() -> None:
 
 @pytest.mark.parametrize("mechanism", SCRAM_HASHES)
 async def test_a_client_with_the_password_logs_in(mechanism: str) -> None:
-    exchange = await log_in(People({"alice": "correct horse"}), mechanism, "alice", "correct horse")
+    exchange = await log_in(Users({"alice": "correct horse"}), mechanism, "alice", "correct horse")
     assert exchange.is_complete
     assert exchange.user == "alice"
 
 
 async def test_names_with_commas_and_equals_signs_are_read_back() -> None:
-    assert (await log_in(People({"a=b,c": "secret"}), "SCRAM-SHA-512", "a=b,c", "secret")).user == "a=b,c"
+    assert (await log_in(Users({"a=b,c": "secret"}), "SCRAM-SHA-512", "a=b,c", "secret")).user == "a=b,c"
 
 
 @pytest.mark.parametrize("mechanism", SCRAM_HASHES)
 @pytest.mark.parametrize("user", ["alice", "nobody-knows-me"])
 async def test_a_wrong_password_and_an_unknown_user_get_the_same_answers(mechanism: str, user: str) -> None:
     with pytest.raises(Denied, match="user name or the password is wrong"):
-        await log_in(People({"alice": "correct horse"}), mechanism, user, "wrong")
+        await log_in(Users({"alice": "correct horse"}), mechanism, user, "wrong")
 
 
 def test_an_unknown_user_has_the_same_salt_on_every_server() -> None:
@@ -90,11 +90,11 @@ def test_an_unknown_user_has_the_same_salt_on_every_server() -> None:
 )
 async def test_a_malformed_first_message_is_denied(message: bytes) -> None:
     with pytest.raises(Denied):
-        await ScramExchange("SCRAM-SHA-256", People({"alice": "secret"})).answer(message)
+        await ScramExchange("SCRAM-SHA-256", Users({"alice": "secret"})).answer(message)
 
 
 async def test_nothing_logs_in_after_a_failure() -> None:
-    exchange = ScramExchange("SCRAM-SHA-256", People({"alice": "secret"}))
+    exchange = ScramExchange("SCRAM-SHA-256", Users({"alice": "secret"}))
     client = ScramClient(["SCRAM-SHA-256"], "alice", "secret")
     client.set_server_first((await exchange.answer(client.get_client_first().encode())).decode())
     with pytest.raises(Denied):
@@ -106,13 +106,13 @@ async def test_nothing_logs_in_after_a_failure() -> None:
 
 async def test_a_client_notices_a_server_that_does_not_know_the_password() -> None:
     """A credential stolen from one mechanism cannot impersonate the server of another."""
-    people = People({"alice": "secret"})
-    credential = await people.find("alice", "SCRAM-SHA-256")
-    people.credentials["alice", "SCRAM-SHA-256"] = type(credential)(
+    users = Users({"alice": "secret"})
+    credential = await users.find("alice", "SCRAM-SHA-256")
+    users.credentials["alice", "SCRAM-SHA-256"] = type(credential)(
         credential.mechanism, credential.iterations, credential.salt, credential.stored_key, bytes(32)
     )
     with pytest.raises(ScramException):
-        await log_in(people, "SCRAM-SHA-256", "alice", "secret")
+        await log_in(users, "SCRAM-SHA-256", "alice", "secret")
 
 
 def test_a_credential_shows_no_key() -> None:

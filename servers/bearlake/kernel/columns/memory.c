@@ -66,14 +66,14 @@ static void release_block(uint8_t *bytes, size_t capacity)
     const int class = class_of(capacity);
     Block *block = (Block *)bytes;
     pthread_mutex_lock(&pool_lock);
-    const bool is_kept = capacity <= POOL_BYTES_MAX - pool_bytes;
-    if (is_kept) {
+    const bool is_pooled = capacity <= POOL_BYTES_MAX - pool_bytes;
+    if (is_pooled) {
         block->next = pool_blocks[class];
         pool_blocks[class] = block;
         pool_bytes += capacity;
     }
     pthread_mutex_unlock(&pool_lock);
-    if (!is_kept)
+    if (!is_pooled)
         free(bytes);
 }
 

@@ -19,21 +19,21 @@ typedef enum { DECODE_OK, DECODE_MALFORMED, DECODE_FOREIGN, DECODE_TOO_LARGE, DE
 /* Which fields the record supplies because the stored header does not. */
 typedef struct {
     bool properties, key, event_time;
-} Unsaid;
+} Absent;
 
-static Unsaid unsaid_by(Cursor fields, const Roles *roles)
+static Absent absent_from(Cursor fields, const Roles *roles)
 {
-    Unsaid unsaid = {true, true, true};
+    Absent absent = {true, true, true};
     PulsarField field;
     while (fields.at < fields.end && read_field(&fields, &field)) {
         if (field.kind == WIRE_BYTES && field.number == roles->properties)
-            unsaid.properties = false;
+            absent.properties = false;
         else if (field.kind == WIRE_BYTES && field.number == roles->key)
-            unsaid.key = false;
+            absent.key = false;
         else if (field.kind == WIRE_VARINT && field.number == roles->event_time)
-            unsaid.event_time = false;
+            absent.event_time = false;
     }
-    return unsaid;
+    return absent;
 }
 
 static void put_properties(Writer *writer, const Roles *roles, const Row *row)
@@ -54,20 +54,20 @@ static void put_properties(Writer *writer, const Roles *roles, const Row *row)
 }
 
 /* Appends the fields that follow from the record and are not in its header. */
-static void put_unsaid(Writer *writer, const Decoding *decoding, const Roles *roles, const Row *row)
+static void put_absent(Writer *writer, const Decoding *decoding, const Roles *roles, const Row *row)
 {
-    const Unsaid unsaid = unsaid_by(row->said, roles);
+    const Absent absent = absent_from(row->present, roles);
     const StoredHeader *header = &decoding->header;
     const bool is_event = row->has_timestamp && row->timestamp > 0 && row->timestamp != header->fields.timestamp;
     const Known known = {
         .roles = roles,
-        .key = unsaid.key ? row->key : (Field){NULL, 0},
+        .key = absent.key ? row->key : (Field){NULL, 0},
         .is_base64 = header->flags & KEYS_ARE_BASE64,
-        .event_time = is_event && unsaid.event_time ? (uint64_t)row->timestamp : 0,
+        .event_time = is_event && absent.event_time ? (uint64_t)row->timestamp : 0,
         .has_sequence = roles->sequence != 0 && header->flags & SEQUENCES_FOLLOW,
         .sequence = header->fields.sequence_id + (uint64_t)row->delta,
     };
-    if (unsaid.properties)
+    if (absent.properties)
         put_properties(writer, roles, row);
     put_known(writer, &known, row);
 }
@@ -78,8 +78,8 @@ static void put_single(Writer *writer, const Decoding *decoding, const Row *row)
         put_foreign_message(writer, row, decoding->base_offset);
         return;
     }
-    put(writer, row->said.at, row->said.end - row->said.at);
-    put_unsaid(writer, decoding, &single_roles, row);
+    put(writer, row->present.at, row->present.end - row->present.at);
+    put_absent(writer, decoding, &single_roles, row);
 }
 
 /* Appends messages flagged as compacted out for offsets without a record. */
@@ -157,7 +157,7 @@ static void put_metadata(Writer *writer, const Decoding *decoding, const Row *ro
     }
     put_entry_fields(writer, header);
     if (!header->is_batch)
-        put_unsaid(writer, decoding, &message_roles, row);
+        put_absent(writer, decoding, &message_roles, row);
     if (header->has_uncompressed_size && !(header->flags & IS_OPAQUE))
         put_varint_field(writer, UNCOMPRESSED_SIZE, (uint64_t)payload_size);
 }
@@ -199,7 +199,7 @@ static PyObject *single_frame(KernelState *state, Decoding *decoding)
     if (decoding->source.record_count != 1 || records.at != records.end)
         return raise_status(state, decoding, DECODE_MALFORMED);
     row.header_count--; /* the entry header */
-    row.said = decoding->header.fields.fields;
+    row.present = decoding->header.fields.fields;
     const int64_t payload_size = row.value.bytes == NULL ? 0 : row.value.size;
     if (payload_size > decoding->payload_bytes_max)
         return raise_status(state, decoding, DECODE_TOO_LARGE);

@@ -31,7 +31,7 @@ from bearlake.kernel.pulsar.fields import (
 )
 from bearlake.kernel.pulsar.foreign import foreign_metadata, write_foreign_message
 from bearlake.kernel.pulsar.known import write_known
-from bearlake.kernel.pulsar.source import Entry, Headers, Row, Source, entry_of, said_by
+from bearlake.kernel.pulsar.source import Entry, Headers, Row, Source, entry_of, present_in
 
 MAGIC = b"\x0e\x01"
 _COMPACTED_OUT = b"\0\0\0\4\x18\0\x20\1"
@@ -109,11 +109,11 @@ def _stored(source: Source, entry: Entry, payload: _Payload) -> bytearray | None
         _write_message(metadata, MESSAGE, row, row.headers[:-1], entry.fields, entry)
     else:
         for row in source.rows():
-            said, headers = said_by(row.headers if row.delta else row.headers[:-1])
-            if said is None:
+            present, headers = present_in(row.headers if row.delta else row.headers[:-1])
+            if present is None:
                 return None
-            single = bytearray().join(field.whole for field in said)
-            _write_message(single, SINGLE, row, headers, said, entry)
+            single = bytearray().join(field.whole for field in present)
+            _write_message(single, SINGLE, row, headers, present, entry)
             _append(payload, row, single)
         payload.skip_to(source.last_delta + 1)
         metadata += _whole(entry)
@@ -136,10 +136,12 @@ def _append(payload: _Payload, row: Row, single: bytearray) -> None:
     payload.append(_SIZE.pack(len(single)), single, b"" if row.value is None else row.value)
 
 
-def _write_message(out: bytearray, roles: Roles, row: Row, headers: Headers, said: list[Field], entry: Entry) -> None:
-    """Append the fields that follow from the record and are not in `said`, in ascending field order as clients do."""
-    said_bytes = {field.number for field in said if field.content is not None}
-    if roles.properties not in said_bytes:
+def _write_message(
+    out: bytearray, roles: Roles, row: Row, headers: Headers, present: list[Field], entry: Entry
+) -> None:
+    """Append the fields that follow from the record and are not in `present`, in ascending field order as clients do."""
+    present_bytes = {field.number for field in present if field.content is not None}
+    if roles.properties not in present_bytes:
         for name, content in headers:
             write_property(out, roles.properties, bytes(name), bytes(content or b""))
     is_event = row.timestamp is not None and row.timestamp > 0 and row.timestamp != entry.timestamp
@@ -147,9 +149,9 @@ def _write_message(out: bytearray, roles: Roles, row: Row, headers: Headers, sai
         out,
         roles,
         row,
-        key=None if roles.key in said_bytes else row.key,
+        key=None if roles.key in present_bytes else row.key,
         is_base64=bool(entry.flags & KEYS_ARE_BASE64),
-        event_time=(row.timestamp or 0) if is_event and number(said, roles.event_time) is None else 0,
+        event_time=(row.timestamp or 0) if is_event and number(present, roles.event_time) is None else 0,
         sequence=(entry.sequence_id + row.delta) if entry.flags & SEQUENCES_FOLLOW else None,
     )
 

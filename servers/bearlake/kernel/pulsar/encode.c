@@ -30,8 +30,8 @@ typedef struct {
     Field payload;
     int64_t index;
     int64_t timestamp;
-    bool is_event_said; /* the event time does not follow from the timestamp */
-    int64_t said_size;  /* bytes of the fields that do not follow from the record */
+    bool is_event_present; /* the event time does not follow from the timestamp */
+    int64_t present_size;  /* bytes of the fields that do not follow from the record */
 } Carried;
 
 typedef enum { ENCODE_OK, ENCODE_MALFORMED, ENCODE_FLAGS_CHANGED, ENCODE_FAILED } EncodeStatus;
@@ -65,7 +65,7 @@ static bool read_carried(const Encoding *encoding, Cursor *payload, int64_t inde
     const int64_t published = encoding->entry.timestamp;
     const bool is_earlier = message->event_time != 0 && published > 0 && message->event_time < (uint64_t)published;
     carried->timestamp = is_earlier ? (int64_t)message->event_time : published;
-    carried->is_event_said = message->event_time != 0 && !is_earlier;
+    carried->is_event_present = message->event_time != 0 && !is_earlier;
     return true;
 }
 
@@ -101,7 +101,7 @@ static void put_residual(Writer *writer, const Message *message, const Roles *ro
 }
 
 /* Appends the fields that do not follow from the record. */
-static void put_said(Writer *writer, const Encoding *encoding, const Carried *carried)
+static void put_present(Writer *writer, const Encoding *encoding, const Carried *carried)
 {
     const Message *message = &carried->message;
     const Roles *roles = carried->roles;
@@ -111,7 +111,7 @@ static void put_said(Writer *writer, const Encoding *encoding, const Carried *ca
             put_bytes_field(writer, roles->key, &message->key);
         put_varint_field(writer, roles->base64, 1);
     }
-    if (carried->is_event_said)
+    if (carried->is_event_present)
         put_varint_field(writer, roles->event_time, message->event_time);
     if (message->has_sequence && !(encoding->flags & SEQUENCES_FOLLOW))
         put_varint_field(writer, roles->sequence, message->sequence);
@@ -134,15 +134,15 @@ static void put_properties(Writer *writer, const Carried *carried)
 }
 
 /* Size of the entry header after version and flags. */
-static inline int64_t entry_said_size(const Encoding *encoding, const Carried *carried)
+static inline int64_t entry_present_size(const Encoding *encoding, const Carried *carried)
 {
-    return encoding->is_batch ? encoding->entry.fields.end - encoding->entry.fields.at : carried->said_size;
+    return encoding->is_batch ? encoding->entry.fields.end - encoding->entry.fields.at : carried->present_size;
 }
 
 static inline int64_t header_count(const Encoding *encoding, const Carried *carried)
 {
     const Message *message = &carried->message;
-    return (message->are_properties_odd ? 0 : message->property_count) + (encoding->is_batch && carried->said_size > 0)
+    return (message->are_properties_odd ? 0 : message->property_count) + (encoding->is_batch && carried->present_size > 0)
         + (carried->index == 0);
 }
 
@@ -155,33 +155,33 @@ static int64_t inner_size(const Encoding *encoding, const Carried *carried)
         + (decoded >= 0 ? zigzag_size(decoded) + decoded : text_size(&message->key))
         + (is_null(carried, encoding->flags) ? 1 : text_size(&carried->payload)) + zigzag_size(header_count(encoding, carried))
         + (message->are_properties_odd ? 0 : message->header_bytes);
-    if (encoding->is_batch && carried->said_size > 0)
-        size += text_size(&message_header) + zigzag_size(carried->said_size) + carried->said_size;
+    if (encoding->is_batch && carried->present_size > 0)
+        size += text_size(&message_header) + zigzag_size(carried->present_size) + carried->present_size;
     if (carried->index == 0) {
-        const int64_t said = 2 + entry_said_size(encoding, carried);
-        size += text_size(&entry_header) + zigzag_size(said) + said;
+        const int64_t present = 2 + entry_present_size(encoding, carried);
+        size += text_size(&entry_header) + zigzag_size(present) + present;
     }
     return size;
 }
 
 static void put_reserved(Writer *writer, const Encoding *encoding, const Carried *carried)
 {
-    if (encoding->is_batch && carried->said_size > 0) {
+    if (encoding->is_batch && carried->present_size > 0) {
         put_text(writer, &message_header);
-        put_zigzag(writer, carried->said_size);
-        put_said(writer, encoding, carried);
+        put_zigzag(writer, carried->present_size);
+        put_present(writer, encoding, carried);
     }
     if (carried->index > 0)
         return;
     const Cursor *all = &encoding->entry.fields;
     put_text(writer, &entry_header);
-    put_zigzag(writer, 2 + entry_said_size(encoding, carried));
+    put_zigzag(writer, 2 + entry_present_size(encoding, carried));
     put_byte(writer, ENTRY_VERSION);
     put_byte(writer, encoding->flags);
     if (encoding->is_batch)
         put(writer, all->at, all->end - all->at);
     else
-        put_said(writer, encoding, carried);
+        put_present(writer, encoding, carried);
 }
 
 /* Appends the record after its length. */
@@ -219,8 +219,8 @@ static EncodeStatus put_records(Output *output, Encoding *encoding, int64_t *ind
         else if (carried.timestamp > encoding->max_timestamp)
             encoding->max_timestamp = carried.timestamp;
         Writer counter = {NULL};
-        put_said(&counter, encoding, &carried);
-        carried.said_size = counter.size;
+        put_present(&counter, encoding, &carried);
+        carried.present_size = counter.size;
         const int64_t size = inner_size(encoding, &carried);
         if (!reserve(output, VARINT_BYTES_MAX + size))
             return ENCODE_FAILED;

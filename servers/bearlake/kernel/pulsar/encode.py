@@ -93,15 +93,15 @@ def encode_entry(metadata: Buffer, payload: Buffer, is_opaque: bool, /) -> tuple
     if entry.message_count is None or is_opaque:
         messages = [(read_message(entry.fields, MESSAGE), payload)]
         flags = _flags(messages, entry.sequence_id) | (IS_OPAQUE if is_opaque else 0)
-        said, timestamp = _said_otherwise(entry, messages[0], flags, MESSAGE)
-        return _batch(messages, [[_entry_header(flags, said)]], [timestamp], flags)
+        present, timestamp = _present_fields(entry, messages[0], flags, MESSAGE)
+        return _batch(messages, [[_entry_header(flags, present)]], [timestamp], flags)
     messages = _messages(payload, entry.message_count)
     flags = _flags(messages, entry.sequence_id)
     headers: list[list[Property]] = []
     timestamps = []
     for message in messages:
-        said, timestamp = _said_otherwise(entry, message, flags, SINGLE)
-        headers.append([(MESSAGE_HEADER, said)] if said else [])
+        present, timestamp = _present_fields(entry, message, flags, SINGLE)
+        headers.append([(MESSAGE_HEADER, present)] if present else [])
         timestamps.append(timestamp)
     headers[0].append(_entry_header(flags, b"".join(field.whole for field in entry.fields)))
     return _batch(messages, headers, timestamps, flags)
@@ -179,11 +179,11 @@ def _flags(messages: list[_Carried], sequence_id: int) -> int:
     return flags
 
 
-def _entry_header(flags: int, said: bytes) -> Property:
-    return ENTRY_HEADER, bytes((VERSION, flags)) + said
+def _entry_header(flags: int, present: bytes) -> Property:
+    return ENTRY_HEADER, bytes((VERSION, flags)) + present
 
 
-def _said_otherwise(entry: _Entry, carried: _Carried, flags: int, roles: Roles) -> tuple[bytes, int]:
+def _present_fields(entry: _Entry, carried: _Carried, flags: int, roles: Roles) -> tuple[bytes, int]:
     """Return the fields that do not follow from the record, and the record's timestamp."""
     message, payload = carried
     out = bytearray(message.residual)

@@ -41,7 +41,7 @@ static bool find_routing(const Source *source, Routing *routing)
     if (!read_stored_header(source, &first, &header))
         return true;
     if (header.is_batch && strip_reserved(&first, true))
-        take_routing(first.said, false, routing);
+        take_routing(first.present, false, routing);
     take_routing(header.fields.fields, true, routing);
     return true;
 }

@@ -11,7 +11,7 @@ from bearlake.kernel.pulsar.fields import (
     Field,
     number,
 )
-from bearlake.kernel.pulsar.source import Source, entry_of, said_by
+from bearlake.kernel.pulsar.source import Source, entry_of, present_in
 
 
 def entry_routing(batch: Buffer, records: Buffer | None, /) -> tuple[bytes, int, bytes, int, int]:
@@ -32,8 +32,8 @@ def entry_routing(batch: Buffer, records: Buffer | None, /) -> tuple[bytes, int,
     entry = entry_of(source)
     if entry is None:
         return key, 0, b"", 0, 0
-    said, _ = said_by(first.headers[:-1]) if entry.is_batch else ([], [])
-    for found, name in ((said or [], SINGLE_ORDERING_KEY), (entry.fields, ORDERING_KEY)):
+    present, _ = present_in(first.headers[:-1]) if entry.is_batch else ([], [])
+    for found, name in ((present or [], SINGLE_ORDERING_KEY), (entry.fields, ORDERING_KEY)):
         key = _content(found, name, key)
     deliver_at, chunk_id, chunk_count = (_natural(entry.fields, name) for name in (DELIVER_AT, CHUNK_ID, CHUNK_COUNT))
     return key, deliver_at, _content(entry.fields, UUID, b""), chunk_id, chunk_count

@@ -115,13 +115,13 @@ bool strip_reserved(Row *row, bool has_entry_header)
 {
     Field name, value;
     row->header_count -= has_entry_header;
-    row->said = (Cursor){NULL, NULL};
+    row->present = (Cursor){NULL, NULL};
     if (!last_header(row, row->header_count, &name, &value) || !is_named(&name, MESSAGE_HEADER))
         return true;
     if (value.bytes != NULL)
-        row->said = (Cursor){value.bytes, value.bytes + value.size};
+        row->present = (Cursor){value.bytes, value.bytes + value.size};
     row->header_count--;
-    Cursor cursor = row->said;
+    Cursor cursor = row->present;
     PulsarField field;
     while (cursor.at < cursor.end)
         if (!read_field(&cursor, &field))

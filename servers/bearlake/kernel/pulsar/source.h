@@ -18,7 +18,7 @@ typedef struct {
     Field key, value;
     Cursor headers;
     int32_t header_count;
-    Cursor said; /* the fields of the message header; for an entry that is a single message, those of the entry header */
+    Cursor present; /* the fields of the message header; for an entry that is a single message, those of the entry header */
 } Row;
 
 /* The content of the entry header. */
@@ -38,6 +38,6 @@ int open_source(Source *source, PyObject *batch, PyObject *records, Py_buffer *b
 void close_source(Py_buffer *batch_view, Py_buffer *records_view);
 bool read_row(const Source *source, Cursor *records, int64_t last_delta, Row *row); /* false: it is malformed */
 bool read_stored_header(const Source *source, const Row *first, StoredHeader *header); /* false: no valid entry header */
-bool strip_reserved(Row *row, bool has_entry_header);                                  /* false: `said` is malformed */
+bool strip_reserved(Row *row, bool has_entry_header);                                  /* false: `present` is malformed */
 
 #endif

@@ -126,7 +126,7 @@ def entry_of(source: Source) -> Entry | None:
     return entry if count == source.last_delta + 1 else None
 
 
-def said_by(headers: Headers) -> tuple[list[Field] | None, Headers]:
+def present_in(headers: Headers) -> tuple[list[Field] | None, Headers]:
     """Return the fields of the message header (None if malformed), and the properties before it."""
     if not headers or headers[-1][0] != MESSAGE_HEADER:
         return [], headers

@@ -17,8 +17,8 @@ from google.protobuf.message import DecodeError, Message
 from bearlake.errors import BearlakeError, Denied, Overloaded
 from bearlake.metadata.model import Server
 from bearlake.metadata.quotas import QuotaKey
-from bearlake.protocols.grpc.entrance import Call, GrpcEntrance, address_of, certificate_of, unauthenticated
 from bearlake.protocols.grpc.errors import DETAILS_KEY, Failure, failure_of, malformed
+from bearlake.protocols.grpc.login import Call, GrpcListenerLogin, address_of, certificate_of, unauthenticated
 from bearlake.protocols.grpc.methods import Method
 from bearlake.protocols.grpc.settings import GrpcSettings
 from bearlake.streams.principal import ANONYMOUS, Principal, at_host
@@ -63,10 +63,10 @@ class Node:
         servers: Callable[[], Sequence[Server]],
         settings: GrpcSettings,
         random_source: random.Random,
-        entrance: GrpcEntrance | None = None,
+        login: GrpcListenerLogin | None = None,
         revocations: "RevocationLists | None" = None,
     ) -> None:
-        """`entrance`: how clients log in; None: they need not. `revocations`: of client certificates; None: they are not checked."""
+        """`login`: how clients log in; None: they need not. `revocations`: of client certificates; None: they are not checked."""
         self.streams = streams
         self.servers = servers
         """The live servers known to this server."""
@@ -80,7 +80,7 @@ class Node:
         """Set while there are no open streaming calls."""
         self.idle.set()
         self._random = random_source
-        self._entrance = entrance
+        self._login = login
         self._revocations = revocations
         self._calls: Counter[str] = Counter()
 
@@ -98,16 +98,16 @@ class Node:
                 del self._calls[connection]
 
     async def admit(self, context: Context) -> tuple[Principal, float | None]:
-        """Return who calls, and the time (s) until the login ends; None: never. Raises as `GrpcEntrance.admit`."""
+        """Return who calls, and the time (s) until the login ends; None: never. Raises as `GrpcListenerLogin.admit`."""
         if self._revocations is not None:
             try:
                 self._revocations.check(certificate_of(context))
             except Denied as error:
                 raise unauthenticated(str(error)) from None
         address = address_of(context.peer())
-        if self._entrance is None:
+        if self._login is None:
             return at_host(ANONYMOUS, address, "grpc"), None
-        who, left_s = await self._entrance.admit(context)
+        who, left_s = await self._login.admit(context)
         return at_host(who, address, "grpc"), left_s
 
     async def drain_notice(self) -> int:

@@ -21,7 +21,7 @@ from grpc_reflection.v1alpha import reflection
 from bearlake.metadata.model import Server
 from bearlake.protocols.grpc import admin, consuming, fetching, framing, listening, methods, producing
 from bearlake.protocols.grpc.call import Node, plain, streaming, unary
-from bearlake.protocols.grpc.entrance import GrpcEntrance
+from bearlake.protocols.grpc.login import GrpcListenerLogin
 from bearlake.protocols.grpc.methods import Method
 from bearlake.protocols.grpc.settings import GrpcSettings
 from bearlake.serving.listener import ListenerSettings
@@ -67,13 +67,13 @@ class GrpcServer:
         streams: Streams,
         servers: Callable[[], Sequence[Server]],
         random_source: random.Random | None = None,
-        entrance: GrpcEntrance | None = None,
+        login: GrpcListenerLogin | None = None,
     ) -> None:
-        """`entrance`: how clients log in; None: they need not. Health and reflection need no login.
+        """`login`: how clients log in; None: they need not. Health and reflection need no login.
 
         Start; calls are accepted when this returns. `servers` lists the live servers."""
         self._node = Node(
-            streams, servers, self._settings, random_source or random.SystemRandom(), entrance, self._revocations
+            streams, servers, self._settings, random_source or random.SystemRandom(), login, self._revocations
         )
         self._server.add_generic_rpc_handlers(_handlers(self._node))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)

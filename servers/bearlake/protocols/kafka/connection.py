@@ -27,9 +27,9 @@ from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka.codec import ApiKey
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.dispatch import Served
-from bearlake.protocols.kafka.entrance import Entrance
 from bearlake.protocols.kafka.framing import PRODUCE, may_be_large
 from bearlake.protocols.kafka.handlers import api_versions, produce, produce_pipelined
+from bearlake.protocols.kafka.login import KafkaListenerLogin
 from bearlake.protocols.kafka.rendered import Rendered
 from bearlake.protocols.kafka.request_kinds import ADMINISTRATIVE, LOGIN, WAITING
 from bearlake.protocols.kafka.sasl import FRAME_BYTES_MAX, LOGIN_APIS, SaslSession
@@ -60,16 +60,16 @@ class Connection(PacedConnection):
         context: KafkaContext,
         apis: Mapping[int, Served],
         listener: str,
-        entrance: Entrance | None = None,
+        login: KafkaListenerLogin | None = None,
     ) -> None:
-        """`entrance`: how clients log in; None: they need not."""
+        """`login`: how clients log in; None: they need not."""
         super().__init__(register, context.streams, listener, context.settings.stall_ms)
         self.context = context
         self.who = ANONYMOUS
         self.produce_tail: asyncio.Task[None] | None = None  # the last Produce request that is not submitted yet
         self._apis = apis
-        self._entrance = entrance
-        self._refusal_s = entrance.refusal_s if entrance is not None else 0.0
+        self._login = login
+        self._refusal_s = login.refusal_s if login is not None else 0.0
         self.session: SaslSession | None = None  # the logins; None if clients do not log in by SASL
         self._login_timer: asyncio.TimerHandle | None = None
         self._is_logging_in = False  # a request of the login runs, and the next request waits for it
@@ -97,21 +97,21 @@ class Connection(PacedConnection):
         address = self.peer.rpartition(":")[0]
         self.who = at_host(ANONYMOUS, address, self.listener)
         wait_s = self._throttling.connected(self.who.host)
-        entrance = self._entrance
-        if entrance is None or not self.is_open:
+        login = self._login
+        if login is None or not self.is_open:
             return
-        self.session = entrance.session(address, self._is_encrypted, self.listener)
+        self.session = login.session(address, self._is_encrypted, self.listener)
         if self.session is not None:
-            self._login_timer = self._loop.call_later(wait_s + entrance.login_s, self._close_unless_logged_in)
+            self._login_timer = self._loop.call_later(wait_s + login.login_s, self._close_unless_logged_in)
             return
         try:
-            named = entrance.principal((transport.get_extra_info("peercert") or {}).get("subject"))
+            named = login.principal((transport.get_extra_info("peercert") or {}).get("subject"))
         except Denied as error:
             self.close(str(error), "refused_login")
             return
         if named is not None:
             self.who = at_host(named, address, self.listener)
-            self._login_timer = entrance.at_end(named, self._end_login)
+            self._login_timer = login.at_end(named, self._end_login)
 
     def _close_unless_logged_in(self) -> None:
         if self.session is not None and self.session.principal is None:

@@ -88,7 +88,7 @@ class SaslSession:
         self._mechanism = request.mechanism
         return SaslHandshakeResponse(mechanisms=offered)
 
-    def refuse_bare_tokens(self) -> SaslHandshakeResponse:
+    def refuse_unframed_tokens(self) -> SaslHandshakeResponse:
         """Refuse a client that would send its tokens without frames (version 0 of SaslHandshake, KIP-43)."""
         self.is_refused = True
         return SaslHandshakeResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, mechanisms=[])

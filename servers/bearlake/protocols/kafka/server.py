@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from bearlake.protocols.kafka import dispatch
 from bearlake.protocols.kafka.connection import Connection
 from bearlake.protocols.kafka.context import KafkaContext
-from bearlake.protocols.kafka.entrance import Entrance
+from bearlake.protocols.kafka.login import KafkaListenerLogin
 from bearlake.protocols.kafka.settings import KafkaSettings
 from bearlake.serving import routing
 from bearlake.serving.connections import Connections
@@ -41,12 +41,12 @@ class KafkaServer:
         servers: LiveServers,
         settings: KafkaSettings,
         listeners: Sequence[Listener],
-        entrances: Mapping[str, Entrance] | None = None,
+        logins: Mapping[str, KafkaListenerLogin] | None = None,
     ) -> None:
-        """`listeners` are already bound; the server owns and closes them. `entrances`: how clients log in, by endpoint."""
+        """`listeners` are already bound; the server owns and closes them. `logins`: how clients log in, by endpoint."""
         self.settings = settings
         self.context = KafkaContext(streams, servers, settings)
-        self._entrances = entrances or {}
+        self._logins = logins or {}
         self.connections: Connections[Connection] = Connections(
             self.name,
             listeners,
@@ -76,7 +76,7 @@ class KafkaServer:
         await self.connections.start(self._connection)
 
     def _connection(self, endpoint: str) -> Connection:
-        return Connection(self.connections, self.context, self._apis, endpoint, self._entrances.get(endpoint))
+        return Connection(self.connections, self.context, self._apis, endpoint, self._logins.get(endpoint))
 
     async def run(self) -> None:
         """Check connections until cancelled. The process runs this as one of its tasks."""

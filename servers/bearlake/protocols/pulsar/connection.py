@@ -27,7 +27,7 @@ from bearlake.protocols.pulsar.entries import Prepared
 from bearlake.protocols.pulsar.errors import count_error, error_of
 from bearlake.protocols.pulsar.producers import Producer
 from bearlake.protocols.pulsar.proto.commands_pb2 import BaseCommand, CommandPing, CommandSend
-from bearlake.protocols.pulsar.session import FRAME_BYTES_MAX, PulsarEntrance, Session
+from bearlake.protocols.pulsar.session import FRAME_BYTES_MAX, PulsarListenerLogin, Session
 from bearlake.protocols.pulsar.throttling import Throttling
 from bearlake.protocols.pulsar.watchers import Watcher
 from bearlake.serving.pacing import PacedConnection, Register
@@ -64,9 +64,9 @@ class Connection(PacedConnection):
         handlers: Handlers,
         meters: CommandMeters,
         listener: str,
-        entrance: PulsarEntrance | None = None,
+        login: PulsarListenerLogin | None = None,
     ) -> None:
-        """`entrance`: how clients log in; None: they need not."""
+        """`login`: how clients log in; None: they need not."""
         super().__init__(register, context.streams, listener, context.settings.stall_ms)
         self.server = register
         """Runs the tasks that continue after the client has disconnected."""
@@ -77,7 +77,7 @@ class Connection(PacedConnection):
         """The logins of this connection; None if clients need not log in."""
         self.is_held = False
         """Whether no command may be taken now: a login runs, was refused or has ended."""
-        self._entrance = entrance
+        self._login = login
         self.client_version = ""
         """`client_version` of the client's CONNECT."""
         self.producers: dict[int, Producer] = {}
@@ -106,10 +106,10 @@ class Connection(PacedConnection):
         super().connection_made(transport)
         self.who = at_host(ANONYMOUS, self.address, self.listener)
         self.throttling.connected(self.who.host)
-        if self._entrance is not None:
+        if self._login is not None:
             certificate = transport.get_extra_info("peercert") or {}
             subject = certificate.get("subject", ())
-            self.session = Session(self._entrance, self, self.address, self._is_encrypted, subject)
+            self.session = Session(self._login, self, self.address, self._is_encrypted, subject)
 
     def connection_lost(self, error: Exception | None) -> None:
         """Called by the event loop."""

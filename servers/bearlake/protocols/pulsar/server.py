@@ -15,7 +15,7 @@ from bearlake.protocols.pulsar import handlers
 from bearlake.protocols.pulsar.commands import CommandMeters
 from bearlake.protocols.pulsar.connection import Connection
 from bearlake.protocols.pulsar.context import PROTOCOL, PulsarContext
-from bearlake.protocols.pulsar.session import PulsarEntrance
+from bearlake.protocols.pulsar.session import PulsarListenerLogin
 from bearlake.protocols.pulsar.settings import PulsarSettings
 from bearlake.serving.connections import Connections
 from bearlake.serving.draining import until
@@ -46,13 +46,13 @@ class PulsarServer:
         servers: LiveServers,
         settings: PulsarSettings,
         listeners: Sequence[Listener],
-        entrances: Mapping[str, PulsarEntrance] | None = None,
+        logins: Mapping[str, PulsarListenerLogin] | None = None,
     ) -> None:
-        """`entrances`: how clients log in, by endpoint; clients of other endpoints need not.
+        """`logins`: how clients log in, by endpoint; clients of other endpoints need not.
 
         `listeners` are already bound; the server owns and closes them. The caller owns `streams` and `registry`."""
         self.settings = settings
-        self._entrances = entrances or {}
+        self._logins = logins or {}
         schemes = {
             listener.endpoint(self.name)[0]: "pulsar" if listener.tls is None else "pulsar+ssl"
             for listener in listeners
@@ -117,8 +117,8 @@ class PulsarServer:
         await self.context.watchers.check_rights()
 
     def _connect(self, endpoint: str) -> Connection:
-        entrance = self._entrances.get(endpoint)
-        return Connection(self.connections, self.context, handlers, self._command_meters, endpoint, entrance)
+        login = self._logins.get(endpoint)
+        return Connection(self.connections, self.context, handlers, self._command_meters, endpoint, login)
 
     async def drain(self, deadline_ms: int) -> None:
         """Drain as described in the module docstring; returns within `deadline_ms`."""

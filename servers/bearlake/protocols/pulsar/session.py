@@ -65,7 +65,7 @@ class Client(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class PulsarEntrance:
+class PulsarListenerLogin:
     """How the clients of one listener log in."""
 
     authenticator: "Authenticator"
@@ -94,13 +94,13 @@ class Session:
     """Who is logged in on one connection, and until when."""
 
     def __init__(
-        self, entrance: PulsarEntrance, client: Client, address: str, is_encrypted: bool, subject: "Subject"
+        self, login: PulsarListenerLogin, client: Client, address: str, is_encrypted: bool, subject: "Subject"
     ) -> None:
         """`subject` is that of the client's certificate; empty without one."""
-        self._entrance = entrance
+        self._login = login
         self._client = client
         self._place = address, is_encrypted, subject
-        self._settings = entrance.authenticator.settings
+        self._settings = login.authenticator.settings
         self._method = ""
         self._can_renew = False
         self._is_challenged = False
@@ -133,7 +133,7 @@ class Session:
         try:
             who = await self._log_in(self._method, request.auth_data)
             ends_s = self._ends_s(who)
-            by_certificate = self._entrance.rules.by_certificate  # it is verified only when a connection begins
+            by_certificate = self._login.rules.by_certificate  # it is verified only when a connection begins
             self._can_renew = request.feature_flags.supports_auth_refresh and not by_certificate
             if request.original_auth_data:
                 who = await self._log_in(request.original_auth_method, request.original_auth_data.encode())
@@ -163,19 +163,19 @@ class Session:
     async def _log_in(self, method: str, data: bytes) -> Principal:
         try:
             async with asyncio.timeout(self._settings.login_ms / 1000):
-                return await self._entrance.log_in(method, data, *self._place)
+                return await self._login.log_in(method, data, *self._place)
         except TimeoutError:
             raise Unavailable("the login took too long, retry") from None
 
     def _ends_s(self, who: Principal) -> float:
-        return self._entrance.authenticator.ends_s(who, self._entrance.now_s())
+        return self._login.authenticator.ends_s(who, self._login.now_s())
 
     def _accept(self, who: Principal, ends_s: float) -> None:
         self.close()
         self._client.who = at_host(who, self._place[0], self._client.listener)
         if ends_s == math.inf:
             return
-        left_s = max(0.0, ends_s - self._entrance.now_s())
+        left_s = max(0.0, ends_s - self._login.now_s())
         loop = asyncio.get_running_loop()
         self._timers.append(loop.call_later(left_s, self._end))
         if self._can_renew:

@@ -7,7 +7,7 @@ from aiohttp import hdrs, web
 from typing_extensions import override
 
 from bearlake.serving.http.guard import HttpGuard, HttpLimits, HttpMeters
-from bearlake.serving.http.login import HttpEntrance
+from bearlake.serving.http.login import HttpListenerLogin
 from bearlake.serving.http.origins import Origins
 
 _AGE_S = "600"
@@ -67,9 +67,9 @@ class CorsGuard(HttpGuard):
     """Guard of an API that web pages may call; `answer` formats the API's errors."""
 
     def __init__(
-        self, limits: HttpLimits, meters: HttpMeters, settings: CorsSettings, entrance: HttpEntrance | None = None
+        self, limits: HttpLimits, meters: HttpMeters, settings: CorsSettings, login: HttpListenerLogin | None = None
     ) -> None:
-        """`entrance`: how clients log in; None: they need not. `settings.cors_origins` are the allowed origins of pages; `*` allows all."""
+        """`login`: how clients log in; None: they need not. `settings.cors_origins` are the allowed origins of pages; `*` allows all."""
         super().__init__(
             limits,
             meters,
@@ -77,7 +77,7 @@ class CorsGuard(HttpGuard):
             address_connection_count_max=settings.address_connection_count_max,
             first_request_ms=settings.first_request_ms,
             origins=Origins(settings.host_names, settings.cors_origins),
-            entrance=entrance,
+            login=login,
         )
         self._cors_origins = settings.cors_origins
 

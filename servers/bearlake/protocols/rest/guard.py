@@ -9,7 +9,7 @@ from bearlake.protocols.rest.cors import CorsGuard
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.serving.http.guard import HttpMeters, InternalError, TimedOut, TooManyRequests
-from bearlake.serving.http.login import HttpEntrance, LoginRefused
+from bearlake.serving.http.login import HttpListenerLogin, LoginRefused
 from bearlake.serving.http.origins import ForeignRequest
 from bearlake.streams.groups.problems import GroupRefusal
 from bearlake.telemetry import metrics
@@ -20,14 +20,14 @@ class RestGuard(CorsGuard):
 
     listener = "rest"
 
-    def __init__(self, settings: RestSettings, entrance: HttpEntrance | None = None) -> None:
+    def __init__(self, settings: RestSettings, login: HttpListenerLogin | None = None) -> None:
         meters = HttpMeters(
             requests=metrics.REST_REQUESTS,
             seconds=metrics.REST_REQUEST_SECONDS,
             open=metrics.REST_OPEN_REQUESTS,
             open_max=metrics.REST_OPEN_REQUESTS_MAX,
         )
-        super().__init__(settings, meters, settings, entrance)
+        super().__init__(settings, meters, settings, login)
 
     @override
     async def prepare(self, request: web.Request, response: web.StreamResponse) -> None:

@@ -18,7 +18,7 @@ from bearlake.protocols.rest.settings import RestSettings
 from bearlake.protocols.rest.tailing.routes import TailingRoutes
 from bearlake.protocols.rest.v3.routes import V3Routes
 from bearlake.serving.draining import until
-from bearlake.serving.http.login import HttpEntrance
+from bearlake.serving.http.login import HttpListenerLogin
 from bearlake.serving.http.openapi.routes import DocumentRoutes
 from bearlake.serving.http.site import HttpSite
 from bearlake.serving.listener import Listener
@@ -42,13 +42,13 @@ class RestServer:
         servers: LiveServers,
         settings: RestSettings,
         listeners: Sequence[Listener],
-        entrance: HttpEntrance | None = None,
+        login: HttpListenerLogin | None = None,
     ) -> None:
-        """`entrance`: how clients log in; None: they need not.
+        """`login`: how clients log in; None: they need not.
 
         `listeners` (at least one) are already bound; the server takes ownership of them. The caller keeps `streams` and `schemas`."""
         self.settings = settings
-        self._guard = RestGuard(settings, entrance)
+        self._guard = RestGuard(settings, login)
         self._guard.limit_by(streams.quotas)
         self._site = HttpSite(
             self.name,
@@ -60,7 +60,7 @@ class RestServer:
         )
         writing = Writing(streams, settings.request_timeout_ms // 2)
         embedded = Embedded(schemas)
-        self._proxy = ProxyRoutes(streams, servers, settings, writing, embedded, listeners[0], entrance)
+        self._proxy = ProxyRoutes(streams, servers, settings, writing, embedded, listeners[0], login)
         self._v3 = V3Routes(streams, servers, settings, writing, embedded)
         self._tailing = TailingRoutes(streams, settings, writing, self._guard.draining)
         metrics.REST_CONNECTIONS.set_function(lambda: self.connection_count)

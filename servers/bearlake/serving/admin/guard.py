@@ -12,13 +12,13 @@ from bearlake.serving.admin import problems
 from bearlake.serving.admin.auth import OPEN_PATHS, AdminSettings, is_own_name
 from bearlake.serving.admin.token import AdminToken
 from bearlake.serving.http.guard import HttpGuard, HttpMeters, InternalError, TimedOut, TooManyRequests
-from bearlake.serving.http.login import HttpEntrance, LoginRefused, note_principal, principal_of
+from bearlake.serving.http.login import HttpListenerLogin, LoginRefused, note_principal, principal_of
 from bearlake.serving.http.origins import ForeignRequest, Origins
 from bearlake.streams.principal import SERVER, Principal, at_host
 from bearlake.telemetry import metrics
 
 ADMIN = Principal(SERVER, "admin-api")
-"""The principal of requests that prove to be an administrator's by the token of the API, or by their machine. No user can have it."""
+"""The principal of requests that are admitted by the token of the API, or by their machine. No user can have it."""
 
 _LOGIN = re.compile(r"basic .|bearer [\w-]+\.[\w-]+\.[\w-]+\s*$", re.IGNORECASE)
 """A password, or a JSON Web Token."""
@@ -33,12 +33,12 @@ class AdminGuard(HttpGuard):
         self,
         settings: AdminSettings,
         token: AdminToken | None,
-        entrance: HttpEntrance | None = None,
-        is_administrator: Callable[[Principal], bool] = lambda _: False,
+        login: HttpListenerLogin | None = None,
+        is_super_user: Callable[[Principal], bool] = lambda _: False,
     ) -> None:
         """`token` None: only this machine can reach the API, without a token.
 
-        `entrance`: how users log in; None: they cannot. `is_administrator` says which of them may use the API.
+        `login`: how super users log in; None: they cannot. `is_super_user` says which of them may use the API.
         """
         super().__init__(
             settings,
@@ -47,10 +47,10 @@ class AdminGuard(HttpGuard):
             address_connection_count_max=settings.address_connection_count_max,
             first_request_ms=settings.first_request_ms,
             origins=Origins(settings.host_names),
-            entrance=entrance,
+            login=login,
         )
         self._token = token
-        self._is_administrator = is_administrator
+        self._is_super_user = is_super_user
 
     @property
     def is_draining(self) -> bool:
@@ -67,25 +67,25 @@ class AdminGuard(HttpGuard):
             if not is_own_name(request.headers.get(hdrs.HOST)):
                 raise LoginRefused(403, "ask for this server as 127.0.0.1 or localhost", {})
         elif not self._token.is_in(authorization):
-            return await self._admit_administrator(request, authorization or "")
+            return await self._admit_super_user(request, authorization or "")
         note_principal(request, at_host(ADMIN, "" if peer is None else address_of(peer), self.listener))
         return None
 
-    async def _admit_administrator(self, request: web.Request, authorization: str) -> float | None:
+    async def _admit_super_user(self, request: web.Request, authorization: str) -> float | None:
         """Admit a user by login. A token of another form is an admin token that this server does not know, and no failed login: tokens
         change while servers and clients run.
         """
-        if self.entrance is None or not self._is_login(self.entrance, request, authorization):
+        if self.login is None or not self._is_login(self.login, request, authorization):
             raise LoginRefused(401, "send Authorization: Bearer <admin token>", {})
         left_s = await super().admit(request)
         who = principal_of(request)
-        if not self._is_administrator(who):
+        if not self._is_super_user(who):
             raise Denied(f"{who} is not one of access.super_users")
         return left_s
 
-    def _is_login(self, entrance: HttpEntrance, request: web.Request, authorization: str) -> bool:
-        has_mechanisms = bool(entrance.rules.mechanisms)
-        return entrance.is_by_certificate(request) or (has_mechanisms and _LOGIN.match(authorization) is not None)
+    def _is_login(self, login: HttpListenerLogin, request: web.Request, authorization: str) -> bool:
+        has_mechanisms = bool(login.rules.mechanisms)
+        return login.is_by_certificate(request) or (has_mechanisms and _LOGIN.match(authorization) is not None)
 
     @override
     def answer(self, request: web.Request, error: Exception) -> web.StreamResponse | None:

@@ -17,7 +17,7 @@ from bearlake.serving.admin import operations, problems
 from bearlake.serving.admin.auth import AdminSettings
 from bearlake.serving.admin.guard import AdminGuard
 from bearlake.serving.admin.token import AdminToken
-from bearlake.serving.http.login import HttpEntrance
+from bearlake.serving.http.login import HttpListenerLogin
 from bearlake.serving.http.openapi.routes import DocumentRoutes
 from bearlake.serving.http.site import HttpSite
 from bearlake.serving.listener import Listener
@@ -57,10 +57,10 @@ class AdminServer:
         routes: Sequence[Routes] = (),
         token: AdminToken | None = None,
         config: Callable[[], object] = dict,
-        entrance: HttpEntrance | None = None,
-        is_administrator: Callable[[Principal], bool] = lambda _: False,
+        login: HttpListenerLogin | None = None,
+        is_super_user: Callable[[Principal], bool] = lambda _: False,
     ) -> None:
-        """`entrance`: how users log in, besides the token; None: they cannot. `is_administrator` says which of them may use the API.
+        """`login`: how super users log in, besides the token; None: they cannot. `is_super_user` says which of them may use the API.
 
         `routes` are the routes of this kind of process, besides health and metrics; `token` None: no token is required; `config`
         returns the content of `/v1/config`, without secrets.
@@ -71,7 +71,7 @@ class AdminServer:
         self._routes = routes
         self._settings = settings
         self._config = config
-        self._guard = AdminGuard(settings, token, entrance, is_administrator)
+        self._guard = AdminGuard(settings, token, login, is_super_user)
         self._site = HttpSite(self.name, [listener], self._guard, idle_ms=settings.request_timeout_ms)
         self.is_ready = False
         """The result of `/readyz`; the process sets it when all services accept, and clears it when the drain begins."""

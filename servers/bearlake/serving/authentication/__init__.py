@@ -1,6 +1,6 @@
 """Who a caller is, the same for all protocols.
 
-Protocol servers carry the bytes of their own login messages; this package decides. `Authenticator` is the front: it takes a SCRAM
+Protocol servers carry the bytes of their own login messages; this package decides. `Authenticator` is its interface: it takes a SCRAM
 exchange, a user name and password, a token, or a certificate's subject, and returns a `streams.principal.Principal`.
 
 | file | rule |
@@ -13,7 +13,7 @@ exchange, a user name and password, a token, or a certificate's subject, and ret
 | `certificates.py` | the user name in a client certificate |
 | `presented.py` | logins in an `Authorization` value: HTTP and gRPC |
 | `forwarding.py` | how a server tells another one for whom it forwards a request |
-| `proven.py` | passwords that were right before |
+| `verified_passwords.py` | passwords that were verified before |
 | `failures.py` | how many failed logins an address and a user may have |
 
 Source: RFC 5802 and RFC 7677 (SCRAM), RFC 7519 and RFC 8725 (JSON Web Tokens), KIP-84, KIP-255, KIP-371, KIP-554.

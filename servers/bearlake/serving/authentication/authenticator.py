@@ -1,4 +1,4 @@
-"""The front of authentication: one `Authenticator` per process, which all protocol servers ask.
+"""The interface of authentication: one `Authenticator` per process, which all protocol servers ask.
 
 A protocol server passes what its client sent (a SCRAM message, a user name and password, a token, a certificate's subject) and the client's
 address. Every failure counts against the address and the user. Messages never contain a password, a token or a key.
@@ -22,10 +22,10 @@ from bearlake.serving.authentication.certificates import CertificateNames, Subje
 from bearlake.serving.authentication.credentials import has_password
 from bearlake.serving.authentication.failures import Failures
 from bearlake.serving.authentication.peer import Peer
-from bearlake.serving.authentication.proven import ProvenPasswords
 from bearlake.serving.authentication.scram import ScramExchange
 from bearlake.serving.authentication.settings import OAUTHBEARER, PLAIN, AuthenticationSettings
 from bearlake.serving.authentication.tokens import Tokens
+from bearlake.serving.authentication.verified_passwords import VerifiedPasswords
 from bearlake.serving.listener import is_loopback
 from bearlake.streams.audit import Audit
 from bearlake.streams.principal import Principal, user_principal
@@ -68,7 +68,7 @@ class Authenticator:
         self._executor = executor
         self._failures = Failures(settings.failures)
         self._names = CertificateNames(settings.certificate_rules)
-        self._proven = ProvenPasswords(settings.failures.entries_max)
+        self._verified_passwords = VerifiedPasswords(settings.failures.entries_max)
         self._checks_waiting = 0
         self._turns: dict[str, _Turn] = {}
 
@@ -94,7 +94,7 @@ class Authenticator:
         with counted(PLAIN, self.audit, peer, user):
             self._require(PLAIN, peer)
             known_as = counted_name(user)
-            if not (known_as and await self._is_proven(user, password, peer)):
+            if not (known_as and await self._is_verified(user, password, peer)):
                 async with self._turn(peer.network):
                     await self._check_password(user, password, peer)
             self._failures.succeeded(peer.network, known_as)
@@ -121,7 +121,7 @@ class Authenticator:
         session_s = self.settings.session_ms_max / 1000 or math.inf
         return min(now_s + session_s, math.inf if who.expires_s is None else who.expires_s)
 
-    async def _is_proven(self, user: str, password: str, peer: Peer) -> bool:
+    async def _is_verified(self, user: str, password: str, peer: Peer) -> bool:
         """Whether the password was right before, and no other password of this address waits for its check.
 
         A guess must never be answered before the guesses that came earlier are counted.
@@ -129,18 +129,18 @@ class Authenticator:
         self._failures.check(peer.network, user)
         credential = await self._users.find_any(user)
         self._failures.check(peer.network, user)
-        return peer.network not in self._turns and self._proven.has(credential, password)
+        return peer.network not in self._turns and self._verified_passwords.has(credential, password)
 
     async def _check_password(self, user: str, password: str, peer: Peer) -> None:
         known_as = counted_name(user)
         self._failures.check(peer.network, known_as)
         if known_as:
             credential = await self._users.find_any(user)
-            if self._proven.has(credential, password):  # by a login that was before this one in the line
+            if self._verified_passwords.has(credential, password):  # by a login that was before this one in the line
                 return
             run = asyncio.get_running_loop().run_in_executor
             if await run(self._executor, has_password, credential, password):
-                self._proven.add(credential, password)
+                self._verified_passwords.add(credential, password)
                 return
         self._failures.failed(peer.network, known_as)
         raise Denied(WRONG_PASSWORD)

@@ -36,15 +36,15 @@ def require_one_message(protocol: str, listener: ListenerSettings, settings: Aut
         )
 
 
-async def log_in(front: "Authenticator", authorization: str, peer: Peer) -> Principal:
+async def log_in(authenticator: "Authenticator", authorization: str, peer: Peer) -> Principal:
     """Return who presents this value. Raises as `Authenticator.log_in`."""
     scheme, _, credentials = authorization.strip().partition(" ")
     match scheme.lower():
         case "basic":
             user, password = read_basic(credentials.strip())
-            return await front.log_in(user, password, peer)
+            return await authenticator.log_in(user, password, peer)
         case "bearer":
-            return await front.verify_token(credentials.strip(), peer)
+            return await authenticator.verify_token(credentials.strip(), peer)
         case "":
             raise Denied("a login is needed")
     raise Denied("the scheme of the authorization is not accepted, expected Basic or Bearer")

@@ -20,7 +20,7 @@ from bearlake.metadata.quotas import QuotaKey
 from bearlake.serving.hangups import has_hung_up
 from bearlake.serving.http.handlers import ConnectionGate, GatedHandler
 from bearlake.serving.http.limits import has_changes, has_own_limits, has_own_time
-from bearlake.serving.http.login import HttpEntrance, LoginRefused, note_anonymous, principal_of
+from bearlake.serving.http.login import HttpListenerLogin, LoginRefused, note_anonymous, principal_of
 from bearlake.serving.http.origins import ForeignRequest, Origins
 from bearlake.streams.quotas.control import QuotaControl
 from bearlake.streams.quotas.timing import Timed
@@ -103,15 +103,15 @@ class HttpGuard(ABC):
         address_connection_count_max: int = 0,
         first_request_ms: int = 10_000,
         origins: Origins | None = None,
-        entrance: HttpEntrance | None = None,
+        login: HttpListenerLogin | None = None,
     ) -> None:
-        """`entrance`: how clients log in; None: they need not.
+        """`login`: how clients log in; None: they need not.
 
         `origins` None: requests must name this server by an address or a private name, and no foreign page may change anything.
 
         The other limits are those of `ConnectionGate`.
         """
-        self.entrance = entrance
+        self.login = login
         """How clients log in; None: they need not."""
         self.origins = origins or Origins()
         """Names of this server and allowed pages."""
@@ -144,12 +144,12 @@ class HttpGuard(ABC):
 
         Raises what `answer` handles: `LoginRefused`, `ForeignRequest`, or an error kind.
         """
-        if self.entrance is None:
+        if self.login is None:
             note_anonymous(request, self.listener)
             return None
-        who = await self.entrance.admit(request, self.listener)
+        who = await self.login.admit(request, self.listener)
         self.origins.check_ambient(request)
-        return self.entrance.left_s(who)
+        return self.login.left_s(who)
 
     def limit_by(self, quotas: QuotaControl) -> None:
         """Apply these quotas from now on."""
@@ -208,9 +208,9 @@ class HttpGuard(ABC):
         """Whether the connection's login has ended, so that its next answer closes it."""
         connection = request.protocol
         return (
-            self.entrance is not None
+            self.login is not None
             and isinstance(connection, GatedHandler)
-            and self.entrance.must_reconnect(connection.age_s)
+            and self.login.must_reconnect(connection.age_s)
         )
 
     def _is_full(self) -> bool:

@@ -1,6 +1,6 @@
 """Who sends an HTTP request: `principal_of` is the only place that handlers ask.
 
-A listener whose clients log in has an `HttpEntrance`. The guard asks it before every handler. It takes a password (Basic), a token
+A listener whose clients log in has an `HttpListenerLogin`. The guard asks it before every handler. It takes a password (Basic), a token
 (Bearer), the certificate of the connection, or a token with which another server names its client (`authentication/forwarding.py`).
 
 Source: RFC 9110 section 11 (authentication), RFC 7617 (Basic), RFC 6750 (Bearer), RFC 6585 (429).
@@ -62,7 +62,7 @@ def note_principal(request: web.Request, who: Principal) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class HttpEntrance:
+class HttpListenerLogin:
     """How clients of one HTTP listener log in."""
 
     authenticator: "Authenticator"

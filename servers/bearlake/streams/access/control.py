@@ -52,10 +52,10 @@ CALLERS_MAX = 100
 """Maximum number of callers whose masks are kept for their next request: 1 MB for each that has asked for `MASKS_MAX` streams."""
 
 MASKS_MAX = 10_000
-"""Maximum number of streams whose masks are kept for one caller."""
+"""Maximum number of streams whose masks are cached for one caller."""
 
-KEPT_NAME_LENGTH_MAX = 249
-"""Longest name (characters) of which a mask is kept: that of a stream. Callers also ask for longer names, which no stream has."""
+CACHED_NAME_LENGTH_MAX = 249
+"""Longest name (characters) whose mask is cached: that of a stream. Callers also ask for longer names, which no stream has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,7 @@ class AccessControl(Authorizer):
         self._store = store
         self._audit = audit or Audit()
         self._settings = settings or AccessSettings()
-        self._snapshot = Snapshot((), -1, super_users=self._settings.super_users, allows_unruled=False)
+        self._snapshot = Snapshot((), -1, super_users=self._settings.super_users, allows_by_default=False)
         self._known = _KnownCallers(CALLERS_MAX)
 
     @property
@@ -117,7 +117,7 @@ class AccessControl(Authorizer):
         mask = grants.masks.get(name)
         if mask is None:
             mask = snapshot.mask(who, kind, name)
-            if len(grants.masks) < MASKS_MAX and len(name) <= KEPT_NAME_LENGTH_MAX:
+            if len(grants.masks) < MASKS_MAX and len(name) <= CACHED_NAME_LENGTH_MAX:
                 grants.masks[name] = mask
         return mask
 
@@ -265,7 +265,7 @@ class AccessControl(Authorizer):
             found.rules,
             found.revision,
             super_users=settings.super_users,
-            allows_unruled=settings.allow_if_no_rule,
+            allows_by_default=settings.allow_if_no_rule,
         )
         snapshot = await _worked(len(found.rules), compiled)
         if snapshot.revision > self._snapshot.revision:  # otherwise a newer change is applied already

@@ -151,7 +151,7 @@ class _Applying:
 class Snapshot:
     """The rules of one revision, with the settings that complete them."""
 
-    __slots__ = ("_default", "_patterns", "_ruled", "_supers", "is_open", "revision")
+    __slots__ = ("_default_mask", "_patterns", "_patterns_of_all", "_super_users", "is_open", "revision")
 
     def __init__(
         self,
@@ -159,29 +159,29 @@ class Snapshot:
         revision: int,
         *,
         super_users: Collection[str] = (),
-        allows_unruled: bool = True,
+        allows_by_default: bool = True,
     ) -> None:
-        """`super_users`: principals (`User:name`, `Group:name`). `allows_unruled`: resources that no rule matches are open to everybody."""
+        """`super_users`: principals (`User:name`, `Group:name`). `allows_by_default`: a resource without a matching rule is open to all."""
         self.revision = revision
-        self.is_open = not rules and allows_unruled
+        self.is_open = not rules and allows_by_default
         """Whether everything is allowed."""
-        self._supers = frozenset(super_users)
-        self._default = ALL_OPERATIONS if allows_unruled else 0
+        self._super_users = frozenset(super_users)
+        self._default_mask = ALL_OPERATIONS if allows_by_default else 0
         self._patterns: dict[tuple[Resource, str], _Patterns] = {}
-        self._ruled: dict[Resource, _Patterns] = {}
+        self._patterns_of_all: dict[Resource, _Patterns] = {}
         """The patterns of all principals."""
         for rule in rules:
             self._patterns.setdefault((rule.resource, rule.principal), _Patterns()).add(rule)
-            self._ruled.setdefault(rule.resource, _Patterns()).add(rule)
+            self._patterns_of_all.setdefault(rule.resource, _Patterns()).add(rule)
 
     def mask(self, who: Principal, kind: Resource, name: str) -> int:
         """Return the bits of the operations that `who` may do to the resource `name`."""
         applying = self._applying(who)
         if applying.is_super:
             return ALL_OPERATIONS
-        found = self._ruled.get(kind)
+        found = self._patterns_of_all.get(kind)
         if found is None or next(found.matching(name), None) is None:
-            return self._default
+            return self._default_mask
         return self._granted(applying, kind, who.host, name)
 
     def prepare(self, who: Principal) -> None:
@@ -207,7 +207,7 @@ class Snapshot:
                 1
             ] & operation.bit:
                 return False
-        if self._default:
+        if self._default_mask:
             return True
         return any(verdicts.at(who.host)[0] & operation.bit for patterns in found for verdicts in patterns.all())
 
@@ -220,12 +220,12 @@ class Snapshot:
         return _granted(self._patterns_of(applying, kind), host, name) if merged is None else merged.granted(name)
 
     def _applying(self, who: Principal) -> _Applying:
-        kept = who.grants.applying
-        if kept is None or kept[0] is not self:
+        cached = who.grants.applying
+        if cached is None or cached[0] is not self:
             own = [str(who), *(f"Group:{group}" for group in who.groups)]
-            is_super = who.kind == SERVER or not self._supers.isdisjoint(own)
-            kept = who.grants.applying = self, _Applying(is_super, [EVERYONE, *own])
-        found: _Applying = kept[1]
+            is_super = who.kind == SERVER or not self._super_users.isdisjoint(own)
+            cached = who.grants.applying = self, _Applying(is_super, [EVERYONE, *own])
+        found: _Applying = cached[1]
         return found
 
     def _patterns_of(self, applying: _Applying, kind: Resource) -> Sequence[_Patterns]:

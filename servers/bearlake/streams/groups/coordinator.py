@@ -1,4 +1,4 @@
-"""The group coordinator: serves members' and administrators' requests for the groups that this server owns (`ownership.py`).
+"""The group coordinator: serves requests of members and admin clients for the groups that this server owns (`ownership.py`).
 
 A coordinator that has lost a group never confirms a member's generation. Every answer waits for a write with the lease, or for a read of
 the store that began after the request arrived (I14). Members keep their ids and generation when a group moves.

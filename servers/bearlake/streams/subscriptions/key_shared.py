@@ -36,7 +36,7 @@ class KeyShared(Pool):
     def __init__(self, cursor: AckCursor, settings: SubscriptionSettings, reader: "EntryReader") -> None:
         super().__init__(SubscriptionType.KEY_SHARED, cursor, settings, reader)
         self._slots: Slots[AttachedConsumer] | None = None
-        self._is_order_kept = True
+        self._is_ordered = True
         self._given_of: dict[int, dict[AttachedConsumer, int]] = {}
         """Slot → consumer → number of the slot's entries that it has. One consumer per slot, unless out-of-order delivery is allowed."""
         self._held: dict[int, list[int]] = {}
@@ -53,11 +53,11 @@ class KeyShared(Pool):
             slots: Slots[AttachedConsumer] = StickySlots() if consumer.spec.sticky_ranges else SplitSlots()
         else:
             slots = self._slots
-            if consumer.spec.is_out_of_order_allowed is self._is_order_kept:
+            if consumer.spec.is_out_of_order_allowed is self._is_ordered:
                 raise Overlap("the consumers of a subscription must agree on whether out-of-order delivery is allowed")
         slots.add(consumer, consumer.spec.name, consumer.spec.sticky_ranges)
         self._slots = slots
-        self._is_order_kept = not consumer.spec.is_out_of_order_allowed
+        self._is_ordered = not consumer.spec.is_out_of_order_allowed
         self.consumers.append(consumer)
         self._place_all()
 
@@ -80,7 +80,7 @@ class KeyShared(Pool):
         assert self._slots is not None
         owner = self._slots.owner(slot)
         given = self._given_of.get(slot)
-        if owner is None or (given and self._is_order_kept and owner not in given):
+        if owner is None or (given and self._is_ordered and owner not in given):
             return None
         return owner
 

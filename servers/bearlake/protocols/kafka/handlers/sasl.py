@@ -15,7 +15,7 @@ async def handshake(context: KafkaContext, caller: Caller, request: SaslHandshak
     if caller.session is None:
         return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
     if caller.version == 0:
-        return caller.session.refuse_bare_tokens()
+        return caller.session.refuse_unframed_tokens()
     return caller.session.handshake(request)
 
 

@@ -9,7 +9,7 @@ from bearlake.protocols.pulsar.http import problems
 from bearlake.protocols.pulsar.http.problems import Problem
 from bearlake.protocols.pulsar.http.settings import PulsarHttpSettings
 from bearlake.serving.http.guard import HttpGuard, HttpMeters, InternalError, TimedOut, TooManyRequests
-from bearlake.serving.http.login import HttpEntrance, LoginRefused
+from bearlake.serving.http.login import HttpListenerLogin, LoginRefused
 from bearlake.serving.http.origins import ForeignRequest, Origins
 from bearlake.streams.subscriptions.model import NotHolder
 from bearlake.telemetry import metrics
@@ -21,7 +21,7 @@ class PulsarHttpGuard(HttpGuard):
     listener = "pulsar_http"
 
     def __init__(
-        self, context: PulsarContext, settings: PulsarHttpSettings, entrance: HttpEntrance | None = None
+        self, context: PulsarContext, settings: PulsarHttpSettings, login: HttpListenerLogin | None = None
     ) -> None:
         meters = HttpMeters(
             requests=metrics.PULSAR_HTTP_REQUESTS,
@@ -36,7 +36,7 @@ class PulsarHttpGuard(HttpGuard):
             address_connection_count_max=settings.address_connection_count_max,
             first_request_ms=settings.first_request_ms,
             origins=Origins(settings.host_names),
-            entrance=entrance,
+            login=login,
         )
         self._context = context
 

@@ -13,7 +13,7 @@ from yarl import URL
 from bearlake.errors import Unavailable
 from bearlake.protocols.pulsar.context import PulsarContext
 from bearlake.protocols.pulsar.http.problems import Problem
-from bearlake.serving.http.login import FORWARDED, HttpEntrance
+from bearlake.serving.http.login import FORWARDED, HttpListenerLogin
 from bearlake.streams.principal import Principal
 from bearlake.streams.subscriptions.model import NotHolder
 
@@ -25,14 +25,14 @@ class Peers:
     """The other servers of the deployment. Call `open` inside the event loop, before the first request."""
 
     def __init__(
-        self, context: PulsarContext, scheme: str, *, timeout_ms: int, entrance: HttpEntrance | None = None
+        self, context: PulsarContext, scheme: str, *, timeout_ms: int, login: HttpListenerLogin | None = None
     ) -> None:
-        """`entrance`: how clients of all servers log in; None: they need not.
+        """`login`: how clients of all servers log in; None: they need not.
 
         `scheme` is http or https, as of this server's listener; all servers use the same. `timeout_ms` limits one request."""
         self._context = context
         self._scheme = scheme
-        self._entrance = entrance
+        self._login = login
         self._timeout = aiohttp.ClientTimeout(total=timeout_ms / 1000)
         self._session: aiohttp.ClientSession | None = None
 
@@ -68,8 +68,8 @@ class Peers:
             raise error
         url = URL(f"{self._scheme}://{address}{path}", encoded=True)
         headers = {FORWARDED: str(self._context.servers.node_id)}
-        if self._entrance is not None:
-            headers |= await self._entrance.pass_on(who, error.holder.node_id, method, url.raw_path_qs)
+        if self._login is not None:
+            headers |= await self._login.pass_on(who, error.holder.node_id, method, url.raw_path_qs)
         try:
             async with self._session.request(
                 method, url, data=body, headers=headers, allow_redirects=False

@@ -24,7 +24,7 @@ from bearlake.protocols.pulsar.http.statistics import StatisticsRoutes
 from bearlake.protocols.pulsar.http.subscriptions import SubscriptionRoutes
 from bearlake.protocols.pulsar.http.topics import TopicRoutes
 from bearlake.serving.draining import until
-from bearlake.serving.http.login import HttpEntrance
+from bearlake.serving.http.login import HttpListenerLogin
 from bearlake.serving.http.site import HttpSite
 from bearlake.serving.listener import Listener
 
@@ -41,17 +41,17 @@ class PulsarHttpServer:
         context: PulsarContext,
         settings: PulsarHttpSettings,
         listener: Listener,
-        entrance: HttpEntrance | None = None,
+        login: HttpListenerLogin | None = None,
     ) -> None:
-        """`entrance`: how clients log in; None: they need not.
+        """`login`: how clients log in; None: they need not.
 
         `listener` is already bound; this server owns and closes it. `context` is the protocol server's."""
         self._settings = settings
-        self._guard = PulsarHttpGuard(context, settings, entrance)
+        self._guard = PulsarHttpGuard(context, settings, login)
         self._guard.limit_by(context.streams.quotas)
         self._site = HttpSite(self.name, [listener], self._guard, idle_ms=settings.idle_ms, handler_cancellation=True)
         scheme = "http" if listener.tls is None else "https"
-        self._peers = Peers(context, scheme, timeout_ms=settings.request_timeout_ms // 2, entrance=entrance)
+        self._peers = Peers(context, scheme, timeout_ms=settings.request_timeout_ms // 2, login=login)
         self._routes = (
             LookupRoutes(context),
             ClusterRoutes(context),

@@ -22,7 +22,7 @@ from bearlake.protocols.rest.proxy.peers import Peers, Unreachable, Untrusted
 from bearlake.protocols.rest.proxy.placement import Key
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.serving.http.guard import Handler
-from bearlake.serving.http.login import FORWARDED, HttpEntrance, principal_of
+from bearlake.serving.http.login import FORWARDED, HttpListenerLogin, principal_of
 from bearlake.serving.listener import Listener
 from bearlake.serving.live_servers import LiveServers
 from bearlake.streams.principal import Principal
@@ -40,13 +40,13 @@ class Forwarding:
         settings: RestSettings,
         listener: Listener,
         consumers: Consumers,
-        entrance: HttpEntrance | None,
+        login: HttpListenerLogin | None,
     ) -> None:
-        """Servers reach each other through `listener`; `consumers` are this server's instances; `entrance`: how clients log in."""
+        """Servers reach each other through `listener`; `consumers` are this server's instances; `login`: how clients log in."""
         self._settings = settings
         self._own_address = listener.address
         self._consumers = consumers
-        self._peers = Peers(servers, settings, listener, entrance)
+        self._peers = Peers(servers, settings, listener, login)
         self._places: OrderedDict[tuple[str, Key], int] = OrderedDict()  # node ids, least recently used first
 
     async def close(self) -> None:

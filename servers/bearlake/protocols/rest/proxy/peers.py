@@ -18,7 +18,7 @@ from bearlake.metadata.model import Server
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.proxy.placement import Key
 from bearlake.protocols.rest.settings import RestSettings
-from bearlake.serving.http.login import FORWARDED, HttpEntrance
+from bearlake.serving.http.login import FORWARDED, HttpListenerLogin
 from bearlake.serving.listener import Listener
 from bearlake.serving.live_servers import LiveServers
 from bearlake.streams.principal import Principal
@@ -47,13 +47,13 @@ class Peers:
     """HTTP client for the other servers. Use from the event loop's thread only. Connects on demand."""
 
     def __init__(
-        self, servers: LiveServers, settings: RestSettings, listener: Listener, entrance: HttpEntrance | None
+        self, servers: LiveServers, settings: RestSettings, listener: Listener, login: HttpListenerLogin | None
     ) -> None:
-        """`entrance`: how clients of all servers log in; None: they need not."""
+        """`login`: how clients of all servers log in; None: they need not."""
         self._servers = servers
         self._settings = settings
         self._tls = listener.tls
-        self._entrance = entrance
+        self._login = login
         self._endpoint, _ = listener.endpoint("rest")
         self._session: aiohttp.ClientSession | None = None
         self._is_distrust_logged = False
@@ -122,10 +122,10 @@ class Peers:
         url = URL(
             f"{'http' if self._tls is None else 'https'}://{server.endpoints[self._endpoint]}{path}", encoded=True
         )
-        if self._entrance is not None:
+        if self._login is not None:
             headers = {
                 **headers,
-                **await self._entrance.pass_on(who, server.ref.node_id, method, url.raw_path_qs),
+                **await self._login.pass_on(who, server.ref.node_id, method, url.raw_path_qs),
             }
         outcome = "cancelled"
         try:
@@ -138,7 +138,7 @@ class Peers:
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=limit_s, sock_connect=_CONNECT_S),
             ) as response:
-                if response.status == 401 and self._entrance is not None:
+                if response.status == 401 and self._login is not None:
                     outcome = "refused"
                     raise Problem(
                         503, 50003, "another server refuses the token of this server; are their clocks right?"

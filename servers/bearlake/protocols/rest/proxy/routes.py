@@ -10,7 +10,7 @@ from bearlake.protocols.rest.proxy.forwarding import Forwarding
 from bearlake.protocols.rest.proxy.produce_routes import ProduceRoutes
 from bearlake.protocols.rest.proxy.topic_routes import TopicRoutes
 from bearlake.protocols.rest.settings import RestSettings
-from bearlake.serving.http.login import HttpEntrance
+from bearlake.serving.http.login import HttpListenerLogin
 from bearlake.serving.listener import Listener
 from bearlake.serving.live_servers import LiveServers
 from bearlake.streams.service import Streams
@@ -27,11 +27,11 @@ class ProxyRoutes:
         writing: Writing,
         embedded: Embedded,
         listener: Listener,
-        entrance: HttpEntrance | None,
+        login: HttpListenerLogin | None,
     ) -> None:
-        """`entrance`: how clients log in; None: they need not. Servers reach each other through `listener`."""
+        """`login`: how clients log in; None: they need not. Servers reach each other through `listener`."""
         self.consumers = Consumers(streams, settings)
-        self._forwarding = Forwarding(servers, settings, listener, self.consumers, entrance)
+        self._forwarding = Forwarding(servers, settings, listener, self.consumers, login)
         self._routes = (
             ProduceRoutes(streams, settings, writing, embedded),
             TopicRoutes(streams, servers),

@@ -11,7 +11,7 @@ from bearlake.protocols.rest.registry.answers import problem, refused
 from bearlake.protocols.rest.registry.requests import BadRequest
 from bearlake.protocols.rest.registry.settings import RegistrySettings
 from bearlake.serving.http.guard import HttpMeters, InternalError, TimedOut, TooManyRequests
-from bearlake.serving.http.login import HttpEntrance, LoginRefused
+from bearlake.serving.http.login import HttpListenerLogin, LoginRefused
 from bearlake.serving.http.origins import ForeignRequest
 from bearlake.telemetry import metrics
 
@@ -21,14 +21,14 @@ class RegistryGuard(CorsGuard):
 
     listener = "registry"
 
-    def __init__(self, settings: RegistrySettings, entrance: HttpEntrance | None = None) -> None:
+    def __init__(self, settings: RegistrySettings, login: HttpListenerLogin | None = None) -> None:
         meters = HttpMeters(
             requests=metrics.REGISTRY_REQUESTS,
             seconds=metrics.REGISTRY_REQUEST_SECONDS,
             open=metrics.REGISTRY_OPEN_REQUESTS,
             open_max=metrics.REGISTRY_OPEN_REQUESTS_MAX,
         )
-        super().__init__(settings, meters, settings, entrance)
+        super().__init__(settings, meters, settings, login)
 
     @override
     def answer(self, request: web.Request, error: Exception) -> web.StreamResponse | None:

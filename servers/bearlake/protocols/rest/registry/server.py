@@ -11,7 +11,7 @@ from bearlake.protocols.rest.registry.application import guarded_application
 from bearlake.protocols.rest.registry.guard import RegistryGuard
 from bearlake.protocols.rest.registry.settings import RegistrySettings
 from bearlake.serving.draining import until
-from bearlake.serving.http.login import HttpEntrance
+from bearlake.serving.http.login import HttpListenerLogin
 from bearlake.serving.http.site import HttpSite
 from bearlake.serving.listener import Listener
 from bearlake.streams.quotas.control import QuotaControl
@@ -32,16 +32,16 @@ class RegistryServer:
         listeners: Sequence[Listener],
         *,
         cluster_id: str = "",
-        entrance: HttpEntrance | None = None,
+        login: HttpListenerLogin | None = None,
         quotas: QuotaControl | None = None,
     ) -> None:
-        """`entrance`: how clients log in; None: they need not. `quotas`: how much they may use; None: they have no quotas.
+        """`login`: how clients log in; None: they need not. `quotas`: how much they may use; None: they have no quotas.
 
         `listeners` (at least one) are already bound; the server takes ownership of them. The caller keeps ownership of `schemas`."""
         self._schemas = schemas
         self._settings = settings
         self._cluster_id = cluster_id
-        self._guard = RegistryGuard(settings, entrance)
+        self._guard = RegistryGuard(settings, login)
         if quotas is not None:
             self._guard.limit_by(quotas)
         self._site = HttpSite(self.name, listeners, self._guard, idle_ms=settings.idle_ms, auto_decompress=False)

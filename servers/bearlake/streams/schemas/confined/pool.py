@@ -167,9 +167,9 @@ class Pool:
             if "refused" in head:
                 kind, message = head["refused"]
                 raise _REFUSALS[kind](message)
-            if "fault" in head:
+            if "error" in head:
                 metrics.REGISTRY_COMPILE_FAILURES.labels("fault").inc()
-                log.error("a compiler of schemas failed unexpectedly", extra={"fault": head["fault"]})
+                log.error("a compiler of schemas failed unexpectedly", extra={"error": head["error"]})
                 raise InvalidSchema("Invalid schema: its compiler failed on it")
             return head, parts
         reason, error = self._death(os.waitstatus_to_exitcode(answer.status), what, allowance)

@@ -10,7 +10,7 @@ The answer has one of these keys in its head:
               value would have made the answer too large; at least one value is read
     needs     the child does not know the schema: the server sends the request again, with the schema
     refused   the name of an error of `problems`, and its message
-    fault     an unexpected error of a schema
+    error     an unexpected error of a schema
 """
 
 import json
@@ -77,7 +77,7 @@ def answer(request: bytes, known: Known, restart: Callable[[int], None], done: C
     except MemoryError:
         raise
     except Exception as error:  # noqa: BLE001 - the boundary of the process: the server reports it
-        return frames.packed({"fault": f"{type(error).__name__}: {error}"[:1000]})
+        return frames.packed({"error": f"{type(error).__name__}: {error}"[:1000]})
 
 
 def _answer(request: bytes, known: Known, restart: Callable[[int], None], done: Callable[[int], None]) -> bytes:

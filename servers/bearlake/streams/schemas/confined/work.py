@@ -8,7 +8,7 @@ The answer's head has one of four keys:
     compiled  the head of the compiled schema; the parts are the schema's
     reasons   why the reader cannot read what the writer wrote
     refused   the name of an error of `problems`, and its message
-    fault     an unexpected error of a compiler
+    error     an unexpected error of a compiler
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ def answer(request: bytes) -> bytes:
     except MemoryError:
         raise
     except Exception as error:  # noqa: BLE001 - the boundary of the process: the server reports it
-        return frames.packed({"fault": f"{type(error).__name__}: {error}"[:1000]})
+        return frames.packed({"error": f"{type(error).__name__}: {error}"[:1000]})
 
 
 def _compiled(head: dict[str, Any], parts: Sequence[bytes]) -> bytes:

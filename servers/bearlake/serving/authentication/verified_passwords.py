@@ -1,4 +1,4 @@
-"""Passwords that were right before: the slow check of a password that a client sends with every request runs once.
+"""Passwords that were verified before: the slow check of a password that a client sends with every request runs once.
 
 An entry holds for one credential. A user who is deleted or has a new password has another credential, or none, in the metadata store, so
 the entry does not fit any more. The table keeps a keyed digest under a key of this process, and no password.
@@ -11,7 +11,7 @@ from collections import OrderedDict
 from bearlake.metadata.users import ScramCredential
 
 
-class ProvenPasswords:
+class VerifiedPasswords:
     """A bounded table; the entry that was idle longest goes first."""
 
     def __init__(self, entries_max: int) -> None:
@@ -20,7 +20,7 @@ class ProvenPasswords:
         self._digests: OrderedDict[ScramCredential, bytes] = OrderedDict()
 
     def has(self, credential: ScramCredential, password: str) -> bool:
-        """Whether this password has been found right for this credential."""
+        """Whether this password has been verified for this credential."""
         digest = self._digest(password)  # also without an entry, so that the time does not tell who has logged in
         if not hmac.compare_digest(self._digests.get(credential, b""), digest):
             return False
@@ -28,7 +28,7 @@ class ProvenPasswords:
         return True
 
     def add(self, credential: ScramCredential, password: str) -> None:
-        """Remember a password that was right."""
+        """Remember a verified password."""
         self._digests[credential] = self._digest(password)
         self._digests.move_to_end(credential)
         if len(self._digests) > self._entries_max:

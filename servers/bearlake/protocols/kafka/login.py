@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # its libraries are loaded only by processes whose clients lo
 
 
 @dataclass(frozen=True, slots=True)
-class Entrance:
+class KafkaListenerLogin:
     """The rules of one listener, and who decides."""
 
     authenticator: "Authenticator"

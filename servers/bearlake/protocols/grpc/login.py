@@ -36,7 +36,7 @@ class Call(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class GrpcEntrance:
+class GrpcListenerLogin:
     """The rules of the listener, and who decides."""
 
     authenticator: "Authenticator"
