@@ -45,6 +45,17 @@ insert into bearlake.migration values ({OLDEST}, 'former', now());
 """
 """Takes the changes of later migrations back."""
 IS_AWAITED = "select exists (select from pg_locks where not granted and locktype = 'relation')"
+ARE_BOTH_AWAITED = "select count(*) = 2 from pg_locks where not granted and locktype = 'relation'"
+
+
+def decisions_of_layout_31() -> str:
+    """Return a script that gives the functions which decide batches the names of layout 31, and the store its number."""
+    scripts = [script for script in available().functions if "decide_named" in script or "decide_idempotent" in script]
+    names = "drop function bearlake.decide_named, bearlake.decide_idempotent"
+    number = "delete from bearlake.migration; insert into bearlake.migration values (31, 'former', now())"
+    return f"{names}; {number}; " + "".join(scripts).replace("decide_named", "judge_named").replace(
+        "decide_idempotent", "judge_idempotent"
+    )
 
 
 @pytest.fixture
@@ -107,6 +118,26 @@ async def test_servers_of_layout_26_continue_during_and_after_the_upgrade(
     assert [stream.name for stream in await former.streams.list()] == [
         stream.name for stream in await newer.streams.list()
     ]
+
+
+async def test_a_commit_of_layout_31_that_the_upgrade_overtakes_is_committed_once(
+    postgresql_url: str, opened: Opening, admin: asyncpg.Connection, running: asyncpg.Connection, writer_on: Any
+) -> None:
+    former = await opened(postgresql_url)
+    stream = await former.streams.create(StreamSpec(name="orders", partition_count=1))
+    writer = await writer_on.on(former)
+    await admin.execute(decisions_of_layout_31())
+    async with running.transaction():
+        await running.execute("lock table bearlake.partition_group in exclusive mode")
+        newer = asyncio.ensure_future(opened(postgresql_url))
+        await until(admin, IS_AWAITED)
+        overtaken = asyncio.create_task(former.log.commit(writer.object([stream.partition(0)], producer=7)))
+        await until(admin, ARE_BOTH_AWAITED)  # the upgrade is first in the line; the former commit_object runs
+
+    assert [outcome.base_offset for outcome in (await overtaken).outcomes] == [0]
+    assert (await (await newer).log.bounds([stream.partition(0)]))[stream.partition(0)].end == 3
+    assert await admin.fetchval("select max(version) from bearlake.migration") == VERSION
+    assert await admin.fetchval("select count(*) from pg_proc where proname like 'judge%'") == 0
 
 
 async def test_servers_can_read_during_an_upgrade_of_functions(

@@ -132,7 +132,7 @@ begin
                         kind := 7; -- a named producer begins by registration only
                     else
                         select j.kind, j.answer, j.batches into kind, answer, remembered
-                          from bearlake.judge_named(state, partition_epochs[s], p_named[k] = 2, p_epochs[k], first, p_afters[k], base) j;
+                          from bearlake.decide_named(state, partition_epochs[s], p_named[k] = 2, p_epochs[k], first, p_afters[k], base) j;
                         if kind = 0 and p_seen < named_floor then
                             kind := 8; -- a commit for the name's former producer, which was forgotten since, may have stored it
                         elsif kind = 0 then
@@ -146,7 +146,7 @@ begin
                     state.is_changed := true;
                 else
                     select j.kind, j.answer into kind, answer
-                      from bearlake.judge_idempotent(state, current, p_state_producers[s], p_epochs[k], first, count, p_seen) j;
+                      from bearlake.decide_idempotent(state, current, p_state_producers[s], p_epochs[k], first, count, p_seen) j;
                     if kind = 0 then
                         state.producer_epoch := p_epochs[k];
                         state.batches := array[first, (first + count - 1) & 2147483647, base];

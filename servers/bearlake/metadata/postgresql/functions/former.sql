@@ -22,3 +22,8 @@ drop function if exists bearlake.swap_rows(
     bigint, bigint, integer, bigint, boolean, text[], bigint[], integer[], bigint[], bigint[], bigint[], bigint[], bigint[], bigint[],
     integer[], bigint[], bigint[], bigint[], integer[], integer[], integer[], integer, integer, integer
 );
+
+-- Layout 31. Its programs do not call them; its commit_object did, and is replaced. A commit that began with the former commit_object fails
+-- without effect (decision 107) and is repeated.
+drop function if exists bearlake.judge_named(bearlake.producer_state, bigint, boolean, bigint, bigint, bigint, bigint);
+drop function if exists bearlake.judge_idempotent(bearlake.producer_state, bigint, bigint, bigint, bigint, bigint, bigint);

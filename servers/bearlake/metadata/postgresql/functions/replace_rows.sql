@@ -48,7 +48,7 @@ begin
                array_agg(n.b order by n.b), array_agg(n.c order by n.b), array_agg(n.a order by n.b),
                array_agg(n.l order by n.b), array_agg(n.t order by n.b), array_agg(n.o order by n.b)
           from numbered n group by n.p, n.page
-    ), judged as (
+    ), checked as (
         -- One row of each move (w = 0), its old rows (1), its new rows (2).
         select j.p, min(j.start) as start, min(j.s) as s, min(j.e) as e,
                min(j.b) filter (where w = 1) as old_s, max(j.b + j.c) filter (where w = 1) as old_e,
@@ -62,7 +62,7 @@ begin
                 select 2, p, start, null, null, b, c, l from new) j
          group by j.p
     )
-    select (select format('partition %s has no rows from %s to %s with as many bytes', j.p, j.s, j.e) from judged j
+    select (select format('partition %s has no rows from %s to %s with as many bytes', j.p, j.s, j.e) from checked j
              where ((j.old_s = j.s or j.old_s between j.s and j.start) and j.old_e = j.e and j.old_count = j.old_e - j.old_s
                     and (j.old_size = j.new_size or j.start > j.s)) is not true
              limit 1),
@@ -70,7 +70,7 @@ begin
            (select array_agg(n.o) from new n),
            array_agg(j.p order by j.p), array_agg(j.old_size order by j.p)
       into bad, replaced, placed, partitions, old_sizes
-      from judged j;
+      from checked j;
     if bad is not null then
         raise exception '%', bad using errcode = 'BL004';
     end if;

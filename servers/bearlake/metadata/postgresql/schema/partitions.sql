@@ -3,7 +3,7 @@
 -- Up to 32 partitions of one stream; group_key = partition key >> 5, array index = (partition key & 31) + 1.
 -- One row instead of 32 makes a commit three times cheaper. `sizes` counts all bytes ever committed, `sizes_before` those of the
 -- slices below `starts`. Each commit rewrites rows: the free space keeps a rewrite within the page (HOT).
--- is_terminated: the partitions accept no more batches. It is judged where offsets are assigned, under the lock of this row.
+-- is_terminated: the partitions accept no more batches. It is decided where offsets are assigned, under the lock of this row.
 create table bearlake.partition_group (
     group_key bigint primary key,
     starts bigint[] not null,

@@ -1,4 +1,4 @@
--- Judges a batch of an idempotent producer that is not the next one of the epoch that its state has. bearlake.commit_object judges the next
+-- Decides a batch of an idempotent producer that is not the next one of the epoch that its state has. commit_object decides the next
 -- one itself. Rules: metadata/producers.py.
 --
 -- Parameters: p_state: the producer's state in the partition. p_partition, p_producer_id. p_epoch, p_first, p_count: the batch's epoch, first
@@ -6,7 +6,7 @@
 -- Returns: kind: model.OutcomeKind; 0: accepted, and the first batch of its epoch. answer: base offset of a duplicate, else -1.
 -- Raises: none.
 
-create or replace function bearlake.judge_idempotent(
+create or replace function bearlake.decide_idempotent(
     p_state bearlake.producer_state, p_partition bigint, p_producer_id bigint, p_epoch bigint, p_first bigint, p_count bigint,
     p_seen bigint, out kind bigint, out answer bigint
 ) language plpgsql as $$

@@ -1,4 +1,4 @@
--- Judges a batch of a named producer. Rules: metadata/producers.py.
+-- Decides a batch of a named producer. Rules: metadata/producers.py.
 --
 -- Parameters: p_state: the producer's state. p_partition_epoch: the partition's epoch. p_is_in_step: whether sequence numbers have no
 --   gaps. p_epoch, p_sequence: of the batch. p_after: the sequence number sent before; -1: none. p_base: the offset that the batch would
@@ -7,7 +7,7 @@
 --   accepted.
 -- Raises: none.
 
-create or replace function bearlake.judge_named(
+create or replace function bearlake.decide_named(
     p_state bearlake.producer_state, p_partition_epoch bigint, p_is_in_step boolean, p_epoch bigint, p_sequence bigint,
     p_after bigint, p_base bigint,
     out kind bigint, out answer bigint, out batches bigint[]
