@@ -11,10 +11,10 @@ import click
 from bearlake import __version__
 from bearlake.errors import Invalid
 from bearlake.serving.addresses import url_of
+from bearlake.settings.document import ListenersSettings
 
 SQL = """  bearlake sql "select _partition_id, _offset, decode(_value) as value from greetings"    (some seconds after the records)
 """
-HTTP = frozenset({"admin", "pulsar_http", "registry", "rest"})
 NAMES = {
     "kafka": "Kafka",
     "pulsar": "Pulsar",
@@ -25,9 +25,18 @@ NAMES = {
 }
 
 
-def addresses(endpoints: Mapping[str, str]) -> dict[str, str]:
+def addresses(endpoints: Mapping[str, str], listeners: ListenersSettings) -> dict[str, str]:
     """Return endpoints as in the ready file: one key per protocol, HTTP endpoints as URLs."""
-    return {name: url_of(address) if name in HTTP else address for name, address in endpoints.items()}
+    of_http = {"rest": listeners.rest, "registry": listeners.registry, "pulsar_http": listeners.pulsar_http}
+    secure = {name for name, listener in of_http.items() if listener.tls_certificate_file}
+    return {
+        name: f"https://{address}"
+        if name in secure
+        else url_of(address)
+        if name == "admin" or name in of_http
+        else address
+        for name, address in endpoints.items()
+    }
 
 
 def write_ready_file(path: Path, content: Mapping[str, object]) -> None:

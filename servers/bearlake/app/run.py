@@ -129,7 +129,7 @@ async def _serve(options: ServeOptions, plan: Plan) -> Exit:
     async def until_stopped(endpoints: Mapping[str, str]) -> None:
         _report_start(endpoints)
         if options.ready_file is not None:
-            ready.write_ready_file(options.ready_file, ready.addresses(endpoints))
+            ready.write_ready_file(options.ready_file, ready.addresses(endpoints, plan.settings.listeners))
         await stop.wait()
 
     with suppress(Stopped):
@@ -148,7 +148,7 @@ async def _up(options: UpOptions, plan: Plan) -> Exit:
             others = await running.enter_async_context(ServerProcesses(stop))
             if options.has_compactor:
                 await running.enter_async_context(WorkerProcess(plan.settings, options))
-            content: dict[str, object] = dict(ready.addresses(endpoints))
+            content: dict[str, object] = dict(ready.addresses(endpoints, plan.settings.listeners))
             if options.process_count > 1:
                 more = await others.start(options.process_count - 1, plan.settings, endpoints, options)
                 content["kafka_all"] = [content["kafka"], *more]
@@ -172,7 +172,7 @@ async def _tour(options: UpOptions, settings: Settings, endpoints: Mapping[str, 
     if options.exits_after_tour:
         stop.request("end of the tour", Exit.OK if code == 0 else Exit.FAILED)
     elif not stop.is_requested:
-        click.echo(ready.try_next(ready.addresses(endpoints), options.has_compactor))
+        click.echo(ready.try_next(ready.addresses(endpoints, settings.listeners), options.has_compactor))
 
 
 def _places(settings: Settings) -> Mapping[str, str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 LOOK_PAUSE_MS = 1_000
 
-_Stamp = tuple[int, int, int] | None
+_Stamp = tuple[int, int, int, int] | None
 
 
 class FollowedFiles:
@@ -43,4 +43,4 @@ def _stamp(path: Path) -> _Stamp:
         found = os.stat(path)
     except OSError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
