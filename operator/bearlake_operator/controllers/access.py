@@ -119,8 +119,8 @@ class StreamAccess:
         except OperatorError as error:
             outcome.fail(list(dropped), error)
             return
-        for key, error in failed.items():
-            outcome.fail([key], error)
+        for key, problem in failed.items():
+            outcome.fail([key], problem)
         outcome.deleted |= {key: rules for key, (_, rules) in dropped.items() if key not in failed}
 
     def _dropped(
