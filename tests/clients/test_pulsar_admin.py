@@ -173,11 +173,11 @@ def test_pulsar_admin_grants_and_revokes_permissions(admin: Admin) -> None:
     assert ["alice" in shown and "consume" in shown for shown in (of_namespace, of_topic)] == [True, True]
     assert ["produce" in shown for shown in (of_namespace, of_topic)] == [False, True]
     for words in (
-        ("topics", "revoke-permissions", topic, *role),
+        ("topics", "revoke-permission", topic, *role),
         ("namespaces", "revoke-permission", "acme/prod", *role),
     ):
         is_success, output = admin(*words)
         assert is_success, output
-    is_success, output = admin("topics", "revoke-permissions", topic, *role)
+    is_success, output = admin("topics", "revoke-permission", topic, *role)
     assert not is_success
     assert "Permissions are not set at the topic level" in output
