@@ -137,10 +137,19 @@ def settings(folder: Path, certificates: Mapping[str, Path]) -> dict[str, Any]:
 def outcomes(place: Place, program: Sequence[str | Path], folder: Path) -> dict[str, str]:
     """What the program says about each attempt: `ok`, or the kind and the text of an error."""
     lines = []
-    for name, each in attempts(place.certificates).items():
-        authority = str(place.certificates["authority"]) if each.trusts else ""
+    for name, attempt in attempts(place.certificates).items():
+        authority = str(place.certificates["authority"]) if attempt.trusts else ""
         wait_s = str(LET_IN_WAIT_S if name.startswith("let-in") else REFUSED_WAIT_S)
-        words = [name, place.urls[each.listener], authority, each.kind, each.secret, each.action, TOPIC, wait_s]
+        words = [
+            name,
+            place.urls[attempt.listener],
+            authority,
+            attempt.kind,
+            attempt.secret,
+            attempt.action,
+            TOPIC,
+            wait_s,
+        ]
         lines.append("\t".join(words))
     log, errors = folder / "logins.log", folder / "logins.err"
     text = "".join(f"{line}\n" for line in lines).encode()

@@ -109,8 +109,8 @@ def _produce(case: Case) -> str:
 
 
 def _consume(case: Case) -> str:
-    one = ["--from-beginning", "--max-messages", "1"]
-    return case.complaint(CONSOLE_CONSUMER, "--topic", case.name, "--group", case.name, *one)
+    first = ["--from-beginning", "--max-messages", "1"]
+    return case.complaint(CONSOLE_CONSUMER, "--topic", case.name, "--group", case.name, *first)
 
 
 CASES: dict[str, Callable[[Case], None]] = {

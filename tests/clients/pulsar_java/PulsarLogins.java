@@ -23,9 +23,9 @@ public class PulsarLogins {
         boolean isFirst = true;
         while (attempts.hasNextLine()) {
             String[] attempt = attempts.nextLine().split("\t", -1);
-            Future<?> said = threads.submit(() -> System.out.println(attempt[0] + "\t" + outcome(attempt)));
+            Future<?> ended = threads.submit(() -> System.out.println(attempt[0] + "\t" + outcome(attempt)));
             if (isFirst) {
-                said.get();
+                ended.get();
                 isFirst = false;
             }
         }
