@@ -25,7 +25,10 @@ Admin = Callable[..., tuple[bool, str]]
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     folder = tmp_path_factory.mktemp("pulsar-admin")
-    with started("up", "--data-dir", folder / "data", "--no-tour", ready_file=folder / "ready.json") as process:
+    config = folder / "bearlake.yaml"
+    config.write_text('access: {super_users: ["User:ANONYMOUS"]}\n')
+    words = ("up", "--data-dir", folder / "data", "--no-tour", "--config", config)
+    with started(*words, ready_file=folder / "ready.json") as process:
         yield process
 
 
@@ -153,3 +156,28 @@ def test_pulsar_admin_shows_the_reason_for_unsupported_requests(admin: Admin) ->
     assert not is_success
     assert "not supported" in said
     assert admin("brokers", "healthcheck") == (True, "ok\n")
+
+
+def test_pulsar_admin_grants_and_revokes_permissions(admin: Admin) -> None:
+    topic, role = "persistent://acme/prod/secured", ("--role", "alice")
+    for words in (
+        ("namespaces", "grant-permission", "acme/prod", *role, "--actions", "consume"),
+        ("topics", "grant-permission", topic, *role, "--actions", "produce"),
+    ):
+        is_success, output = admin(*words)
+        assert is_success, output
+
+    _, of_namespace = admin("namespaces", "permissions", "acme/prod")
+    _, of_topic = admin("topics", "permissions", topic)
+
+    assert ["alice" in shown and "consume" in shown for shown in (of_namespace, of_topic)] == [True, True]
+    assert ["produce" in shown for shown in (of_namespace, of_topic)] == [False, True]
+    for words in (
+        ("topics", "revoke-permission", topic, *role),
+        ("namespaces", "revoke-permission", "acme/prod", *role),
+    ):
+        is_success, output = admin(*words)
+        assert is_success, output
+    is_success, output = admin("topics", "revoke-permission", topic, *role)
+    assert not is_success
+    assert "Permissions are not set at the topic level" in output

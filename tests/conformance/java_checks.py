@@ -1,7 +1,7 @@
 """Code that the cases of the Java suite share: names, tool runs and checks of one case."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from conformance import processes
 from conformance.java_tools import JavaTools
@@ -13,11 +13,32 @@ class CheckFailed(AssertionError):
 
 @dataclass(kw_only=True)
 class Case:
-    """One case: `name` serves as its topic and its group; runs are logged in order."""
+    """One case: `name` serves as its topic and its group; runs are logged in order.
+
+    Clients of the listener `sasl_bootstrap` log in; it is empty if the server has none.
+    """
 
     tools: JavaTools
     name: str
+    sasl_bootstrap: str = ""
     run_count: int = 0
+    views: dict[str, "Case"] = field(default_factory=dict)
+
+    def user(self, name: str, password: str, mechanism: str = "SCRAM-SHA-512") -> "Case":
+        """The same case with tools that log in.
+
+        Raises:
+            CheckFailed: the server has no listener for logins.
+        """
+        check(bool(self.sasl_bootstrap), "the server has no listener for SASL: --sasl-bootstrap")
+        logs = self.tools.logs / f"{name}-{mechanism}-{len(self.views)}"
+        view = self.views.setdefault(f"{name} {password} {mechanism}", replace(self, run_count=0, views={}))
+        if view.tools is self.tools:
+            logs.mkdir(parents=True, exist_ok=True)
+            properties = logs / "client.properties"
+            properties.write_text(_login_properties(name, password, mechanism), encoding="utf-8")
+            view.tools = JavaTools(bootstrap=self.sasl_bootstrap, logs=logs, client_properties=properties)
+        return view
 
     def run(self, main: str, *arguments: str) -> processes.Finished:
         """Run a tool with `--bootstrap-server`; its log is called after its class and position."""
@@ -31,15 +52,33 @@ class Case:
             raise CheckFailed(f"{main.rsplit('.', 1)[-1]} {shown} ended with {finished.code}: {finished.tail()}")
         return finished.text()
 
-    def complaint(self, main: str, *arguments: str) -> str:
-        """Run a tool that must complain, whatever its exit code; returns what it printed, errors included."""
-        finished = self.run(main, *arguments)
+    def complaint(self, main: str, *arguments: str, stdin: bytes | None = None) -> str:
+        """Run a tool that may complain, whatever its exit code; returns what it printed, errors included."""
+        finished = self.tools.run(main, *arguments, stdin=stdin, name=self._log_name(main))
         errors = finished.log.with_suffix(".err").read_text(encoding="utf-8", errors="replace")
         return finished.text() + errors
 
     def _log_name(self, main: str) -> str:
         self.run_count += 1
         return f"{self.run_count:02d}-{main.rsplit('.', 1)[-1]}"
+
+
+def _login_properties(name: str, password: str, mechanism: str) -> str:
+    """Client properties for a login over SASL without TLS. The client fails after seconds instead of minutes."""
+    module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
+    login = f'org.apache.kafka.common.security.{module} required username="{name}" password="{password}";'
+    if mechanism == "OAUTHBEARER":
+        module = "oauthbearer.OAuthBearerLoginModule"
+        login = f'org.apache.kafka.common.security.{module} required unsecuredLoginStringClaim_sub="{name}";'
+    rows = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism,
+        "sasl.jaas.config": login,
+        "default.api.timeout.ms": "30000",
+        "delivery.timeout.ms": "30000",
+        "request.timeout.ms": "15000",
+    }
+    return "".join(f"{key}={value}\n" for key, value in rows.items())
 
 
 def check(is_true: bool, text: str) -> None:

@@ -10,6 +10,7 @@ TOOLS = "org.apache.kafka.tools"
 TOPICS = f"{TOOLS}.TopicCommand"
 GROUPS = f"{TOOLS}.consumer.group.ConsumerGroupCommand"
 CONFIGS = "kafka.admin.ConfigCommand"
+ACLS = f"{TOOLS}.AclCommand"
 CONSOLE_PRODUCER = f"{TOOLS}.ConsoleProducer"
 CONSOLE_CONSUMER = f"{TOOLS}.consumer.ConsoleConsumer"
 
@@ -20,10 +21,11 @@ SHORT_LIVED = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JavaTools:
-    """Kafka's tools against one server; their outputs go to `logs`."""
+    """Kafka's tools against one server; their outputs go to `logs`. `client_properties` is their `--command-config`."""
 
     bootstrap: str
     logs: Path
+    client_properties: Path | None = None
 
     def run(
         self,
@@ -34,8 +36,10 @@ class JavaTools:
         name: str | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> processes.Finished:
-        """Run the tool `main` (a class name) with `--bootstrap-server` and `arguments`."""
+        """Run the tool `main` (a class name) with `--bootstrap-server`, the client's properties and `arguments`."""
         server = ["--bootstrap-server", self.bootstrap]
+        if self.client_properties is not None:
+            server += ["--command-config", str(self.client_properties)]
         return self.run_bare(main, *server, *arguments, options=options, stdin=stdin, name=name, timeout_s=timeout_s)
 
     def run_bare(

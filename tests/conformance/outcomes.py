@@ -50,9 +50,13 @@ class Expected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """The input of a suite's runner: the server's address, the tests to run, the folder for logs, the expected outcomes."""
+    """The input of a suite's runner: the server's addresses, the tests to run, the folder for logs, the expected outcomes.
+
+    Clients of `sasl_bootstrap` log in; it is empty if the server has no such listener.
+    """
 
     bootstrap: str
+    sasl_bootstrap: str
     is_quick: bool
     logs: Path
     expected: Expected

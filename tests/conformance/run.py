@@ -2,7 +2,7 @@
 """Run the suites that others wrote against a Kafka server and compare with the expected lists.
 
     python tests/conformance/run.py [--suite kgo|java|connect|librdkafka|librdkafka-groups|all] [--quick]
-                                    [--bootstrap HOST:PORT] [--json FILE]
+                                    [--bootstrap HOST:PORT [--sasl-bootstrap HOST:PORT]] [--json FILE]
 
 Without `--bootstrap` (or BEARLAKE_TEST_BOOTSTRAP) it starts Bearlake itself. Exit code 0: every outcome as listed;
 1: a difference (an unexpected pass is one), or the server did not start or stop cleanly; 2: a suite could not be
@@ -45,6 +45,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--suite", choices=[*SUITES, "all"], default="all")
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="a server that is up already")
+    parser.add_argument("--sasl-bootstrap", metavar="HOST:PORT", default="", help="its listener for SASL without TLS")
     parser.add_argument("--quick", action="store_true", help="the part that fits into three minutes")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write every outcome and difference there")
     arguments = parser.parse_args()
@@ -52,7 +53,7 @@ def main() -> int:
     suites = QUICK if arguments.quick else tuple(SUITES)
     chosen = suites if arguments.suite == "all" else (arguments.suite,)
     try:
-        results = _run_suites(chosen, arguments.bootstrap, is_quick=arguments.quick)
+        results = _run_suites(chosen, arguments.bootstrap, arguments.sasl_bootstrap, is_quick=arguments.quick)
     except (packages.ToolMissing, packages.ObtainFailed) as error:
         print(f"conformance: {error}", file=sys.stderr)
         return 2
@@ -68,7 +69,9 @@ def main() -> int:
     return 1 if count else 0
 
 
-def _run_suites(chosen: Sequence[str], bootstrap: str | None, *, is_quick: bool) -> dict[str, Result]:
+def _run_suites(
+    chosen: Sequence[str], bootstrap: str | None, sasl_bootstrap: str, *, is_quick: bool
+) -> dict[str, Result]:
     """Run the suites in turn, each against a fresh server of its own unless one is up already.
 
     A quick run omits suites whose tools are missing, with a message.
@@ -78,9 +81,9 @@ def _run_suites(chosen: Sequence[str], bootstrap: str | None, *, is_quick: bool)
         settings = {**server.SETTINGS, **SETTINGS.get(suite, {})}
         log = packages.LOGS / f"bearlake-{suite}.log"
         try:
-            with server.running(bootstrap, log=log, settings=settings) as target:
+            with server.running(bootstrap, sasl_bootstrap=sasl_bootstrap, log=log, settings=settings) as target:
                 print(f"== {suite} against {target.name}", flush=True)
-                results[suite] = _run_suite(suite, target.bootstrap, is_quick=is_quick)
+                results[suite] = _run_suite(suite, target, is_quick=is_quick)
         except (packages.ToolMissing, packages.ObtainFailed) as error:
             if not is_quick:
                 raise
@@ -88,10 +91,16 @@ def _run_suites(chosen: Sequence[str], bootstrap: str | None, *, is_quick: bool)
     return results
 
 
-def _run_suite(suite: str, bootstrap: str, *, is_quick: bool) -> Result:
+def _run_suite(suite: str, target: server.Server, *, is_quick: bool) -> Result:
     """Run one suite, printing each outcome; returns its outcomes and its differences."""
     expected = outcomes.load(suite)
-    context = Context(bootstrap=bootstrap, is_quick=is_quick, logs=packages.LOGS, expected=expected)
+    context = Context(
+        bootstrap=target.bootstrap,
+        sasl_bootstrap=target.sasl_bootstrap,
+        is_quick=is_quick,
+        logs=packages.LOGS,
+        expected=expected,
+    )
     print(f"== {suite}: {len(context.selected())} tests", flush=True)
     begin = time.monotonic()
     collected = []

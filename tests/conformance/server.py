@@ -3,6 +3,9 @@
 `running(bootstrap=None)` starts `bearlake up` on free ports in a fresh directory and ends it with SIGTERM.
 BEARLAKE_TEST_BOOTSTRAP=host:port (or `--bootstrap`) points a run at a server that is up already; it must create topics
 on demand with 4 partitions and advertise an IPv4 address, because librdkafka's tests count on both.
+
+Our own server has two Kafka listeners. Nobody logs in to the first one: its clients are the super user User:ANONYMOUS.
+Clients of the second one log in by SASL without TLS. Resources without access rules are open to everybody.
 """
 
 import json
@@ -27,12 +30,28 @@ POLL_INTERVAL_S = 0.05
 SETTINGS = {"BEARLAKE_KAFKA__DEFAULT_PARTITION_COUNT": "4"}
 """Environment of the server: what the suites need and the defaults do not give."""
 
+SASL_LISTENER = "SASL"
+SASL_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN")
+DOCUMENT = {
+    "listeners": {
+        "kafka": {"anonymous": True},
+        "kafka_more": [{"name": SASL_LISTENER, "mechanisms": SASL_MECHANISMS}],
+    },
+    "access": {"super_users": ["User:ANONYMOUS"], "allow_if_no_rule": True},
+    "authentication": {"failures": {"per_address_max": 1_000_000, "per_user_max": 1_000_000}},
+}
+"""The settings file of the server, in JSON, which is YAML. Suites fail many logins on purpose, from one address."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """Where a server listens; `name` names it in reports, `log` is its output when it was started here."""
+    """Where a server listens; `name` names it in reports, `log` is its output when it was started here.
+
+    `sasl_bootstrap` is the listener of clients that log in, or empty.
+    """
 
     bootstrap: str
+    sasl_bootstrap: str
     name: str
     log: Path | None
 
@@ -42,24 +61,29 @@ class ServerFailed(RuntimeError):
 
 
 @contextmanager
-def running(bootstrap: str | None = None, *, log: Path, settings: Mapping[str, str] = SETTINGS) -> Iterator[Server]:
+def running(
+    bootstrap: str | None = None, *, sasl_bootstrap: str = "", log: Path, settings: Mapping[str, str] = SETTINGS
+) -> Iterator[Server]:
     """A server for the length of the block: the one at `bootstrap`, else the variable's, else a Bearlake of our own.
 
-    `settings` are environment variables for our own.
+    `sasl_bootstrap` is the other server's listener for logins; `settings` are environment variables for our own.
 
     Raises:
         ServerFailed: it does not serve within 30 s, or it does not end with code 0 within 30 s after SIGTERM.
     """
     bootstrap = bootstrap or os.environ.get(BOOTSTRAP_VARIABLE)
     if bootstrap:
-        yield Server(bootstrap=bootstrap, name=f"the server at {bootstrap}", log=None)
+        name = f"the server at {bootstrap}"
+        yield Server(bootstrap=bootstrap, sasl_bootstrap=sasl_bootstrap, name=name, log=None)
         return
     directory = Path(tempfile.mkdtemp(prefix="bearlake-conformance-"))
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as out:
         process = _start(directory, out.fileno(), settings)
         try:
-            yield Server(bootstrap=_wait_until_ready(process, directory / "ready.json", log), name="Bearlake", log=log)
+            ready = _wait_until_ready(process, directory / "ready.json", log)
+            sasl_bootstrap = ready[f"kafka:{SASL_LISTENER}"]
+            yield Server(bootstrap=ready["kafka"], sasl_bootstrap=sasl_bootstrap, name="Bearlake", log=log)
             _stop(process, log)
         finally:
             processes.end_group(process)
@@ -79,10 +103,14 @@ PORTS = (
 
 def _start(directory: Path, out: int, settings: Mapping[str, str]) -> subprocess.Popen[bytes]:
     program = Path(sys.executable).parent / "bearlake"
+    config = directory / "settings.yaml"
+    config.write_text(json.dumps(DOCUMENT), encoding="utf-8")
     command = [
         program,
         "up",
         "--no-compaction",
+        "--config",
+        config,
         "--data-dir",
         directory / "data",
         "--ready-file",
@@ -99,13 +127,12 @@ def _start(directory: Path, out: int, settings: Mapping[str, str]) -> subprocess
     )
 
 
-def _wait_until_ready(process: subprocess.Popen[bytes], ready: Path, log: Path) -> str:
-    """The Kafka address from the ready file, which appears once every listener accepts."""
+def _wait_until_ready(process: subprocess.Popen[bytes], ready: Path, log: Path) -> Mapping[str, str]:
+    """The addresses in the ready file, which appears once every listener accepts."""
     for _ in range(int(START_TIMEOUT_S / POLL_INTERVAL_S)):
         if ready.exists():
-            address = json.loads(ready.read_text(encoding="utf-8"))["kafka"]
-            assert isinstance(address, str)
-            return address
+            addresses: dict[str, str] = json.loads(ready.read_text(encoding="utf-8"))
+            return addresses
         try:
             code = process.wait(timeout=POLL_INTERVAL_S)
         except subprocess.TimeoutExpired:

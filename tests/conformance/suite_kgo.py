@@ -1,14 +1,15 @@
 """franz-go's `kgo` tests: a strict Go client that checks every record, offset and group transition that it sees.
 
 The tests are part of the Go module, compiled to one program. It is run once with the listed top-level tests; what the
-list excludes by pattern (`Test/sub/sub`) is left out with `-test.skip`.
+list excludes by pattern (`Test/sub/sub`) is left out with `-test.skip`. Its tests of SCRAM log in at the server's listener
+for SASL, as a user that is created for the run; without such a listener they skip themselves.
 """
 
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from conformance import packages, processes
+from conformance import packages, processes, scram_users
 from conformance.outcomes import Context, Outcome, State
 
 TIMEOUT_S = 600
@@ -41,8 +42,17 @@ def run(context: Context) -> Iterator[Outcome]:
             "KGO_TEST_RF": "1",
             "KGO_TEST_RECORDS": str(RECORD_COUNT),
             "KGO_LOG_LEVEL": "none",
+            **_scram(context),
         },
     )
     for result, name, seconds in RESULT.findall(finished.text()):
         note = f"see {finished.log}" if result == "FAIL" else ""
         yield Outcome(test=name, state=STATES[result], seconds=float(seconds), note=note)
+
+
+def _scram(context: Context) -> dict[str, str]:
+    """The variables by which the suite finds a listener with SCRAM and a user."""
+    if not context.sasl_bootstrap:
+        return {}
+    user = scram_users.create(context.bootstrap, "kgo")
+    return {"KGO_TEST_SCRAM_SEEDS": context.sasl_bootstrap, "KGO_TEST_SCRAM": f"{user.name}:{user.password}:512"}

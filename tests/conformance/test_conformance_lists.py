@@ -67,4 +67,4 @@ def _context(passes: list[str], *, skips: dict[str, str] | None = None, fails: d
     states.update(dict.fromkeys(fails or {}, "fail"))
     reasons = {**(skips or {}), **(fails or {})}
     expected = Expected(states=states, quick=frozenset(), reasons=reasons, excluded={}, variants={})
-    return Context(bootstrap="127.0.0.1:1", is_quick=False, logs=Path("unused"), expected=expected)
+    return Context(bootstrap="127.0.0.1:1", sasl_bootstrap="", is_quick=False, logs=Path("unused"), expected=expected)

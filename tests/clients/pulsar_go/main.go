@@ -1,7 +1,7 @@
 // Features of Pulsar as its Go client knows them, against a server: `pulsar_go pulsar://HOST:PORT RUN [STEP…]`.
 //
 // Says a line per step: `ok STEP`, or `failed STEP REASON`. Topics are named after RUN; RUN-partitioned and
-// RUN-failover-partitions have three partitions.
+// RUN-failover-partitions have three partitions. `pulsar_go logins` tries logins instead (logins.go).
 package main
 
 import (
@@ -37,6 +37,10 @@ type step struct {
 
 func main() {
 	logger := log.NewLoggerWithSlog(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	if os.Args[1] == "logins" {
+		logins(logger)
+		return
+	}
 	made, err := pulsar.NewClient(pulsar.ClientOptions{URL: os.Args[1], OperationTimeout: wait, Logger: logger})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
