@@ -35,7 +35,7 @@ from bearlake.serving.trust import PeerTrust
 from bearlake.streams.groups.problems import GroupRefusal
 from bearlake.streams.groups.settings import GroupSettings
 from fixtures.kafka_server import open_stores
-from fixtures.logins import Logins, add_user, basic, front_of
+from fixtures.logins import Logins, add_user, authenticator_of, basic
 from fixtures.waiting import WAIT_S
 
 TOKEN = "token of sixteen or more"
@@ -110,7 +110,9 @@ async def start(
             assert listener.tls is not None
             place.certificates.watch(settings, "admin", listener.tls)
             authentication: AuthenticationSettings = logins.settings()
-            front = front_of(metadata, replace(authentication, certificate_rules=CERTIFICATE_RULES), closing)
+            authenticator = authenticator_of(
+                metadata, replace(authentication, certificate_rules=CERTIFICATE_RULES), closing
+            )
             rules = LoginRules(("PLAIN", "OAUTHBEARER"), may_use_certificate=bool(settings.tls_client_ca_file))
             member = await RegisteredServer.join(metadata.servers, ServerSettings(name="one"), {})
             place.server = AdminServer(
@@ -119,7 +121,7 @@ async def start(
                 member,
                 settings,
                 token=AdminToken(TOKEN),
-                login=HttpListenerLogin(front, rules),
+                login=HttpListenerLogin(authenticator, rules),
                 is_super_user=lambda who: str(who) in super_users,
             )
             await place.server.start()

@@ -7,16 +7,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from bearlake.telemetry.logs import LogSettings, set_up
+from bearlake.telemetry.logs import AUDIT, LogSettings, set_up
 
 
 @pytest.fixture(autouse=True)
 def _keep_root_logger() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
+    root, audit = logging.getLogger(), logging.getLogger(AUDIT)
+    handlers, level, audit_level = list(root.handlers), root.level, audit.level
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
+    audit.setLevel(audit_level)
 
 
 def logged(settings: LogSettings, **extra: object) -> str:
@@ -61,6 +62,20 @@ def test_long_values_are_cut() -> None:
 
 def test_severities_below_the_level_are_dropped() -> None:
     assert logged(LogSettings(level="WARNING", format="text")) == ""
+
+
+@pytest.mark.parametrize(
+    ("audit_changes", "expected"), [(True, ["change", "denial"]), (False, ["denial"])], ids=["changes", "denials only"]
+)
+def test_the_audit_log_is_complete_at_any_level_unless_changes_are_left_out(
+    audit_changes: bool, expected: list[str]
+) -> None:
+    stream = io.StringIO()
+    set_up(LogSettings(level="WARNING", format="json", audit_changes=audit_changes), stream)
+    logging.getLogger(AUDIT).info("change")
+    logging.getLogger(AUDIT).warning("denial")
+
+    assert [json.loads(line)["message"] for line in stream.getvalue().splitlines()] == expected
 
 
 def test_traceback_is_part_of_the_json_line() -> None:

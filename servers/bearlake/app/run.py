@@ -60,6 +60,7 @@ def _embedded_defaults(options: UpOptions) -> Given:
         "server.drain_ms": (2_000, by_up),
         "logs.level": ("WARNING", by_up),
         "logs.format": ("text", by_up),
+        "logs.audit_changes": (False, by_up),
     }
     if options.process_count == 1:  # other processes rarely commit here; polling every 5 ms would cost 2 % of a core
         chosen["metadata.sqlite.poll_interval_ms"] = (100, by_up)

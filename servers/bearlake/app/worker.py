@@ -85,5 +85,6 @@ def _environment(settings: Settings) -> Mapping[str, str]:
         **store_variables(settings),
         "BEARLAKE_LOGS__LEVEL": settings.logs.level,
         "BEARLAKE_LOGS__FORMAT": settings.logs.format,
+        "BEARLAKE_LOGS__AUDIT_CHANGES": str(settings.logs.audit_changes).lower(),
         "BEARLAKE_SERVER__DRAIN_MS": str(settings.server.drain_ms),
     }

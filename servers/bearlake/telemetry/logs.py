@@ -22,7 +22,7 @@ FOREIGN = ("asyncpg", "pg8000", "py4j", "pyiceberg", "root", "sqlalchemy")
 QUIET = {"asyncpg.pool": logging.ERROR, "sqlalchemy.pool": logging.CRITICAL}
 """Loggers without useful messages below this level: a pool retries each second, or drops a connection that it knows is dead."""
 AUDIT = "bearlake.audit"
-"""The logger of the audit log, whose lines no level of severity leaves out."""
+"""The logger of the audit log: changes as INFO, denials and failures as WARNING."""
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -34,6 +34,8 @@ class LogSettings:
     """Lowest severity that is logged. DEBUG adds lines per request, which costs throughput."""
     format: Literal["auto", "text", "json"] = "auto"
     """text for people, json for log collectors; auto: text if standard error is a terminal, else json."""
+    audit_changes: bool = True
+    """Log each administrative change (logger bearlake.audit), whatever `level` is. false: only if `level` is INFO or DEBUG."""
 
 
 def set_up(settings: LogSettings, stream: TextIO | None = None) -> None:
@@ -48,7 +50,7 @@ def set_up(settings: LogSettings, stream: TextIO | None = None) -> None:
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(settings.level)
-    logging.getLogger(AUDIT).setLevel(min(logging.INFO, root.level))
+    logging.getLogger(AUDIT).setLevel(min(logging.INFO, root.level) if settings.audit_changes else root.level)
     for noisy in ("asyncio", "aiohttp.access", "botocore", "urllib3"):
         logging.getLogger(noisy).setLevel(max(logging.WARNING, root.level))
     for name, least in QUIET.items():
