@@ -173,12 +173,12 @@ def is_closed(connection: socket.socket) -> bool:
 async def test_a_flood_of_one_address_leaves_the_other_clients_alone(grpc_cluster: MakeGrpc) -> None:
     node = (await grpc_cluster(1, settings=GrpcSettings(address_connections_max=5)))[0]
     with ExitStack() as stack:
-        first = [stack.enter_context(one) for one in connections(node, 4, "127.0.0.2")]
-        other = [stack.enter_context(one) for one in connections(node, 5, "127.0.0.3")]
+        first = [stack.enter_context(connection) for connection in connections(node, 4, "127.0.0.2")]
+        other = [stack.enter_context(connection) for connection in connections(node, 5, "127.0.0.3")]
         assert await lists(node) == 0  # the connection of the channel
         await until(lambda: listening.connection_count(node.server.endpoint.port) >= 10)
         await node.server.check_addresses()
-        flood = [stack.enter_context(one) for one in connections(node, 40, "127.0.0.2")]
+        flood = [stack.enter_context(connection) for connection in connections(node, 40, "127.0.0.2")]
         await until(lambda: listening.connection_count(node.server.endpoint.port) >= 50)
 
         await node.server.check_addresses()
@@ -191,7 +191,7 @@ async def test_a_flood_of_one_address_leaves_the_other_clients_alone(grpc_cluste
 async def test_without_a_limit_no_connection_is_closed(grpc_cluster: MakeGrpc) -> None:
     node = (await grpc_cluster(1, settings=GrpcSettings(address_connections_max=0)))[0]
     with ExitStack() as stack:
-        flood = [stack.enter_context(one) for one in connections(node, 20, "127.0.0.2")]
+        flood = [stack.enter_context(connection) for connection in connections(node, 20, "127.0.0.2")]
         await until(lambda: listening.connection_count(node.server.endpoint.port) >= 20)
 
         await node.server.check_addresses()
