@@ -43,18 +43,12 @@ class TopicRoutes:
     # -- lists ---------------------------------------------------------------------------------------------------
 
     async def _list(self, request: web.Request) -> web.Response:
-        return web.json_response(self._context.topics.of_namespace(principal_of(request), paths.namespace_of(request)))
+        who, namespace = principal_of(request), paths.namespace_of(request)
+        return web.json_response(await self._context.topics.of_namespace(who, namespace))
 
     async def _list_partitioned(self, request: web.Request) -> web.Response:
-        namespace, streams = paths.namespace_of(request), self._context.streams
-        found = []
-        for view in streams.catalog.views():
-            name = names.topic_of(view.name)
-            if name is None or name.namespace != namespace or not is_partitioned(view):
-                continue
-            if streams.sees(principal_of(request), Operation.DESCRIBE, view.name):
-                found.append(str(name))
-        return web.json_response(sorted(found))
+        seen = self._context.topics.seen_in(principal_of(request), paths.namespace_of(request))
+        return web.json_response(sorted([str(name) async for name, view in seen if is_partitioned(view)]))
 
     async def _list_none(self, request: web.Request) -> web.Response:
         """Return no topics: all topics are persistent."""
