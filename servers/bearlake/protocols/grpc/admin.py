@@ -1,7 +1,7 @@
 """The Admin service: create, describe, list and delete streams."""
 
 from bisect import bisect_left, bisect_right
-from itertools import islice, takewhile
+from collections.abc import Sequence
 
 from bearlake.protocols.grpc.call import Node
 from bearlake.protocols.grpc.errors import BadField
@@ -11,6 +11,8 @@ from bearlake.streams.principal import Operation, Principal, Resource, require
 from bearlake.streams.turns import in_turns
 
 PAGE_SIZE_MAX = 1000
+_LAST = chr(0x10FFFF)
+"""Sorts after every character of a name."""
 
 
 async def create(node: Node, who: Principal, request: pb.CreateStreamRequest) -> pb.Stream:
@@ -47,11 +49,10 @@ async def list_streams(node: Node, who: Principal, request: pb.ListStreamsReques
     return pb.ListStreamsResponse(streams=[_stream(view) for view in page], next_page_token=token)
 
 
-def _candidates(names: list[str], request: pb.ListStreamsRequest) -> list[str]:
+def _candidates(names: Sequence[str], request: pb.ListStreamsRequest) -> Sequence[str]:
     """The names of the sorted list that start with the prefix and follow the page before."""
-    found = names[bisect_right(names, request.page_token) if request.page_token else 0 :]
-    first = bisect_left(found, request.prefix)
-    return list(takewhile(lambda name: name.startswith(request.prefix), islice(found, first, None)))
+    first = max(bisect_left(names, request.prefix), bisect_right(names, request.page_token))
+    return names[first : bisect_left(names, request.prefix + _LAST)]
 
 
 async def delete(node: Node, who: Principal, request: pb.DeleteStreamRequest) -> pb.DeleteStreamResponse:

@@ -71,7 +71,6 @@ class Namespaces:
             with contextlib.suppress(NotFound):  # deleted meanwhile
                 await streams.change(who, view.stream, change.of)
 
-
     async def _following(self, namespace: str, change: "_Change") -> "list[StreamView]":
         """The streams of the namespace that the change concerns, from this server's catalog."""
         catalog, topic_in = self._streams.catalog, names.topics_in(namespace)

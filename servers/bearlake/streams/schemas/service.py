@@ -197,7 +197,9 @@ class Schemas:
         """Return the contexts, sorted by name."""
         seen: list[str] = []
         async for part in in_turns(await self._store.contexts()):
-            seen += [name for name in part if self._rights.sees(who, Operation.DESCRIBE, SubjectKey(name, GLOBAL_SUBJECT))]
+            seen += [
+                name for name in part if self._rights.sees(who, Operation.DESCRIBE, SubjectKey(name, GLOBAL_SUBJECT))
+            ]
         return sliced(seen, offset, limit)
 
     async def subjects(

@@ -311,6 +311,7 @@ async def list_resources(
             found += [(name, ResourceType.TOPIC) for name in seen]
     if ResourceType.BROKER in kinds:
         found += [(str(node_id), ResourceType.BROKER) for node_id in _node_ids(context)]
+
     def response() -> ListConfigResourcesResponse:
         resource = ListConfigResourcesResponse.ConfigResource
         return ListConfigResourcesResponse(

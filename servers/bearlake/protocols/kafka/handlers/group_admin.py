@@ -125,9 +125,7 @@ async def list_groups(
                         group_id=name, protocol_type=protocol_type, group_state=state, group_type=CLASSIC
                     )
                 )
-    return await render(
-        context.workers, codec.ApiKey.LIST_GROUPS, caller.version, len(answer.groups), lambda: answer
-    )
+    return await render(context.workers, codec.ApiKey.LIST_GROUPS, caller.version, len(answer.groups), lambda: answer)
 
 
 async def _states_of(context: KafkaContext, names: Sequence[str]) -> dict[str, tuple[str, str]]:

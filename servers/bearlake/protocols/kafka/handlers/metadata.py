@@ -37,6 +37,8 @@ ENDPOINT_TYPE_BROKERS = 1
 _IDS_FROM = 12
 """The first version in which a topic may be named by its id only. Versions 10 and 11 have the field, and no way to answer; as in Kafka."""
 _AT_ONCE = 16
+_AT_ONCE_PAGES = 250
+"""Streams that are described in one turn of the event loop."""
 
 
 async def handle(context: KafkaContext, caller: Caller, request: MetadataRequest) -> Rendered:
@@ -279,7 +281,7 @@ async def describe_topic_partitions(
 ) -> DescribeTopicPartitionsResponse:
     """Partitions of the requested streams, by name; at most `response_partition_limit`, with a cursor for the rest."""
     servers = candidates(context, caller)
-    names = sorted({topic.name for topic in request.topics} or await _described_names(context, caller))
+    names = sorted({topic.name for topic in request.topics}) or await _described_names(context, caller)
     first_index = 0
     if request.cursor is not None:
         first_index = request.cursor.partition_index
@@ -288,32 +290,35 @@ async def describe_topic_partitions(
             first_index = 0
     room = min(max(request.response_partition_limit, 1), 2000)
     topics: list[DescribeTopicPartitionsResponse.Topic] = []
-    for name in names:
-        if room == 0:
-            cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=0)
-            return DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
-        found = await find_or_create(context, caller, name, may_create=False)
-        if isinstance(found, ErrorCode):
-            topics.append(
-                DescribeTopicPartitionsResponse.Topic(error_code=found, name=name, topic_id=UUID_ZERO, partitions=[])
-            )
-            continue
-        end = min(found.partition_count, first_index + room)
-        operations = topic_operations(context, caller, name)
-        topics.append(_page(found, servers, first_index, end, operations))
-        room -= end - first_index
-        if end < found.partition_count:
-            cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=end)
-            return DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
-        first_index = 0
+    async for part in in_turns(names, _AT_ONCE_PAGES):
+        for name in part:
+            if room == 0:
+                cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=0)
+                return DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
+            found = await find_or_create(context, caller, name, may_create=False)
+            if isinstance(found, ErrorCode):
+                topics.append(
+                    DescribeTopicPartitionsResponse.Topic(
+                        error_code=found, name=name, topic_id=UUID_ZERO, partitions=[]
+                    )
+                )
+                continue
+            end = min(found.partition_count, first_index + room)
+            operations = topic_operations(context, caller, name)
+            topics.append(_page(found, servers, first_index, end, operations))
+            room -= end - first_index
+            if end < found.partition_count:
+                cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=end)
+                return DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
+            first_index = 0
     return DescribeTopicPartitionsResponse(topics=topics)
 
 
-async def _described_names(context: KafkaContext, caller: Caller) -> set[str]:
+async def _described_names(context: KafkaContext, caller: Caller) -> list[str]:
     streams = context.streams
-    found: set[str] = set()
+    found: list[str] = []
     async for part in in_turns(streams.catalog.names()):
-        found |= {name for name in part if streams.sees(caller.who, Operation.DESCRIBE, name)}
+        found += [name for name in part if streams.sees(caller.who, Operation.DESCRIBE, name)]
     return found
 
 

@@ -97,7 +97,8 @@ class ClusterRoutes:
     # -- tenants -------------------------------------------------------------------------------------------------
 
     async def _tenants(self, request: web.Request) -> web.Response:
-        return web.json_response(sorted({"public", *(namespace.split("/")[0] for namespace in self._used(request))}))
+        used = await self._used(request)
+        return web.json_response(sorted({"public", *(namespace.split("/")[0] for namespace in used)}))
 
     async def _tenant(self, request: web.Request) -> web.Response:
         _check_tenant(request)
@@ -115,7 +116,8 @@ class ClusterRoutes:
 
     async def _delete_tenant(self, request: web.Request) -> web.Response:
         tenant = _check_tenant(request)
-        if any(namespace.startswith(f"{tenant}/") for namespace in self._used(request)):
+        used = await self._used(request)
+        if any(namespace.startswith(f"{tenant}/") for namespace in used):
             raise Problem(409, "The tenant still has active namespaces")
         return web.Response(status=204)
 

@@ -5,7 +5,6 @@ Termination applies to all partitions of a topic and to all protocols (`StreamCa
 
 from aiohttp import web
 
-from bearlake.protocols.pulsar import names
 from bearlake.protocols.pulsar.context import PulsarContext
 from bearlake.protocols.pulsar.http import paths, statistics_responses
 from bearlake.protocols.pulsar.http.problems import Problem

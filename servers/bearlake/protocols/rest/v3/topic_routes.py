@@ -74,9 +74,7 @@ class TopicRoutes:
         who, shown = principal_of(request), []
         async for part in in_turns(catalog.names()):
             seen = [name for name in part if self._streams.sees(who, Operation.DESCRIBE, name)]
-            shown += [
-                json.dumps(_topic(site, view)) for name in seen if (view := catalog.peek(name)) is not None
-            ]
+            shown += [json.dumps(_topic(site, view)) for name in seen if (view := catalog.peek(name)) is not None]
         return long_answer(site.listing("KafkaTopicList", "/topics", []), shown)
 
     async def create(self, request: web.Request) -> web.Response:
