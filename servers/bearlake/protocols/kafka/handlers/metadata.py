@@ -37,8 +37,6 @@ ENDPOINT_TYPE_BROKERS = 1
 _IDS_FROM = 12
 """The first version in which a topic may be named by its id only. Versions 10 and 11 have the field, and no way to answer; as in Kafka."""
 _AT_ONCE = 16
-_AT_ONCE_PAGES = 250
-"""Streams that are described in one turn of the event loop."""
 
 
 async def handle(context: KafkaContext, caller: Caller, request: MetadataRequest) -> Rendered:
@@ -290,7 +288,7 @@ async def describe_topic_partitions(
             first_index = 0
     room = min(max(request.response_partition_limit, 1), 2000)
     topics: list[DescribeTopicPartitionsResponse.Topic] = []
-    async for part in in_turns(names, _AT_ONCE_PAGES):
+    async for part in in_turns(names):
         for name in part:
             if room == 0:
                 cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=0)
