@@ -114,7 +114,8 @@ async def test_a_caller_without_any_right_is_denied_in_turns(used: Used) -> None
     assert rights.most <= AT_ONCE + 2
 
 
-async def test_the_usages_of_a_schema_are_listed_in_turns(used: Used) -> None:
+async def test_the_usages_of_a_schema_are_listed_in_turns(used: Used, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "USAGES_PAGE_COUNT", 2 * COUNT)
     rights = used.allow("s000300")
 
     found = await used.schemas.usages(ANONYMOUS, 1)
