@@ -183,11 +183,8 @@ class Schemas:
         async for part in usages_of(self._store, key.context, schema_id):
             seen = [version for version in part if self._rights.sees(who, Operation.DESCRIBE, version.subject)]
             is_used, is_seen = is_used or bool(part), is_seen or bool(seen)
-            found += [
-                version
-                for version in seen
-                if (with_deleted or not version.is_deleted) and key.name in (GLOBAL_SUBJECT, version.subject.name)
-            ]
+            listed = [version for version in seen if with_deleted or not version.is_deleted]
+            found += [version for version in listed if key.name in (GLOBAL_SUBJECT, version.subject.name)]
         may_know = is_seen or self._rights.may(who, Operation.READ, SubjectKey(key.context, GLOBAL_SUBJECT))
         if not is_used or not may_know:
             raise SchemaNotFound(f"Schema {schema_id} not found")
