@@ -153,8 +153,10 @@ class SchemaStore(Protocol):
     ) -> Sequence[SubjectVersion]:
         """List at most `limit` versions of those subjects, by (context, name, number), after `after`."""
 
-    async def usages(self, context: str, schema_id: int) -> Sequence[SubjectVersion]:
-        """Return versions that have the schema, including soft-deleted ones, by subject and number."""
+    async def usages(
+        self, context: str, schema_id: int, *, after: VersionKey | None = None, limit: int
+    ) -> Sequence[SubjectVersion]:
+        """List at most `limit` versions that have the schema, including soft-deleted ones, by subject and number, after `after`."""
 
     async def referrers(self, version: VersionKey) -> Sequence[int]:
         """Return ids of the schemas with a live version that reference this version."""

@@ -11,7 +11,7 @@ closed, a subscription is given up. `telemetry/isolation.py` is the counterpart 
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from bearlake.errors import BearlakeError
@@ -27,6 +27,19 @@ def contained(
     """Run `step`. Its error is passed to `fault` and not raised."""
     try:
         step()
+    except Exception as error:  # noqa: BLE001 - boundary: one subject
+        fault(logger, what, error, on_failed)
+
+
+async def contained_wait(
+    logger: logging.Logger,
+    what: str,
+    step: Awaitable[object],
+    on_failed: Callable[[Exception], object] | None = None,
+) -> None:
+    """As `contained`, for a step that waits. Cancellation is raised."""
+    try:
+        await step
     except Exception as error:  # noqa: BLE001 - boundary: one subject
         fault(logger, what, error, on_failed)
 

@@ -77,7 +77,7 @@ def reads_of(metadata: Metadata, stream: Stream, server: ServerRef) -> Mapping[s
         "schemas.by_fingerprint": lambda: schemas.by_fingerprint(b"x" * 32),
         "schemas.subjects": lambda: schemas.subjects(context=None, deletion=Deletion.LIVE, limit=1),
         "schemas.versions": lambda: schemas.versions(context=None, deletion=Deletion.LIVE, limit=1),
-        "schemas.usages": lambda: schemas.usages("", 1),
+        "schemas.usages": lambda: schemas.usages("", 1, limit=1),
         "schemas.referrers": lambda: schemas.referrers(VersionKey(subject, 1)),
         "schemas.contexts": schemas.contexts,
         "schemas.last_id": lambda: schemas.last_id(""),

@@ -1,6 +1,8 @@
 """Watched topic lists: a client that cannot be updated is closed, and the others learn of the change."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, cast
 
 from bearlake.protocols.pulsar.proto.commands_pb2 import CommandWatchTopicList
@@ -37,13 +39,27 @@ class Names:
         self.on_change: set[Any] = set()
         self.names: list[str] = []
 
-    def of_namespace(self, who: Principal, namespace: str) -> list[str]:
+    async def of_namespace(self, who: Principal, namespace: str) -> list[str]:
         return self.names
+
+    @property
+    def version(self) -> tuple[int, int]:
+        return len(self.names), 0
 
     def add(self, name: str) -> None:
         self.names.append(name)
         for tell in self.on_change:
             tell()
+
+
+@asynccontextmanager
+async def running(watchers: Watchers) -> AsyncIterator[None]:
+    task = asyncio.create_task(watchers.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 @virtual_time
@@ -53,10 +69,11 @@ async def test_a_watcher_with_a_bug_is_closed_and_the_others_are_updated() -> No
     clients = [Client(is_broken=number == 2) for number in range(5)]
     for number, client in enumerate(clients):
         request = CommandWatchTopicList(watcher_id=number, namespace="public/default", topics_pattern=".*")
-        watchers.add(Watcher(client, request))
+        await watchers.add(Watcher(client, request))
 
     names.add("persistent://public/default/a")
-    await asyncio.sleep(1)
+    async with running(watchers):
+        await asyncio.sleep(1)
 
     assert [len(client.frames) for client in clients] == [1, 1, 0, 1, 1]
     assert [len(client.errors) for client in clients] == [0, 0, 1, 0, 0]

@@ -172,11 +172,17 @@ class PostgresqlSchemas(SchemaStore):
         return [_usage(row) for row in rows]
 
     @override
-    async def usages(self, context: str, schema_id: int) -> Sequence[SubjectVersion]:
+    async def usages(
+        self, context: str, schema_id: int, *, after: VersionKey | None = None, limit: int
+    ) -> Sequence[SubjectVersion]:
+        first = (after.subject.name, after.number) if after else ("", 0)
         rows = await self._database.rows(
-            "select * from bearlake.schema_version where context = $1 and schema_id = $2 order by subject, version",
+            "select * from bearlake.schema_version where context = $1 and schema_id = $2 and (subject, version) > ($3, $4)"
+            " order by subject, version limit $5",
             context,
             schema_id,
+            *first,
+            limit,
             is_read=True,
         )
         return [_usage(row) for row in rows]

@@ -100,12 +100,15 @@ class SqliteSchemas(SchemaStore):
         return [_usage(row) for row in await self._rows(find, *first, context, prefix, limit)]
 
     @override
-    async def usages(self, context: str, schema_id: int) -> Sequence[SubjectVersion]:
+    async def usages(
+        self, context: str, schema_id: int, *, after: VersionKey | None = None, limit: int
+    ) -> Sequence[SubjectVersion]:
         find = (
             "SELECT context, subject, version, schema_id, is_deleted FROM schema_versions"
-            " WHERE context = ? AND schema_id = ? ORDER BY subject, version"
+            " WHERE context = ? AND schema_id = ? AND (subject, version) > (?, ?) ORDER BY subject, version LIMIT ?"
         )
-        return [_usage(row) for row in await self._rows(find, context, schema_id)]
+        first = (after.subject.name, after.number) if after else ("", 0)
+        return [_usage(row) for row in await self._rows(find, context, schema_id, *first, limit)]
 
     @override
     async def referrers(self, version: VersionKey) -> Sequence[int]:

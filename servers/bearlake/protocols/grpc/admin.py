@@ -1,12 +1,18 @@
 """The Admin service: create, describe, list and delete streams."""
 
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+
 from bearlake.protocols.grpc.call import Node
 from bearlake.protocols.grpc.errors import BadField
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.principal import Operation, Principal, Resource, require
+from bearlake.streams.turns import in_turns
 
 PAGE_SIZE_MAX = 1000
+_LAST = chr(0x10FFFF)
+"""Sorts after every character of a name."""
 
 
 async def create(node: Node, who: Principal, request: pb.CreateStreamRequest) -> pb.Stream:
@@ -33,16 +39,20 @@ async def list_streams(node: Node, who: Principal, request: pb.ListStreamsReques
     if not 0 <= request.page_size <= PAGE_SIZE_MAX:
         raise BadField("page_size", f"expected 0 to {PAGE_SIZE_MAX}")
     size = request.page_size or PAGE_SIZE_MAX
-    names = [
-        name
-        for name in node.streams.catalog.names()
-        if name > request.page_token
-        and name.startswith(request.prefix)
-        and node.streams.sees(who, Operation.DESCRIBE, name)
-    ]
+    names: list[str] = []
+    async for part in in_turns(_candidates(node.streams.catalog.names(), request)):
+        names += [name for name in part if node.streams.sees(who, Operation.DESCRIBE, name)]
+        if len(names) > size:
+            break
     page = [view for name in names[:size] if (view := node.streams.catalog.peek(name)) is not None]
     token = names[size - 1] if len(names) > size else ""
     return pb.ListStreamsResponse(streams=[_stream(view) for view in page], next_page_token=token)
+
+
+def _candidates(names: Sequence[str], request: pb.ListStreamsRequest) -> Sequence[str]:
+    """The names of the sorted list that start with the prefix and follow the page before."""
+    first = max(bisect_left(names, request.prefix), bisect_right(names, request.page_token))
+    return names[first : bisect_left(names, request.prefix + _LAST)]
 
 
 async def delete(node: Node, who: Principal, request: pb.DeleteStreamRequest) -> pb.DeleteStreamResponse:

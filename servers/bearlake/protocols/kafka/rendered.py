@@ -6,11 +6,15 @@ A handler may return `Rendered` instead of a message. The cache is valid until t
 import asyncio
 import struct
 from collections.abc import Awaitable, Callable, Hashable, Sequence
+from concurrent.futures import Executor
 
 from bearlake.protocols.kafka import codec
 
 ENTRY_COUNT_MAX = 8
 """Largest number of cached responses, one for each version, listener and zone in use."""
+
+AT_ONCE_MAX = 2_000
+"""Entries (such as streams and partitions) of a response that is encoded on the event loop: about 5 ms."""
 
 _SIZE_AND_CORRELATION = struct.Struct(">ii")
 
@@ -29,6 +33,17 @@ class Rendered:
         tags = b"\0" * header_version
         head = _SIZE_AND_CORRELATION.pack(4 + len(tags) + self.size, correlation_id)
         return [head + tags, *self.chunks]
+
+
+async def render(
+    workers: Executor, key: codec.ApiKey, version: int, size: int, response: Callable[[], codec.Message]
+) -> Rendered:
+    """Build and encode a response with this many entries; in a thread if they are many."""
+
+    def work() -> Rendered:
+        return Rendered(codec.response(key, version).encode(response()))
+
+    return work() if size <= AT_ONCE_MAX else await asyncio.get_running_loop().run_in_executor(workers, work)
 
 
 class Renderings:

@@ -15,6 +15,7 @@ Source: Pulsar, `TopicName`, `NamespaceName` (tenant/namespace; as Pulsar 4, thi
 """
 
 import re
+from collections.abc import Callable
 from typing import NamedTuple
 
 from bearlake.errors import Invalid
@@ -23,11 +24,15 @@ from bearlake.streams.catalog import NAME_PATTERN
 PUBLIC_DEFAULT = "public/default"
 _PERSISTENT = "persistent"
 _SEPARATOR = ".."
+_PUBLIC_DEFAULT_PREFIX = "public..default.."
+"""How the streams of `PUBLIC_DEFAULT` begin whose names need an escape."""
 _PART = re.compile(r"[A-Za-z0-9_=:%.\-]+\Z")  # a tenant or namespace; source: Pulsar, NamedEntity
 _PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]*)\Z", re.DOTALL)
 _TOKEN = re.compile(r"(?P<separator>\.\.)(?=\.{3}[0-9a-f]|[^.])|\.{3}(?P<escape>[0-9a-f]{2})|(?P<plain>[A-Za-z0-9_.-])")
 _WORD = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 _DOT = ord(".")
+_ESCAPE = "..."
+_UNESCAPED = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\Z")  # a part that needs no escape
 
 
 class TopicName(NamedTuple):
@@ -105,14 +110,33 @@ def topic_of(stream: str) -> TopicName | None:
     if _SEPARATOR not in stream:
         topic = TopicName(PUBLIC_DEFAULT, stream)
     else:
-        parts = _unescape(stream)
+        parts = _unescape(stream) if _ESCAPE in stream else stream.split(_SEPARATOR)
         if parts is None or len(parts) != 3 or "/" in parts[2] or not all(map(_PART.match, parts[:2])):
             return None
         topic = TopicName(f"{parts[0]}/{parts[1]}", parts[2])
     return topic if topic.local and topic.stream == stream else None
 
 
+def topics_in(namespace: str) -> Callable[[str], TopicName | None]:
+    """Return a function that is as `topic_of` for streams of this namespace, and None for others, most of which it need not parse."""
+    prefix = prefix_of(namespace)
+
+    def find(stream: str) -> TopicName | None:
+        if not (stream.startswith(prefix) if prefix is not None else _may_be_public(stream)):
+            return None
+        topic = topic_of(stream)
+        return topic if topic is not None and topic.namespace == namespace else None
+
+    return find
+
+
+def _may_be_public(stream: str) -> bool:
+    return _SEPARATOR not in stream or stream.startswith(_PUBLIC_DEFAULT_PREFIX)
+
+
 def _escape(part: str) -> str:
+    if _UNESCAPED.match(part) is not None:
+        return part
     text = part.encode()
     escaped = []
     for at, byte in enumerate(text):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from bearlake.errors import Conflict, Denied, NotFound, Overloaded
 from bearlake.protocols.pulsar import names
 from bearlake.streams.principal import Operation, Principal, Resource, require
+from bearlake.streams.turns import in_turns
 
 if TYPE_CHECKING:
     from bearlake.streams.catalog import StreamView
@@ -58,16 +59,26 @@ class Namespaces:
     async def _follow(self, who: Principal, namespace: str, change: "_Change") -> None:
         """Change the topics that follow the namespace, if `who` may alter all of them. The refusal does not name a topic."""
         streams = self._streams
-        views = [
-            view for view in streams.catalog.views() if _is_in(view, namespace) and any(change.of(view.stream.configs))
-        ]
-        if not all(streams.may_change(who, view.name) for view in views):
+        views = await self._following(namespace, change)
+        may_all = True
+        async for part in in_turns(views):
+            may_all = may_all and all(streams.may_change(who, view.name) for view in part)
+        if not may_all:
             raise Denied(
                 f"{who} may not {Operation.ALTER.value} every topic of namespace {namespace} that the change concerns"
             )
         for view in views:
             with contextlib.suppress(NotFound):  # deleted meanwhile
                 await streams.change(who, view.stream, change.of)
+
+    async def _following(self, namespace: str, change: "_Change") -> "list[StreamView]":
+        """The streams of the namespace that the change concerns, from this server's catalog."""
+        catalog, topic_in = self._streams.catalog, names.topics_in(namespace)
+        found = []
+        async for part in in_turns(catalog.names()):
+            views = [view for name in part if topic_in(name) is not None and (view := catalog.peek(name)) is not None]
+            found += [view for view in views if any(change.of(view.stream.configs))]
+        return found
 
 
 class _Change(NamedTuple):
@@ -84,8 +95,3 @@ class _Change(NamedTuple):
             if own.get(key) != value and own.get(key) in (None, self.before.get(key))
         }
         return changed, [key for key in self.unset_configs if key in own and own[key] == self.before.get(key)]
-
-
-def _is_in(view: "StreamView", namespace: str) -> bool:
-    name = names.topic_of(view.name)
-    return name is not None and name.namespace == namespace

@@ -93,6 +93,7 @@ class PulsarServer:
             group.create_task(self.connections.check_periodically(), name="check Pulsar connections")
             group.create_task(self._verify_for_ever(), name="verify exclusive producers")
             group.create_task(self._follow_rules(), name="apply changed access rules")
+            group.create_task(self.context.watchers.run(), name="update watched topic lists")
 
     async def _verify_for_ever(self) -> None:
         while True:
@@ -114,7 +115,7 @@ class PulsarServer:
         for connection in list(self.connections):
             contained(log, "check the rights of a client", connection.check_rights, connection.failed)
             await asyncio.sleep(0)
-        await self.context.watchers.check_rights()
+        self.context.watchers.check()
 
     def _connect(self, endpoint: str) -> Connection:
         login = self._logins.get(endpoint)

@@ -9,6 +9,7 @@ may DESCRIBE a topic of that name. A name `t-partition-N` has two meanings, so a
 same answer as for a missing topic.
 """
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from bearlake.errors import AlreadyExists, Denied, Invalid, NotFound
@@ -21,6 +22,7 @@ from bearlake.protocols.pulsar.settings import PulsarSettings
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.principal import Operation, Principal, Resource
 from bearlake.streams.service import Streams
+from bearlake.streams.turns import in_turns
 
 PARTITIONED = "pulsar.partitioned"
 """The stream config that makes a stream with one partition a partitioned topic."""
@@ -112,17 +114,26 @@ class Topics:
             raise _denied(who, operation, name)
         return None
 
-    def of_namespace(self, who: Principal, namespace: str) -> list[str]:
+    @property
+    def version(self) -> tuple[int, int]:
+        """Changes whenever the catalog or the access rules do, and so perhaps a list of topics."""
+        return self._streams.catalog.version, self._streams.access.revision
+
+    async def of_namespace(self, who: Principal, namespace: str) -> list[str]:
         """The sorted full names of the namespace's topics that `who` may see, with each partition, from this server's catalog."""
         found: list[str] = []
-        for stream in self._streams.catalog.names():
-            topic = names.topic_of(stream)
-            view = self._streams.catalog.peek(stream)
-            if topic is None or view is None or topic.namespace != namespace:
-                continue
-            if self._streams.sees(who, Operation.DESCRIBE, stream):
-                found += topics_of(topic, view)
+        async for topic, view in self.seen_in(who, namespace):
+            found += topics_of(topic, view)
         return sorted(found)
+
+    async def seen_in(self, who: Principal, namespace: str) -> AsyncIterator[tuple[TopicName, StreamView]]:
+        """Yield the namespace's streams that `who` may see, by name, from this server's catalog, in turns of the event loop."""
+        catalog, topic_in = self._streams.catalog, names.topics_in(namespace)
+        async for part in in_turns(catalog.names()):
+            for stream in part:
+                topic, view = topic_in(stream), catalog.peek(stream)
+                if topic is not None and view is not None and self._streams.sees(who, Operation.DESCRIBE, stream):
+                    yield topic, view
 
     async def create_new(self, who: Principal, name: TopicName, partition_count: int) -> None:
         """Create a topic that is missing; 0 partitions: not partitioned. Raises `Denied`, `AlreadyExists`, `Invalid`, `Unavailable`."""

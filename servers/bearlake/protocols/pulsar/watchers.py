@@ -1,15 +1,16 @@
 """Watched topic lists, for pattern consumers. `watching.py` executes the commands.
 
-After a change of the stream catalog, the client of each watcher gets the added and removed topics. Patterns are matched against topic
-names without scheme and partition. The matcher is RE2, which takes linear time for every pattern.
+After a change of the stream catalog or of the access rules, the client of each watcher gets the added and removed topics. Patterns are
+matched against topic names without scheme and partition. The matcher is RE2, which takes linear time for every pattern.
+
+One task updates all watchers, one after the other and in turns of the event loop. Watchers of equal callers share a list.
 
 Source: PIP-145 (notifications of topic list changes).
 """
 
 import asyncio
 import logging
-from collections.abc import Iterable
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import re2
@@ -23,7 +24,8 @@ from bearlake.protocols.pulsar.proto.commands_pb2 import (
 from bearlake.protocols.pulsar.topics import Topics
 from bearlake.streams.catalog import Catalog
 from bearlake.streams.principal import Principal
-from bearlake.telemetry.containment import contained
+from bearlake.streams.turns import in_turns
+from bearlake.telemetry.containment import contained_wait
 
 log = logging.getLogger(__name__)
 
@@ -53,23 +55,27 @@ class Watcher:
         self.client = client
         self.id = request.watcher_id
         self.namespace = topic_lists.namespace(request.namespace)
-        self.topics: frozenset[str] = frozenset()
-        """The topics that the client knows."""
+        self.topics: Mapping[str, None] = {}
+        """The topics that the client knows, sorted."""
+        self.lock = asyncio.Lock()
+        """Held while the topics are listed, so that the client gets lists in their order."""
         self._pattern = _compile(request.topics_pattern)
 
-    def matching(self, topics: Iterable[str]) -> frozenset[str]:
-        """The topics that match the client's pattern."""
-        return frozenset(topic for topic in topics if self._pattern.fullmatch(_matched(topic)))
+    async def matching(self, topics: Sequence[str]) -> Mapping[str, None]:
+        """Those of the sorted topics that match the client's pattern."""
+        found: dict[str, None] = {}
+        async for part in in_turns(topics):
+            found |= dict.fromkeys(topic for topic in part if self._pattern.fullmatch(_matched(topic)))
+        return found
 
-    def update(self, topics: Iterable[str]) -> None:
+    def update(self, now: Mapping[str, None]) -> None:
         """Send the client the added and removed topics."""
-        now = self.matching(topics)
         if now == self.topics:
             return
         body = CommandWatchTopicUpdate(
             watcher_id=self.id,
-            new_topics=sorted(now - self.topics),
-            deleted_topics=sorted(self.topics - now),
+            new_topics=[topic for topic in now if topic not in self.topics],
+            deleted_topics=[topic for topic in self.topics if topic not in now],
             topics_hash=topic_lists.hash_of(now),
         )
         self.topics = now
@@ -83,52 +89,79 @@ class Watchers:
         self._topics = topics
         self._catalog = catalog
         self._watchers: set[Watcher] = set()
-        self._timer: asyncio.TimerHandle | None = None
+        self._is_changed = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._watchers)
 
-    def add(self, watcher: Watcher) -> None:
-        """Keep a watcher up to date until it is removed."""
-        if not self._watchers:
-            self._catalog.on_change.add(self._changed)
-        self._watchers.add(watcher)
-        watcher.topics = watcher.matching(self._topics.of_namespace(watcher.client.who, watcher.namespace))
+    async def add(self, watcher: Watcher) -> None:
+        """List the topics of a watcher, and keep it up to date until it is removed."""
+        async with watcher.lock:
+            if not self._watchers:
+                self._catalog.on_change.add(self.check)
+            self._watchers.add(watcher)  # before the list: a change meanwhile must not be missed
+            watcher.topics = await watcher.matching(
+                await self._topics.of_namespace(watcher.client.who, watcher.namespace)
+            )
 
     def remove(self, watcher: Watcher) -> None:
         """Remove a watcher; idempotent."""
         self._watchers.discard(watcher)
         if not self._watchers:
-            self._catalog.on_change.discard(self._changed)
+            self._catalog.on_change.discard(self.check)
 
-    async def check_rights(self) -> None:
-        """Send all clients the topics that they may see now, or may no longer see; one client per turn of the event loop."""
-        for watcher in list(self._watchers):
-            if watcher in self._watchers:
-                self._contain(watcher)
-            await asyncio.sleep(0)
+    def check(self) -> None:
+        """Let `run` send all clients what changed; the catalog or the access rules changed."""
+        self._is_changed.set()
+
+    async def run(self) -> None:
+        """Keep the watchers up to date until cancelled."""
+        while True:
+            await self._is_changed.wait()
+            await asyncio.sleep(_GATHER_S)
+            self._is_changed.clear()
+            await self._update()
 
     def close(self) -> None:
         """Remove all watchers."""
         self._watchers.clear()
-        self._catalog.on_change.discard(self._changed)
-        if self._timer is not None:
-            self._timer.cancel()
+        self._catalog.on_change.discard(self.check)
 
-    def _changed(self) -> None:
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_GATHER_S, self._update)
+    async def _update(self) -> None:
+        lists = _SharedList(self._topics)
+        for watcher in sorted(self._watchers, key=_caller_of):
+            await contained_wait(log, "update a topic list", self._update_one(watcher, lists), watcher.client.failed)
+            await asyncio.sleep(0)
 
-    def _update(self) -> None:
-        self._timer = None
-        for watcher in list(self._watchers):
-            self._contain(watcher)
+    async def _update_one(self, watcher: Watcher, lists: "_SharedList") -> None:
+        async with watcher.lock:
+            if watcher in self._watchers:
+                now = await watcher.matching(await lists.of(watcher))
+                if watcher in self._watchers:  # it may be removed meanwhile
+                    watcher.update(now)
 
-    def _contain(self, watcher: Watcher) -> None:
-        contained(log, "update a topic list", partial(self._update_one, watcher), watcher.client.failed)
 
-    def _update_one(self, watcher: Watcher) -> None:
-        watcher.update(self._topics.of_namespace(watcher.client.who, watcher.namespace))
+class _SharedList:
+    """The last list that was made. The next watcher of an equal caller and the same namespace gets it too, if nothing changed since."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+        self._key: object = None
+        self._list: Sequence[str] = ()
+
+    async def of(self, watcher: Watcher) -> Sequence[str]:
+        """The sorted topics of the watcher's namespace that its client may see."""
+        who = watcher.client.who
+        key = self._topics.version, watcher.namespace, who, who.host
+        if key != self._key:
+            self._list = await self._topics.of_namespace(who, watcher.namespace)
+            self._key = key
+        return self._list
+
+
+def _caller_of(watcher: Watcher) -> tuple[str, str, str]:
+    who = watcher.client.who
+    return watcher.namespace, str(who), who.host
 
 
 def _compile(pattern: str) -> "re2.Pattern":

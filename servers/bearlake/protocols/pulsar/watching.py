@@ -21,13 +21,13 @@ async def watch(connection: Connection, request: CommandWatchTopicList) -> bytes
         raise Overloaded(f"the connection has reached its limit of {limit} topic list watchers")
     watcher = Watcher(connection, request)
     connection.watchers[watcher.id] = watcher
-    connection.context.watchers.add(watcher)
+    await connection.context.watchers.add(watcher)
     found = topic_lists.hash_of(watcher.topics)
     is_same = request.HasField("topics_hash") and request.topics_hash == found
     body = CommandWatchTopicListSuccess(
         request_id=request.request_id,
         watcher_id=watcher.id,
-        topic=() if is_same else sorted(watcher.topics),
+        topic=() if is_same else list(watcher.topics),
         topics_hash=found,
     )
     return commands.frame("watch_topic_list_success", body)

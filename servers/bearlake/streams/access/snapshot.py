@@ -217,7 +217,9 @@ class Snapshot:
             count = sum(len(found.literal) + len(found.prefixed) for found in patterns)
             applying.merged[kind] = _Merged(patterns, host) if count <= MERGED_MAX else None
         merged = applying.merged[kind]
-        return _granted(self._patterns_of(applying, kind), host, name) if merged is None else merged.granted(name)
+        if merged is not None:
+            return merged.granted(name)
+        return _granted(self._patterns_of(applying, kind), self._patterns_of_all[kind], host, name)
 
     def _applying(self, who: Principal) -> _Applying:
         cached = who.grants.applying
@@ -236,11 +238,17 @@ class Snapshot:
         return found
 
 
-def _granted(applying: Sequence[_Patterns], host: str, name: str) -> int:
+def _granted(applying: Sequence[_Patterns], ruled: _Patterns, host: str, name: str) -> int:
+    """Ask the patterns principal by principal, but only those of all principals (`ruled`) that match the name."""
+    literals = [literal for literal in {name, WILDCARD} if literal in ruled.literal]
+    prefixes = [name[:length] for length in ruled.lengths if length <= len(name)]
+    prefixes = [prefix for prefix in prefixes if prefix in ruled.prefixed]
     allowed = denied = 0
     for patterns in applying:
-        for verdicts in patterns.matching(name):
-            more_allowed, more_denied = verdicts.at(host)
-            allowed |= more_allowed
-            denied |= more_denied
+        for own, matching in ((patterns.literal, literals), (patterns.prefixed, prefixes)):
+            for pattern in matching:
+                if (verdicts := own.get(pattern)) is not None:
+                    more_allowed, more_denied = verdicts.at(host)
+                    allowed |= more_allowed
+                    denied |= more_denied
     return allowed & ~denied

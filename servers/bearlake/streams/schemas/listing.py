@@ -1,14 +1,19 @@
 """Parts of lists: which versions a list has, and which of its entries a page shows."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 from typing import TypeVar
 
-from bearlake.metadata.schemas import Deletion, VersionRow
+from bearlake.metadata.schemas import Deletion, SchemaStore, SubjectVersion, VersionKey, VersionRow
+from bearlake.streams.turns import in_turns
 
 T = TypeVar("T")
 
 PAGE_COUNT = 1_000
 """Rows of one read of the store."""
+
+USAGES_PAGE_COUNT = 5_000
+"""Usages of a schema of one read of the store, which takes 10 ms of the event loop. PostgreSQL sorts all usages for each page."""
 
 LOADED_COUNT = 16
 """Schemas of one read of the store, each up to `schema_bytes_max` large."""
@@ -17,6 +22,19 @@ LOADED_COUNT = 16
 def is_listed(row: VersionRow, deletion: Deletion) -> bool:
     """Return whether a list of versions with this `deletion` has the version."""
     return deletion is Deletion.ALL or row.is_deleted is (deletion is Deletion.DELETED)
+
+
+async def usages_of(store: SchemaStore, context: str, schema_id: int) -> AsyncIterator[Sequence[SubjectVersion]]:
+    """Yield the versions that have the schema, by subject and number, in turns of the event loop. Raises `Unavailable`."""
+    after: VersionKey | None = None
+    while True:
+        page = await store.usages(context, schema_id, after=after, limit=USAGES_PAGE_COUNT)
+        async for part in in_turns(page):
+            yield part
+        if len(page) < USAGES_PAGE_COUNT:
+            return
+        after = VersionKey(page[-1].subject, page[-1].number)
+        await asyncio.sleep(0)  # a store in memory does not wait
 
 
 def bounded(limit: int, limit_max: int) -> int:

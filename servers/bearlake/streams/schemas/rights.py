@@ -3,6 +3,7 @@
 from bearlake.metadata.schemas import DEFAULT_CONTEXT, GLOBAL_SUBJECT, SchemaStore, SubjectKey
 from bearlake.streams.principal import Authorizer, Operation, Principal, Resource, require
 from bearlake.streams.schemas import names
+from bearlake.streams.schemas.listing import usages_of
 from bearlake.streams.schemas.model import Draft
 
 
@@ -25,8 +26,10 @@ class SubjectRights:
         """Whether `who` may read a schema: by a right on its context, or on a subject with a version of it, which may be deleted."""
         if self.sees(who, Operation.READ, SubjectKey(context, GLOBAL_SUBJECT)):
             return True
-        usages = await self._store.usages(context, schema_id)
-        return any(self.sees(who, Operation.READ, version.subject) for version in usages)
+        async for part in usages_of(self._store, context, schema_id):
+            if any(self.sees(who, Operation.READ, version.subject) for version in part):
+                return True
+        return False
 
     def require(self, who: Principal, operation: Operation, key: SubjectKey) -> None:
         """Raise `Denied` unless `who` may do `operation`."""

@@ -31,7 +31,7 @@ from bearlake.streams.schemas.budget import Budget
 from bearlake.streams.schemas.compiled import Compiled
 from bearlake.streams.schemas.deletion import Remover, existing, pick
 from bearlake.streams.schemas.library import Library
-from bearlake.streams.schemas.listing import LOADED_COUNT, PAGE_COUNT, bounded, is_listed, sliced
+from bearlake.streams.schemas.listing import LOADED_COUNT, PAGE_COUNT, bounded, is_listed, sliced, usages_of
 from bearlake.streams.schemas.model import Document, Draft, Mode, Schema, SchemaType, SchemaVersion
 from bearlake.streams.schemas.problems import (
     ConfigNotFound,
@@ -45,6 +45,7 @@ from bearlake.streams.schemas.rights import SubjectRights
 from bearlake.streams.schemas.ruling import Ruler
 from bearlake.streams.schemas.settings import SchemasSettings
 from bearlake.streams.schemas.values.model import Unfit
+from bearlake.streams.turns import in_turns
 
 
 class Schemas:
@@ -177,21 +178,25 @@ class Schemas:
     ) -> list[SubjectVersion]:
         """Return the versions with this schema; if `subject` names more than a context, only its versions. Raises `SchemaNotFound`."""
         key = SubjectKey(DEFAULT_CONTEXT, GLOBAL_SUBJECT) if subject is None else names.split(subject)
-        found = await self._store.usages(key.context, schema_id)
-        seen = [version for version in found if self._rights.sees(who, Operation.DESCRIBE, version.subject)]
-        may_know = bool(seen) or self._rights.may(who, Operation.READ, SubjectKey(key.context, GLOBAL_SUBJECT))
-        if not found or not may_know:
+        is_used = is_seen = False
+        found: list[SubjectVersion] = []
+        async for part in usages_of(self._store, key.context, schema_id):
+            seen = [version for version in part if self._rights.sees(who, Operation.DESCRIBE, version.subject)]
+            is_used, is_seen = is_used or bool(part), is_seen or bool(seen)
+            listed = [version for version in seen if with_deleted or not version.is_deleted]
+            found += [version for version in listed if key.name in (GLOBAL_SUBJECT, version.subject.name)]
+        may_know = is_seen or self._rights.may(who, Operation.READ, SubjectKey(key.context, GLOBAL_SUBJECT))
+        if not is_used or not may_know:
             raise SchemaNotFound(f"Schema {schema_id} not found")
-        return [
-            version
-            for version in seen
-            if (with_deleted or not version.is_deleted) and key.name in (GLOBAL_SUBJECT, version.subject.name)
-        ]
+        return found
 
     async def contexts(self, who: Principal, *, offset: int = 0, limit: int = -1) -> Sequence[str]:
         """Return the contexts, sorted by name."""
-        found = await self._store.contexts()
-        seen = [name for name in found if self._rights.sees(who, Operation.DESCRIBE, SubjectKey(name, GLOBAL_SUBJECT))]
+        seen: list[str] = []
+        async for part in in_turns(await self._store.contexts()):
+            seen += [
+                name for name in part if self._rights.sees(who, Operation.DESCRIBE, SubjectKey(name, GLOBAL_SUBJECT))
+            ]
         return sliced(seen, offset, limit)
 
     async def subjects(

@@ -11,6 +11,7 @@ from enum import IntEnum
 from functools import partial
 
 from bearlake.errors import BearlakeError, Denied, Invalid
+from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode, code_of
 from bearlake.protocols.kafka.messages import (
@@ -23,11 +24,13 @@ from bearlake.protocols.kafka.messages import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+from bearlake.protocols.kafka.rendered import Rendered, render
 from bearlake.protocols.kafka.rights import on_cluster
 from bearlake.streams import configs as stream_configs
 from bearlake.streams.catalog import ConfigChanges, ConfigDecision
 from bearlake.streams.configs import ConfigType
 from bearlake.streams.principal import Operation, Resource, require
+from bearlake.streams.turns import in_turns
 
 
 class ResourceType(IntEnum):
@@ -294,7 +297,7 @@ def _code(error: BearlakeError) -> ErrorCode:
 
 async def list_resources(
     context: KafkaContext, caller: Caller, request: ListConfigResourcesRequest
-) -> ListConfigResourcesResponse:
+) -> ListConfigResourcesResponse | Rendered:
     """The names of brokers, and of topics that the caller may describe. Version 0 asks only for client metrics, which do not exist here."""
     if not on_cluster(context, caller, Operation.DESCRIBE_CONFIGS):
         return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, config_resources=[])
@@ -303,15 +306,16 @@ async def list_resources(
         kinds = {int(kind) for kind in ResourceType}
     found = []
     if ResourceType.TOPIC in kinds:
-        found += [
-            (name, ResourceType.TOPIC)
-            for name in context.streams.catalog.names()
-            if context.streams.sees(caller.who, Operation.DESCRIBE, name)
-        ]
+        async for part in in_turns(context.streams.catalog.names()):
+            seen = [name for name in part if context.streams.sees(caller.who, Operation.DESCRIBE, name)]
+            found += [(name, ResourceType.TOPIC) for name in seen]
     if ResourceType.BROKER in kinds:
         found += [(str(node_id), ResourceType.BROKER) for node_id in _node_ids(context)]
-    return ListConfigResourcesResponse(
-        config_resources=[
-            ListConfigResourcesResponse.ConfigResource(resource_name=name, resource_type=kind) for name, kind in found
-        ]
-    )
+
+    def response() -> ListConfigResourcesResponse:
+        resource = ListConfigResourcesResponse.ConfigResource
+        return ListConfigResourcesResponse(
+            config_resources=[resource(resource_name=name, resource_type=kind) for name, kind in found]
+        )
+
+    return await render(context.workers, codec.ApiKey.LIST_CONFIG_RESOURCES, caller.version, len(found), response)

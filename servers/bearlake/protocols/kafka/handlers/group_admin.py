@@ -7,6 +7,7 @@ without a coordinator that it would take. Source: KIP-518 (state filter), KIP-84
 import asyncio
 from collections.abc import Sequence
 
+from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.protocols.kafka.handlers.group_codes import code_of
@@ -19,10 +20,12 @@ from bearlake.protocols.kafka.messages import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
+from bearlake.protocols.kafka.rendered import Rendered, render
 from bearlake.protocols.kafka.rights import NO_OPERATIONS, group_operations, on_group, sees_group
 from bearlake.streams.groups.model import Group, GroupState
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.principal import Operation, Resource
+from bearlake.streams.turns import in_turns
 
 CLASSIC = "classic"
 _NOT_FOUND_FROM = 6
@@ -86,7 +89,9 @@ def _fill(answer: DescribeGroupsResponse.Group, group: Group) -> None:
         )
 
 
-async def list_groups(context: KafkaContext, caller: Caller, request: ListGroupsRequest) -> ListGroupsResponse:
+async def list_groups(
+    context: KafkaContext, caller: Caller, request: ListGroupsRequest
+) -> ListGroupsResponse | Rendered:
     """The groups that this server coordinates or would take, filtered by state and type."""
     answer = ListGroupsResponse(groups=[])
     states = {state.lower() for state in request.states_filter}
@@ -99,27 +104,28 @@ async def list_groups(context: KafkaContext, caller: Caller, request: ListGroups
         if group.generation or group.members
     }
     try:
-        others: list[str] = []
-        for listing in await context.groups.all():
-            if listing.group not in owned:
-                others.append(listing.group)
-            elif listing.group not in found:
-                found[listing.group] = (listing.protocol_type, GroupState.EMPTY.value)
-        found |= await _states_of(
-            context, [name for name in others if takes(context, caller, name).ref.node_id == context.node_id]
-        )
+        own: list[str] = []
+        async for part in in_turns(await context.groups.all()):
+            for listing in part:
+                if listing.group not in owned:
+                    if takes(context, caller, listing.group).ref.node_id == context.node_id:
+                        own.append(listing.group)
+                elif listing.group not in found:
+                    found[listing.group] = (listing.protocol_type, GroupState.EMPTY.value)
+        found |= await _states_of(context, own)
     except GroupRefusal as refusal:
         answer.error_code = code_of(refusal)
         return answer
-    for name, (protocol_type, state) in sorted(found.items()):
-        is_listed = (not states or state.lower() in states) and (not types or CLASSIC in types)
-        if is_listed and (sees_all or sees_group(context, caller, name)):
-            answer.groups.append(
-                ListGroupsResponse.Group(
-                    group_id=name, protocol_type=protocol_type, group_state=state, group_type=CLASSIC
+    async for several in in_turns(sorted(found.items())):
+        for name, (protocol_type, state) in several:
+            is_listed = (not states or state.lower() in states) and (not types or CLASSIC in types)
+            if is_listed and (sees_all or sees_group(context, caller, name)):
+                answer.groups.append(
+                    ListGroupsResponse.Group(
+                        group_id=name, protocol_type=protocol_type, group_state=state, group_type=CLASSIC
+                    )
                 )
-            )
-    return answer
+    return await render(context.workers, codec.ApiKey.LIST_GROUPS, caller.version, len(answer.groups), lambda: answer)
 
 
 async def _states_of(context: KafkaContext, names: Sequence[str]) -> dict[str, tuple[str, str]]:

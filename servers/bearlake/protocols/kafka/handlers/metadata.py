@@ -25,21 +25,18 @@ from bearlake.protocols.kafka.messages import (
     MetadataRequest,
     MetadataResponse,
 )
-from bearlake.protocols.kafka.rendered import Rendered
+from bearlake.protocols.kafka.rendered import Rendered, render
 from bearlake.protocols.kafka.rights import NO_OPERATIONS, cluster_operations, topic_operations
 from bearlake.records.batch import NO_LEADER_EPOCH
 from bearlake.serving import routing
 from bearlake.streams.catalog import StreamView, check_name
 from bearlake.streams.principal import Operation
+from bearlake.streams.turns import in_turns
 
 ENDPOINT_TYPE_BROKERS = 1
 _IDS_FROM = 12
 """The first version in which a topic may be named by its id only. Versions 10 and 11 have the field, and no way to answer; as in Kafka."""
 _AT_ONCE = 16
-_AT_ONCE_NAMES = 1_000
-"""Streams whose rights are looked up in one turn of the event loop: 1 ms, and 20 ms with hundreds of rules for the caller."""
-_AT_ONCE_PARTITIONS = 2_000
-"""Streams and partitions of a response that is encoded on the event loop: about 5 ms."""
 
 
 async def handle(context: KafkaContext, caller: Caller, request: MetadataRequest) -> Rendered:
@@ -64,12 +61,11 @@ def _key_of(topic: MetadataRequest.Topic) -> str | bytes:
 async def _render_all(context: KafkaContext, caller: Caller, request: MetadataRequest) -> Rendered:
     catalog = context.streams.catalog
     seen: list[tuple[StreamView, None]] = []
-    for at, name in enumerate(catalog.names()):
-        if at % _AT_ONCE_NAMES == _AT_ONCE_NAMES - 1:
-            await asyncio.sleep(0)
-        view = catalog.peek(name)
-        if view is not None and context.streams.sees(caller.who, Operation.DESCRIBE, name):
-            seen.append((view, None))
+    async for part in in_turns(catalog.names()):
+        for name in part:
+            view = catalog.peek(name)
+            if view is not None and context.streams.sees(caller.who, Operation.DESCRIBE, name):
+                seen.append((view, None))
     return await _render(context, caller, request, seen)
 
 
@@ -83,14 +79,12 @@ async def _render(
     servers = candidates(context, caller)
     brokers = _response(context, caller, request, [])
 
-    def render() -> Rendered:
+    def response() -> MetadataResponse:
         brokers.topics = [_describe(context, caller, found, topic, servers, request) for found, topic in described]
-        return Rendered(codec.response(codec.ApiKey.METADATA, caller.version).encode(brokers))
+        return brokers
 
     size = sum(1 + (found.partition_count if isinstance(found, StreamView) else 0) for found, _ in described)
-    if size <= _AT_ONCE_PARTITIONS:
-        return render()
-    return await asyncio.get_running_loop().run_in_executor(context.workers, render)
+    return await render(context.workers, codec.ApiKey.METADATA, caller.version, size, response)
 
 
 def _response(
@@ -285,7 +279,7 @@ async def describe_topic_partitions(
 ) -> DescribeTopicPartitionsResponse:
     """Partitions of the requested streams, by name; at most `response_partition_limit`, with a cursor for the rest."""
     servers = candidates(context, caller)
-    names = sorted({topic.name for topic in request.topics} or _described_names(context, caller))
+    names = sorted({topic.name for topic in request.topics}) or await _described_names(context, caller)
     first_index = 0
     if request.cursor is not None:
         first_index = request.cursor.partition_index
@@ -294,30 +288,36 @@ async def describe_topic_partitions(
             first_index = 0
     room = min(max(request.response_partition_limit, 1), 2000)
     topics: list[DescribeTopicPartitionsResponse.Topic] = []
-    for name in names:
-        if room == 0:
-            cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=0)
-            return DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
-        found = await find_or_create(context, caller, name, may_create=False)
-        if isinstance(found, ErrorCode):
-            topics.append(
-                DescribeTopicPartitionsResponse.Topic(error_code=found, name=name, topic_id=UUID_ZERO, partitions=[])
-            )
-            continue
-        end = min(found.partition_count, first_index + room)
-        operations = topic_operations(context, caller, name)
-        topics.append(_page(found, servers, first_index, end, operations))
-        room -= end - first_index
-        if end < found.partition_count:
-            cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=end)
-            return DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
-        first_index = 0
+    async for part in in_turns(names):
+        for name in part:
+            if room == 0:
+                cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=0)
+                return DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
+            found = await find_or_create(context, caller, name, may_create=False)
+            if isinstance(found, ErrorCode):
+                topics.append(
+                    DescribeTopicPartitionsResponse.Topic(
+                        error_code=found, name=name, topic_id=UUID_ZERO, partitions=[]
+                    )
+                )
+                continue
+            end = min(found.partition_count, first_index + room)
+            operations = topic_operations(context, caller, name)
+            topics.append(_page(found, servers, first_index, end, operations))
+            room -= end - first_index
+            if end < found.partition_count:
+                cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=end)
+                return DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
+            first_index = 0
     return DescribeTopicPartitionsResponse(topics=topics)
 
 
-def _described_names(context: KafkaContext, caller: Caller) -> set[str]:
+async def _described_names(context: KafkaContext, caller: Caller) -> list[str]:
     streams = context.streams
-    return {name for name in streams.catalog.names() if streams.sees(caller.who, Operation.DESCRIBE, name)}
+    found: list[str] = []
+    async for part in in_turns(streams.catalog.names()):
+        found += [name for name in part if streams.sees(caller.who, Operation.DESCRIBE, name)]
+    return found
 
 
 def _page(

@@ -6,8 +6,11 @@ Source: KIP-4, KIP-107 (DeleteRecords), KIP-113 (log directories), KIP-195 (Crea
 
 import asyncio
 from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from bearlake.errors import AlreadyExists, BearlakeError, Denied, Invalid, NotFound, OutOfRange
+from bearlake.metadata.model import PartitionKey, PartitionUsage
+from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka.codec import UUID_ZERO
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode, code_of
@@ -23,10 +26,12 @@ from bearlake.protocols.kafka.messages import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
+from bearlake.protocols.kafka.rendered import Rendered, render
 from bearlake.protocols.kafka.rights import on_cluster
 from bearlake.streams import configs as stream_configs
 from bearlake.streams.catalog import StreamView, check_name
 from bearlake.streams.principal import Operation, Resource, require
+from bearlake.streams.turns import in_turns
 
 USE_DEFAULT = -1
 HIGH_WATERMARK = -1
@@ -261,43 +266,58 @@ async def _delete_records(
 
 async def describe_log_dirs(
     context: KafkaContext, caller: Caller, request: DescribeLogDirsRequest
-) -> DescribeLogDirsResponse:
+) -> DescribeLogDirsResponse | Rendered:
     """Return one "directory", the object store, with the size in bytes of each partition."""
     if not on_cluster(context, caller, Operation.DESCRIBE):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, results=[])
-    catalog = context.streams.catalog
-    requested: list[tuple[StreamView, list[int]]] = []
-    if request.topics is None:
-        requested = [
-            (view, list(range(view.partition_count))) for name in catalog.names() if (view := catalog.peek(name))
-        ]
-    else:
-        for topic in request.topics:
-            view = catalog.peek(topic.topic)
-            if view is not None:
-                requested.append((view, [index for index in topic.partitions if 0 <= index < view.partition_count]))
-    requested = [  # a right on the cluster shows no topic that the caller may not describe
-        (view, indexes)
-        for view, indexes in requested
-        if context.streams.sees(caller.who, Operation.DESCRIBE, view.name)
-    ]
+    requested = await _requested(context, caller, request)
+    keys: list[PartitionKey] = []
+    async for part in in_turns(requested):
+        keys += [view.partition(index) for view, indexes in part for index in indexes]
     answer = DescribeLogDirsResponse.LogDir(log_dir="object-store", topics=[], total_bytes=-1, usable_bytes=-1)
     try:
-        usage = await context.streams.metadata.log.usage(
-            [view.partition(index) for view, indexes in requested for index in indexes]
-        )
+        usage = await context.streams.metadata.log.usage(keys)
     except BearlakeError:
         answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         return DescribeLogDirsResponse(results=[answer])
-    for view, indexes in requested:
-        partitions = [
-            DescribeLogDirsResponse.Partition(
-                partition_index=index,
-                partition_size=usage[key].size_bytes if (key := view.partition(index)) in usage else 0,
-                offset_lag=0,
-                is_future_key=False,
-            )
-            for index in indexes
-        ]
-        answer.topics.append(DescribeLogDirsResponse.Topic(name=view.name, partitions=partitions))
-    return DescribeLogDirsResponse(results=[answer])
+
+    def response() -> DescribeLogDirsResponse:
+        answer.topics = [_sizes(view, indexes, usage) for view, indexes in requested]
+        return DescribeLogDirsResponse(results=[answer])
+
+    return await render(context.workers, codec.ApiKey.DESCRIBE_LOG_DIRS, caller.version, len(keys), response)
+
+
+async def _requested(
+    context: KafkaContext, caller: Caller, request: DescribeLogDirsRequest
+) -> list[tuple[StreamView, Sequence[int]]]:
+    """The requested partitions, by stream; a right on the cluster shows no topic that the caller may not describe."""
+    catalog = context.streams.catalog
+    found: list[tuple[StreamView, Sequence[int]]] = []
+    names: Sequence[tuple[str, Sequence[int] | None]]
+    if request.topics is None:
+        names = [(name, None) for name in catalog.names()]
+    else:
+        names = [(topic.topic, topic.partitions) for topic in request.topics]
+    async for part in in_turns(names):
+        for name, chosen in part:
+            view = catalog.peek(name)
+            if view is not None and context.streams.sees(caller.who, Operation.DESCRIBE, name):
+                indexes = range(view.partition_count)
+                found.append((view, indexes if chosen is None else [index for index in chosen if index in indexes]))
+    return found
+
+
+def _sizes(
+    view: StreamView, indexes: Sequence[int], usage: Mapping[PartitionKey, PartitionUsage]
+) -> DescribeLogDirsResponse.Topic:
+    partitions = [
+        DescribeLogDirsResponse.Partition(
+            partition_index=index,
+            partition_size=usage[key].size_bytes if (key := view.partition(index)) in usage else 0,
+            offset_lag=0,
+            is_future_key=False,
+        )
+        for index in indexes
+    ]
+    return DescribeLogDirsResponse.Topic(name=view.name, partitions=partitions)

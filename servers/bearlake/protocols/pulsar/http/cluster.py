@@ -13,6 +13,7 @@ from bearlake.protocols.pulsar.http import paths
 from bearlake.protocols.pulsar.http.problems import Problem, not_served
 from bearlake.serving.http.login import principal_of
 from bearlake.streams.principal import Operation
+from bearlake.streams.turns import in_turns
 
 _POLICIES = (
     "backlog_quota_map",
@@ -96,7 +97,8 @@ class ClusterRoutes:
     # -- tenants -------------------------------------------------------------------------------------------------
 
     async def _tenants(self, request: web.Request) -> web.Response:
-        return web.json_response(sorted({"public", *(namespace.split("/")[0] for namespace in self._used(request))}))
+        used = await self._used(request)
+        return web.json_response(sorted({"public", *(namespace.split("/")[0] for namespace in used)}))
 
     async def _tenant(self, request: web.Request) -> web.Response:
         _check_tenant(request)
@@ -114,7 +116,8 @@ class ClusterRoutes:
 
     async def _delete_tenant(self, request: web.Request) -> web.Response:
         tenant = _check_tenant(request)
-        if any(namespace.startswith(f"{tenant}/") for namespace in self._used(request)):
+        used = await self._used(request)
+        if any(namespace.startswith(f"{tenant}/") for namespace in used):
             raise Problem(409, "The tenant still has active namespaces")
         return web.Response(status=204)
 
@@ -122,7 +125,7 @@ class ClusterRoutes:
 
     async def _namespaces(self, request: web.Request) -> web.Response:
         tenant = _check_tenant(request)
-        used = self._used(request) | {names.PUBLIC_DEFAULT}
+        used = await self._used(request) | {names.PUBLIC_DEFAULT}
         return web.json_response(sorted(namespace for namespace in used if namespace.startswith(f"{tenant}/")))
 
     async def _ensure_namespace(self, request: web.Request) -> web.Response:
@@ -134,22 +137,23 @@ class ClusterRoutes:
         return web.Response(status=204)
 
     async def _delete_namespace(self, request: web.Request) -> web.Response:
-        if paths.namespace_of(request) in self._used(request):
+        if paths.namespace_of(request) in await self._used(request):
             raise Problem(409, "Cannot delete non empty namespace")
         return web.Response(status=204)
 
     async def _topics(self, request: web.Request) -> web.Response:
         mode = request.query.get("mode", "PERSISTENT").upper()
-        found = self._context.topics.of_namespace(principal_of(request), paths.namespace_of(request))
+        found = await self._context.topics.of_namespace(principal_of(request), paths.namespace_of(request))
         return web.json_response([] if mode == "NON_PERSISTENT" else found)
 
-    def _used(self, request: web.Request) -> set[str]:
+    async def _used(self, request: web.Request) -> set[str]:
         """The namespaces with topics that the caller may see."""
-        streams = self._context.streams
-        seen = [
-            name for name in streams.catalog.names() if streams.sees(principal_of(request), Operation.DESCRIBE, name)
-        ]
-        return {topic.namespace for topic in map(names.topic_of, seen) if topic is not None}
+        streams, who = self._context.streams, principal_of(request)
+        used = set()
+        async for part in in_turns(streams.catalog.names()):
+            seen = [name for name in part if streams.sees(who, Operation.DESCRIBE, name)]
+            used |= {topic.namespace for topic in map(names.topic_of, seen) if topic is not None}
+        return used
 
 
 def _check_tenant(request: web.Request) -> str:

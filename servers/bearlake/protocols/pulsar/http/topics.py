@@ -5,7 +5,6 @@ Termination applies to all partitions of a topic and to all protocols (`StreamCa
 
 from aiohttp import web
 
-from bearlake.protocols.pulsar import names
 from bearlake.protocols.pulsar.context import PulsarContext
 from bearlake.protocols.pulsar.http import paths, statistics_responses
 from bearlake.protocols.pulsar.http.problems import Problem
@@ -43,18 +42,12 @@ class TopicRoutes:
     # -- lists ---------------------------------------------------------------------------------------------------
 
     async def _list(self, request: web.Request) -> web.Response:
-        return web.json_response(self._context.topics.of_namespace(principal_of(request), paths.namespace_of(request)))
+        who, namespace = principal_of(request), paths.namespace_of(request)
+        return web.json_response(await self._context.topics.of_namespace(who, namespace))
 
     async def _list_partitioned(self, request: web.Request) -> web.Response:
-        namespace, streams = paths.namespace_of(request), self._context.streams
-        found = []
-        for view in streams.catalog.views():
-            name = names.topic_of(view.name)
-            if name is None or name.namespace != namespace or not is_partitioned(view):
-                continue
-            if streams.sees(principal_of(request), Operation.DESCRIBE, view.name):
-                found.append(str(name))
-        return web.json_response(sorted(found))
+        seen = self._context.topics.seen_in(principal_of(request), paths.namespace_of(request))
+        return web.json_response(sorted([str(name) async for name, view in seen if is_partitioned(view)]))
 
     async def _list_none(self, request: web.Request) -> web.Response:
         """Return no topics: all topics are persistent."""

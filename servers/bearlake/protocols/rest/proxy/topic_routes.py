@@ -20,6 +20,7 @@ from bearlake.streams import configs as stream_configs
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.principal import Operation, Principal
 from bearlake.streams.service import Streams
+from bearlake.streams.turns import in_turns
 
 
 class TopicRoutes:
@@ -40,8 +41,11 @@ class TopicRoutes:
 
     async def names(self, request: web.Request) -> web.Response:
         """List the topics."""
-        names, who = self._streams.catalog.names(), principal_of(request)
-        return answer([name for name in names if self._streams.sees(who, Operation.DESCRIBE, name)])
+        who = principal_of(request)
+        found: list[str] = []
+        async for part in in_turns(self._streams.catalog.names()):
+            found += [name for name in part if self._streams.sees(who, Operation.DESCRIBE, name)]
+        return answer(found)
 
     async def describe(self, request: web.Request) -> web.Response:
         """Get a topic with its configs and partitions."""

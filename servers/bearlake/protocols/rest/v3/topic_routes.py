@@ -1,5 +1,7 @@
 """Routes for clusters, brokers, topics and partitions: get, list, create, grow, delete."""
 
+import json
+
 from aiohttp import web
 
 from bearlake.errors import AlreadyExists, Denied, Invalid
@@ -7,13 +9,14 @@ from bearlake.metadata.model import PartitionKey, Server
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.protocols.rest.v3 import models
-from bearlake.protocols.rest.v3.resources import CLUSTER, CLUSTERS, Site, answer, body, find, index_of
+from bearlake.protocols.rest.v3.resources import CLUSTER, CLUSTERS, Site, answer, body, find, index_of, long_answer
 from bearlake.serving import routing
 from bearlake.serving.http.login import principal_of
 from bearlake.serving.live_servers import LiveServers
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.principal import Operation
 from bearlake.streams.service import Streams
+from bearlake.streams.turns import in_turns
 
 _TOPIC = CLUSTER + "/topics/{topic}"
 
@@ -68,13 +71,11 @@ class TopicRoutes:
     async def topics(self, request: web.Request) -> web.Response:
         """List the topics."""
         site, catalog = Site(request, self._servers), self._streams.catalog
-        views = [
-            view
-            for name in catalog.names()
-            if (view := catalog.peek(name)) is not None
-            and self._streams.sees(principal_of(request), Operation.DESCRIBE, name)
-        ]
-        return answer(site.listing("KafkaTopicList", "/topics", [_topic(site, view) for view in views]))
+        who, shown = principal_of(request), []
+        async for part in in_turns(catalog.names()):
+            seen = [name for name in part if self._streams.sees(who, Operation.DESCRIBE, name)]
+            shown += [json.dumps(_topic(site, view)) for name in seen if (view := catalog.peek(name)) is not None]
+        return long_answer(site.listing("KafkaTopicList", "/topics", []), shown)
 
     async def create(self, request: web.Request) -> web.Response:
         """Create a topic; with `validate_only`, only check the request."""
