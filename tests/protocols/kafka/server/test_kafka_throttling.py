@@ -253,6 +253,30 @@ async def test_topics_are_created_and_deleted_at_the_rate_of_the_quota(limited):
     assert deleted.throttle_time_ms == 2000
 
 
+async def test_a_refused_creation_costs_nothing(limited):
+    """KIP-599: what the controller has accepted counts. The quota may be shared by clients that did nothing wrong."""
+    await limited.limit(QuotaKey.CONTROLLER_MUTATION_RATE, 1.0)
+    client = await limited.node.client()
+
+    def create(name, count):
+        topic = m.CreateTopicsRequest.Topic(name=name, num_partitions=count, replication_factor=1)
+        return m.CreateTopicsRequest(topics=[topic], timeout_ms=1000)
+
+    for refused, code in (
+        (create("t", 1000), ErrorCode.TOPIC_ALREADY_EXISTS),
+        (create("u", 1_000_000), ErrorCode.INVALID_PARTITIONS),
+    ):
+        answer = await client.ask(refused, 7)
+        assert (answer.topics[0].error_code, answer.throttle_time_ms) == (code, 0)
+    growth = m.CreatePartitionsRequest(
+        topics=[m.CreatePartitionsRequest.Topic(name="t", count=1_000_000, assignments=None)], timeout_ms=1000
+    )
+    answer = await client.ask(growth, 3)
+    assert (answer.results[0].error_code, answer.throttle_time_ms) == (ErrorCode.INVALID_PARTITIONS, 0)
+
+    assert (await client.ask(create("u", 1), 7)).topics[0].error_code == 0
+
+
 async def test_creation_on_demand_counts_as_a_mutation(limited):
     await limited.limit(QuotaKey.CONTROLLER_MUTATION_RATE, 4.0)
     client = await limited.node.client()
