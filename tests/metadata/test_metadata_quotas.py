@@ -2,6 +2,8 @@
 
 import asyncio
 import math
+from enum import Enum
+from typing import Any
 
 import pytest
 
@@ -190,3 +192,31 @@ def test_quotas_apply_in_the_order_of_kip_55() -> None:
         Entity(client_id="console"),
         Entity(client_id=DEFAULT),
     ]
+
+
+class LaterKey(Enum):
+    """A kind of quota that a later version may have."""
+
+    DISK_BYTE_RATE = "disk_byte_rate"
+
+
+async def test_quotas_of_a_later_version_are_ignored_and_the_others_hold(
+    metadata: Metadata, peer: Metadata, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Otherwise one of them would stop every server of this version: each of them reads all quotas when it starts."""
+    later: Any = LaterKey.DISK_BYTE_RATE
+    with monkeypatch.context() as patched:
+        patched.setattr(model, "CLIENT_KEYS", model.CLIENT_KEYS | {later})
+        patched.setattr(model, "VALUE_MIN", 0.0)
+        changes = [change(5), QuotaChange(ALICE, later, 1.0), change(0.0, Entity(user="bob"))]
+        await metadata.quotas.change(changes, revision=0)
+
+    assert await peer.quotas.read() == (1, [quota(5)])
+    assert "quotas of an unknown kind are ignored" in caplog.text
+    assert await peer.quotas.change([change(6)], revision=1) == 2
+
+
+def test_a_name_cannot_look_like_the_default_or_another_part() -> None:
+    assert str(Entity(user=DEFAULT, client_id="<default>")) == 'user=<default>, client-id="<default>"'
+    assert str(Entity(user="alice, client-id=x")) == 'user="alice, client-id=x"'
+    assert str(Entity(user="Zoë", client_id="console")) == "user=Zoë, client-id=console"

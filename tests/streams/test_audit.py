@@ -11,7 +11,7 @@ import pytest
 from bearlake.errors import Conflict, Denied, Invalid, Unavailable
 from bearlake.metadata.access_rules import AccessRule, PatternKind, Permission
 from bearlake.metadata.open import open_metadata
-from bearlake.metadata.quotas import Entity, QuotaChange, QuotaKey
+from bearlake.metadata.quotas import DEFAULT, Entity, QuotaChange, QuotaKey
 from bearlake.streams.access.control import AccessControl, AccessSettings
 from bearlake.streams.audit import Audit, AuditSettings
 from bearlake.streams.principal import INTERNAL, Operation, Principal, Resource, at_host
@@ -97,6 +97,37 @@ def test_denials_of_all_clients_are_limited(lines: Lines) -> None:
         audit.denied(at_host(ALICE, f"10.0.{at // 250}.{at % 250}"), Operation.READ, Resource.STREAM, "t")
 
     assert len(lines.lines) == 3
+
+
+def test_many_addresses_of_one_network_leave_lines_to_others(lines: Lines) -> None:
+    audit = Audit(AuditSettings(client_line_count_max=2, line_count_max=20), Clock())
+    for at in range(250):
+        audit.denied(at_host(ALICE, f"10.0.0.{at}"), Operation.READ, Resource.STREAM, "t")
+        audit.denied(at_host(ALICE, f"2001:db8::{at:x}"), Operation.READ, Resource.STREAM, "t")
+    audit.denied(at_host(BOB, "10.0.1.1"), Operation.READ, Resource.STREAM, "secret")
+
+    assert len(lines.lines) <= 20
+    assert lines.lines[-1]["resource"] == "Topic:secret"
+
+
+def test_clients_that_got_no_line_are_named_when_the_window_is_over(lines: Lines) -> None:
+    """Whoever has enough addresses to use all lines of a window does not hide others by that."""
+    clock = Clock()
+    audit = Audit(AuditSettings(window_ms=1000, client_line_count_max=2, line_count_max=3, silenced_count_max=2), clock)
+    for at in range(4):
+        audit.denied(at_host(ALICE, f"10.0.{at}.1"), Operation.READ, Resource.STREAM, "t")
+    for at in range(3):
+        audit.denied(at_host(BOB, f"10.9.0.{at}"), Operation.READ, Resource.STREAM, "secret")
+    audit.denied(at_host(BOB, "10.8.0.1"), Operation.READ, Resource.STREAM, "secret")
+    audit.denied(at_host(BOB, "10.7.0.1"), Operation.READ, Resource.STREAM, "secret")
+    del lines.lines[:]
+    clock.now = 1.0
+    with audit.change(ALICE, Operation.CREATE, "Topic", "t"):
+        pass
+
+    named = [(line["who"], line["address"], line["suppressed_count"]) for line in lines.lines[:-1]]
+    assert named == [("User:alice", "10.0.3.0/24", 1), ("User:bob", "10.9.0.0/24", 3), ("", "", 2)]
+    assert lines.lines[-1]["outcome"] == "done"
 
 
 def test_changes_that_were_made_are_never_left_out(lines: Lines) -> None:
@@ -208,6 +239,16 @@ async def test_a_change_of_quotas_names_the_quota_and_its_value(lines: Lines) ->
         ("User:bob", "Quota", "producer_byte_rate=1000000 for user=alice"),
         ("User:bob", "Quota", "producer_byte_rate=none for user=alice"),
     ]
+    await metadata.close()
+
+
+async def test_a_user_named_like_the_default_is_quoted(lines: Lines) -> None:
+    metadata = await open_metadata("memory:///")
+    quotas = QuotaControl(metadata.quotas, audit=Audit())
+    for user in (DEFAULT, "<default>"):
+        await quotas.change([QuotaChange(Entity(user=user), QuotaKey.PRODUCER_BYTE_RATE, 1e6)], who=BOB)
+
+    assert [line["detail"].partition(" for ")[2] for line in lines.lines] == ["user=<default>", 'user="<default>"']
     await metadata.close()
 
 

@@ -207,3 +207,24 @@ def test_connections_are_limited_by_address(buckets: Buckets) -> None:
     assert waits == [0, 0, 1.0, 2.0]
     assert limited.connected("10.0.0.2") == 0
     assert limited.connected("10.0.0.9") == 0
+
+
+def test_a_wait_always_fits_into_a_response() -> None:
+    """Kafka's `throttle_time_ms` has 32 bits with a sign."""
+    with pytest.raises(ValueError, match="throttle_ms_max"):
+        QuotaSettings(throttle_ms_max=2**31)
+
+    limit = Buckets(QuotaSettings(throttle_ms_max=86_400_000), Clock())
+    assert limit.take("alice", 1e-6, 2**53) * 1000 < 2**31
+
+
+def test_what_is_given_back_is_not_owed(buckets: Buckets, clock: Clock) -> None:
+    """Also if more was taken than a client can owe: no earlier debt is lifted."""
+    buckets.take("alice", 10.0, 15)
+    taken = buckets.reserve("alice", 10.0, 1e9)
+    assert buckets.due_s("alice", 10.0) == 10.0
+    buckets.give_back("alice", taken)
+
+    assert buckets.due_s("alice", 10.0) == 0.0
+    assert buckets.take("alice", 10.0, 10) == 0.5
+    buckets.give_back("nobody", 1.0)

@@ -43,6 +43,16 @@ def test_text_line_holds_message_and_data() -> None:
     assert line.endswith("INFO    bearlake.test: server is ready  port=9092\n")
 
 
+def test_a_value_in_a_text_line_cannot_look_like_another_field_or_line() -> None:
+    line = logged(
+        LogSettings(format="text"), resource='Topic:x outcome=done who="User:root"', reason="a\u2028b\n", host="h"
+    )
+    bare = logged(LogSettings(format="text"), resource="x=y", detail="it's")
+
+    assert line.endswith('  resource="Topic:x outcome=done who=\\"User:root\\"" reason="a\\u2028b\\n" host=h\n')
+    assert bare.endswith('  resource="x=y" detail="it\'s"\n')
+
+
 def test_auto_means_json_when_not_on_a_terminal() -> None:
     assert logged(LogSettings(format="auto")).startswith("{")
 
@@ -99,7 +109,7 @@ def test_a_librarys_broken_connection_is_one_line(name: str) -> None:
         logging.getLogger(name).exception("Exception while sending command.")
 
     assert stream.getvalue().count("\n") == 1
-    assert stream.getvalue().endswith("error=ConnectionError('unexpected connection_lost() call')\n")
+    assert stream.getvalue().endswith("error=\"ConnectionError('unexpected connection_lost() call')\"\n")
 
 
 def test_a_mistake_of_ours_keeps_its_traceback() -> None:

@@ -16,14 +16,19 @@ commit log, which servers follow.
 Source: KIP-13, KIP-55 (order), KIP-257 and KIP-546 (entities, filters), KIP-599 (mutations), KIP-612 (connections).
 """
 
+import json
+import logging
 import math
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from ipaddress import ip_address
 from typing import NamedTuple, Protocol
 
 from bearlake.errors import Invalid
 from bearlake.metadata.names import check_name
+
+log = logging.getLogger(__name__)
 
 QUOTA_COUNT_MAX = 10_000
 """Most quotas of a deployment. Every server holds all of them in memory."""
@@ -74,6 +79,8 @@ class Default(Enum):
 
 DEFAULT = Default.DEFAULT
 
+_NEEDS_QUOTES = re.compile(r"""[\s<>,;="']""")
+
 Part = str | Default | None
 """A name, the default, or None: the entity does not depend on this."""
 
@@ -87,7 +94,7 @@ class Entity(NamedTuple):
     """An IP address."""
 
     def __str__(self) -> str:
-        """Such as `user=alice, client-id=<default>`."""
+        """Such as `user=alice, client-id=<default>`. A name that could be misread is quoted."""
         parts = (("user", self.user), ("client-id", self.client_id), ("ip", self.address))
         return ", ".join(f"{name}={_text(part)}" for name, part in parts if part is not None)
 
@@ -211,10 +218,21 @@ def quota_row(entity: Entity, key: QuotaKey) -> QuotaRow:
     return _stored(entity.user), _stored(entity.client_id), _stored(entity.address), key.value
 
 
-def quota_of(row: tuple[str, str, str, str, float]) -> Quota:
-    """Return the quota of a stored row and its value."""
-    user, client_id, address, key, value = row
-    return Quota(Entity(_part(user), _part(client_id), _part(address)), QuotaKey(key), value)
+def quotas_of(rows: Iterable[tuple[str, str, str, str, float]]) -> list[Quota]:
+    """Return the quotas of stored rows and their values.
+
+    Later versions may store other keys and values. A server cannot enforce those: it ignores them with a warning, and enforces the rest.
+    """
+    quotas, ignored = [], set()
+    keys = {key.value: key for key in QuotaKey}
+    for user, client_id, address, key, value in rows:
+        if key in keys and VALUE_MIN <= value <= VALUE_MAX:
+            quotas.append(Quota(Entity(_part(user), _part(client_id), _part(address)), keys[key], value))
+        else:
+            ignored.add(key)
+    if ignored:
+        log.warning("quotas of an unknown kind are ignored", extra={"keys": ", ".join(sorted(ignored))})
+    return quotas
 
 
 def key_of(text: str) -> QuotaKey:
@@ -238,4 +256,7 @@ def _part(text: str) -> Part:
 
 
 def _text(part: str | Default) -> str:
-    return part.value if isinstance(part, Default) else part
+    """Return the default's name, or a name, in quotes if it could look like the default or like another part."""
+    if isinstance(part, Default):
+        return part.value
+    return json.dumps(part, ensure_ascii=False) if _NEEDS_QUOTES.search(part) else part

@@ -57,8 +57,9 @@ class Connections(Generic[C]):
         self._check_s = check_ms / 1000
         self._tls_handshake_s = tls_handshake_ms / 1000
         self._acceptors: list[asyncio.Server | TlsAcceptor] = []
-        self._open: set[C] = set()
+        self._open: dict[C, None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closed = False
         self._handshakes: set[C] = set()
         """Connections in a TLS handshake."""
         meters.open.set_function(lambda: self._count)
@@ -74,7 +75,7 @@ class Connections(Generic[C]):
         return len(self._open)
 
     def __iter__(self) -> Iterator[C]:
-        """Iterate over the connections that are open now; they may close meanwhile."""
+        """Iterate over the connections that are open now, in the order in which they were opened; they may close meanwhile."""
         return iter(list(self._open))
 
     # -- life-cycle ----------------------------------------------------------------------------------------------
@@ -103,6 +104,7 @@ class Connections(Generic[C]):
 
     async def close(self) -> None:
         """Close listeners and connections at once, and cancel all tasks. Safe to repeat and without `start`."""
+        self._is_closed = True
         self.stop_accepting()
         for listener in self._listeners:
             listener.socket.close()
@@ -124,19 +126,21 @@ class Connections(Generic[C]):
         self._handshakes.discard(connection)
         if self._count >= self._connections_max or not self._addresses.enter(connection.address):
             return False
-        self._open.add(connection)
+        self._open[connection] = None
         self.meters.opened.inc()
         return True
 
     def remove(self, connection: C) -> None:
         """Remove a closed connection. Safe to repeat."""
         if connection in self._open:
-            self._open.discard(connection)
+            del self._open[connection]
             self._addresses.leave(connection.address)
 
     def run(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        """Run a task; it is cancelled when the server closes."""
+        """Run a task; it is cancelled when the server closes. It does not begin if the server has closed."""
         task = self.loop.create_task(work)
+        if self._is_closed:
+            task.cancel()
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task

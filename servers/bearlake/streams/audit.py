@@ -10,8 +10,10 @@
     detail     what was changed, without values that may be secret
 
 Lines are written by the logger `bearlake.audit`: denials and failures as WARNING, changes as INFO. Denials and failed changes, which any
-client can cause, are limited in number; each line says how many lines were left out since the line before. Changes that were made are
-always logged. A line never has passwords, tokens, keys or contents of records and schemas.
+client can cause, are limited in number; each line says how many lines were left out since the line before. The clients of one network
+(/24 or /64) get no more lines of a window than they leave to others. The first line after a window follows lines that name the clients
+that got none, with the number of their lines. So nobody can hide the denials of others. Changes that were made are always logged. A line
+never has passwords, tokens, keys or contents of records and schemas.
 """
 
 import asyncio
@@ -20,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from ipaddress import ip_network
 
 from bearlake.errors import BearlakeError, Conflict, Denied, Unavailable
 from bearlake.streams.groups.problems import GroupRefusal
@@ -30,6 +33,9 @@ log = logging.getLogger("bearlake.audit")
 
 Noting = AbstractContextManager[list[str]]
 """Notes the change that a block makes, with the details in the list."""
+
+OTHERS = ("", "")
+"""Clients without a line that are not named, because there were too many of them."""
 
 TEXT_LENGTH_MAX = 300
 """Longest name in a line; longer names are cut."""
@@ -44,11 +50,17 @@ class AuditSettings:
     client_line_count_max: int = 20
     """Denials and failures of one client (principal and address) that are logged in a window."""
     line_count_max: int = 1_000
-    """Denials and failures of all clients of this server that are logged in a window."""
+    """Denials and failures of all clients of this server that are logged in a window. One network gets no more of them than it leaves to
+    others."""
+    silenced_count_max: int = 100
+    """Clients (principal and network) without a line in a window that are named, with the number of their lines, when it is over. The
+    lines of further clients are counted together."""
 
     def __post_init__(self) -> None:
-        if min(self.window_ms, self.client_line_count_max, self.line_count_max) < 1:
-            raise ValueError("window_ms, client_line_count_max and line_count_max must be at least 1")
+        if min(self.window_ms, self.client_line_count_max, self.line_count_max, self.silenced_count_max) < 1:
+            raise ValueError(
+                "window_ms, client_line_count_max, line_count_max and silenced_count_max must be at least 1"
+            )
 
 
 class Audit:
@@ -62,6 +74,10 @@ class Audit:
         self._line_count = 0
         self._counts: dict[tuple[str, str], int] = {}
         """Lines in this window by client; at most `line_count_max` clients."""
+        self._networks: dict[str, int] = {}
+        """Lines in this window by network; at most `line_count_max` networks."""
+        self._silenced: dict[tuple[str, str], int] = {}
+        """Lines that were left out in this window, by principals and networks that had none; at most `silenced_count_max`, and `OTHERS`."""
         self._suppressed_count = 0
 
     def denied(self, who: Principal, operation: Operation, kind: Resource, name: str) -> None:
@@ -115,21 +131,46 @@ class Audit:
         client: tuple[str, str] | None = None,
     ) -> None:
         """Write a line, unless there were too many of the client (None: the principal at its address)."""
-        now = self._clock()
-        if (now - self._window) * 1000 >= self._settings.window_ms:
-            self._window, self._line_count = now, 0
-            self._counts.clear()
+        self._turn()
         client = client or (str(who), who.host)
-        count = self._counts.get(client, 0)
-        if self._line_count >= self._settings.line_count_max or count >= self._settings.client_line_count_max:
+        network = _network(who.host)
+        count, of_network = self._counts.get(client, 0), self._networks.get(network, 0)
+        left = self._settings.line_count_max - self._line_count
+        if count >= self._settings.client_line_count_max or of_network >= left:
             self._suppressed_count += 1
             metrics.AUDIT_SUPPRESSED.inc()
+            if not count:
+                self._silence(client[0], network)
             return
         self._line_count += 1
         self._counts[client] = count + 1
+        self._networks[network] = of_network + 1
         self._line(who, operation, resource, outcome, reason, detail)
 
+    def _silence(self, name: str, network: str) -> None:
+        """Count a line of a client that has none in this window."""
+        client = name, network
+        if client not in self._silenced and len(self._silenced) >= self._settings.silenced_count_max:
+            client = OTHERS
+        self._silenced[client] = self._silenced.get(client, 0) + 1
+
+    def _turn(self) -> None:
+        """Begin a new window if this one is over, and name the clients that had no line in it."""
+        now = self._clock()
+        if (now - self._window) * 1000 < self._settings.window_ms:
+            return
+        silenced = self._silenced
+        self._window, self._line_count, self._silenced = now, 0, {}
+        self._counts.clear()
+        self._networks.clear()
+        for (name, network), count in silenced.items():
+            log.warning(
+                "lines left out",
+                extra={"who": _shown(name), "address": network, "outcome": "left out", "suppressed_count": count},
+            )
+
     def _line(self, who: Principal, operation: str, resource: str, outcome: str, reason: str, detail: str) -> None:
+        self._turn()
         fields: dict[str, object] = {
             "who": _shown(str(who)),
             "address": who.host,
@@ -146,6 +187,15 @@ class Audit:
         log.log(
             logging.INFO if is_done else logging.WARNING, "denial" if outcome == "denied" else "change", extra=fields
         )
+
+
+def _network(address: str) -> str:
+    """Return the network of an IP address: one client may have all its addresses."""
+    try:
+        bits = 64 if ":" in address else 24
+        return str(ip_network(f"{address.partition('%')[0]}/{bits}", strict=False))
+    except ValueError:
+        return address
 
 
 def _reason(error: BearlakeError | GroupRefusal) -> str:

@@ -1,9 +1,10 @@
 """What the stream service does to streams themselves: creates, changes and deletes them, for callers who may.
 
-The base of `streams.service.Streams`. Creations and deletions count against the caller's quota of mutations (KIP-599).
+The base of `streams.service.Streams`. Creations and deletions that are not refused count against the caller's quota of mutations (KIP-599).
 """
 
 from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
 
 from bearlake.errors import Denied
 from bearlake.metadata import Metadata
@@ -51,9 +52,9 @@ class Management:
         """Create a stream. Raises `Denied`, `Throttled`, `Invalid`, `AlreadyExists`, `Unavailable`."""
         if not self.may_create(who, name):
             raise Denied(f"{who} may not Create Topic {name!r}")
-        self._admit(who, partition_count)
         details = f"partitions={partition_count} configs={','.join(configs)}"
-        with self.audit.change(who, Operation.CREATE, Resource.STREAM.value, name, details):
+        noted = self.audit.change(who, Operation.CREATE, Resource.STREAM.value, name, details)
+        with self._admitted(who, partition_count), noted:
             return await self.catalog.create(name, partition_count, configs)
 
     async def resolve(self, who: Principal, operation: Operation, name: str) -> StreamView:
@@ -93,9 +94,10 @@ class Management:
     async def add_partitions(self, who: Principal, stream: Stream, partition_count: int) -> StreamView:
         """Grow a stream to `partition_count` partitions. Raises `Denied`, `Throttled`, `Invalid`, `NotFound`, `Unavailable`."""
         self._require(who, Operation.ALTER, stream.name)
-        self._admit(who, partition_count - stream.partition_count)
-        details = f"partitions={partition_count}"
-        with self.audit.change(who, Operation.ALTER, Resource.STREAM.value, stream.name, details):
+        noted = self.audit.change(
+            who, Operation.ALTER, Resource.STREAM.value, stream.name, f"partitions={partition_count}"
+        )
+        with self._admitted(who, partition_count - stream.partition_count), noted:
             return await self.catalog.add_partitions(stream, partition_count)
 
     async def terminate(self, who: Principal, stream: Stream) -> StreamView:
@@ -113,9 +115,9 @@ class Management:
         Raises `Denied`, `Throttled`, `NotFound`, `Conflict`, `Unavailable`.
         """
         self._require(who, Operation.DELETE, stream.name)
-        self._admit(who, stream.partition_count)
         view = self.catalog.peek_number(stream.number)
-        with self.audit.change(who, Operation.DELETE, Resource.STREAM.value, stream.name, f"id={stream.id}"):
+        noted = self.audit.change(who, Operation.DELETE, Resource.STREAM.value, stream.name, f"id={stream.id}")
+        with self._admitted(who, stream.partition_count), noted:
             deleted = await self.catalog.delete(stream, is_unchanged=is_unchanged)
         if view is not None:
             self._deleted(view)
@@ -140,10 +142,12 @@ class Management:
         if any(key in stream_configs.ENDING and present.get(key) != value for key, value in set_configs.items()):
             self._require(who, Operation.DELETE, name)
 
-    def _admit(self, who: Principal, partition_count: int) -> None:
-        """Count the creation or deletion of partitions against the caller's quota. Raises `Throttled`."""
-        if (usage := self.quotas.usage) is not None:
-            usage.admit(who, QuotaKey.CONTROLLER_MUTATION_RATE, max(1, partition_count))
+    def _admitted(self, who: Principal, partition_count: int) -> AbstractContextManager[None]:
+        """Count partitions that a block creates or deletes against the caller's quota, unless it is refused. Raises `Throttled`."""
+        usage = self.quotas.usage
+        if usage is None:
+            return nullcontext()
+        return usage.admitted(who, QuotaKey.CONTROLLER_MUTATION_RATE, max(1, partition_count))
 
     def _deleted(self, view: StreamView) -> None:
         """Forget a stream that was deleted."""

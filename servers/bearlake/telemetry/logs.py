@@ -6,10 +6,13 @@ secrets (`password`, `token`, …) are masked here.
 
 Libraries that talk to stores log every broken connection with its traceback. Our own log reports each outage once. So a library's log
 entry is reduced to one line with its error (`error`), and repeats during the outage are not logged.
+
+In a line of text, a value that could look like further fields or lines is a JSON string.
 """
 
 import json
 import logging
+import re
 import sys
 import time
 from dataclasses import dataclass
@@ -24,6 +27,9 @@ QUIET = {"asyncpg.pool": logging.ERROR, "sqlalchemy.pool": logging.CRITICAL}
 AUDIT = "bearlake.audit"
 """The logger of the audit log: changes as INFO, denials and failures as WARNING."""
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+_NEEDS_QUOTES = re.compile(r"""[\s="']""")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,9 +92,16 @@ class TextFormatter(logging.Formatter):
         """Return one line, followed by the traceback, if any."""
         moment = time.strftime("%H:%M:%S", time.localtime(record.created))
         line = f"{moment}.{int(record.msecs):03d} {record.levelname:<7} {record.name}: {record.getMessage()}"
-        fields = " ".join(f"{key}={value}" for key, value in extras(record).items())
+        fields = " ".join(f"{key}={_quoted(value)}" for key, value in extras(record).items())
         trace = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
         return f"{line}  {fields}{trace}" if fields else line + trace
+
+
+def _quoted(value: object) -> object:
+    """Return a text with spaces, quotes, equals signs or unprintable characters as a JSON string."""
+    if not isinstance(value, str) or not (_NEEDS_QUOTES.search(value) or not value.isprintable()):
+        return value
+    return json.dumps(value, ensure_ascii=not value.isprintable())
 
 
 class JsonFormatter(logging.Formatter):

@@ -13,8 +13,8 @@ from bearlake.metadata.quotas import (
     Quotas,
     QuotaSet,
     check_quota_changes,
-    quota_of,
     quota_row,
+    quotas_of,
 )
 
 READ = """
@@ -38,7 +38,7 @@ class PostgresqlQuotas(Quotas):
     @override
     async def read(self) -> QuotaSet:
         rows = await self._database.rows(READ, is_read=True)
-        return QuotaSet(rows[0][0], [quota_of(tuple(row)[1:]) for row in rows if row[1] is not None])
+        return QuotaSet(rows[0][0], quotas_of(tuple(row)[1:] for row in rows if row[1] is not None))
 
     @override
     async def change(self, changes: Sequence[QuotaChange], *, revision: int) -> int:

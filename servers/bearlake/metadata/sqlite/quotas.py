@@ -12,8 +12,8 @@ from bearlake.metadata.quotas import (
     QuotaSet,
     check_quota_changes,
     check_quota_count,
-    quota_of,
     quota_row,
+    quotas_of,
 )
 from bearlake.metadata.sqlite.database import Database
 from bearlake.metadata.sqlite.log import SqliteLog
@@ -50,7 +50,7 @@ class SqliteQuotas(Quotas):
         with self._database.reading() as connection:
             (revision,) = connection.execute("SELECT revision FROM quota_state").fetchone()
             rows = connection.execute("SELECT user, client_id, address, key, value FROM quotas").fetchall()
-        return QuotaSet(revision, [quota_of(row) for row in rows])
+        return QuotaSet(revision, quotas_of(rows))
 
     def _change(self, changes: Sequence[QuotaChange], revision: int) -> int:
         with self._database.writing() as connection:

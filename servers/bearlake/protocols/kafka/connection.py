@@ -4,15 +4,13 @@
 - The connection reads requests ahead and runs a bounded number at once, but answers them in order (Kafka protocol guide). Produce
   requests reach the write path in arrival order (I3): they are submitted inline, and queue behind a Produce request that must wait.
 - Backpressure stops reading (`serving/pacing.py`). The socket is paused when `requests_in_flight_max` requests run, when the client has
-  not taken `response_bytes_max` bytes of responses, and at a Produce request while the write path is over its byte budget. Heartbeats
-  and fetches of other connections continue.
+  not taken `response_bytes_max` bytes of responses, and at a Produce request while the write path is over its byte budget.
 - Three lanes run in parallel. Produce is one. Fetch requests run one at a time, so that a client that does not read holds one response
   in memory. All other requests run one at a time, as in Kafka, so that a later commit or leave cannot overtake a commit.
 - When the client disconnects, its long polls and joins are cancelled; requests that change something run to completion. An administrative
-  request that has not begun by then is dropped (decision 110).
-- A frame that violates the protocol closes only this connection; the reason goes to the log and to a metric.
+  request that has not begun by then is dropped (decision 110). A frame that violates the protocol closes only this connection.
 - On a listener with SASL, a client that is not logged in may send only small requests of `sasl.LOGIN_APIS`, one after another. A login that
-  has ended closes the connection at the next other request, after the answers to the requests before it.
+  has ended closes the connection at the next other request, after the answers to the requests before it, or at one that a quota holds.
 """
 
 import asyncio
@@ -21,6 +19,7 @@ import struct
 import time
 from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
+from functools import partial
 
 from bearlake.errors import BearlakeError, Corrupt, Denied
 from bearlake.protocols.kafka import codec
@@ -29,6 +28,7 @@ from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.dispatch import Served
 from bearlake.protocols.kafka.framing import PRODUCE, may_be_large
 from bearlake.protocols.kafka.handlers import api_versions, produce, produce_pipelined
+from bearlake.protocols.kafka.lane import Lane
 from bearlake.protocols.kafka.login import KafkaListenerLogin
 from bearlake.protocols.kafka.rendered import Rendered
 from bearlake.protocols.kafka.request_kinds import ADMINISTRATIVE, LOGIN, WAITING
@@ -82,8 +82,7 @@ class Connection(PacedConnection):
         self._ready_bytes = 0
         self._fetches: deque[Coroutine[None, None, None]] = deque()  # waiting behind the running fetch
         self._is_fetching = False
-        self._others: deque[tuple[int, Coroutine[None, None, None]]] = deque()  # waiting: API key and coroutine
-        self._is_working = False
+        self._others = Lane(self, self._throttling)
         self._is_pumping = False
         self._is_finishing = False
         self._waiting_bytes = 0  # of requests that wait, undecoded, behind the request that runs
@@ -126,6 +125,7 @@ class Connection(PacedConnection):
             self._fetches.popleft().close()
         self._slots.clear()
         self._request_count = 0
+        self._others.go_on()  # requests that a quota held
 
     def close_if_idle(self) -> None:
         """Close the connection if no request is in progress."""
@@ -135,6 +135,7 @@ class Connection(PacedConnection):
     def finish(self) -> None:
         """Stop reading; close once only long polls remain. Call repeatedly until the connection is closed."""
         self._is_finishing = True
+        self._others.drain()
         self._pace()
         is_busy = any(slot.is_ready or slot.api not in WAITING for slot in self._slots)
         if not is_busy and self.produce_tail is None and self._transport is not None:
@@ -233,6 +234,9 @@ class Connection(PacedConnection):
 
     def _take_up(self) -> None:
         self._fetch_next()
+        if self._others.needs_login:
+            self._close_if_login_ended()
+        self._others.go_on()
         super()._take_up()
 
     def _record_unsent(self, unsent_bytes: int) -> None:
@@ -295,34 +299,25 @@ class Connection(PacedConnection):
             return
         body = bytes(frame[position:])
         self._waiting_bytes += len(body)
-        work = self._run(slot, caller, header.correlation_id, key, body)
+        work = partial(self._run, slot, caller, header.correlation_id, key, body)
         if key == ApiKey.FETCH:
-            self._fetches.append(work)
+            self._fetches.append(work())
             self._fetch_next()
         else:
-            self._others.append((key, work))
-            self._work_next()
+            self._others.add(key, work)
 
     def _fetch_next(self) -> None:
-        if self._fetches and (not self.session.is_logged_in if self.session else self._is_ending):
-            self.close("a Fetch waited until the login had ended", "ended_login")
-        elif self._fetches and not (self._is_fetching or self._is_write_paused or self._throttling.holds_fetch()):
+        if not self._fetches or self._close_if_login_ended() or self._is_fetching or self._is_write_paused:
+            return
+        if not self._throttling.holds_read(ApiKey.FETCH):
             self._is_fetching = True  # until the response is written to the transport
             self.start(self._fetches.popleft())
 
-    def _work_next(self) -> None:
-        while self._others and not self._is_working:
-            key, work = self._others.popleft()
-            is_waiting = key in WAITING
-            if is_waiting and self._transport is None:
-                work.close()
-                continue
-            self._is_working = True
-            self.start(work, is_cancelled_on_close=is_waiting).add_done_callback(self._worked)
-
-    def _worked(self, task: asyncio.Task[None]) -> None:
-        self._is_working = False
-        self._work_next()
+    def _close_if_login_ended(self) -> bool:
+        has_ended = not self.session.is_logged_in if self.session else self._is_ending
+        if has_ended:
+            self.close("a request waited until the login had ended", "ended_login")
+        return has_ended
 
     async def _run(self, slot: Slot, caller: Caller, correlation_id: int, key: int, body: bytes) -> None:
         """Decode and answer a request. Requests wait undecoded, because objects take several times the memory."""

@@ -1,13 +1,17 @@
 """Quotas of one Kafka connection: when its next request may begin, and how long its client waits after a request.
 
-    before   Produce and Fetch wait, unread, while the client owes bytes or time, whatever connection used them
+    before   requests wait, unread, while the client owes what limits them, whatever connection used it: Produce and Fetch wait for
+             bytes and time, all other requests for time, except logins, ApiVersions and requests about groups
     after    the response says how long the client should wait (`throttle_time_ms`), and the socket is not read meanwhile (KIP-219)
 
 A Produce request is charged when it begins to arrive, other requests when they are done. So a Produce request that must wait holds no
 memory: its connection has read no more than its head. While a client's Produce requests are limited, they are read and taken one by one,
 so that each response can say how long to wait.
 
-Requests about a group wait `MEMBER_WAIT_S_MAX` at most: a client that uses much time must not make the group lose its user's members.
+Several requests may have been read while nothing was owed. Each is held again when its turn comes.
+
+Requests about a group wait for time only after their answers, `MEMBER_WAIT_S_MAX` at most, and so do all requests on the connection of a
+group's member: a client that uses much time must not make the group lose its user's members.
 
 Source: KIP-13, KIP-124 (time), KIP-219, KIP-599 (mutations).
 """
@@ -31,12 +35,12 @@ from bearlake.streams.quotas.timing import Timed
 from bearlake.streams.quotas.usage import Usage
 
 _MUTATIONS = frozenset({ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS})
+_BYTES = {ApiKey.PRODUCE.value: (QuotaKey.PRODUCER_BYTE_RATE,), ApiKey.FETCH.value: (QuotaKey.CONSUMER_BYTE_RATE,)}
+"""The rates for which requests wait before they begin."""
 _PRODUCE = (QuotaKey.PRODUCER_BYTE_RATE, QuotaKey.REQUEST_PERCENTAGE)
-_FETCH = (QuotaKey.CONSUMER_BYTE_RATE, QuotaKey.REQUEST_PERCENTAGE)
-_BEFORE = {ApiKey.PRODUCE.value: _PRODUCE, ApiKey.FETCH.value: _FETCH}
-"""Requests that wait while something is owed."""
 _OF_MEMBERS = frozenset(
     {
+        ApiKey.FIND_COORDINATOR,
         ApiKey.HEARTBEAT,
         ApiKey.JOIN_GROUP,
         ApiKey.LEAVE_GROUP,
@@ -45,6 +49,10 @@ _OF_MEMBERS = frozenset(
         ApiKey.SYNC_GROUP,
     }
 )
+_UNHELD = _OF_MEMBERS | LOGIN | {ApiKey.API_VERSIONS}
+"""Requests that may begin while time is owed."""
+_JOINED = frozenset({ApiKey.HEARTBEAT, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
+"""Requests whose success proves that the client is a member of a group."""
 MEMBER_WAIT_S_MAX = 1.0
 """Longest wait (s) after a request about a group, as Kafka's longest wait for time. The shortest session of a member has six seconds."""
 
@@ -57,6 +65,10 @@ class Throttled(Protocol):
 
     who: Principal
 
+    @property
+    def is_open(self) -> bool:
+        """Whether anything can still be sent to the client."""
+
     def throttle(self, wait_s: float) -> bool:
         """Read no more requests for that time (s); returns whether the connection waits."""
 
@@ -64,7 +76,7 @@ class Throttled(Protocol):
 class Throttling:
     """What the quotas say about one connection."""
 
-    __slots__ = ("_begun", "_connection", "_is_limited", "_known", "_quotas")
+    __slots__ = ("_begun", "_connection", "_is_limited", "_is_member", "_known", "_quotas")
 
     def __init__(self, quotas: QuotaControl, connection: Throttled) -> None:
         self._quotas = quotas
@@ -73,6 +85,8 @@ class Throttling:
         """What the Produce request that is arriving was charged to; None: it was not charged yet."""
         self._known: tuple[Usage, Principal] | None = None
         self._is_limited = False
+        self._is_member = False
+        """Whether the client is a member of a group and says so on this connection."""
 
     @property
     def usage(self) -> Usage | None:
@@ -99,8 +113,9 @@ class Throttling:
 
         `begun`: what has arrived of the request, which has `size` bytes. The request waits until this names the client.
         """
-        limits = _BEFORE.get(int.from_bytes(begun[:2], "big"))
-        if limits is None or self._begun is usage:
+        key = int.from_bytes(begun[:2], "big")
+        limits = self._limits(usage, key)
+        if not limits or self._begun is usage:
             return self._connection.throttle(0.0)
         if len(begun) < min(size, _CLIENT_ID.size):
             return True
@@ -110,15 +125,26 @@ class Throttling:
         who = self._named(str(begun[_CLIENT_ID.size : end], "utf-8", "replace"))
         if self._connection.throttle(usage.due_s(who, *limits)):
             return True
-        if limits is _PRODUCE and self.takes_singly(usage, who):
+        if key == ApiKey.PRODUCE and self.takes_singly(usage, who):
             self._begun = usage
             usage.charge(who, QuotaKey.PRODUCER_BYTE_RATE, size)
         return False
 
-    def holds_fetch(self) -> bool:
-        """Whether the next Fetch request, which was read already, must wait."""
+    def holds_read(self, key: int) -> bool:
+        """Whether the next request of its lane, which was read already, must wait. Nothing waits once the client has gone."""
         usage, connection = self._quotas.usage, self._connection
-        return usage is not None and connection.throttle(usage.due_s(connection.who, *_FETCH))
+        if usage is None or not connection.is_open:
+            return False
+        return connection.throttle(usage.due_s(connection.who, *self._limits(usage, key)))
+
+    def _limits(self, usage: Usage, key: int) -> tuple[QuotaKey, ...]:
+        """What limits the beginning of a request."""
+        limits = _BYTES.get(key, ())
+        is_timed = usage.is_timed and not self._is_member and key not in _UNHELD
+        return (*limits, QuotaKey.REQUEST_PERCENTAGE) if is_timed else limits
+
+    def _time_wait_s(self, wait_s: float, key: int) -> float:
+        return min(wait_s, MEMBER_WAIT_S_MAX) if self._is_member or key in _OF_MEMBERS else wait_s
 
     def _named(self, client_id: str) -> Principal:
         """Note the client id of the request that is arriving: quotas of client ids hold from the first request on."""
@@ -146,7 +172,8 @@ class Throttling:
         started = time.perf_counter()
         produce.receive(connection, slot, caller, correlation_id, frame, position, slab)
         if usage.is_timed:
-            wait_s = max(wait_s, usage.charge_time(caller.who, time.perf_counter() - started))
+            time_s = usage.charge_time(caller.who, time.perf_counter() - started)
+            wait_s = max(wait_s, self._time_wait_s(time_s, ApiKey.PRODUCE))
         self._connection.throttle(wait_s)
 
     async def handled(self, caller: Caller, key: int, work: Awaitable[Any]) -> Any:
@@ -157,7 +184,9 @@ class Throttling:
         response = await timed
         if key in LOGIN:
             return response
-        wait_s = usage.charge_time(who, timed.seconds) if usage.is_timed else 0.0
+        if key in _JOINED:
+            self._is_member = response.error_code == 0
+        wait_s = self._time_wait_s(usage.charge_time(who, timed.seconds), key) if usage.is_timed else 0.0
         if key == ApiKey.FETCH:
             if usage.due_s(who, QuotaKey.CONSUMER_BYTE_RATE) > 0:  # requests on other connections used it up meanwhile
                 fetch.empty(response)
@@ -165,8 +194,6 @@ class Throttling:
             wait_s = max(wait_s, usage.due_s(who, QuotaKey.CONSUMER_BYTE_RATE))
         elif key in _MUTATIONS:
             wait_s = max(wait_s, usage.due_s(who, QuotaKey.CONTROLLER_MUTATION_RATE))
-        elif key in _OF_MEMBERS:
-            wait_s = min(wait_s, MEMBER_WAIT_S_MAX)
         if wait_s > 0 and hasattr(response, "throttle_time_ms"):
             response.throttle_time_ms = _milliseconds(wait_s)
         self._connection.throttle(wait_s)

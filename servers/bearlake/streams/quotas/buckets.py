@@ -13,6 +13,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
+THROTTLE_MS_LIMIT = 86_400_000
+"""Largest `throttle_ms_max` (ms): one day. Responses of Kafka say how long to wait in 32 bits, which hold 24 days."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaSettings:
@@ -23,7 +26,7 @@ class QuotaSettings:
     later, and servers must bear larger bursts."""
     throttle_ms_max: int = 30_000
     """Longest time (ms) for which a client is throttled by one quota. A request that uses more of its quota than this time allows is
-    served, and the rest is forgiven."""
+    served, and the rest is forgiven. At most one day (86,400,000)."""
     bucket_count_max: int = 10_000
     """Clients (users, client ids, addresses) whose use this server remembers at once. The least recently seen is forgotten first, and may
     then use its burst again. Those that owe something are forgotten last."""
@@ -31,6 +34,8 @@ class QuotaSettings:
     def __post_init__(self) -> None:
         if min(self.burst_ms, self.throttle_ms_max, self.bucket_count_max) < 1:
             raise ValueError("burst_ms, throttle_ms_max and bucket_count_max must be at least 1")
+        if self.throttle_ms_max > THROTTLE_MS_LIMIT:
+            raise ValueError(f"throttle_ms_max is {self.throttle_ms_max}, expected at most {THROTTLE_MS_LIMIT} (a day)")
 
 
 WAIT_S_MIN = 0.001
@@ -73,6 +78,18 @@ class Buckets:
         wait_s = _wait_s(bucket.tokens, rate)
         bucket.owes_until = bucket.at + wait_s
         return wait_s
+
+    def reserve(self, name: Hashable, rate: float, amount: float) -> float:
+        """Take `amount`; return what was taken, for `give_back`: less than `amount` if some of the debt was forgiven."""
+        before = self._refilled(name, rate).tokens
+        self.take(name, rate, amount)
+        return before - self._buckets[name].tokens
+
+    def give_back(self, name: Hashable, taken: float) -> None:
+        """Put back what `reserve` returned. A bucket that was forgotten meanwhile stays so."""
+        bucket = self._buckets.get(name)
+        if bucket is not None:
+            bucket.tokens += taken
 
     def due_s(self, name: Hashable, rate: float) -> float:
         """Return the time (s) until the bucket owes nothing."""

@@ -7,9 +7,10 @@ Rates in bytes, mutations and connections per second are divided over the live s
 that the deployment as a whole keeps to them. A percentage of time is one of each server's time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-from bearlake.errors import Throttled
+from bearlake.errors import BearlakeError, Throttled, Unavailable
 from bearlake.metadata.quotas import QuotaKey
 from bearlake.streams.principal import SERVER, Principal
 from bearlake.streams.quotas.buckets import Buckets
@@ -40,10 +41,24 @@ class Usage:
             metrics.QUOTA_THROTTLED.labels(key.value).inc()
         return wait_s
 
-    def admit(self, who: Principal, key: QuotaKey, amount: float) -> None:
-        """Note that the client will use `amount` at once. Raises `Throttled`, with nothing noted, if it must wait before."""
+    @contextmanager
+    def admitted(self, who: Principal, key: QuotaKey, amount: float) -> Iterator[None]:
+        """Note that the client uses `amount` in this block. Raises `Throttled`, with nothing noted, if it must wait before.
+
+        The amount counts from the beginning, so that concurrent requests keep to the quota together. It is given back if the block raises
+        an error that says that nothing was done: any but `Unavailable` and a cancellation.
+        """
         self.require(who, key)
-        self.charge(who, key, amount)
+        limit = self._limit(who, key)
+        taken = 0.0 if limit is None else self._buckets.reserve(limit.name, self._rate(limit), amount)
+        try:
+            yield
+        except Unavailable:
+            raise
+        except BearlakeError:
+            if limit is not None:
+                self._buckets.give_back(limit.name, taken)
+            raise
 
     def limits(self, who: Principal, *keys: QuotaKey) -> bool:
         """Whether any of these is limited for the client."""

@@ -15,47 +15,15 @@ from bearlake.protocols.kafka.throttling import MEMBER_WAIT_S_MAX
 from bearlake.serving.authentication.settings import AuthenticationSettings
 from bearlake.serving.slabs import SMALL_BYTES
 from bearlake.streams.principal import ANONYMOUS
-from bearlake.streams.quotas.buckets import QuotaSettings
-from bearlake.streams.quotas.control import QuotaControl
 from fixtures.kafka_server import batch_of, fetch_request
+from fixtures.quotas import ANYBODY, LimitedServer
 from fixtures.waiting import until
-
-ME = Entity(user="ANONYMOUS")
-
-
-class Limited:
-    """A server whose quotas follow a clock that stands still."""
-
-    def __init__(self, node, **settings):
-        self.node = node
-        self.now = 0.0
-        self.quotas = node.streams.quotas = QuotaControl(
-            node.streams.metadata.quotas, QuotaSettings(**settings), clock=lambda: self.now
-        )
-
-    async def limit(self, key, value, entity=ME):
-        await self.quotas.change([QuotaChange(entity, key, value)])
-
-    def connection(self):
-        """The newest connection."""
-        return list(self.node.server.connections)[-1]
-
-    def waiting_count(self):
-        """The number of connections that wait."""
-        return sum(connection.quota_wait is not None for connection in self.node.server.connections)
-
-    async def pass_time(self, seconds):
-        """Let the clock advance, and the waiting connections look at it."""
-        self.now += seconds
-        for connection in list(self.node.server.connections):
-            if connection.quota_wait is not None:
-                connection.go_on_at_once()
 
 
 @pytest.fixture
 async def limited(kafka):
     await kafka.create("t")
-    return Limited(kafka)
+    return LimitedServer(kafka)
 
 
 def produce(size):
@@ -112,7 +80,7 @@ async def test_requests_that_wait_hold_no_memory_that_others_need(kafka_cluster)
     """Without this, a client over its quota would stop all others that send large requests."""
     node = (await kafka_cluster(1, settings=KafkaSettings(receive_bytes_max=2 * 1024 * 1024)))[0]
     await node.create("t")
-    limited = Limited(node)
+    limited = LimitedServer(node)
     await limited.limit(QuotaKey.PRODUCER_BYTE_RATE, 1000.0, Entity(user=DEFAULT, client_id="batch"))
     flood = [await node.client("batch") for _ in range(6)]
     await flood[0].ask(produce(900_000), 9)
@@ -285,6 +253,30 @@ async def test_topics_are_created_and_deleted_at_the_rate_of_the_quota(limited):
     assert deleted.throttle_time_ms == 2000
 
 
+async def test_a_refused_creation_costs_nothing(limited):
+    """KIP-599: what the controller has accepted counts. The quota may be shared by clients that did nothing wrong."""
+    await limited.limit(QuotaKey.CONTROLLER_MUTATION_RATE, 1.0)
+    client = await limited.node.client()
+
+    def create(name, count):
+        topic = m.CreateTopicsRequest.Topic(name=name, num_partitions=count, replication_factor=1)
+        return m.CreateTopicsRequest(topics=[topic], timeout_ms=1000)
+
+    for refused, code in (
+        (create("t", 1000), ErrorCode.TOPIC_ALREADY_EXISTS),
+        (create("u", 1_000_000), ErrorCode.INVALID_PARTITIONS),
+    ):
+        answer = await client.ask(refused, 7)
+        assert (answer.topics[0].error_code, answer.throttle_time_ms) == (code, 0)
+    growth = m.CreatePartitionsRequest(
+        topics=[m.CreatePartitionsRequest.Topic(name="t", count=1_000_000, assignments=None)], timeout_ms=1000
+    )
+    answer = await client.ask(growth, 3)
+    assert (answer.results[0].error_code, answer.throttle_time_ms) == (ErrorCode.INVALID_PARTITIONS, 0)
+
+    assert (await client.ask(create("u", 1), 7)).topics[0].error_code == 0
+
+
 async def test_creation_on_demand_counts_as_a_mutation(limited):
     await limited.limit(QuotaKey.CONTROLLER_MUTATION_RATE, 4.0)
     client = await limited.node.client()
@@ -321,7 +313,7 @@ async def test_a_login_has_its_full_time_after_the_wait_of_its_address(kafka_clu
     """Otherwise clients that wait longer would be disconnected, connect again, and never be served."""
     settings = AuthenticationSettings(mechanisms=["SCRAM-SHA-256"], login_ms=500)
     node = (await kafka_cluster(1, authentication=settings))[0]
-    limited = Limited(node)
+    limited = LimitedServer(node)
     await limited.limit(QuotaKey.CONNECTION_CREATION_RATE, 1.0, Entity(address=DEFAULT))
     await node.client()
     second = await node.client()
@@ -356,11 +348,11 @@ async def test_a_lifted_quota_lets_the_next_request_pass(limited):
 
 async def test_quotas_of_one_server_hold_on_the_other(kafka_cluster):
     cluster = await kafka_cluster(2)
-    await cluster[0].streams.quotas.change([QuotaChange(ME, QuotaKey.PRODUCER_BYTE_RATE, 1000.0)])
+    await cluster[0].streams.quotas.change([QuotaChange(ANYBODY, QuotaKey.PRODUCER_BYTE_RATE, 1000.0)])
     await until(lambda: cluster[1].streams.quotas.revision == 1)
     assert cluster[1].streams.quotas.usage is not None
 
-    await cluster[1].streams.quotas.change([QuotaChange(ME, QuotaKey.PRODUCER_BYTE_RATE, None)])
+    await cluster[1].streams.quotas.change([QuotaChange(ANYBODY, QuotaKey.PRODUCER_BYTE_RATE, None)])
     await until(lambda: cluster[0].streams.quotas.revision == 2)
     assert cluster[0].streams.quotas.usage is None
 

@@ -1,0 +1,159 @@
+"""Quotas of time for Kafka clients: which requests wait, and that members stay in their groups. The clock is the test's."""
+
+import asyncio
+
+import pytest
+
+from bearlake.metadata.quotas import QuotaKey
+from bearlake.protocols.kafka import messages as m
+from bearlake.protocols.kafka.throttling import MEMBER_WAIT_S_MAX
+from bearlake.streams.principal import ANONYMOUS
+from fixtures.kafka_world import join_of
+from fixtures.quotas import LimitedServer
+from fixtures.waiting import until
+
+METADATA = m.MetadataRequest(topics=None)
+
+
+@pytest.fixture
+async def limited(kafka):
+    await kafka.create("t")
+    return LimitedServer(kafka)
+
+
+@pytest.fixture
+def busy(monkeypatch):
+    """Each step of a request takes a second."""
+    times = iter(range(1_000_000))
+
+    def begin():
+        monkeypatch.setattr("bearlake.streams.quotas.timing.time.perf_counter", lambda: float(next(times)))
+
+    return begin
+
+
+def wait_s_of(connection):
+    return connection.quota_wait.when() - asyncio.get_running_loop().time()
+
+
+async def test_a_client_that_owes_time_gains_nothing_by_new_connections(limited):
+    await limited.limit(QuotaKey.REQUEST_PERCENTAGE, 100.0)
+    limited.quotas.usage.charge_time(ANONYMOUS, 100)
+    clients = []
+    for _ in range(5):
+        clients.append(await limited.node.client())
+        for _ in range(20):
+            clients[-1].send(METADATA, 9)
+    await until(lambda: limited.waiting_count() == 5)
+
+    assert [connection._request_count for connection in limited.node.server.connections] == [0] * 5  # noqa: SLF001
+    await limited.pass_time(1000)
+    assert [(await client.receive()).topics[0].name for client in clients] == ["t"] * 5
+
+
+async def test_requests_that_were_read_wait_one_by_one(limited, busy):
+    """All are read before the first has used anything. Each of them makes the client owe more than the first second gives."""
+    await limited.limit(QuotaKey.REQUEST_PERCENTAGE, 50.0)
+    client = await limited.node.client()
+    await client.ask(m.ApiVersionsRequest(), 0)
+    connection = limited.connection()
+    await limited.pass_time(1000)
+    busy()
+    for _ in range(4):
+        client.send(METADATA, 9)
+    for left in (3, 2, 1, 0):
+        await client.receive()
+        await until(lambda: connection.quota_wait is not None)
+        assert connection._request_count == left  # noqa: SLF001 - the others have not begun
+        await limited.pass_time(1000)
+
+
+async def test_a_new_connection_of_a_member_is_served_while_time_is_owed(limited):
+    await limited.limit(QuotaKey.REQUEST_PERCENTAGE, 1.0)
+    limited.quotas.usage.charge_time(ANONYMOUS, 100)
+    member = await limited.node.client()
+    found = await member.ask(m.FindCoordinatorRequest(key="g", key_type=0), 2)
+    assert found.throttle_time_ms == 1000 * MEMBER_WAIT_S_MAX
+    await limited.pass_time(0)
+
+    joined = await member.ask(join_of(), 5)
+    assert joined.throttle_time_ms == 1000 * MEMBER_WAIT_S_MAX
+
+
+async def test_other_requests_on_a_members_connection_do_not_silence_it(limited):
+    """Some clients use one connection for everything. Heartbeats come behind their other requests."""
+    member = await limited.node.client()
+    joined = await member.ask(join_of(), 3)
+    assert joined.error_code == 0
+    connection = limited.connection()
+    await limited.limit(QuotaKey.REQUEST_PERCENTAGE, 1.0)
+    heartbeat = m.HeartbeatRequest(group_id="g", generation_id=joined.generation_id, member_id=joined.member_id)
+    sync = m.SyncGroupRequest(
+        group_id="g",
+        generation_id=joined.generation_id,
+        member_id=joined.member_id,
+        assignments=[m.SyncGroupRequest.Assignment(member_id=joined.member_id, assignment=b"x")],
+    )
+    assert (await member.ask(sync, 1)).error_code == 0
+    limited.quotas.usage.charge_time(ANONYMOUS, 100)
+    for _ in range(3):
+        await limited.pass_time(0)
+        assert (await member.ask(METADATA, 9)).topics[0].name == "t"
+        await until(lambda: connection.quota_wait is not None)
+        assert wait_s_of(connection) <= MEMBER_WAIT_S_MAX + 0.001
+        await limited.pass_time(0)
+        assert (await member.ask(heartbeat, 4)).error_code == 0
+
+
+async def test_a_commit_that_a_quota_holds_is_made_although_its_client_has_gone(limited, busy):
+    await limited.limit(QuotaKey.REQUEST_PERCENTAGE, 50.0)
+    client = await limited.node.client()
+    await client.ask(m.ApiVersionsRequest(), 0)
+    connection = limited.connection()
+    await limited.pass_time(1000)
+    busy()
+    partition = m.OffsetCommitRequest.Partition(partition_index=0, committed_offset=7, committed_metadata="")
+    commit = m.OffsetCommitRequest(
+        group_id="g",
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        topics=[m.OffsetCommitRequest.Topic(name="t", partitions=[partition])],
+    )
+    client.send(METADATA, 9)
+    client.send(commit, 5)
+    await client.receive()
+    await until(lambda: connection.quota_wait is not None)
+    assert connection._request_count == 1  # noqa: SLF001 - the commit has not begun
+    connection.close("test", "test")
+    await until(lambda: not len(limited.node.server.connections))
+
+    await limited.pass_time(1000)
+    asked = m.OffsetFetchRequest(group_id="g", topics=[m.OffsetFetchRequest.Topic(name="t", partition_indexes=[0])])
+    other = await limited.node.client()
+    answer = await other.ask(asked, 5)
+    assert answer.topics[0].partitions[0].committed_offset == 7
+
+
+async def test_a_drain_answers_what_a_quota_holds(limited, busy):
+    await limited.limit(QuotaKey.REQUEST_PERCENTAGE, 50.0)
+    client = await limited.node.client()
+    await client.ask(m.ApiVersionsRequest(), 0)
+    connection = limited.connection()
+    await limited.pass_time(1000)
+    busy()
+    for _ in range(2):
+        client.send(METADATA, 9)
+    await client.receive()
+    await until(lambda: connection.quota_wait is not None)
+    connection.finish()
+
+    assert (await client.receive()).topics[0].name == "t"
+
+
+async def test_connections_are_listed_in_the_order_in_which_they_were_opened(limited):
+    clients = [await limited.node.client() for _ in range(10)]
+    for client in clients:
+        await client.ask(m.ApiVersionsRequest(), 0)
+    ports = [client.writer.get_extra_info("sockname")[1] for client in clients]
+
+    assert [int(connection.peer.rpartition(":")[2]) for connection in limited.node.server.connections] == ports
