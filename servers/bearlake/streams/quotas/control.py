@@ -106,8 +106,7 @@ class QuotaControl:
         if found.revision <= self._revision:
             return
         self._revision = found.revision
-        limits = Limits(found.quotas, found.revision)
-        self.usage = Usage(limits, self._buckets, self._server_count) if found.quotas else None
+        self.usage = Usage(Limits(found.quotas), self._buckets, self._server_count) if found.quotas else None
 
 
 def _text(change: QuotaChange) -> str:

@@ -1,4 +1,4 @@
-"""The quotas of one revision, compiled: which of them limits a client, by KIP-55's order of precedence."""
+"""The quotas, compiled: which of them limits a client, by KIP-55's order of precedence."""
 
 from collections.abc import Collection
 from typing import NamedTuple
@@ -17,10 +17,9 @@ class Limit(NamedTuple):
 class Limits:
     """An immutable table of quotas."""
 
-    __slots__ = ("_values", "revision")
+    __slots__ = ("_values",)
 
-    def __init__(self, quotas: Collection[Quota], revision: int) -> None:
-        self.revision = revision
+    def __init__(self, quotas: Collection[Quota]) -> None:
         self._values: dict[QuotaKey, dict[Entity, float]] = {}
         for entity, key, value in quotas:
             self._values.setdefault(key, {})[entity] = value
