@@ -6,7 +6,6 @@ drains, every response closes its connection, so that clients connect to another
 
 import asyncio
 import logging
-import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
@@ -20,7 +19,7 @@ from bearlake.metadata.quotas import QuotaKey
 from bearlake.serving.hangups import has_hung_up
 from bearlake.serving.http.handlers import ConnectionGate, GatedHandler
 from bearlake.serving.http.limits import has_changes, has_own_limits, has_own_time
-from bearlake.serving.http.login import HttpListenerLogin, LoginRefused, note_anonymous, principal_of
+from bearlake.serving.http.login import HttpListenerLogin, LoginRefused, note_anonymous, principal_of, retry_after
 from bearlake.serving.http.origins import ForeignRequest, Origins
 from bearlake.streams.quotas.control import QuotaControl
 from bearlake.streams.quotas.timing import Timed
@@ -248,7 +247,7 @@ class HttpGuard(ABC):
             answer = self.answer(request, error)
             if answer is not None:
                 if isinstance(error, Throttled):
-                    answer.headers[hdrs.RETRY_AFTER] = str(max(1, math.ceil(error.wait_s)))
+                    answer.headers[hdrs.RETRY_AFTER] = retry_after(error.wait_s)
                 return answer
             log.exception("request failed", extra={"method": request.method, "path": request.path})
             return self._certain_answer(request, InternalError())
