@@ -23,7 +23,7 @@ from bearlake.protocols.grpc.methods import Method
 from bearlake.protocols.grpc.settings import GrpcSettings
 from bearlake.streams.principal import ANONYMOUS, Principal, at_host
 from bearlake.streams.producer_ids import ProducerIds
-from bearlake.streams.quotas.timing import Timed
+from bearlake.streams.quotas.timing import charged
 from bearlake.streams.service import Streams
 from bearlake.telemetry import metrics
 from bearlake.telemetry.watchdog import begin
@@ -160,16 +160,7 @@ def unary(
                 with node.counted(context.peer()):
                     who, _ = await node.admit(context)
                     request = _parsed(parse, message)
-                    usage = node.streams.quotas.usage
-                    if usage is None or not usage.is_timed:
-                        return await handle(node, who, request)
-                    usage.require(who, QuotaKey.REQUEST_PERCENTAGE)
-                    timed = Timed(handle(node, who, request))
-                    try:
-                        answer: Response = await timed
-                        return answer
-                    finally:
-                        usage.charge_time(who, timed.seconds)
+                    return await charged(node.streams.quotas.usage, who, lambda: handle(node, who, request))
             except (BearlakeError, Failure) as error:
                 await _end(method.name, context, error)
                 raise
