@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from typing_extensions import override
 
-from bearlake.errors import Conflict, Invalid, Overloaded
+from bearlake.errors import Invalid
 from bearlake.metadata.access_rules import (
     CLUSTER_NAME,
     EVERYONE,
@@ -35,12 +35,10 @@ from bearlake.metadata.access_rules import (
 )
 from bearlake.streams.access.snapshot import ALL_OPERATIONS, Snapshot
 from bearlake.streams.audit import Audit
+from bearlake.streams.conflicts import repeated
 from bearlake.streams.principal import INTERNAL, Authorizer, Grants, Principal
 
 T = TypeVar("T")
-
-ATTEMPTS_MAX = 10
-"""Attempts of a change while other processes change rules."""
 
 AT_ONCE_RULES_MAX = 1_000
 """Maximum number of rules that are examined on the event loop: about 10 ms."""
@@ -242,19 +240,18 @@ class AccessControl(Authorizer):
         self, decide: Callable[[RuleSet], tuple[Sequence[AccessRule], Sequence[AccessRule], T]], weight: int
     ) -> T:
         """`weight`: how often `decide` looks at each rule."""
-        for _ in range(ATTEMPTS_MAX):
+
+        async def attempt() -> T:
             present = await self._store.read()
             created, deleted, answer = await _worked(weight * len(present.rules), partial(decide, present))
-            if not created and not deleted:
-                await self._apply(present)
-                return answer
-            try:
+            if created or deleted:
                 await self._store.change(created=created, deleted=deleted, revision=present.revision)
-            except Conflict:
-                continue
-            await self.refresh()
+                await self.refresh()
+            else:
+                await self._apply(present)
             return answer
-        raise Overloaded("other processes change access rules at the same time, retry")
+
+        return await repeated("access rules", attempt)
 
     async def _apply(self, found: RuleSet) -> None:
         if found.revision <= self._snapshot.revision:
