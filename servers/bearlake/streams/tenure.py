@@ -52,7 +52,7 @@ class Tenure:
         registered_at: Instant | None = None,
         boot_time_s: Callable[[], float] = clock.boot_time_s,
     ) -> None:
-        """`timeout_ms`: the registration's timeout; None: never unsure. `registered_at`: `now()` from before registering."""
+        """`timeout_ms`: the registration's timeout; None: clocks are ignored. `registered_at`: `now()` from before registering."""
         self.server = server
         self.lapse_count = 0
         """How often the registration has lapsed, as of a moment when it was live."""
