@@ -179,11 +179,11 @@ class AccessControl(Authorizer):
             created = [rule for rule in dict.fromkeys(new) if rule not in existing]
             deleted = [rule for rule in found if rule not in new]
             if old:
-                details[:] = _texts(created, deleted, operation)
+                details[:] = _details(created, deleted, operation)
             return created, deleted, found
 
         operation = _operation(new, old)
-        with self._audit.change(who, operation, "AccessRule", "", *_texts(new, old, operation)) as details:
+        with self._audit.change(who, operation, "AccessRule", "", *_details(new, old, operation)) as details:
             return await self._change(decide, 1)
 
     async def delete(
@@ -209,7 +209,7 @@ class AccessControl(Authorizer):
 
         with self._audit.change(who, Operation.DELETE, "AccessRule") as details:
             found = await self._change(decide, len(filters))
-            details += [_text(rule) for rule in dict.fromkeys(rule for rules in found for rule in rules)]
+            details += [_detail(rule) for rule in dict.fromkeys(rule for rules in found for rule in rules)]
             return found
 
     async def change(
@@ -231,7 +231,7 @@ class AccessControl(Authorizer):
             Unavailable: the change may or may not have been made.
         """
         operation = _operation(created, deleted)
-        with self._audit.change(who, operation, "AccessRule", "", *_texts(created, deleted, operation)):
+        with self._audit.change(who, operation, "AccessRule", "", *_details(created, deleted, operation)):
             changed = await self._store.change(created=created, deleted=deleted, revision=revision)
         await self.refresh()
         return changed
@@ -304,15 +304,15 @@ def _operation(created: Collection[AccessRule], deleted: Collection[AccessRule])
     return Operation.ALTER if created else Operation.DELETE
 
 
-def _texts(created: Collection[AccessRule], deleted: Collection[AccessRule], operation: Operation) -> Sequence[str]:
+def _details(created: Collection[AccessRule], deleted: Collection[AccessRule], operation: Operation) -> Sequence[str]:
     """Name the rules of a change for the audit log."""
     if operation is not Operation.ALTER:
-        return [_text(rule) for rule in dict.fromkeys([*created, *deleted])]
+        return [_detail(rule) for rule in dict.fromkeys([*created, *deleted])]
     changed = [("create", created), ("delete", deleted)]
-    return [f"{verb} {_text(rule)}" for verb, rules in changed for rule in dict.fromkeys(rules)]
+    return [f"{verb} {_detail(rule)}" for verb, rules in changed for rule in dict.fromkeys(rules)]
 
 
-def _text(rule: AccessRule) -> str:
+def _detail(rule: AccessRule) -> str:
     """Name a rule for the audit log."""
     pattern = "" if rule.pattern is PatternKind.LITERAL else f" {rule.pattern.value}"
     return (

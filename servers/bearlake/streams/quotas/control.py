@@ -81,7 +81,7 @@ class QuotaControl:
         check_quota_changes(changes)
         if not changes:
             return
-        with self._audit.change(who, Operation.ALTER_CONFIGS, "Quota", "", *map(_text, changes)):
+        with self._audit.change(who, Operation.ALTER_CONFIGS, "Quota", "", *map(_detail, changes)):
             await repeated("quotas", partial(self._change, changes))
 
     async def _change(self, changes: Sequence[QuotaChange]) -> None:
@@ -102,6 +102,6 @@ class QuotaControl:
         self.usage = Usage(Limits(found.quotas), self._buckets, self._server_count) if found.quotas else None
 
 
-def _text(change: QuotaChange) -> str:
+def _detail(change: QuotaChange) -> str:
     """Name a change for the audit log."""
     return f"{change.key.value}={'none' if change.value is None else f'{change.value:.12g}'} for {change.entity}"

@@ -149,7 +149,7 @@ async def _altered(
         present = set() if user is None else {credential.mechanism for credential in user.credentials}
         if any(change.credential is None and change.mechanism not in present for change in changes):
             return ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist"
-        with audit.change(who, Operation.ALTER, "User", name, *map(_text, changes)):
+        with audit.change(who, Operation.ALTER, "User", name, *map(_detail, changes)):
             await store.change(changes, revision=revision)
         return None
 
@@ -159,7 +159,7 @@ async def _altered(
         return code_of(error), str(error)
 
 
-def _text(change: CredentialChange) -> str:
+def _detail(change: CredentialChange) -> str:
     """Name a change for the audit log, without what proves a login."""
     return f"{'delete' if change.credential is None else 'set'} {change.mechanism}"
 
