@@ -253,12 +253,12 @@ class PacedConnection(Receiver, ABC):
             if present is None or present.when() < self._loop.time() + wait_s:
                 if present is not None:
                     present.cancel()
-                self.quota_wait = self._loop.call_later(wait_s, self.go_on_at_once)
+                self.quota_wait = self._loop.call_later(wait_s, self.end_quota_wait)
                 self._pace()
         return self.quota_wait is not None
 
-    def go_on_at_once(self) -> None:
-        """End the wait of `throttle`."""
+    def end_quota_wait(self) -> None:
+        """End the wait for a quota, and take frames again."""
         if self.quota_wait is not None:
             self.quota_wait.cancel()
             self.quota_wait = None

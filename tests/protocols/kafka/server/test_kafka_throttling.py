@@ -49,7 +49,7 @@ class Limited:
         self.now += seconds
         for connection in list(self.node.server.connections):
             if connection.quota_wait is not None:
-                connection.go_on_at_once()
+                connection.end_quota_wait()
 
 
 @pytest.fixture
