@@ -229,7 +229,7 @@ class WholeWrites:
         await asyncio.shield(self._write)
 
     async def finish(self) -> None:
-        """Wait for a write whose task was cancelled. Its error, if it fails, needs nobody: the client has gone."""
+        """Wait for a write whose task was cancelled. If it fails, its error is dropped: the client has gone."""
         write = self._write
         if write is not None:
             await asyncio.wait({write})

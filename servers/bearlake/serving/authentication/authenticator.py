@@ -5,7 +5,7 @@ address. Every failure counts against the address and the user. Messages never c
 
 Concurrent guesses count like consecutive ones: the passwords of one address are checked one after another, each after the failures before
 it are counted. SCRAM messages are checked without a pause between the look at the count and the result. A token with a right signature is
-accepted at every address: nobody can guess a signature.
+accepted at every address: a signature cannot be guessed.
 """
 
 import asyncio
@@ -105,7 +105,7 @@ class Authenticator:
         with counted(OAUTHBEARER, self.audit, peer):
             self._require(OAUTHBEARER, peer)
             try:
-                return await self._tokens.verify(token)  # at any address: nobody guesses a signature
+                return await self._tokens.verify(token)  # at any address: a signature cannot be guessed
             except Denied:
                 self._failures.check(peer.network, "")
                 self._failures.failed(peer.network, "")

@@ -1,6 +1,6 @@
 """The deployment's quotas as one server knows them.
 
-The hot path looks at `usage`, which is None while nobody has a quota. If the metadata store does not answer, the server goes on with the
+The hot path looks at `usage`, which is None while there is no quota. If the metadata store does not answer, the server goes on with the
 quotas that it knows, and reads them again when the store answers (`streams/follower.py`).
 """
 

@@ -50,8 +50,8 @@ from bearlake.streams.schemas.values.model import Unfit
 class Schemas:
     """The registry. Every call may raise `Unavailable`, `Overloaded` and `Denied`; calls with a subject may raise `InvalidSubject`.
 
-    Lists contain only entries that the caller may see. A schema by its id or guid is for who may read its context, or one of the subjects
-    that use it. A draft may reference only what its caller may read.
+    Lists contain only entries that the caller may see. Callers may read a schema by its id or guid if they may read its context, or
+    one of the subjects that use it. A draft may reference only what its caller may read.
     """
 
     def __init__(

@@ -34,7 +34,7 @@ from bearlake.streams.principal import Operation
 
 ENDPOINT_TYPE_BROKERS = 1
 _IDS_FROM = 12
-"""The first version in which a topic may be named by its id only. Versions 10 and 11 have the field, and no way to answer; as in Kafka."""
+"""The first version in which a topic may be named by its id only, as in Kafka: responses of versions 10 and 11 must have a name."""
 _AT_ONCE = 16
 _AT_ONCE_NAMES = 1_000
 """Streams whose rights are looked up in one turn of the event loop: 1 ms, and 20 ms with hundreds of rules for the caller."""
