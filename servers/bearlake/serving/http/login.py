@@ -86,8 +86,7 @@ class HttpListenerLogin:
 
     def left_s(self, who: Principal) -> float | None:
         """Return the time (s) until the login ends; None: never. Answers that take longer end then."""
-        ends_s = self.authenticator.ends_s(who, self.now_s())
-        return None if ends_s == math.inf else max(0.0, ends_s - self.now_s())
+        return self.authenticator.left_s(who, self.now_s())
 
     def must_reconnect(self, age_s: float) -> bool:
         """Whether a connection of this age (s) must end. A certificate is verified only when a connection begins."""
