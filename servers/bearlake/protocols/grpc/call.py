@@ -35,7 +35,6 @@ Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
 Parsed = TypeVar("Parsed")
 
-
 DRAIN_AGAIN_MS = 500
 """Minimum duration (ms) of a streaming call that a client starts on a draining server."""
 

@@ -285,7 +285,7 @@ class _KnownCallers:
         key = who.kind, who.name, who.groups, who.host
         known = self._grants.get(key)
         if known is None:
-            # An own object: the masks outlive the caller, whose `grants` another snapshot renews.
+            # A separate object: the masks outlive the caller, whose `grants` another snapshot renews.
             known = self._grants[key] = Grants()
             known.snapshot, known.masks = snapshot, {}
             snapshot.prepare(who)
