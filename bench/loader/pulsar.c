@@ -32,7 +32,7 @@ typedef struct {
   /* a consumer's */
   uint8_t acks[ACKS_MAX * (ACK_ID_BYTES_MAX + 2)];
   size_t acks_used;
-  long ack_count, owed; /* entries to acknowledge, messages to ask for */
+  long ack_count, due_count; /* entries to acknowledge, messages to ask for */
   uint64_t acked_at;
 } connection;
 
@@ -283,10 +283,10 @@ static void take_message(connection *c, frame *f) {
   memcpy(end, id.at, (size_t)(id.end - id.at));
   c->acks_used = (size_t)(end + (id.end - id.at) - c->acks);
   if (++c->ack_count == ACKS_MAX) acknowledge(c);
-  c->owed += count;
-  if (c->owed >= option.depth / 2) {
-    ask_for_more(c, c->owed);
-    c->owed = 0;
+  c->due_count += count;
+  if (c->due_count >= option.depth / 2) {
+    ask_for_more(c, c->due_count);
+    c->due_count = 0;
   }
   uint64_t bytes = (uint64_t)(count * option.payload);
   c->seen.all_requests += (uint64_t)count;
@@ -300,12 +300,12 @@ static void take_message(connection *c, frame *f) {
 
 static void consume(connection *c) {
   ask_for_more(c, option.depth);
-  uint64_t heard_at = now_ns();
+  uint64_t received_at = now_ns();
   while (!is_phase(STOP)) {
     bool is_blocked = push(c);
     uint64_t now = now_ns();
-    if (wait_turn(c, is_blocked, POLL_MS, take_message)) heard_at = now;
-    else if (now - heard_at > (uint64_t)option.timeout_s * 1000000000u && atomic_load(&unfinished)) give_up(c);
+    if (wait_turn(c, is_blocked, POLL_MS, take_message)) received_at = now;
+    else if (now - received_at > (uint64_t)option.timeout_s * 1000000000u && atomic_load(&unfinished)) give_up(c);
     if (now - c->acked_at > ACK_PAUSE_NS) acknowledge(c);
   }
 }

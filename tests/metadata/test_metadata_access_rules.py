@@ -121,7 +121,7 @@ async def test_a_change_is_an_entry_of_the_log_between_those_of_streams(metadata
     entries = (await peer.log.follow(0, limit=10)).entries
     assert [(entry.position, entry.kind, entry.stream_number) for entry in entries] == [
         (1, EntryKind.STREAM, first.number),
-        (2, EntryKind.ACCESS, 0),
+        (2, EntryKind.POLICY, 0),
         (3, EntryKind.STREAM, second.number),
     ]
     await metadata.log.maintain(entry_count_min=0)
@@ -135,7 +135,7 @@ async def test_a_follower_that_waits_for_the_log_is_woken(metadata: Metadata, pe
     await metadata.access.change(created=[rule()], deleted=[], revision=0)
 
     await asyncio.wait_for(woken, 30)
-    assert (await peer.log.follow(head, limit=10)).entries[-1].kind is EntryKind.ACCESS
+    assert (await peer.log.follow(head, limit=10)).entries[-1].kind is EntryKind.POLICY
 
 
 @pytest.mark.parametrize(

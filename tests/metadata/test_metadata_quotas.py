@@ -113,7 +113,7 @@ async def test_a_change_of_quotas_is_an_entry_of_the_log(metadata: Metadata, pee
     entries = (await peer.log.follow(0, limit=10)).entries
     assert [(entry.kind, entry.stream_number) for entry in entries] == [
         (EntryKind.STREAM, first.number),
-        (EntryKind.ACCESS, 0),
+        (EntryKind.POLICY, 0),
         (EntryKind.STREAM, second.number),
     ]
 
@@ -125,7 +125,7 @@ async def test_a_follower_is_woken_by_a_change_of_quotas(metadata: Metadata, pee
     await metadata.quotas.change([change()], revision=0)
 
     await asyncio.wait_for(woken, 30)
-    assert (await peer.log.follow(head, limit=10)).entries[-1].kind is EntryKind.ACCESS
+    assert (await peer.log.follow(head, limit=10)).entries[-1].kind is EntryKind.POLICY
 
 
 @pytest.mark.parametrize(

@@ -324,4 +324,4 @@ async def test_a_follower_that_reads_the_whole_log_sees_no_offset_change(compact
             assert 0 <= start < end <= ends[key]
 
     assert ends == {keys[0]: history.model.end(keys[0])}
-    assert kinds == set(EntryKind) - {EntryKind.ACCESS}
+    assert kinds == set(EntryKind) - {EntryKind.POLICY}

@@ -21,6 +21,7 @@ INSTEAD = {
     "blame": "count a failure",
     "bury": "cancel, close",
     "doubt": "unanswered, unknown outcome",
+    "doubted": "unverified",
     "entrance": "listener login",
     "heard": "advance, renew a session",
     "judge": "decide (a batch), check (a history)",

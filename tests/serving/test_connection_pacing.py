@@ -356,7 +356,7 @@ def test_a_throttled_connection_is_not_read_until_its_time_is_over(scene: Scene)
 
     scene.receive(b"abcd")
     assert scene.connection.taken == []
-    scene.connection.go_on_at_once()
+    scene.connection.end_quota_wait()
     assert scene.connection.taken == [b"abcd"]
     assert scene.transport.is_read
     assert not scene.connection.throttle(0.0)

@@ -24,7 +24,7 @@ LEASE = Lease(name="group/g", holder=SERVER, epoch=1)
 class Doubted:
     """A lease that may be lost."""
 
-    is_doubted = True
+    is_unverified = True
 
 
 def fault_count(step: str) -> float:

@@ -198,7 +198,7 @@ def test_values_survive_the_way_to_another_server() -> None:
     newer = {**packing.pack_request(request()), "of a newer version": 1}
     asked = requests.JOIN.read(json.dumps({"group": "g", "request": newer, "revision": ""}).encode())
 
-    assert asked.asked() == request()
+    assert asked.join_request() == request()
     assert packing.unpack_joined(packing.pack_joined(joined)) == joined
     assert packing.unpack_synced({**packing.pack_synced(synced), "of a newer version": 1}) == synced
     assert (refusal.problem, str(refusal), refusal.member_id) == (Problem.MEMBER_ID_REQUIRED, "why", "m")

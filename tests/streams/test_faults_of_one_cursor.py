@@ -1,4 +1,4 @@
-# ruff: noqa: SLF001 - leases are doubted at the step that the test says
+# ruff: noqa: SLF001 - leases become unverified at the step that the test says
 """After a bug in one cursor or a failed look-up of one lease, the server still saves and dispatches its other subscriptions."""
 
 import asyncio
@@ -126,7 +126,7 @@ def test_a_lease_that_cannot_be_looked_up_hides_no_other(error: Exception, monke
             second_consumer = await attach(service, (await create(streams, "bills")).partition(0))
             first, second = service._holdings.all()
             for held, raised in ((first, error), (second, Fenced("another server has it"))):
-                held.is_doubted = True
+                held.is_unverified = True
                 monkeypatch.setattr(held.held, "confirm", raising(raised))
             await asyncio.sleep(service.settings.idle_ms / 4000 + 60)
 

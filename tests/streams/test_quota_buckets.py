@@ -116,7 +116,7 @@ def test_the_least_recently_used_bucket_is_forgotten(buckets: Buckets) -> None:
 
 
 def usage(buckets: Buckets, *quotas: Quota, server_count: int = 1) -> Usage:
-    return Usage(Limits(quotas, 1), buckets, lambda: server_count)
+    return Usage(Limits(quotas), buckets, lambda: server_count)
 
 
 @pytest.mark.parametrize(
@@ -137,14 +137,14 @@ def usage(buckets: Buckets, *quotas: Quota, server_count: int = 1) -> Usage:
 def test_the_most_specific_quota_limits_a_client(
     entities: list[Entity], user: str, client_id: str, expected: Entity | None
 ) -> None:
-    limit = Limits([Quota(entity, PRODUCE, 5.0) for entity in entities], 1).of_client(PRODUCE, user, client_id)
+    limit = Limits([Quota(entity, PRODUCE, 5.0) for entity in entities]).of_client(PRODUCE, user, client_id)
 
     assert (limit and limit.name) == (expected and (PRODUCE, expected))
 
 
 def test_precedence_counts_for_each_key_alone(buckets: Buckets) -> None:
     """As in Kafka: a quota of alice for what she consumes leaves what she produces to the default."""
-    limits = Limits([Quota(Entity(user="alice"), CONSUME, 5.0), Quota(Entity(user=DEFAULT), PRODUCE, 7.0)], 1)
+    limits = Limits([Quota(Entity(user="alice"), CONSUME, 5.0), Quota(Entity(user=DEFAULT), PRODUCE, 7.0)])
     found = limits.of_client(PRODUCE, "alice", "")
 
     assert found is not None
@@ -161,7 +161,7 @@ def test_a_users_clients_share_its_quota_and_users_of_a_default_do_not(buckets: 
 
 def test_rates_are_divided_over_live_servers(buckets: Buckets, clock: Clock) -> None:
     counts = [4]
-    divided = Usage(Limits([Quota(Entity(user="alice"), PRODUCE, 400.0)], 1), buckets, lambda: counts[0])
+    divided = Usage(Limits([Quota(Entity(user="alice"), PRODUCE, 400.0)]), buckets, lambda: counts[0])
     assert divided.charge(who(), PRODUCE, 300) == 1.0
 
     counts[0] = 2

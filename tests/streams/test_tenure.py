@@ -101,11 +101,11 @@ async def test_a_lease_that_no_server_took_is_kept_through_a_lapse(metadata: Met
     held = await HeldLease.take(tenure, metadata.leases, "lease")
     assert await lapse(metadata, tenure.server)
     await tenure.beat()
-    assert held.is_doubted
+    assert held.is_unverified
 
     await held.confirm()
 
-    assert not held.is_doubted
+    assert not held.is_unverified
 
 
 async def test_a_lease_that_was_taken_in_a_lapse_is_lost_although_the_server_is_live_again(metadata: Metadata) -> None:

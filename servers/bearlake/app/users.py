@@ -7,15 +7,14 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from bearlake.app.startup import backend_settings
-from bearlake.errors import AlreadyExists, Conflict, NotFound, Overloaded
+from bearlake.errors import AlreadyExists, NotFound
 from bearlake.metadata import Metadata
 from bearlake.metadata.open import open_metadata
 from bearlake.metadata.users import SCRAM_HASHES, CredentialChange, User, UserStore, check_user_name
 from bearlake.serving.authentication.credentials import create_credential
 from bearlake.settings.document import Settings
+from bearlake.streams.conflicts import repeated
 from bearlake.streams.principal import check_login_name
-
-ATTEMPTS_MAX = 10
 
 Decide = Callable[[User | None], Sequence[CredentialChange]]
 """Returns the changes of a user that is as given."""
@@ -63,15 +62,11 @@ async def all_users(settings: Settings) -> Sequence[User]:
 
 
 async def _change(store: UserStore, name: str, decide: Decide) -> None:
-    for _ in range(ATTEMPTS_MAX):
+    async def attempt() -> None:
         revision = await store.revision()
-        changes = decide(await store.get(name))
-        try:
-            await store.change(changes, revision=revision)
-            return
-        except Conflict:
-            continue
-    raise Overloaded("other processes change users at the same time, retry")
+        await store.change(decide(await store.get(name)), revision=revision)
+
+    await repeated("users", attempt)
 
 
 @asynccontextmanager

@@ -11,10 +11,6 @@ from bearlake.cli.lake_options import chosen, lake_options
 from bearlake.cli.output import json_option, print_json, print_table
 from bearlake.errors import Invalid
 
-KEYS = (
-    *("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate"),
-    "connection_creation_rate",
-)
 COLUMNS = ("user", "client_id", "ip", "quota", "value")
 ENTITIES = ("user", "client_id", "ip")
 

@@ -8,7 +8,7 @@ A rule allows or denies one operation (or all) to one principal, from one host (
 
 All rules share one revision, which grows with every change and never repeats. A change names the revision that its caller read, so a late
 change of any process cannot bring back a rule that was deleted in the meantime, or delete one that its caller has not seen (I12). Every
-change is an ACCESS entry of the commit log, which servers follow.
+change is a POLICY entry of the commit log, which servers follow.
 
 Source: KIP-11 (model), KIP-290 (prefixed patterns, filters); Kafka's `AclBinding`, `ResourcePatternFilter`, `AccessControlEntryFilter`.
 """

@@ -214,7 +214,7 @@ class EntryKind(IntEnum):
     """The stream `stream_number` was created, altered, grown or deleted, or producers of one or more streams expired: read it again."""
     SWAP = 4
     """Compaction moved offsets to new objects: cached locations of `ranges` are out of date. No offset or bound changes."""
-    ACCESS = 5
+    POLICY = 5
     """The access rules or the quotas changed: read them again.
 
     Stored as a STREAM entry of stream 0, which does not exist (decision 117).

@@ -10,7 +10,7 @@ For each key, the first entity of that order which has a quota decides. A quota 
 the user; one for a default is not shared between the names that it stands for.
 
 All quotas share one revision, which grows with every change and never repeats. A change names the revision that its caller read, so a late
-change of any process cannot bring back a quota that was replaced or deleted in the meantime (I12). Every change is an ACCESS entry of the
+change of any process cannot bring back a quota that was replaced or deleted in the meantime (I12). Every change is a POLICY entry of the
 commit log, which servers follow.
 
 Source: KIP-13, KIP-55 (order), KIP-257 and KIP-546 (entities, filters), KIP-599 (mutations), KIP-612 (connections).

@@ -1,7 +1,7 @@
 """Users and their SCRAM credentials.
 
-A server can check a login with a credential, but nobody can log in with it: the client proves that it knows the salted password, and the
-credential has only hashes of that. The store keeps no passwords.
+A server can check a login with a credential, but the credential does not suffice to log in: the client proves that it knows the salted
+password, and the credential has only hashes of that. The store keeps no passwords.
 
 All users share one revision, which grows with every change and never repeats. A change names the revision that its caller read, so a late
 change of any process cannot bring back a credential that was replaced or deleted in the meantime (I12). Changes are rare.

@@ -105,7 +105,7 @@ class PacedConnection(Receiver, ABC):
         self._transport: asyncio.Transport | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         """Tasks that are cancelled when the connection closes."""
-        self._last_heard = self._loop.time()
+        self._last_active = self._loop.time()
         """When the last frame was taken, or reading resumed (s, the loop's clock)."""
         self._frame_since = 0.0
         """When the incomplete frame began to arrive (s, the loop's clock); 0 if there is none."""
@@ -202,7 +202,7 @@ class PacedConnection(Receiver, ABC):
     def _processed(self, first: int) -> None:
         """Note that whole frames from position `first` of the slab on were taken."""
         now = self._loop.time()
-        self._last_heard = now
+        self._last_active = now
         if self._low == self._high:
             self._frame_since = 0.0
         elif self._low != first or not self._frame_since:
@@ -236,9 +236,9 @@ class PacedConnection(Receiver, ABC):
         elif not must_wait and self._is_reading_paused:
             self._is_reading_paused = False
             self._meters.paused.inc(-1)
-            self._last_heard = self._loop.time()
+            self._last_active = self._loop.time()
             if self._frame_since:
-                self._frame_since = self._last_heard  # this server caused the pause, not the client
+                self._frame_since = self._last_active  # this server caused the pause, not the client
             transport.resume_reading()
 
     def _wait_for_budget(self) -> None:
@@ -253,12 +253,12 @@ class PacedConnection(Receiver, ABC):
             if present is None or present.when() < self._loop.time() + wait_s:
                 if present is not None:
                     present.cancel()
-                self.quota_wait = self._loop.call_later(wait_s, self.go_on_at_once)
+                self.quota_wait = self._loop.call_later(wait_s, self.end_quota_wait)
                 self._pace()
         return self.quota_wait is not None
 
-    def go_on_at_once(self) -> None:
-        """End the wait of `throttle`."""
+    def end_quota_wait(self) -> None:
+        """End the wait for a quota, and take frames again."""
         if self.quota_wait is not None:
             self.quota_wait.cancel()
             self.quota_wait = None

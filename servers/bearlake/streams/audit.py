@@ -31,7 +31,7 @@ from bearlake.telemetry import metrics
 
 log = logging.getLogger("bearlake.audit")
 
-Noting = AbstractContextManager[list[str]]
+AuditedChange = AbstractContextManager[list[str]]
 """Notes the change that a block makes, with the details in the list."""
 
 OTHERS = ("", "")

@@ -35,8 +35,8 @@ class FollowerSettings:
     """Pause (ms) before the log is read again after the store did not answer."""
 
 
-class Rules(Protocol):
-    """The access rules, or the quotas, that this server knows."""
+class Policy(Protocol):
+    """The access rules, or the quotas, that this server applies."""
 
     async def refresh(self) -> None:
         """Read them again. Raises `Unavailable`."""
@@ -51,29 +51,29 @@ class Follower:
         tail: TailIndex,
         segments: SegmentIndex,
         catalog: Catalog,
-        rules: Sequence[Rules],
+        policies: Sequence[Policy],
         settings: FollowerSettings,
         on_position: Callable[[int], None],
     ) -> None:
-        """`rules`: the access rules and the quotas. `on_position` is called with each newer log position that this server learns of."""
+        """`policies`: the access rules and the quotas. `on_position` is called with each newer log position that this server learns of."""
         self._log = commit_log
         self._tail = tail
         self._segments = segments
         self._catalog = catalog
-        self._rules = rules
+        self._policies = policies
         self._settings = settings
         self._is_lost = False
         self._changed: dict[int, None] = {}
         """Streams that changed according to the log, and that this server has not read again yet."""
-        self._are_rules_changed = False
+        self._is_policy_changed = False
         """Whether access rules or quotas changed according to the log, and this server has not read them again yet."""
         self._head = 0
         self._on_position = on_position
 
     async def start(self) -> None:
-        """Start at the log's head, then load the rules and the catalog; this order ensures that later changes are followed."""
+        """Start at the log's head, then load the policies and the catalog; this order ensures that later changes are followed."""
         head = await self._log.head()
-        await self._refresh_rules()
+        await self._refresh_policies()
         self._hear(head)
         self._tail.reset(head)
         self._segments.reset(head)
@@ -102,7 +102,7 @@ class Follower:
                 await asyncio.sleep(self._settings.retry_pause_ms / 1000)
 
     async def _step(self) -> None:
-        if self._changed or self._are_rules_changed:
+        if self._changed or self._is_policy_changed:
             await self._refresh()  # the last refresh failed, and these changes' log entries are already applied
         position = self._tail.position
         await self._log.wait(position, wait_ms=self._settings.wait_ms)
@@ -110,9 +110,9 @@ class Follower:
             return  # the hint was our own commit, which is applied already
         page = await self._log.follow(self._tail.position, limit=self._settings.page_entry_count)
         self._hear(page.head)
-        if any(entry.kind is EntryKind.ACCESS for entry in page.entries):
-            self._are_rules_changed = True
-            await self._refresh()  # before the entries: nobody may see later records under the former rules
+        if any(entry.kind is EntryKind.POLICY for entry in page.entries):
+            self._is_policy_changed = True
+            await self._refresh()  # before the entries: no client may see later records under the former policies
         for entry in page.entries:
             if entry.position <= self._tail.position:
                 continue
@@ -130,9 +130,9 @@ class Follower:
             self._on_position(position)
 
     async def _refresh(self) -> None:
-        """Read the changed rules and streams again; they stay marked until the store answers."""
-        if self._are_rules_changed:
-            await self._refresh_rules()
+        """Read the changed policies and streams again; they stay marked until the store answers."""
+        if self._is_policy_changed:
+            await self._refresh_policies()
         position = self._tail.position
         changed = list(self._changed)
         if changed:
@@ -145,10 +145,10 @@ class Follower:
                 self._changed.pop(number, None)
         self._catalog.position = position
 
-    async def _refresh_rules(self) -> None:
-        for rules in self._rules:
-            await rules.refresh()
-        self._are_rules_changed = False
+    async def _refresh_policies(self) -> None:
+        for policy in self._policies:
+            await policy.refresh()
+        self._is_policy_changed = False
 
     def committed(self, ref: ObjectRef, result: ObjectCommitted) -> None:
         """Apply this server's own commit at once if it is the next entry; otherwise the log delivers it later."""

@@ -29,7 +29,7 @@ class Management:
         self.quotas = quotas
         """How much clients may use."""
         self.audit = audit
-        """Notes denials and changes; of other things than streams, those who change them note it."""
+        """Logs denials, and the changes of streams; the services of other resources log their own changes to it."""
 
     def may(self, who: Principal, operation: Operation, name: str) -> bool:
         """Whether `who` may do `operation` on the stream `name`; for requests that answer each stream separately."""

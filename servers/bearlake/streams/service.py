@@ -141,9 +141,9 @@ class Streams(Management):
         index = SegmentIndex(settings.history.piece_count_max)
         self.seen = Seen(metadata.log)
         """The newest log position that this server knows. Protocol servers record it when a request arrives, for `AppendCall.seen`."""
-        rules = self.access, self.quotas
+        policies = self.access, self.quotas
         self._follower = Follower(
-            metadata.log, self._tail, index, self.catalog, rules, settings.follower, self.seen.advance
+            metadata.log, self._tail, index, self.catalog, policies, settings.follower, self.seen.advance
         )
         self._writer = Writer(
             store,

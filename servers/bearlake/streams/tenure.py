@@ -52,7 +52,7 @@ class Tenure:
         registered_at: Instant | None = None,
         boot_time_s: Callable[[], float] = clock.boot_time_s,
     ) -> None:
-        """`timeout_ms`: the registration's timeout; None: clocks never raise doubt. `registered_at`: `now()` from before registering."""
+        """`timeout_ms`: the registration's timeout; None: clocks are ignored. `registered_at`: `now()` from before registering."""
         self.server = server
         self.lapse_count = 0
         """How often the registration has lapsed, as of a moment when it was live."""
@@ -155,7 +155,7 @@ class HeldLease:
         return cls(tenure, leases, await leases.acquire(name, tenure.server), lapse_count)
 
     @property
-    def is_doubted(self) -> bool:
+    def is_unverified(self) -> bool:
         """Whether this server has lapsed since the lease was verified, so that another server may have taken the lease."""
         return needs_look(self._verified_count, self._tenure.lapse_count)
 

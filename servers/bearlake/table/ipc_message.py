@@ -70,8 +70,6 @@ OFFSET_BYTES: Final = {
 }
 """Types with offsets, and the size of an offset."""
 _NESTED = (Kind.LIST, Kind.STRUCT, Kind.FIXED_LIST, Kind.MAP, Kind.LARGE_LIST)
-
-
 _KINDS = {int(kind): kind for kind in Kind}
 
 
@@ -278,8 +276,7 @@ class _Table:
 
     def byte(self, field: int) -> int:
         """Return a field of type ubyte or bool."""
-        at = self.position(field)
-        return self._reader.number(_BYTE, at) if at else 0
+        return self._number(_BYTE, field)
 
     def table(self, field: int) -> "_Table | None":
         """Return a field that is a table."""

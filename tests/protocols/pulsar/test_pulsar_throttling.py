@@ -31,7 +31,7 @@ class Limited:
         """Let the clock advance, and the waiting connections look at it."""
         self.now += seconds
         for connection in list(self.node.server.connections):
-            connection.go_on_at_once()
+            connection.end_quota_wait()
             connection.throttling.resume_consumers()
 
 

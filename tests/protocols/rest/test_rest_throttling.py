@@ -175,7 +175,7 @@ async def test_connections_over_the_quota_of_their_address_are_read_later(rest: 
     """The clock of the quota stands still, so that every connection but the first owes the longest wait, of 50 ms."""
     quota = Quota(Entity(address="127.0.0.1"), QuotaKey.CONNECTION_CREATION_RATE, 1.0)
     buckets = Buckets(QuotaSettings(throttle_ms_max=50), lambda: 0.0)
-    rest.streams.quotas.usage = Usage(Limits([quota], 1), buckets, lambda: 1)
+    rest.streams.quotas.usage = Usage(Limits([quota]), buckets, lambda: 1)
     loop = asyncio.get_running_loop()
     started = loop.time()
     for _ in range(3):

@@ -266,7 +266,7 @@ def _entry(row: asyncpg.Record) -> Entry:
         ranges = [(partition, start, start + count) for partition, start, count in moved]
         return Entry(position=row["position"], kind=EntryKind.SWAP, ranges=ranges)
     if row["kind"] == EntryKind.STREAM and row["stream_number"] == NO_STREAM:
-        return Entry(position=row["position"], kind=EntryKind.ACCESS)
+        return Entry(position=row["position"], kind=EntryKind.POLICY)
     return Entry(
         position=row["position"],
         kind=EntryKind(row["kind"]),

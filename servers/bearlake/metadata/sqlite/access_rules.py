@@ -1,4 +1,4 @@
-"""Access rules in SQLite. A change and its ACCESS entry in the log are one transaction."""
+"""Access rules in SQLite. A change and its POLICY entry in the log are one transaction."""
 
 from collections.abc import Sequence
 

@@ -42,5 +42,5 @@ def _entry(
         ranges = [(PartitionKey(key), start, end) for key, start, end in unpack_rows(slices, RANGE_WIDTH)]
         return Entry(position=position, kind=EntryKind.SWAP, ranges=ranges)
     if number == NO_STREAM:
-        return Entry(position=position, kind=EntryKind.ACCESS)
+        return Entry(position=position, kind=EntryKind.POLICY)
     return Entry(position=position, kind=EntryKind.STREAM, stream_number=number)

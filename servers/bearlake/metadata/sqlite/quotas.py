@@ -1,4 +1,4 @@
-"""Quotas in SQLite. A change and its ACCESS entry in the log are one transaction."""
+"""Quotas in SQLite. A change and its POLICY entry in the log are one transaction."""
 
 from collections.abc import Sequence
 

@@ -80,7 +80,7 @@ class RollUp:
 
     def _is_deleted(self, number: int) -> bool:
         row = self._connection.execute("SELECT is_deleted FROM streams WHERE number = ?", (number,)).fetchone()
-        return row is not None and bool(row[0])  # there is no stream with the number of an ACCESS entry
+        return row is not None and bool(row[0])  # there is no stream with the number of a POLICY entry
 
     def _sweep_later(self, first: int, last: int, end_offset: int | None) -> None:
         self._connection.execute(

@@ -23,7 +23,7 @@ from bearlake.protocols.grpc.methods import Method
 from bearlake.protocols.grpc.settings import GrpcSettings
 from bearlake.streams.principal import ANONYMOUS, Principal, at_host
 from bearlake.streams.producer_ids import ProducerIds
-from bearlake.streams.quotas.timing import Timed
+from bearlake.streams.quotas.timing import charged
 from bearlake.streams.service import Streams
 from bearlake.telemetry import metrics
 from bearlake.telemetry.watchdog import begin
@@ -34,7 +34,6 @@ if TYPE_CHECKING:  # its library takes time to load
 Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
 Parsed = TypeVar("Parsed")
-
 
 DRAIN_AGAIN_MS = 500
 """Minimum duration (ms) of a streaming call that a client starts on a draining server."""
@@ -160,16 +159,7 @@ def unary(
                 with node.counted(context.peer()):
                     who, _ = await node.admit(context)
                     request = _parsed(parse, message)
-                    usage = node.streams.quotas.usage
-                    if usage is None or not usage.is_timed:
-                        return await handle(node, who, request)
-                    usage.require(who, QuotaKey.REQUEST_PERCENTAGE)
-                    timed = Timed(handle(node, who, request))
-                    try:
-                        answer: Response = await timed
-                        return answer
-                    finally:
-                        usage.charge_time(who, timed.seconds)
+                    return await charged(node.streams.quotas.usage, who, lambda: handle(node, who, request))
             except (BearlakeError, Failure) as error:
                 await _end(method.name, context, error)
                 raise
@@ -238,7 +228,7 @@ class WholeWrites:
         await asyncio.shield(self._write)
 
     async def finish(self) -> None:
-        """Wait for a write whose task was cancelled. Its error, if it fails, needs nobody: the client has gone."""
+        """Wait for a write whose task was cancelled. If it fails, its error is dropped: the client has gone."""
         write = self._write
         if write is not None:
             await asyncio.wait({write})

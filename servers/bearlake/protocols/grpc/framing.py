@@ -77,17 +77,15 @@ def _read(kind: type[Request], data: bytes) -> Incoming[Request]:
         raise DecodeError(f"more than {OTHER_BYTES_MAX} bytes outside the payload")
     request = kind.FromString(b"".join(rest))
     form, bodies = _form(budget, payloads)
-    match form:
-        case 0:
-            if payloads:
-                request.payload.SetInParent()
-            return Incoming(request)
-        case _ if form == _RECORD_BATCHES:
-            return Incoming(request, batch=bodies[-1])
-        case _ if form == _RECORDS:
-            return Incoming(request, records=bodies)
-        case _:
-            return Incoming(request, arrow=_arrow(budget, bodies))
+    if form == _RECORD_BATCHES:
+        return Incoming(request, batch=bodies[-1])
+    if form == _RECORDS:
+        return Incoming(request, records=bodies)
+    if form == _ARROW:
+        return Incoming(request, arrow=_arrow(budget, bodies))
+    if payloads:
+        request.payload.SetInParent()
+    return Incoming(request)
 
 
 def _form(budget: "_Budget", payloads: list[memoryview]) -> tuple[int, list[memoryview]]:

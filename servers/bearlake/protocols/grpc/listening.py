@@ -89,7 +89,7 @@ def admitted(
 ) -> set[tuple[str, int]]:
     """Return the connections to keep: at most `count_max` of each address, those of `before` first.
 
-    `peers` names the address of each connection, which is identified by its remote place.
+    `peers`: the IP address of each connection, by its remote address and port.
     """
     counts: Counter[str] = Counter()
     found: set[tuple[str, int]] = set()

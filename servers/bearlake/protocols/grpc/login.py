@@ -62,9 +62,7 @@ class GrpcListenerLogin:
             raise Failure(code, "LOGINS", str(error), is_retriable=True, retry_ms=wait_ms) from None
         except TimeoutError:
             raise Failure(grpc.StatusCode.UNAVAILABLE, "LOGIN", "the login took too long", is_retriable=True) from None
-        now_s = self.now_s()
-        ends_s = self.authenticator.ends_s(who, now_s)
-        return who, None if ends_s == math.inf else max(0.0, ends_s - now_s)
+        return who, self.authenticator.left_s(who, self.now_s())
 
     async def _principal(self, call: Call) -> Principal:
         if self.rules.by_certificate:

@@ -144,7 +144,7 @@ class Connection(PacedConnection):
     def check(self, now: float) -> None:
         """Close the connection if the client stalls or is idle for `idle_ms`; free memory after `QUIET_MS` without a request."""
         self._close_if_stalled(now)
-        idle_ms = (now - self._last_heard) * 1000
+        idle_ms = (now - self._last_active) * 1000
         if not self._has_spoken and self.quota_wait is None and idle_ms > self.context.settings.first_request_ms:
             self.close("no request within the deadline", "silent")
         elif idle_ms > self.context.settings.idle_ms:

@@ -60,7 +60,7 @@ _CLIENT_ID = struct.Struct(">8xh")
 """The length of the client id in the head of a request, after API key, version and correlation id."""
 
 
-class Throttled(Protocol):
+class ThrottledConnection(Protocol):
     """The connection."""
 
     who: Principal
@@ -78,7 +78,7 @@ class Throttling:
 
     __slots__ = ("_begun", "_connection", "_is_limited", "_is_member", "_known", "_quotas")
 
-    def __init__(self, quotas: QuotaControl, connection: Throttled) -> None:
+    def __init__(self, quotas: QuotaControl, connection: ThrottledConnection) -> None:
         self._quotas = quotas
         self._connection = connection
         self._begun: Usage | None = None

@@ -82,7 +82,7 @@ class Access:
     async def verify(self) -> None:
         """After a lapse, verify all leases; leases that cannot be read now are verified at the next call."""
         for partition, claim in list(self._claims.items()):
-            if claim.held is not None and claim.held.is_doubted:
+            if claim.held is not None and claim.held.is_unverified:
                 try:
                     await self.confirm(partition)
                 except BearlakeError as error:

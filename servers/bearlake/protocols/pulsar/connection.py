@@ -163,12 +163,12 @@ class Connection(PacedConnection):
         self._close_if_stalled(now)
         if not self.is_open or self._is_write_paused:
             return
-        silent_ms = (now - self._last_heard) * 1000
+        silent_ms = (now - self._last_active) * 1000
         if silent_ms > keep_alive_ms and not self._is_reading_paused:
             if not self._is_connected:
                 self.close("no CONNECT within the deadline", "silent")
             elif not self._is_asked:
-                self._is_asked, self._last_heard = True, now
+                self._is_asked, self._last_active = True, now
                 self.send(commands.frame("ping", CommandPing()))
             else:
                 self.close("no answer to a PING", "silent")

@@ -1,4 +1,4 @@
-"""Quotas of one Pulsar connection, as Pulsar's own server enforces its limits: it pauses, and tells the client nothing.
+"""Quotas of one Pulsar connection, as Pulsar's own server enforces its limits: it pauses, without a message to the client.
 
     produce   a connection with producers is not read while the client owes bytes or time
     consume   consumers get no messages while the client owes bytes
@@ -25,7 +25,7 @@ class Resumable(Protocol):
         """Continue deliveries."""
 
 
-class Throttled(Protocol):
+class ThrottledConnection(Protocol):
     """The connection."""
 
     @property
@@ -42,7 +42,7 @@ class Throttling:
     __slots__ = ("_connection", "_consumers", "_quotas", "consumer_wait")
 
     def __init__(
-        self, connection: Throttled, quotas: QuotaControl, consumers: Callable[[], Collection[Resumable]]
+        self, connection: ThrottledConnection, quotas: QuotaControl, consumers: Callable[[], Collection[Resumable]]
     ) -> None:
         self._connection = connection
         self._quotas = quotas

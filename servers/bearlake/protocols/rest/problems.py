@@ -9,7 +9,6 @@ Source: Confluent, "REST Proxy API Reference" (public documentation): a code is 
 """
 
 import json
-import math
 from collections.abc import Mapping
 
 from aiohttp import web
@@ -68,12 +67,8 @@ def of_error(error: errors.BearlakeError) -> Problem:
     """Translate an error kind."""
     for kind, status, code in _KINDS:
         if isinstance(error, kind):
-            return Problem(status, code, str(error), _headers(error))
+            return Problem(status, code, str(error))
     return Problem(500, 50002, str(error))
-
-
-def _headers(error: errors.BearlakeError) -> Mapping[str, str]:
-    return {"Retry-After": str(max(1, math.ceil(error.wait_s)))} if isinstance(error, errors.Throttled) else {}
 
 
 def of_refusal(refusal: GroupRefusal) -> Problem:

@@ -7,12 +7,11 @@ from aiohttp import hdrs, web
 from typing_extensions import override
 
 from bearlake.errors import BearlakeError, Denied
-from bearlake.serving.addresses import address_of
 from bearlake.serving.admin import problems
 from bearlake.serving.admin.auth import OPEN_PATHS, AdminSettings, is_own_name
 from bearlake.serving.admin.token import AdminToken
 from bearlake.serving.http.guard import HttpGuard, HttpMeters, InternalError, TimedOut, TooManyRequests
-from bearlake.serving.http.login import HttpListenerLogin, LoginRefused, note_principal, principal_of
+from bearlake.serving.http.login import HttpListenerLogin, LoginRefused, client_address, note_principal, principal_of
 from bearlake.serving.http.origins import ForeignRequest, Origins
 from bearlake.streams.principal import SERVER, Principal, at_host
 from bearlake.telemetry import metrics
@@ -62,13 +61,12 @@ class AdminGuard(HttpGuard):
         if request.path in OPEN_PATHS:
             return None
         authorization = request.headers.get(hdrs.AUTHORIZATION)
-        peer = None if request.transport is None else request.transport.get_extra_info("peername")
         if self._token is None:
             if not is_own_name(request.headers.get(hdrs.HOST)):
                 raise LoginRefused(403, "ask for this server as 127.0.0.1 or localhost", {})
         elif not self._token.is_in(authorization):
             return await self._admit_super_user(request, authorization or "")
-        note_principal(request, at_host(ADMIN, "" if peer is None else address_of(peer), self.listener))
+        note_principal(request, at_host(ADMIN, client_address(request), self.listener))
         return None
 
     async def _admit_super_user(self, request: web.Request, authorization: str) -> float | None:

@@ -5,7 +5,7 @@ address. Every failure counts against the address and the user. Messages never c
 
 Concurrent guesses count like consecutive ones: the passwords of one address are checked one after another, each after the failures before
 it are counted. SCRAM messages are checked without a pause between the look at the count and the result. A token with a right signature is
-accepted at every address: nobody can guess a signature.
+accepted at every address: a signature cannot be guessed.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from bearlake.serving.authentication.certificates import CertificateNames, Subje
 from bearlake.serving.authentication.credentials import has_password
 from bearlake.serving.authentication.failures import Failures
 from bearlake.serving.authentication.peer import Peer
-from bearlake.serving.authentication.scram import ScramExchange
+from bearlake.serving.authentication.scram import Credentials, ScramExchange
 from bearlake.serving.authentication.settings import OAUTHBEARER, PLAIN, AuthenticationSettings
 from bearlake.serving.authentication.tokens import Tokens
 from bearlake.serving.authentication.verified_passwords import VerifiedPasswords
@@ -36,14 +36,11 @@ CERTIFICATE = "certificate"
 WRONG_PASSWORD = "the user name or the password is wrong"  # noqa: S105 - a message
 
 
-class Users(Protocol):
+class Users(Credentials, Protocol):
     """The users of the deployment."""
 
-    async def find(self, user: str, mechanism: str) -> ScramCredential:
-        """Return the user's credential; for an unknown user a decoy. Raises `Unavailable` if the metadata store does not answer."""
-
     async def find_any(self, user: str) -> ScramCredential:
-        """Return a credential of the user with which a plain password can be checked; for an unknown user a decoy."""
+        """Return a credential of the user with which a plain password can be checked; for an unknown user a decoy. Raises as `find`."""
 
 
 class Authenticator:
@@ -105,7 +102,7 @@ class Authenticator:
         with counted(OAUTHBEARER, self.audit, peer):
             self._require(OAUTHBEARER, peer)
             try:
-                return await self._tokens.verify(token)  # at any address: nobody guesses a signature
+                return await self._tokens.verify(token)  # at any address: a signature cannot be guessed
             except Denied:
                 self._failures.check(peer.network, "")
                 self._failures.failed(peer.network, "")
@@ -120,6 +117,11 @@ class Authenticator:
         """Return when a login that begins at `now_s` ends, in seconds since 1970: with its token, and after `session_ms_max`."""
         session_s = self.settings.session_ms_max / 1000 or math.inf
         return min(now_s + session_s, math.inf if who.expires_s is None else who.expires_s)
+
+    def left_s(self, who: Principal, now_s: float) -> float | None:
+        """Return the time (s) until a login that begins at `now_s` ends; None: never."""
+        ends_s = self.ends_s(who, now_s)
+        return None if ends_s == math.inf else max(0.0, ends_s - now_s)
 
     async def _is_verified(self, user: str, password: str, peer: Peer) -> bool:
         """Whether the password was right before, and no other password of this address waits for its check.

@@ -32,7 +32,7 @@ def require_one_message(protocol: str, listener: ListenerSettings, settings: Aut
         raise Invalid(
             f"listeners.{protocol}: clients of this protocol log in by {' or '.join(MECHANISMS)} or by certificate, and"
             f" {', '.join(rules.mechanisms)} is all that the settings allow: set listeners.{protocol}.mechanisms, or"
-            f" listeners.{protocol}.anonymous: true to serve everybody"
+            f" listeners.{protocol}.anonymous: true to serve every client"
         )
 
 

@@ -81,10 +81,9 @@ class ScramExchange:
 
 def _name_in(mechanism: ScramMechanism, text: str) -> str:
     names: list[str] = []
+    server = mechanism.make_server(names.append)
     try:
-        mechanism.make_server(names.append).set_client_first(
-            text
-        )  # ends with "unknown user" after it has read the name
+        server.set_client_first(text)  # ends with "unknown user" after it has read the name
     except ScramException:
         if not names:
             raise

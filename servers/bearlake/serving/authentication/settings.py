@@ -59,14 +59,14 @@ class TokenSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthenticationSettings:
-    """Who may log in, and how. By default nobody needs to log in."""
+    """Who may log in, and how. By default clients need not log in."""
 
     mechanisms: list[str] = field(default_factory=list)
     """Mechanisms of listeners that name none of their own: SCRAM-SHA-256, SCRAM-SHA-512, PLAIN, OAUTHBEARER. Only Kafka has SCRAM; PLAIN
     and OAUTHBEARER also mean Basic and Bearer (HTTP, gRPC), and basic and token (Pulsar). Empty: clients of such a listener need not log
     in, unless it asks for client certificates."""
     plain_without_tls: bool = False
-    """Also accept passwords and tokens on connections without TLS from other machines. Everybody on the network path can read them."""
+    """Also accept passwords and tokens on connections without TLS from other machines. Anyone on the network path can read them."""
     certificate_rules: list[str] = field(default_factory=lambda: ["DEFAULT"])
     """Rules that make a user name of a client certificate's subject (Kafka's `ssl.principal.mapping.rules`)."""
     login_ms: int = 10_000

@@ -18,6 +18,9 @@ from bearlake.streams.principal import Principal, user_principal
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 
+_MALFORMED = (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError)
+"""What PyJWT raises for refused tokens. The errors of Python itself come from hostile JSON."""
+
 
 class Tokens:
     """Verifies tokens."""
@@ -58,13 +61,7 @@ class Tokens:
                 options={"require": ["iss", "aud", "exp", settings.user_claim]},
             )
             expires_s = float(claims["exp"])
-        except (
-            jwt.PyJWTError,
-            ValueError,
-            TypeError,
-            OverflowError,
-            RecursionError,
-        ) as error:  # the last ones: hostile JSON
+        except _MALFORMED as error:
             raise Denied(f"the token is refused: {_reason(error)}") from None  # the cause may quote the token
         return user_principal(_text(claims, settings.user_claim), _groups(claims, settings), expires_s)
 

@@ -55,8 +55,8 @@ class Join(_Request, kw_only=True):
 
     request: _Joining
 
-    def asked(self) -> JoinRequest:
-        """Return the join."""
+    def join_request(self) -> JoinRequest:
+        """Return the request of the member."""
         return JoinRequest(
             member_id=self.request.member_id,
             instance_id=self.request.instance_id,

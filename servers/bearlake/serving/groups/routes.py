@@ -53,7 +53,7 @@ class GroupRoutes:
 
     def join(self, asked: requests.Join) -> Awaitable[web.Response]:
         """Join or rejoin."""
-        joining = self._coordinator.join(asked.group, asked.asked(), revision=asked.revision)
+        joining = self._coordinator.join(asked.group, asked.join_request(), revision=asked.revision)
         revision = self._revision(asked.group)
         return _waited(joining, lambda joined: {**packing.pack_joined(joined), **revision()}, revision)
 

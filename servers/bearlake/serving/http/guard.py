@@ -6,7 +6,6 @@ drains, every response closes its connection, so that clients connect to another
 
 import asyncio
 import logging
-import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
@@ -16,14 +15,13 @@ from typing import Protocol
 from aiohttp import hdrs, web
 
 from bearlake.errors import Throttled
-from bearlake.metadata.quotas import QuotaKey
 from bearlake.serving.hangups import has_hung_up
 from bearlake.serving.http.handlers import ConnectionGate, GatedHandler
 from bearlake.serving.http.limits import has_changes, has_own_limits, has_own_time
-from bearlake.serving.http.login import HttpListenerLogin, LoginRefused, note_anonymous, principal_of
+from bearlake.serving.http.login import HttpListenerLogin, LoginRefused, note_anonymous, principal_of, retry_after
 from bearlake.serving.http.origins import ForeignRequest, Origins
 from bearlake.streams.quotas.control import QuotaControl
-from bearlake.streams.quotas.timing import Timed
+from bearlake.streams.quotas.timing import charged
 from bearlake.telemetry.meters import Counter, Family, Gauge, Histogram
 from bearlake.telemetry.watchdog import begin
 
@@ -233,7 +231,8 @@ class HttpGuard(ABC):
             async with asyncio.timeout(limit_ms / 1000):
                 left_s = await self.admit(request)
             async with asyncio.timeout(left_s if has_own_time(request) else limit_ms / 1000):
-                return await self._metered(request, handler)
+                usage = None if self.quotas is None else self.quotas.usage
+                return await charged(usage, principal_of(request), lambda: handler(request))
         except TimeoutError:
             if left_s is not None and has_own_time(request):
                 return self._ended(request)
@@ -248,24 +247,10 @@ class HttpGuard(ABC):
             answer = self.answer(request, error)
             if answer is not None:
                 if isinstance(error, Throttled):
-                    answer.headers[hdrs.RETRY_AFTER] = str(max(1, math.ceil(error.wait_s)))
+                    answer.headers[hdrs.RETRY_AFTER] = retry_after(error.wait_s)
                 return answer
             log.exception("request failed", extra={"method": request.method, "path": request.path})
             return self._certain_answer(request, InternalError())
-
-    async def _metered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Run the handler, whose time counts against the client's quota. Raises `Throttled` if the client must wait."""
-        usage = None if self.quotas is None else self.quotas.usage
-        if usage is None or not usage.is_timed:
-            return await handler(request)
-        who = principal_of(request)
-        usage.require(who, QuotaKey.REQUEST_PERCENTAGE)
-        timed = Timed(handler(request))
-        try:
-            answer: web.StreamResponse = await timed
-            return answer
-        finally:
-            usage.charge_time(who, timed.seconds)
 
     def _ended(self, request: web.Request) -> web.StreamResponse:
         """End a request whose login has ended: an answer that has begun is cut off, so that its client does not take it for complete."""

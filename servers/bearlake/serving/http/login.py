@@ -52,7 +52,7 @@ def principal_of(request: web.Request) -> Principal:
 
 def note_anonymous(request: web.Request, listener: str = "") -> None:
     """Note that the request's client need not log in, for `principal_of`. The client's address is unknown if a server forwards for it."""
-    address = "" if FORWARDED in request.headers else _address_of(request)
+    address = "" if FORWARDED in request.headers else client_address(request)
     note_principal(request, at_host(ANONYMOUS, address, listener))
 
 
@@ -80,14 +80,13 @@ class HttpListenerLogin:
             Unavailable: the metadata store, or the issuer of tokens, does not answer.
         """
         who = await self._principal(request, listener)
-        who = at_host(who, who.host or _address_of(request), listener)
+        who = at_host(who, who.host or client_address(request), listener)
         note_principal(request, who)
         return who
 
     def left_s(self, who: Principal) -> float | None:
         """Return the time (s) until the login ends; None: never. Answers that take longer end then."""
-        ends_s = self.authenticator.ends_s(who, self.now_s())
-        return None if ends_s == math.inf else max(0.0, ends_s - self.now_s())
+        return self.authenticator.left_s(who, self.now_s())
 
     def must_reconnect(self, age_s: float) -> bool:
         """Whether a connection of this age (s) must end. A certificate is verified only when a connection begins."""
@@ -115,7 +114,7 @@ class HttpListenerLogin:
                 return self.authenticator.read_certificate(_subject(request))
             except Denied as error:
                 raise LoginRefused(403, str(error), {}) from None
-        peer = self.rules.peer(_address_of(request), is_encrypted=request.secure, listener=listener)
+        peer = self.rules.peer(client_address(request), is_encrypted=request.secure, listener=listener)
         values = request.headers.getall(hdrs.AUTHORIZATION, [])
         try:
             if len(values) > 1:
@@ -125,7 +124,7 @@ class HttpListenerLogin:
             raise LoginRefused(401, str(error), self._challenge(bool(values))) from None
         except Overloaded as error:
             wait_s = error.wait_s if isinstance(error, MustWait) else 1
-            raise LoginRefused(429, str(error), {hdrs.RETRY_AFTER: str(max(1, math.ceil(wait_s)))}) from None
+            raise LoginRefused(429, str(error), {hdrs.RETRY_AFTER: retry_after(wait_s)}) from None
 
     async def _log_in(self, request: web.Request, value: str, peer: Peer) -> Principal:
         scheme, _, token = value.partition(" ")
@@ -148,5 +147,11 @@ def _subject(request: web.Request) -> "Subject":
     return subject
 
 
-def _address_of(request: web.Request) -> str:
+def retry_after(wait_s: float) -> str:
+    """Return the value of Retry-After (whole seconds, at least 1) for a client that must wait `wait_s` seconds."""
+    return str(max(1, math.ceil(wait_s)))
+
+
+def client_address(request: web.Request) -> str:
+    """Return the IP address from which the request comes; empty if the client has gone."""
     return "" if request.transport is None else address_of(request.transport.get_extra_info("peername"))

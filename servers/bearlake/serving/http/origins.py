@@ -1,7 +1,7 @@
 """Which names and origins a request may carry, so that a web page cannot use its visitor's browser against this server.
 
 - DNS rebinding: a page's own name resolves to this server, so the browser takes both for one origin. The request's Host header then names
-  the page's server. A request without TLS must name this server by an IP address, by a name that nobody can register in the public DNS, or
+  the page's server. A request without TLS must name this server by an IP address, by a name that cannot be registered in the public DNS, or
   by a configured name. With TLS, the certificate proves the name.
 - Cross-site request forgery: a page of another origin sends a request that changes something, such as a form. Browsers name the origin of
   such requests (`Origin`, `Sec-Fetch-Site`). It must be the server's own or a configured one.

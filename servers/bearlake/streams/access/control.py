@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from typing_extensions import override
 
-from bearlake.errors import Conflict, Invalid, Overloaded
+from bearlake.errors import Invalid
 from bearlake.metadata.access_rules import (
     CLUSTER_NAME,
     EVERYONE,
@@ -35,12 +35,10 @@ from bearlake.metadata.access_rules import (
 )
 from bearlake.streams.access.snapshot import ALL_OPERATIONS, Snapshot
 from bearlake.streams.audit import Audit
+from bearlake.streams.conflicts import repeated
 from bearlake.streams.principal import INTERNAL, Authorizer, Grants, Principal
 
 T = TypeVar("T")
-
-ATTEMPTS_MAX = 10
-"""Attempts of a change while other processes change rules."""
 
 AT_ONCE_RULES_MAX = 1_000
 """Maximum number of rules that are examined on the event loop: about 10 ms."""
@@ -181,11 +179,11 @@ class AccessControl(Authorizer):
             created = [rule for rule in dict.fromkeys(new) if rule not in existing]
             deleted = [rule for rule in found if rule not in new]
             if old:
-                details[:] = _texts(created, deleted, operation)
+                details[:] = _details(created, deleted, operation)
             return created, deleted, found
 
         operation = _operation(new, old)
-        with self._audit.change(who, operation, "AccessRule", "", *_texts(new, old, operation)) as details:
+        with self._audit.change(who, operation, "AccessRule", "", *_details(new, old, operation)) as details:
             return await self._change(decide, 1)
 
     async def delete(
@@ -211,7 +209,7 @@ class AccessControl(Authorizer):
 
         with self._audit.change(who, Operation.DELETE, "AccessRule") as details:
             found = await self._change(decide, len(filters))
-            details += [_text(rule) for rule in dict.fromkeys(rule for rules in found for rule in rules)]
+            details += [_detail(rule) for rule in dict.fromkeys(rule for rules in found for rule in rules)]
             return found
 
     async def change(
@@ -233,7 +231,7 @@ class AccessControl(Authorizer):
             Unavailable: the change may or may not have been made.
         """
         operation = _operation(created, deleted)
-        with self._audit.change(who, operation, "AccessRule", "", *_texts(created, deleted, operation)):
+        with self._audit.change(who, operation, "AccessRule", "", *_details(created, deleted, operation)):
             changed = await self._store.change(created=created, deleted=deleted, revision=revision)
         await self.refresh()
         return changed
@@ -242,19 +240,18 @@ class AccessControl(Authorizer):
         self, decide: Callable[[RuleSet], tuple[Sequence[AccessRule], Sequence[AccessRule], T]], weight: int
     ) -> T:
         """`weight`: how often `decide` looks at each rule."""
-        for _ in range(ATTEMPTS_MAX):
+
+        async def attempt() -> T:
             present = await self._store.read()
             created, deleted, answer = await _worked(weight * len(present.rules), partial(decide, present))
-            if not created and not deleted:
-                await self._apply(present)
-                return answer
-            try:
+            if created or deleted:
                 await self._store.change(created=created, deleted=deleted, revision=present.revision)
-            except Conflict:
-                continue
-            await self.refresh()
+                await self.refresh()
+            else:
+                await self._apply(present)
             return answer
-        raise Overloaded("other processes change access rules at the same time, retry")
+
+        return await repeated("access rules", attempt)
 
     async def _apply(self, found: RuleSet) -> None:
         if found.revision <= self._snapshot.revision:
@@ -288,7 +285,7 @@ class _KnownCallers:
         key = who.kind, who.name, who.groups, who.host
         known = self._grants.get(key)
         if known is None:
-            # An own object: the masks outlive the caller, whose `grants` another snapshot renews.
+            # A separate object: the masks outlive the caller, whose `grants` another snapshot renews.
             known = self._grants[key] = Grants()
             known.snapshot, known.masks = snapshot, {}
             snapshot.prepare(who)
@@ -307,15 +304,15 @@ def _operation(created: Collection[AccessRule], deleted: Collection[AccessRule])
     return Operation.ALTER if created else Operation.DELETE
 
 
-def _texts(created: Collection[AccessRule], deleted: Collection[AccessRule], operation: Operation) -> Sequence[str]:
+def _details(created: Collection[AccessRule], deleted: Collection[AccessRule], operation: Operation) -> Sequence[str]:
     """Name the rules of a change for the audit log."""
     if operation is not Operation.ALTER:
-        return [_text(rule) for rule in dict.fromkeys([*created, *deleted])]
+        return [_detail(rule) for rule in dict.fromkeys([*created, *deleted])]
     changed = [("create", created), ("delete", deleted)]
-    return [f"{verb} {_text(rule)}" for verb, rules in changed for rule in dict.fromkeys(rules)]
+    return [f"{verb} {_detail(rule)}" for verb, rules in changed for rule in dict.fromkeys(rules)]
 
 
-def _text(rule: AccessRule) -> str:
+def _detail(rule: AccessRule) -> str:
     """Name a rule for the audit log."""
     pattern = "" if rule.pattern is PatternKind.LITERAL else f" {rule.pattern.value}"
     return (

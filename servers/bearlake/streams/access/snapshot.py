@@ -202,11 +202,9 @@ class Snapshot:
         if applying.is_super:
             return True
         found = self._patterns_of(applying, kind)
-        for patterns in found:
-            if (everything := patterns.literal.get(WILDCARD)) is not None and everything.at(who.host)[
-                1
-            ] & operation.bit:
-                return False
+        on_all = [patterns.literal[WILDCARD].at(who.host) for patterns in found if WILDCARD in patterns.literal]
+        if any(denied & operation.bit for _, denied in on_all):
+            return False
         if self._default_mask:
             return True
         return any(verdicts.at(who.host)[0] & operation.bit for patterns in found for verdicts in patterns.all())

@@ -154,9 +154,9 @@ class Ownership:
 
     async def verify(self) -> None:
         """After a lapse, look all leases up without waiting for requests, so that members waiting in a round learn of a new coordinator."""
-        doubted = [(name, owned) for name, owned in self.owned.items() if owned.held.is_doubted]
-        for start in range(0, len(doubted), DRAIN_COUNT):
-            part = doubted[start : start + DRAIN_COUNT]
+        unverified = [(name, owned) for name, owned in self.owned.items() if owned.held.is_unverified]
+        for start in range(0, len(unverified), DRAIN_COUNT):
+            part = unverified[start : start + DRAIN_COUNT]
             results = await asyncio.gather(*(self.confirm(name, owned) for name, owned in part), return_exceptions=True)
             for error in results:
                 if isinstance(error, Exception) and not isinstance(error, GroupRefusal):

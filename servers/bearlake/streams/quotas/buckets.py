@@ -2,8 +2,8 @@
 
 A bucket fills at its rate, up to what its rate gives in `burst_ms`. A client may begin while its bucket is not below zero, and may take
 more than the bucket holds: then it owes the rest, and waits until the bucket has refilled to zero. So a request of any size passes, and
-the clients of a bucket together get no more than the rate in the long run. A debt of more than `throttle_ms_max` is forgiven, so that
-nobody waits longer.
+the clients of a bucket together get no more than the rate in the long run. A debt of more than `throttle_ms_max` is forgiven, so that no
+client waits longer.
 
 The rate is an argument of each call: buckets follow changed quotas and changed numbers of servers at once, and keep what is owed, up to
 what the new rate allows in `throttle_ms_max`.
@@ -113,7 +113,7 @@ class Buckets:
         return bucket
 
     def _forget_one(self, now: float) -> None:
-        """Forget a client that owes nothing: nobody loses a debt by use under many other names."""
+        """Forget a client that owes nothing: use under many other names must not remove a debt."""
         for _ in range(min(EVICTION_LOOKS_MAX, len(self._buckets))):
             name, bucket = next(iter(self._buckets.items()))
             if bucket.owes_until <= now:

@@ -1,24 +1,22 @@
 """The deployment's quotas as one server knows them.
 
-The hot path looks at `usage`, which is None while nobody has a quota. If the metadata store does not answer, the server goes on with the
+The hot path looks at `usage`, which is None while there is no quota. If the metadata store does not answer, the server goes on with the
 quotas that it knows, and reads them again when the store answers (`streams/follower.py`).
 """
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
-from bearlake.errors import Conflict, Overloaded
 from bearlake.metadata.quotas import Quota, QuotaChange, QuotaKey, Quotas, QuotaSet, check_quota_changes, quota_row
 from bearlake.streams.audit import Audit
+from bearlake.streams.conflicts import repeated
 from bearlake.streams.principal import INTERNAL, Operation, Principal
 from bearlake.streams.quotas.buckets import Buckets, QuotaSettings
 from bearlake.streams.quotas.limits import Limits
 from bearlake.streams.quotas.usage import Usage
 from bearlake.telemetry import metrics
-
-ATTEMPTS_MAX = 10
-"""Attempts of a change while other processes change quotas."""
 
 
 class QuotaControl:
@@ -83,33 +81,27 @@ class QuotaControl:
         check_quota_changes(changes)
         if not changes:
             return
-        with self._audit.change(who, Operation.ALTER_CONFIGS, "Quota", "", *map(_text, changes)):
-            await self._change(changes)
+        with self._audit.change(who, Operation.ALTER_CONFIGS, "Quota", "", *map(_detail, changes)):
+            await repeated("quotas", partial(self._change, changes))
 
     async def _change(self, changes: Sequence[QuotaChange]) -> None:
-        for _ in range(ATTEMPTS_MAX):
-            present = await self._store.read()
-            values = {(quota.entity, quota.key): quota.value for quota in present.quotas}
-            needed = [change for change in changes if values.get(change[:2]) != change.value]
-            if not needed:
-                self._apply(present)
-                return
-            try:
-                await self._store.change(needed, revision=present.revision)
-            except Conflict:
-                continue
+        """Raises `Conflict` if another process changes quotas at the same time."""
+        present = await self._store.read()
+        values = {(quota.entity, quota.key): quota.value for quota in present.quotas}
+        needed = [change for change in changes if values.get(change[:2]) != change.value]
+        if needed:
+            await self._store.change(needed, revision=present.revision)
             await self.refresh()
-            return
-        raise Overloaded("other processes change quotas at the same time, retry")
+        else:
+            self._apply(present)
 
     def _apply(self, found: QuotaSet) -> None:
         if found.revision <= self._revision:
             return
         self._revision = found.revision
-        limits = Limits(found.quotas, found.revision)
-        self.usage = Usage(limits, self._buckets, self._server_count) if found.quotas else None
+        self.usage = Usage(Limits(found.quotas), self._buckets, self._server_count) if found.quotas else None
 
 
-def _text(change: QuotaChange) -> str:
+def _detail(change: QuotaChange) -> str:
     """Name a change for the audit log."""
     return f"{change.key.value}={'none' if change.value is None else f'{change.value:.12g}'} for {change.entity}"

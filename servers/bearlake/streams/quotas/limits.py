@@ -1,4 +1,4 @@
-"""The quotas of one revision, compiled: which of them limits a client, by KIP-55's order of precedence."""
+"""The quotas, compiled: which of them applies to a client, by KIP-55's order of precedence."""
 
 from collections.abc import Collection
 from typing import NamedTuple
@@ -7,31 +7,30 @@ from bearlake.metadata.quotas import DEFAULT, Default, Entity, Quota, QuotaKey, 
 
 
 class Limit(NamedTuple):
-    """What limits a client."""
+    """The quota that applies to a client."""
 
     name: tuple[QuotaKey, Entity]
-    """The bucket: clients with the same name share the limit. Its entity has names in the place of defaults."""
+    """The bucket: clients with the same name share the quota. Its entity has names in the place of defaults."""
     value: float
 
 
 class Limits:
     """An immutable table of quotas."""
 
-    __slots__ = ("_values", "revision")
+    __slots__ = ("_values",)
 
-    def __init__(self, quotas: Collection[Quota], revision: int) -> None:
-        self.revision = revision
+    def __init__(self, quotas: Collection[Quota]) -> None:
         self._values: dict[QuotaKey, dict[Entity, float]] = {}
         for entity, key, value in quotas:
             self._values.setdefault(key, {})[entity] = value
 
     @property
     def keys(self) -> Collection[QuotaKey]:
-        """What is limited for somebody."""
+        """The keys for which any client has a quota."""
         return self._values.keys()
 
     def of_client(self, key: QuotaKey, user: str, client_id: str) -> Limit | None:
-        """Return the limit of a user with a client id (empty: none)."""
+        """Return the quota that applies to a user with a client id (empty: none)."""
         values = self._values.get(key)
         if values is None:
             return None
@@ -46,7 +45,7 @@ class Limits:
         return None
 
     def of_address(self, key: QuotaKey, address: str) -> Limit | None:
-        """Return the limit of an IP address."""
+        """Return the quota that applies to an IP address."""
         values = self._values.get(key)
         if values is None:
             return None

@@ -1,8 +1,14 @@
 """How much of the event loop's time some work takes: the time of its steps, without the time in which it waits."""
 
 import time
-from collections.abc import Awaitable, Generator
-from typing import Any
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any, TypeVar
+
+from bearlake.metadata.quotas import QuotaKey
+from bearlake.streams.principal import Principal
+from bearlake.streams.quotas.usage import Usage
+
+T = TypeVar("T")
 
 
 class Timed:
@@ -30,3 +36,20 @@ class Timed:
                 sent = yield waited_for
             except BaseException as error:  # noqa: BLE001 (passed on to the work)
                 failure = error
+
+
+def charged(usage: Usage | None, who: Principal, work: Callable[[], Awaitable[T]]) -> Awaitable[T]:
+    """Return the work, whose time will count against the client's quota. Awaiting it raises `Throttled`, and begins nothing, if the client
+    must wait.
+    """
+    return work() if usage is None or not usage.is_timed else _charged(usage, who, work)
+
+
+async def _charged(usage: Usage, who: Principal, work: Callable[[], Awaitable[T]]) -> T:
+    usage.require(who, QuotaKey.REQUEST_PERCENTAGE)
+    timed = Timed(work())
+    try:
+        answer: T = await timed
+        return answer
+    finally:
+        usage.charge_time(who, timed.seconds)

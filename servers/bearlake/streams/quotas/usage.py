@@ -29,7 +29,7 @@ class Usage:
         self._buckets = buckets
         self._server_count = server_count
         self.is_timed = QuotaKey.REQUEST_PERCENTAGE in limits.keys
-        """Whether the time of some clients is limited."""
+        """Whether some clients have a quota of time."""
 
     def charge(self, who: Principal, key: QuotaKey, amount: float) -> float:
         """Note that the client used `amount`; returns how long (s) it should wait before it uses more."""
@@ -61,7 +61,7 @@ class Usage:
             raise
 
     def limits(self, who: Principal, *keys: QuotaKey) -> bool:
-        """Whether any of these is limited for the client."""
+        """Whether a quota of these keys applies to the client."""
         return any(self._limit(who, key) is not None for key in keys)
 
     def charge_time(self, who: Principal, seconds: float) -> float:

@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 
 from bearlake.errors import AlreadyExists, Conflict, Overloaded
 from bearlake.metadata.schemas import Registration, SchemaStore, SubjectKey, SubjectState, VersionKey, VersionRow
-from bearlake.streams.audit import Noting
+from bearlake.streams.audit import AuditedChange
 from bearlake.streams.schemas import names, rules
 from bearlake.streams.schemas.budget import Budget
 from bearlake.streams.schemas.compiled import Compiled
@@ -89,9 +89,9 @@ class Registrar:
         budget: Budget,
         *,
         is_normalized: bool,
-        noting: Callable[[], Noting],
+        audited: Callable[[], AuditedChange],
     ) -> SchemaVersion:
-        """Return the version with this schema; registers a new version if needed, within `noting`, which takes details.
+        """Return the version with this schema; registers a new version if needed, within `audited`, which takes details.
 
         Child processes work without the subject's lock, so that a schema that takes long to compile or compare delays no other. Under the
         lock, `_register` decides with the comparisons made so far, or says which comparisons it needs.
@@ -101,7 +101,7 @@ class Registrar:
             prepared = await self._prepared(draft, budget)
             try:
                 async with self._lock_of(subject):
-                    return await self._register(subject, prepared, is_normalized, known, noting)
+                    return await self._register(subject, prepared, is_normalized, known, audited)
             except _Compare as needed:
                 await self._compare(subject.context, prepared.compiled, needed.pairs, known, budget)
             except Conflict as conflict:
@@ -201,7 +201,7 @@ class Registrar:
         prepared: _Prepared,
         is_normalized: bool,
         known: Mapping[_Pair, list[str]],
-        noting: Callable[[], Noting],
+        audited: Callable[[], AuditedChange],
     ) -> SchemaVersion:
         """Decide and store. Raises `_Compare` if `known` lacks comparisons."""
         draft = prepared.draft
@@ -225,7 +225,7 @@ class Registrar:
                 )
             _check_next(draft, state)
         metadata, rule_set = await self._completed(state, policy, draft, live)
-        with noting() as details:
+        with audited() as details:
             version = await self._store_version(state, understood, metadata, rule_set)
             details.append(f"version {version.number} id {version.schema.id}")
         return version

@@ -24,7 +24,7 @@ from bearlake.metadata.schemas import (
     VersionKey,
     VersionRow,
 )
-from bearlake.streams.audit import Audit, Noting
+from bearlake.streams.audit import Audit, AuditedChange
 from bearlake.streams.principal import AllowAll, Authorizer, Operation, Principal, Resource
 from bearlake.streams.schemas import names, rules
 from bearlake.streams.schemas.budget import Budget
@@ -51,8 +51,8 @@ from bearlake.streams.turns import in_turns
 class Schemas:
     """The registry. Every call may raise `Unavailable`, `Overloaded` and `Denied`; calls with a subject may raise `InvalidSubject`.
 
-    Lists contain only entries that the caller may see. A schema by its id or guid is for who may read its context, or one of the subjects
-    that use it. A draft may reference only what its caller may read.
+    Lists contain only entries that the caller may see. Callers may read a schema by its id or guid if they may read its context, or
+    one of the subjects that use it. A draft may reference only what its caller may read.
     """
 
     def __init__(
@@ -98,9 +98,9 @@ class Schemas:
         key = self._rights.subject_of_draft(who, Operation.WRITE, subject, draft)
         if draft.id is not None:  # the next ids of the context follow the largest one
             self._rights.require(who, Operation.WRITE, SubjectKey(key.context, GLOBAL_SUBJECT))
-        noting = partial(self._changing, who, Operation.WRITE, key)
+        audited = partial(self._changing, who, Operation.WRITE, key)
         budget = budget or Budget(self.settings)
-        return await self._registrar.register(key, draft, budget, is_normalized=is_normalized, noting=noting)
+        return await self._registrar.register(key, draft, budget, is_normalized=is_normalized, audited=audited)
 
     async def lookup(
         self, who: Principal, subject: str, draft: Draft, *, is_normalized: bool = False, with_deleted: bool = False
@@ -365,7 +365,7 @@ class Schemas:
 
     # -- internals -----------------------------------------------------------------------------------------------
 
-    def _changing(self, who: Principal, operation: Operation, key: SubjectKey, *details: str) -> Noting:
+    def _changing(self, who: Principal, operation: Operation, key: SubjectKey, *details: str) -> AuditedChange:
         return self._audit.change(who, operation, Resource.SUBJECT.value, names.resource(key), *details)
 
     async def _existing(self, who: Principal, operation: Operation, subject: str) -> SubjectState:

@@ -25,7 +25,7 @@ class HeldPartition:
         self.partition = partition
         self.held = held
         self.lease = held.lease
-        self.is_doubted = False
+        self.is_unverified = False
         """Whether this server has been unsure of its registration since the lease was verified."""
         self.subscriptions: dict[str, Subscription] = {}
         self.last_used = asyncio.get_running_loop().time()

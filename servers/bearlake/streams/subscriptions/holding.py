@@ -241,17 +241,17 @@ class Holdings:
         held = self._held.get(partition)
         if not self._tenure.is_sure():
             self._set_all_unsure()
-        return held is not None and not held.is_doubted and not held.held.is_doubted
+        return held is not None and not held.is_unverified and not held.held.is_unverified
 
     def _set_all_unsure(self) -> None:
         for held in self._held.values():
-            held.is_doubted = True
+            held.is_unverified = True
 
     async def verify(self) -> None:
         """Confirm the leases that may be lost. Raises `Unavailable`."""
         if not self._tenure.is_sure():
             self._set_all_unsure()
-        for held in [held for held in self.all() if held.is_doubted or held.held.is_doubted]:
+        for held in [held for held in self.all() if held.is_unverified or held.held.is_unverified]:
             async with self._isolation.of(str(held.partition)):
                 await self._verify(held)
 
@@ -261,7 +261,7 @@ class Holdings:
         except Fenced:
             self._lose(held)
         else:
-            held.is_doubted = not self._tenure.is_sure()
+            held.is_unverified = not self._tenure.is_sure()
 
     # -- releasing -----------------------------------------------------------------------------------------------
 

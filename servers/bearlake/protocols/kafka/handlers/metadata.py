@@ -35,7 +35,7 @@ from bearlake.streams.turns import in_turns
 
 ENDPOINT_TYPE_BROKERS = 1
 _IDS_FROM = 12
-"""The first version in which a topic may be named by its id only. Versions 10 and 11 have the field, and no way to answer; as in Kafka."""
+"""The first version in which a topic may be named by its id only, as in Kafka: responses of versions 10 and 11 must have a name."""
 _AT_ONCE = 16
 
 

@@ -9,7 +9,7 @@ Source: KIP-554; Kafka's `ScramImage` and `ScramControlManager` (codes, order of
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from bearlake.errors import BearlakeError, Conflict, Invalid, Overloaded
+from bearlake.errors import BearlakeError, Invalid
 from bearlake.metadata.users import CREDENTIAL_CHANGES_MAX, CredentialChange, User, UserStore, check_user_name
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode, code_of
@@ -21,13 +21,11 @@ from bearlake.protocols.kafka.messages import (
 )
 from bearlake.serving.authentication.credentials import from_salted_password
 from bearlake.streams.audit import Audit
+from bearlake.streams.conflicts import repeated
 from bearlake.streams.principal import Operation, Principal, check_login_name
 
 MECHANISM_NAMES: Mapping[int, str] = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 MECHANISM_NUMBERS = {name: number for number, name in MECHANISM_NAMES.items()}
-
-ATTEMPTS_MAX = 10
-"""Attempts of a change while other processes change users."""
 
 NOT_ALLOWED = "only super users and callers with an access rule for the cluster may list and change users"
 
@@ -144,28 +142,24 @@ async def _altered(
         changes = [_change(alteration) for alteration in alterations]
     except Invalid as error:
         return ErrorCode.UNACCEPTABLE_CREDENTIAL, str(error)
+
+    async def attempt() -> Problem | None:
+        revision = await store.revision()
+        user = await store.get(name)
+        present = set() if user is None else {credential.mechanism for credential in user.credentials}
+        if any(change.credential is None and change.mechanism not in present for change in changes):
+            return ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist"
+        with audit.change(who, Operation.ALTER, "User", name, *map(_detail, changes)):
+            await store.change(changes, revision=revision)
+        return None
+
     try:
-        for _ in range(ATTEMPTS_MAX):
-            revision = await store.revision()
-            user = await store.get(name)
-            present = set() if user is None else {credential.mechanism for credential in user.credentials}
-            if any(change.credential is None and change.mechanism not in present for change in changes):
-                return (
-                    ErrorCode.RESOURCE_NOT_FOUND,
-                    "Attempt to delete a user credential that does not exist",
-                )
-            try:
-                with audit.change(who, Operation.ALTER, "User", name, *map(_text, changes)):
-                    await store.change(changes, revision=revision)
-                return None
-            except Conflict:
-                continue
-        raise Overloaded("other processes change users at the same time, retry")
+        return await repeated("users", attempt)
     except BearlakeError as error:
         return code_of(error), str(error)
 
 
-def _text(change: CredentialChange) -> str:
+def _detail(change: CredentialChange) -> str:
     """Name a change for the audit log, without what proves a login."""
     return f"{'delete' if change.credential is None else 'set'} {change.mechanism}"
 

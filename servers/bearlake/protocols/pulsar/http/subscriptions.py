@@ -17,7 +17,7 @@ from bearlake.protocols.pulsar.http.peers import Peers
 from bearlake.protocols.pulsar.http.problems import Problem
 from bearlake.protocols.pulsar.topics import Topic
 from bearlake.serving.http.login import principal_of
-from bearlake.streams.audit import Noting
+from bearlake.streams.audit import AuditedChange
 from bearlake.streams.principal import Operation
 from bearlake.streams.subscriptions.model import LATEST, NotHolder
 
@@ -62,7 +62,7 @@ class SubscriptionRoutes:
             offset, _ = paths.position_in(asked, partition)
             await self._subscriptions.create(partition, name, offset, properties)
 
-        with self._noting(request, Operation.CREATE, "create"):
+        with self._audited(request, Operation.CREATE, "create"):
             count = await self._each(request, create, ignored_status=409)
         if not count:
             raise Problem(409, "Subscription already exists for topic")
@@ -78,7 +78,7 @@ class SubscriptionRoutes:
                 has_deleted = True
                 await self._subscriptions.delete(partition, name, is_forced=paths.flag(request, "force"))
 
-        with self._noting(request, Operation.DELETE, "delete"):
+        with self._audited(request, Operation.DELETE, "delete"):
             await self._each(request, delete)
         if not has_deleted:
             raise NotFound(f"Subscription {name} not found")
@@ -87,13 +87,13 @@ class SubscriptionRoutes:
     async def _skip(self, request: web.Request) -> web.Response:
         topic = await paths.topic_of(self._context, request, Operation.READ)
         count = paths.number_in(request, "count")
-        with self._noting(request, Operation.READ, f"skip {count}"):
+        with self._audited(request, Operation.READ, f"skip {count}"):
             await self._subscriptions.skip(paths.one_partition(topic), request.match_info["subscription"], count)
         return web.Response(status=204)
 
     async def _skip_all(self, request: web.Request) -> web.Response:
         name = request.match_info["subscription"]
-        with self._noting(request, Operation.READ, "skip all"):
+        with self._audited(request, Operation.READ, "skip all"):
             await self._each(request, lambda partition: self._subscriptions.seek(partition, name, LATEST))
         return web.Response(status=204)
 
@@ -106,7 +106,7 @@ class SubscriptionRoutes:
             for subscription in await self._subscriptions.names(partition) if name is None else [name]:
                 await self._subscriptions.expire(partition, subscription, before_ms)
 
-        with self._noting(request, Operation.READ, f"expire before {before_ms}"):
+        with self._audited(request, Operation.READ, f"expire before {before_ms}"):
             await self._each(request, expire)
         return web.Response(status=204)
 
@@ -115,17 +115,17 @@ class SubscriptionRoutes:
         partition = paths.one_partition(topic)
         offset, is_excluded = paths.position_in(await paths.body_of(request), partition)
         start = offset + 1 if is_excluded and offset >= 0 else offset
-        with self._noting(request, Operation.READ, f"reset to {start}"):
+        with self._audited(request, Operation.READ, f"reset to {start}"):
             await self._subscriptions.seek(partition, request.match_info["subscription"], start)
         return web.Response(status=204)
 
     async def _reset_to_time(self, request: web.Request) -> web.Response:
         timestamp_ms, name = paths.number_in(request, "timestamp"), request.match_info["subscription"]
-        with self._noting(request, Operation.READ, f"reset to time {timestamp_ms}"):
+        with self._audited(request, Operation.READ, f"reset to time {timestamp_ms}"):
             await self._each(request, lambda partition: self._subscriptions.seek_time(partition, name, timestamp_ms))
         return web.Response(status=204)
 
-    def _noting(self, request: web.Request, operation: Operation, detail: str) -> Noting:
+    def _audited(self, request: web.Request, operation: Operation, detail: str) -> AuditedChange:
         """Note a change in the audit log."""
         path = [request.match_info[part] for part in ("tenant", "namespace", "topic")]
         name = f"{'/'.join(path)}:{request.match_info.get('subscription', '*')}"

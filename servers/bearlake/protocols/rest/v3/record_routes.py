@@ -70,9 +70,9 @@ class RecordRoutes:
                         await self._report(request, response, reports)
             objects.end()
         except (Problem, BearlakeError) as error:
-            problem = error if isinstance(error, Problem) else problems.of_error(error)
             if not response.prepared:
-                raise problem from error
+                raise
+            problem = error if isinstance(error, Problem) else problems.of_error(error)
             response.force_close()
             await self._report(request, response, [_failed(problem)])
         if not response.prepared:
