@@ -282,6 +282,9 @@ class Settings:
     stream_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Prefixes of the stream names that Streams of a namespace may have, by namespace. The namespace `*` stands for all others, and
     `{namespace}` in a prefix for the namespace's name. Empty: any name, in every namespace."""
+    access_rule_count_max: int = 1000
+    """Access rules that the Streams of one namespace may have in one data layer, whose limit is 10,000; 0: no limit. The rules of a Stream
+    that needs more are refused. Higher: fewer namespaces can use up the rules of all."""
     network_policies: NetworkPolicies = NetworkPolicies()
     image_pull_policy: str = "IfNotPresent"
     image_pull_secrets: tuple[str, ...] = ()
@@ -295,6 +298,8 @@ class Settings:
     """Duration of the leader's Lease: time after which another operator takes over from a leader that has failed."""
 
     def __post_init__(self) -> None:
+        if self.access_rule_count_max < 0:
+            raise ValueError("accessRuleCountMax must be at least 0")
         starts: dict[str, str] = {}
         """Prefixes by their texts before `{namespace}`."""
         for namespace, prefixes in self.stream_names.items():

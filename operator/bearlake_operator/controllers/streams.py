@@ -79,7 +79,9 @@ class StreamController:
         self._client = client
         self._tier_error = tier_error
         self._finalizers = Finalizers(kube, cache, status_writer, events, settings.refused_name)
-        self._access = StreamAccess(client, cache, status_writer, events) if client else None
+        self._access = None
+        if client:
+            self._access = StreamAccess(client, cache, status_writer, events, settings.access_rule_count_max)
         self._unreachable_since: float | None = None
 
     async def reconcile(self) -> float:
