@@ -32,6 +32,7 @@ SCALING_SECONDS_MAX = 3600
 ADVERTISING_PROTOCOLS = ("kafka", "pulsar")
 """Protocols whose servers advertise addresses to clients. These servers open each additional listener on a port of its own."""
 COMPACTOR = "compactor"
+PORT_MAX = 65535
 ALL_NAMESPACES = "*"
 NAMESPACE_FIELD = "{namespace}"
 
@@ -220,12 +221,24 @@ class NetworkPolicies:
     """Whether there are any. They need `admin_from`: without a peer for the operator, it reaches no server."""
     admin_from: tuple[Mapping[str, Any], ...] = ()
     """Peers, in the form of a NetworkPolicy, that reach the admin API and the metrics, besides the data layer's own pods."""
+    keda_from: tuple[Mapping[str, Any], ...] = (
+        {
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "keda"}},
+            "podSelector": {"matchLabels": {"app.kubernetes.io/name": "keda-operator"}},
+        },
+    )
+    """Peers that reach the admin API of workers that KEDA scales: its operator reads their backlog. Name the namespace: in others, whoever
+    may create a pod chooses its labels."""
+    dns_ports: tuple[int, ...] = (53,)
+    """Ports of DNS servers' pods, to which egress is allowed. OpenShift's listen on 5353."""
     egress: tuple[Mapping[str, Any], ...] = ()
     """Egress rules, in the form of a NetworkPolicy, besides DNS and the data layer's own pods. Empty: egress is not limited."""
 
     def __post_init__(self) -> None:
         if self.enabled and not self.admin_from:
             raise ValueError("adminFrom must name at least the operator's pods")
+        if not self.dns_ports or not all(1 <= port <= PORT_MAX for port in self.dns_ports):
+            raise ValueError(f"dnsPorts must have ports from 1 to {PORT_MAX}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
