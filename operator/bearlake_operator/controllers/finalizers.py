@@ -159,7 +159,7 @@ class Finalizers:
         others = [found for found in resource["metadata"].get("finalizers", ()) if found != FINALIZER]
         await self._write(resource, self._kube.set_finalizers(resource, others))
 
-    async def _write(self, resource: Resource, request: Awaitable[Mapping[str, Any] | None]) -> None:
+    async def _write(self, resource: Resource, request: Awaitable[dict[str, Any] | None]) -> None:
         """Wait for a change of a Stream. Its result is cached unless the Stream is being deleted."""
         try:
             written = await request
