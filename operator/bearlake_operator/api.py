@@ -245,6 +245,12 @@ def oldest_first(resources: Sequence[Resource]) -> list[Resource]:
     """Sort by creation time; resources of the same second by namespace and name."""
 
     def age(resource: Resource) -> tuple[str, str, str]:
-        return (resource["metadata"].get("creationTimestamp", ""), *namespaced_name(resource))
+        return (created(resource), *namespaced_name(resource))
 
     return sorted(resources, key=age)
+
+
+def created(resource: Resource) -> str:
+    """The creation time in Kubernetes' format, with a resolution of one second."""
+    time: str = resource["metadata"].get("creationTimestamp", "")
+    return time

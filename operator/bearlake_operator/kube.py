@@ -22,6 +22,7 @@ from bearlake_operator.metrics import API_REQUESTS
 
 FIELD_MANAGER = "bearlake-operator"
 APPLY_CONTENT_TYPE = "application/apply-patch+yaml"
+MERGE_CONTENT_TYPE = "application/merge-patch+json"
 PAGE_COUNT = 500
 REQUEST_TIMEOUT_S = 20.0
 DEADLINE_S = 30.0
@@ -176,6 +177,24 @@ class KubeClient:
             if is_exact:
                 raise
             return None
+
+    async def set_finalizers(self, resource: Mapping[str, Any], finalizers: Sequence[str]) -> Resource | None:
+        """Replace the finalizers, whichever field managers have set them, if the resource still is as in `resource`.
+
+        Returns the resource as stored, None if it is gone. Raises `Conflict` (it has changed), `Invalid`, `Unavailable`.
+        """
+        metadata = resource["metadata"]
+        changed = {"resourceVersion": metadata["resourceVersion"], "finalizers": list(finalizers)}
+        found = await self._request(
+            "PATCH",
+            _path(resource["kind"], metadata["namespace"], metadata["name"]),
+            query={"fieldManager": FIELD_MANAGER},
+            body={"metadata": changed},
+            content_type=MERGE_CONTENT_TYPE,
+            not_found={},
+            is_409_retried=False,
+        )
+        return found or None
 
     async def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
         """Delete the resource with this uid. No-op if it is gone, also if a new resource has its name. Raises `Unavailable`, `Invalid`."""

@@ -32,6 +32,7 @@ SCALING_SECONDS_MAX = 3600
 ADVERTISING_PROTOCOLS = ("kafka", "pulsar")
 """Protocols whose servers advertise addresses to clients. These servers open each additional listener on a port of its own."""
 COMPACTOR = "compactor"
+PORT_MAX = 65535
 ALL_NAMESPACES = "*"
 NAMESPACE_FIELD = "{namespace}"
 
@@ -220,12 +221,24 @@ class NetworkPolicies:
     """Whether there are any. They need `admin_from`: without a peer for the operator, it reaches no server."""
     admin_from: tuple[Mapping[str, Any], ...] = ()
     """Peers, in the form of a NetworkPolicy, that reach the admin API and the metrics, besides the data layer's own pods."""
+    keda_from: tuple[Mapping[str, Any], ...] = (
+        {
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "keda"}},
+            "podSelector": {"matchLabels": {"app.kubernetes.io/name": "keda-operator"}},
+        },
+    )
+    """Peers that reach the admin API of workers that KEDA scales: its operator reads their backlog. Name the namespace: in others, whoever
+    may create a pod chooses its labels."""
+    dns_ports: tuple[int, ...] = (53,)
+    """Ports of DNS servers' pods, to which egress is allowed. OpenShift's listen on 5353."""
     egress: tuple[Mapping[str, Any], ...] = ()
     """Egress rules, in the form of a NetworkPolicy, besides DNS and the data layer's own pods. Empty: egress is not limited."""
 
     def __post_init__(self) -> None:
         if self.enabled and not self.admin_from:
             raise ValueError("adminFrom must name at least the operator's pods")
+        if not self.dns_ports or not all(1 <= port <= PORT_MAX for port in self.dns_ports):
+            raise ValueError(f"dnsPorts must have ports from 1 to {PORT_MAX}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,6 +295,9 @@ class Settings:
     stream_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Prefixes of the stream names that Streams of a namespace may have, by namespace. The namespace `*` stands for all others, and
     `{namespace}` in a prefix for the namespace's name. Empty: any name, in every namespace."""
+    access_rule_count_max: int = 1000
+    """Access rules that the Streams of one namespace may have in one data layer, whose limit is 10,000; 0: no limit. The rules of a Stream
+    that needs more are refused. Higher: fewer namespaces can use up the rules of all."""
     network_policies: NetworkPolicies = NetworkPolicies()
     image_pull_policy: str = "IfNotPresent"
     image_pull_secrets: tuple[str, ...] = ()
@@ -295,6 +311,8 @@ class Settings:
     """Duration of the leader's Lease: time after which another operator takes over from a leader that has failed."""
 
     def __post_init__(self) -> None:
+        if self.access_rule_count_max < 0:
+            raise ValueError("accessRuleCountMax must be at least 0")
         starts: dict[str, str] = {}
         """Prefixes by their texts before `{namespace}`."""
         for namespace, prefixes in self.stream_names.items():

@@ -60,8 +60,14 @@ def policy_of(found: Objects, name: str) -> dict[str, Any]:
     return spec
 
 
-def reaches(policy: dict[str, Any], port: int | str, labels: dict[str, str], *, is_near: bool = True) -> bool:
-    """Whether a pod with these labels reaches the port; `is_near`: it runs in the namespace of the release. Source: NetworkPolicy (v1)."""
+def reaches(
+    policy: dict[str, Any], port: int | str, labels: dict[str, str], *, is_near: bool = True, namespace: str = "shop"
+) -> bool:
+    """Whether a pod with these labels reaches the port. Source: NetworkPolicy (v1).
+
+    `is_near`: it runs in the namespace of the release; otherwise in `namespace`.
+    """
+    named = {"kubernetes.io/metadata.name": namespace}
     for rule in policy.get("ingress", ()):
         if port not in [opened["port"] for opened in rule["ports"]]:
             continue
@@ -69,7 +75,11 @@ def reaches(policy: dict[str, Any], port: int | str, labels: dict[str, str], *, 
             return True
         for peer in rule["from"]:
             wanted = peer["podSelector"]["matchLabels"]
-            if wanted.items() <= labels.items() and (is_near or peer.get("namespaceSelector") == {}):
+            if "namespaceSelector" in peer:
+                is_selected = peer["namespaceSelector"].get("matchLabels", {}).items() <= named.items()
+            else:
+                is_selected = is_near
+            if wanted.items() <= labels.items() and is_selected:
                 return True
     return False
 
@@ -109,7 +119,17 @@ def test_workers_are_reached_by_the_operator_their_executors_and_keda_where_they
 
     layers = {"default": {"tiers": {"compactor": {"autoscaling": {"mode": "keda"}}}}}
     scaled = release(helm, tmp_path, dataLayers=layers)
-    assert reaches(policy_of(workers(scaled, autoscaling={"maxReplicas": 3}), name), 9644, keda, is_near=False)
+    policy = policy_of(workers(scaled, autoscaling={"maxReplicas": 3}), name)
+    assert reaches(policy, 9644, keda, is_near=False, namespace="keda")
+    assert not reaches(policy, 9644, keda, is_near=False, namespace="shop"), "whoever makes a pod chooses its labels"
+    elsewhere = {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "scaling"}},
+        "podSelector": {"matchLabels": keda},
+    }
+    moved = release(helm, tmp_path, dataLayers=layers, networkPolicies={"keda": [elsewhere]})
+    policy = policy_of(workers(moved, autoscaling={"maxReplicas": 3}), name)
+    assert reaches(policy, 9644, keda, is_near=False, namespace="scaling")
+    assert not reaches(policy, 9644, keda, is_near=False, namespace="keda")
 
 
 def test_the_metrics_api_reaches_pods_if_it_is_installed(helm: str, tmp_path: Path) -> None:
@@ -151,6 +171,11 @@ def test_configured_egress_has_dns_and_the_own_pods_beside_it(helm: str, tmp_pat
     assert stores in policy["egress"]
     assert {"to": [{"podSelector": {"matchLabels": SERVER}}]} in policy["egress"]
     assert {53} == {port["port"] for rule in policy["egress"] for port in rule.get("ports", ())}
+
+    moved = release(helm, tmp_path, networkPolicies={"egress": [stores], "dnsPorts": [5353]})
+    policy = policy_of(servers(moved), "bearlake-default-kafka")
+    opened = [port for rule in policy["egress"] for port in rule.get("ports", ())]
+    assert opened == [{"port": 5353, "protocol": "UDP"}, {"port": 5353, "protocol": "TCP"}]
 
 
 def test_policies_can_be_turned_off_as_a_whole_and_by_tier(helm: str, tmp_path: Path) -> None:
@@ -247,7 +272,45 @@ def test_settings_under_which_the_token_would_be_refused_are_refused(
     assert problem in done.stderr
 
 
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"access": {"super_users": []}},
+        {"admin": {"tokens_without_tls": False}},
+        {"authentication": {"token": {"issuer": "https://people.example"}}},
+        {"authentication": {"token": {"audience": "people"}}},
+    ],
+    ids=lambda own: next(iter(own)),
+)
+def test_settings_of_a_tier_that_would_lock_the_operator_out_are_refused(
+    helm: str, tmp_path: Path, own: dict[str, Any]
+) -> None:
+    values = trusting()
+    values["dataLayers"]["default"]["tiers"] = {"kafka": {"settings": own}}
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump(values))
+
+    done = render(helm, "--set", "quickstart.enabled=true", "-f", str(tmp_path / "values.yaml"))
+
+    assert done.returncode != 0
+    assert "dataLayers.default.tiers.kafka.settings." in done.stderr
+    assert "Set dataLayers.default.settings." in done.stderr
+
+
+def test_other_settings_of_a_tier_are_possible_with_the_operators_token(helm: str, tmp_path: Path) -> None:
+    values = trusting()
+    own = {"access": {"allow_if_no_rule": False}, "authentication": {"mechanisms": ["PLAIN"]}}
+    values["dataLayers"]["default"]["tiers"] = {"kafka": {"settings": own}}
+    found = told(release(helm, tmp_path, **values))
+
+    assert found.data_layers["default"].tiers["kafka"].settings == own
+
+
 # Rights and names.
+
+
+def test_the_rules_of_a_namespace_are_limited(helm: str, tmp_path: Path) -> None:
+    assert told(release(helm, tmp_path)).access_rule_count_max == 1000
+    assert told(release(helm, tmp_path, operator={"accessRuleCountMax": 50})).access_rule_count_max == 50
 
 
 def test_the_operator_changes_its_own_lease_and_no_other(helm: str, tmp_path: Path) -> None:

@@ -4,13 +4,18 @@ Needs no nodes and no operator: the rules are those of the CRDs.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from fixtures.control_plane import ControlPlane, control_plane
+from bearlake_operator.errors import Conflict
+from bearlake_operator.kube import KubeClient
+from bearlake_operator.kube_config import ClientConfig
+from bearlake_operator.reconcile.claims import FINALIZER
+from fixtures.control_plane import ADMIN_TOKEN, ControlPlane, control_plane
 from fixtures.kubernetes import REPOSITORY
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -27,6 +32,18 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         found.kubectl("apply", "--server-side", "-f", str(REPOSITORY / "crds"))
         found.kubectl("wait", "crd", "--all", "--for=condition=Established", "--timeout=30s")
         yield found
+
+
+@pytest.fixture
+async def kube(plane: ControlPlane, tmp_path: Path) -> AsyncIterator[KubeClient]:
+    """The operator's client, as an administrator."""
+    token_file = tmp_path / "token"
+    token_file.write_text(ADMIN_TOKEN)
+    found = KubeClient(
+        ClientConfig(server=plane.url, namespace="default", ca_file=str(plane.authority), token_file=token_file)
+    )
+    yield found
+    await found.close()
 
 
 def stream(resource: str, **spec: Any) -> dict[str, Any]:
@@ -145,3 +162,36 @@ def test_a_namespace_has_one_release(plane: ControlPlane) -> None:
 
     assert "release first" in plane.helm("install", "other", chart, *values, is_checked=False)
     assert "STATUS: pending-install" in plane.helm("install", "first", chart, "-n", "kube-public", *values)
+
+
+async def test_the_same_status_is_not_written_onto_an_older_version(plane: ControlPlane, kube: KubeClient) -> None:
+    """The operator confirms in this way that it knows the present version of a Stream, before it changes access rules."""
+    plane.apply(stream("versioned"))
+    made = await kube.get("Stream", "default", "versioned")
+    assert made is not None
+    known = await kube.apply_status(made, {"recordCount": 1}, is_exact=True)
+    assert known is not None
+
+    plane.kubectl("label", "stream/versioned", "team=shop")
+
+    with pytest.raises(Conflict):
+        await kube.apply_status(known, {"recordCount": 1}, is_exact=True)
+
+
+async def test_a_finalizer_that_another_client_has_set_is_removed(plane: ControlPlane, kube: KubeClient) -> None:
+    """As after a backup is restored. Server-side apply would leave it."""
+    made = stream("restored")
+    made["metadata"]["finalizers"] = [FINALIZER]
+    plane.apply(made)
+    known = await kube.get("Stream", "default", "restored")
+    assert known is not None
+    plane.kubectl("label", "stream/restored", "team=shop")
+
+    with pytest.raises(Conflict):
+        await kube.set_finalizers(known, [])
+    present = await kube.get("Stream", "default", "restored")
+    assert present is not None
+    assert present["metadata"]["finalizers"] == [FINALIZER]
+    await kube.set_finalizers(present, [])
+
+    assert "finalizers" not in plane.get("stream", "restored")["metadata"]

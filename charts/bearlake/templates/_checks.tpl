@@ -25,6 +25,18 @@
 {{- range $layer, $values := .Values.dataLayers -}}
 {{- if include "bearlake.admin.byAccount" (dict "context" $ "layer" $values) -}}
 {{- $trusting = append $trusting $layer -}}
+{{- range $tier, $of := $values.tiers | default dict -}}
+{{- $own := $of.settings | default dict -}}
+{{- range $path := list "access.super_users" "admin.tokens_without_tls" "authentication.token.issuer" "authentication.token.audience" -}}
+{{- $found := $own -}}
+{{- range $key := splitList "." $path -}}
+{{- if kindIs "map" $found -}}{{- $found = get $found $key -}}{{- else -}}{{- $found = "" -}}{{- end -}}
+{{- end -}}
+{{- if ne (toJson $found) "\"\"" -}}
+{{- fail (printf "dataLayers.%s.tiers.%s.settings.%s replaces what lets the operator in by its ServiceAccount. Set dataLayers.%s.settings.%s instead" $layer $tier $path $layer $path) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- $claim := dig "authentication" "token" "user_claim" "sub" ($values.settings | default dict) -}}
 {{- if ne $claim "sub" -}}
 {{- fail (printf "dataLayers.%s.settings.authentication.token.user_claim is %s, but tokens of ServiceAccounts have their name in sub. Set operator.serviceAccountToken.issuer to an empty text" $layer $claim) -}}

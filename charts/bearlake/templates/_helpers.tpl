@@ -87,6 +87,8 @@ access: {super_users: {{ append $users $account | uniq | toJson }}}
 {{- end -}}
 enabled: {{ .Values.networkPolicies.enabled }}
 adminFrom: {{ concat $own .Values.networkPolicies.monitoring | toJson }}
+kedaFrom: {{ .Values.networkPolicies.keda | toJson }}
+dnsPorts: {{ .Values.networkPolicies.dnsPorts | toJson }}
 egress: {{ .Values.networkPolicies.egress | toJson }}
 {{- end }}
 
@@ -156,6 +158,7 @@ capabilities: {drop: [ALL]}
   "sparkServiceAccount" (.Values.sparkOnKubernetes.enabled | ternary (printf "%s-spark" .Release.Name) "")
   "watchNamespaces" .Values.operator.watchNamespaces
   "streamNames" .Values.operator.streamNames
+  "accessRuleCountMax" (int .Values.operator.accessRuleCountMax)
   "networkPolicies" (include "bearlake.operator.policies" . | fromYaml)
   "resyncSeconds" (int .Values.operator.resyncSeconds)
   "dataLayers" $layers

@@ -40,6 +40,8 @@ class Outcome:
 
     granted: set[NamespacedName] = field(default_factory=set)
     """The Streams all of whose rules exist."""
+    over_limit: set[NamespacedName] = field(default_factory=set)
+    """The Streams that may not list the rules that they name (`access.refusals`)."""
     problems: dict[NamespacedName, tuple[str, bool]] = field(default_factory=dict)
     """What went wrong, and whether a retry fails until somebody changes something."""
     existing: dict[NamespacedName, Collection[AccessRule]] = field(default_factory=dict)
@@ -49,6 +51,7 @@ class Outcome:
     def start(self) -> None:
         """Forget what an attempt has noted."""
         self.granted.clear()
+        self.over_limit.clear()
         self.problems.clear()
         self.errors.clear()
 
@@ -74,8 +77,15 @@ class StreamAccess:
     """The access rules of the Streams of one data layer."""
 
     def __init__(
-        self, client: AdminClient, cache: ResourceCache, status_writer: StatusWriter, events: EventRecorder
+        self,
+        client: AdminClient,
+        cache: ResourceCache,
+        status_writer: StatusWriter,
+        events: EventRecorder,
+        namespace_rule_count_max: int,
     ) -> None:
+        """`namespace_rule_count_max`: rules that the Streams of one namespace may have; 0: no limit."""
+        self._namespace_rule_count_max = namespace_rule_count_max
         self._client = client
         self._cache = cache
         self._status_writer = status_writer
@@ -106,7 +116,7 @@ class StreamAccess:
         """Delete the rules that belong to these Streams and that they do not name any more; of `terminating` Streams, all.
 
         A Stream that names rules which do not exist, by the `outcome` of `grant`, keeps its former rules: without any rule, its stream may
-        be open to everybody.
+        be open to everybody. Only former rules that do not exist are then deleted, so that refused versions of a spec do not accumulate.
 
         A rule that the owner of the stream's name also names is not deleted but handed over: the Stream that is being deleted waits until
         the owner's status lists it.
@@ -115,13 +125,14 @@ class StreamAccess:
         if not dropped:
             return
         try:
-            failed = await self._delete(dropped)
+            naming = {claim.key for claim in owners if claim.spec.access}
+            deleted, failed = await self._delete(dropped, kept=naming - outcome.granted)
         except OperatorError as error:
             outcome.fail(list(dropped), error)
             return
         for key, problem in failed.items():
             outcome.fail([key], problem)
-        outcome.deleted |= {key: rules for key, (_, rules) in dropped.items() if key not in failed}
+        outcome.deleted |= {key: rules for key, (_, rules) in deleted.items() if key not in failed}
 
     def _dropped(
         self, owners: Sequence[Claim], terminating: Sequence[Resource], outcome: Outcome
@@ -130,12 +141,13 @@ class StreamAccess:
         named = {claim.spec.name: claim for claim in owners}
         dropped: dict[NamespacedName, _StreamRules] = {}
         for claim in owners:
-            if not claim.spec.access or claim.key in outcome.granted:
-                dropped[claim.key] = claim.spec.name, self._listed(claim.key) - claim.spec.access
+            dropped[claim.key] = claim.spec.name, self._listed(claim.key) - claim.spec.access
         for resource in terminating:
             key, stream, own = api.namespaced_name(resource), api.stream_spec(resource).name, access.listed(resource)
             heir = named.get(stream)
             inherited = own & heir.spec.access if heir else frozenset[AccessRule]()
+            if heir and heir.key in outcome.over_limit:
+                inherited &= self._listed(heir.key)  # it takes over no more
             if heir and not inherited <= self._listed(heir.key):
                 outcome.fail([key], Unavailable(f"the Stream {'/'.join(heir.key)} has not taken over its access rules"))
             dropped[key] = stream, own - inherited
@@ -151,6 +163,10 @@ class StreamAccess:
         missing: dict[str, frozenset[AccessRule]] = {}
         keys: dict[str, NamespacedName] = {}
         outcome.start()
+        refused = self._refusals(naming, observed, left)
+        outcome.over_limit |= set(refused)
+        for key, message in refused.items():
+            outcome.fail([key], Invalid(message))
 
         async def list_rules(claim: Claim) -> None:
             stream, named = claim.spec.name, claim.spec.access
@@ -169,7 +185,7 @@ class StreamAccess:
             if absent:
                 missing[stream], keys[stream] = absent, claim.key
 
-        await for_each(list_rules, naming)
+        await for_each(list_rules, [claim for claim in naming if claim.key not in refused])
         if not missing:
             return True
         log.info("creating access rules", extra={"count": sum(map(len, missing.values()))})
@@ -178,10 +194,32 @@ class StreamAccess:
             outcome.fail([keys[stream] for stream in streams], error)
 
         try:
-            await _send(self._client.create_rules, missing, observed.revision, refuse)
+            batches = access.in_batches(missing, RULE_COUNT)
+            await _send(self._client.create_rules, batches, observed.revision, refuse)
         except Conflict:
             return False
         return True
+
+    def _refusals(
+        self, naming: Sequence[Claim], observed: ObservedRules, left: Mapping[str, Collection[AccessRule]]
+    ) -> Mapping[NamespacedName, str]:
+        """The Streams that would have too many rules, with the messages. `left` has the rules that are taken over, by stream."""
+        layers = {claim.spec.data_layer for claim in naming}
+        counts: dict[str, int] = {}
+        for resource in self._cache.list("Stream"):
+            if api.stream_spec(resource).data_layer in layers:
+                namespace, _ = api.namespaced_name(resource)
+                counts[namespace] = counts.get(namespace, 0) + len(access.listed(resource))
+        growths = []
+        for claim in sorted(naming, key=lambda claim: claim.key):
+            named, own, former = claim.spec.access, self._listed(claim.key), left.get(claim.spec.name, ())
+            new = access.to_list(named, own, observed.streams.get(claim.spec.name, ()), former) - own
+            more_count = len(named.difference(former)) - len(own)
+            growth = access.Growth(
+                stream=claim.key, listed_count=len(own), new_count=len(new), more_count=min(more_count, len(new))
+            )
+            growths.append(growth)
+        return access.refusals(growths, counts, self._namespace_rule_count_max)
 
     async def _list(self, key: NamespacedName, own: frozenset[AccessRule], absent: Collection[AccessRule]) -> None:
         """Make the Stream's status list these rules. `absent` are those that do not exist.
@@ -201,27 +239,42 @@ class StreamAccess:
                 note = f"Access rules were deleted elsewhere, and are created again: {access.describe_all(absent)}."
                 await self._events.record(resource, "ChangedElsewhere", note)
 
-    async def _delete(self, dropped: Mapping[NamespacedName, _StreamRules]) -> Mapping[NamespacedName, OperatorError]:
+    async def _delete(
+        self, dropped: Mapping[NamespacedName, _StreamRules], kept: Collection[NamespacedName]
+    ) -> tuple[Mapping[NamespacedName, _StreamRules], Mapping[NamespacedName, OperatorError]]:
         """Delete the rules, whether or not they exist: afterwards, an earlier creation cannot take effect.
 
-        Returns the errors by Stream. Raises `OperatorError`: some rules may be deleted.
+        Of the Streams in `kept`, rules that exist stay. Returns the rules that are deleted, and the errors, by Stream. Raises
+        `OperatorError`: some rules may be deleted.
         """
-        log.info("deleting access rules", extra={"count": sum(len(rules) for _, rules in dropped.values())})
         for _ in range(ATTEMPTS_MAX):
-            revision = (await self._client.access_rules()).revision
-            failed = await self._outdated(dropped)
+            observed = await self._client.access_rules()
+            deleted = {
+                key: (stream, rules.difference(observed.streams.get(stream, ()) if key in kept else ()))
+                for key, (stream, rules) in dropped.items()
+            }
+            deleted = {key: (stream, rules) for key, (stream, rules) in deleted.items() if rules}
+            failed = await self._outdated(deleted)
             stream_rules: dict[str, set[AccessRule]] = {}
-            for stream, rules in (found for key, found in dropped.items() if key not in failed):
+            for stream, rules in (found for key, found in deleted.items() if key not in failed):
                 stream_rules.setdefault(stream, set()).update(rules)
+            log.info("deleting access rules", extra={"count": sum(map(len, stream_rules.values()))})
 
-            def refuse(streams: Collection[str], error: Invalid, failed: dict[NamespacedName, OperatorError]) -> None:
-                failed |= {key: error for key, (stream, _) in dropped.items() if stream in streams}
+            def refuse(
+                streams: Collection[str],
+                error: Invalid,
+                deleted: Mapping[NamespacedName, _StreamRules],
+                failed: dict[NamespacedName, OperatorError],
+            ) -> None:
+                failed |= {key: error for key, (stream, _) in deleted.items() if stream in streams}
 
+            batches = access.in_deletion_batches(stream_rules, RULE_COUNT)
             try:
-                await _send(self._client.delete_rules, stream_rules, revision, partial(refuse, failed=failed))
+                note = partial(refuse, deleted=deleted, failed=failed)
+                await _send(self._client.delete_rules, batches, observed.revision, note)
             except Conflict:
                 continue
-            return failed
+            return deleted, failed
         raise Unavailable("the access rules change all the time")
 
     async def _outdated(self, keys: Collection[NamespacedName]) -> dict[NamespacedName, OperatorError]:
@@ -249,14 +302,13 @@ _Send = Callable[[Sequence[tuple[str, AccessRule]], int], Awaitable[int]]
 _Refuse = Callable[[Collection[str], Invalid], None]
 
 
-async def _send(
-    send: _Send, stream_rules: Mapping[str, Collection[AccessRule]], revision: int, refuse: _Refuse
-) -> None:
+async def _send(send: _Send, batches: Sequence[list[tuple[str, AccessRule]]], revision: int, refuse: _Refuse) -> None:
     """Send the rules in batches, each with the revision that the one before has made. Raises `Conflict`, `Unavailable`.
 
-    A batch that is refused is sent again stream by stream; `refuse` is called with the streams whose rules are refused.
+    A batch that is refused is sent again stream by stream; `refuse` is called with the streams whose rules are refused. Their further
+    batches are not sent.
     """
-    batches = access.in_batches(stream_rules, RULE_COUNT)
+    batches = list(batches)
     while batches:
         batch = batches.pop(0)
         streams = {stream for stream, _ in batch}
@@ -265,6 +317,7 @@ async def _send(
         except Invalid as error:
             if len(streams) == 1:
                 refuse(streams, error)
+                batches = [other for other in batches if other[0][0] not in streams]
             else:
                 alone = [[pair for pair in batch if pair[0] == stream] for stream in sorted(streams)]
                 batches = [*alone, *batches]

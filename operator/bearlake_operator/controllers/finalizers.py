@@ -4,7 +4,8 @@ It is added before they can own it, and removed when it is deleted.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
 
 from bearlake_operator import api
 from bearlake_operator.admin import AdminClient, ObservedStream
@@ -16,7 +17,7 @@ from bearlake_operator.controllers.status_writer import StatusWriter, timestamp
 from bearlake_operator.errors import OperatorError
 from bearlake_operator.kube import KINDS, KubeClient
 from bearlake_operator.reconcile import access, status
-from bearlake_operator.reconcile.claims import FINALIZER, Claim, NamespacedName
+from bearlake_operator.reconcile.claims import FINALIZER, Claim, NamespacedName, owns_nothing
 
 log = logging.getLogger(__name__)
 
@@ -33,9 +34,10 @@ def needs_finalizer(resource: Resource) -> bool:
     return spec.is_deleted_with_resource or names_rules or bool(access.listed(resource))
 
 
-def has_stale_finalizer(resource: Resource) -> bool:
-    """Whether a Stream has the finalizer and needs it no longer."""
-    return has_finalizer(resource) and not needs_finalizer(resource)
+def has_stale_finalizer(resource: Resource, refused_name: Callable[[str, str], str]) -> bool:
+    """Whether a Stream has the finalizer and needs it no longer. `refused_name` says why a namespace may not use a stream name."""
+    is_empty = api.is_terminating(resource) and owns_nothing(resource, refused_name)
+    return has_finalizer(resource) and (is_empty or not needs_finalizer(resource))
 
 
 class Finalizers:
@@ -60,11 +62,23 @@ class Finalizers:
         """Add the finalizer to Streams that need it and own their stream name. Raises `Unavailable`, `Invalid`, `Conflict`."""
         missing = [stream for stream in streams if needs_finalizer(stream) and not has_finalizer(stream)]
         owning = [stream for stream in missing if claims[api.namespaced_name(stream)].is_owner]
-        await for_each(lambda stream: self._set_finalizers(stream, [FINALIZER]), owning)
+        await for_each(self._add, owning)
+
+    def stale(self, streams: Sequence[Resource]) -> list[Resource]:
+        """The Streams that have the finalizer and need it no longer. Raises `Invalid`."""
+        return [stream for stream in streams if has_stale_finalizer(stream, self._refused_name)]
 
     async def remove(self, streams: Sequence[Resource]) -> None:
-        """Remove the finalizer. Raises `Unavailable`, `Invalid`, `Conflict`."""
-        await for_each(lambda stream: self._set_finalizers(stream, []), streams)
+        """Remove the finalizer, and record which records are kept by a refusal. Raises `Unavailable`, `Invalid`, `Conflict`."""
+
+        async def remove(stream: Resource) -> None:
+            spec, key = api.stream_spec(stream), api.namespaced_name(stream)
+            refusal = self._refused_name(key[0], spec.name)
+            if refusal and spec.is_deleted_with_resource and api.is_terminating(stream):
+                await self._events.record(stream, "RecordsKept", f"The records are kept. {refusal}", is_warning=True)
+            await self._remove(stream)
+
+        await for_each(remove, streams)
 
     async def delete_streams(
         self,
@@ -81,8 +95,7 @@ class Finalizers:
             spec, key = api.stream_spec(resource), api.namespaced_name(resource)
             if not spec.is_deleted_with_resource:
                 continue
-            if refusal := self._refused_name(key[0], spec.name):
-                await self._events.record(resource, "RecordsKept", f"The records are kept. {refusal}", is_warning=True)
+            if self._refused_name(key[0], spec.name):
                 continue
             # Only the incarnation that this resource managed, and no stream that another resource has claimed since.
             is_managed = spec.name in observed and observed[spec.name].id == resource.get("status", {}).get("streamId")
@@ -122,33 +135,37 @@ class Finalizers:
         """Remove the finalizer from terminating Streams of an unknown data layer, and record that records and access rules remain."""
 
         async def release(stream: Resource) -> None:
-            if not has_stale_finalizer(stream):
+            if not has_stale_finalizer(stream, self._refused_name):
                 layer = stream["spec"].get("dataLayer", "default")
                 note = f"The data layer {layer!r} does not exist: the Stream is deleted, its records and access rules are not."
                 await self._events.record(stream, "RecordsKept", note, is_warning=True)
-            await self._set_finalizers(stream, [])
+            await self._remove(stream)
 
         await for_each(release, terminating)
 
-    async def _set_finalizers(self, resource: Resource, finalizers: Sequence[str]) -> None:
+    async def _add(self, resource: Resource) -> None:
         metadata = resource["metadata"]
+        named = {key: metadata[key] for key in ("name", "namespace", "uid", "resourceVersion")}
         body = {
             "apiVersion": KINDS["Stream"].api_version,
             "kind": "Stream",
-            "metadata": {
-                "name": metadata["name"],
-                "namespace": metadata["namespace"],
-                "uid": metadata["uid"],
-                # A late request must not remove the finalizer from a Stream that owns something by now.
-                "resourceVersion": metadata["resourceVersion"],
-                "finalizers": list(finalizers),
-            },
+            "metadata": {**named, "finalizers": [FINALIZER]},
         }
+        await self._write(resource, self._kube.apply(body))
+
+    async def _remove(self, resource: Resource) -> None:
+        # Not by server-side apply: it would keep the finalizer if another field manager has also set it, such as a restored backup. The
+        # version keeps a late request from removing the finalizer of a Stream that owns something by now.
+        others = [found for found in resource["metadata"].get("finalizers", ()) if found != FINALIZER]
+        await self._write(resource, self._kube.set_finalizers(resource, others))
+
+    async def _write(self, resource: Resource, request: Awaitable[dict[str, Any] | None]) -> None:
+        """Wait for a change of a Stream. Its result is cached unless the Stream is being deleted."""
         try:
-            applied = await self._kube.apply(body)
+            written = await request
         except OperatorError:
-            if self._cache.get("Stream", metadata["namespace"], metadata["name"]) is None:
+            if self._cache.get("Stream", *api.namespaced_name(resource)) is None:
                 return  # deleted in the meantime
             raise
-        if applied["metadata"].get("deletionTimestamp") is None:
-            self._cache.put("Stream", applied)
+        if written and not api.is_terminating(written):
+            self._cache.put("Stream", written)

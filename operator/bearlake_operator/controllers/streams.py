@@ -20,7 +20,7 @@ from bearlake_operator.controllers.access import Outcome, StreamAccess
 from bearlake_operator.controllers.cache import ResourceCache
 from bearlake_operator.controllers.concurrency import errors_of, for_each
 from bearlake_operator.controllers.events import EventRecorder
-from bearlake_operator.controllers.finalizers import Finalizers, has_finalizer, has_stale_finalizer
+from bearlake_operator.controllers.finalizers import Finalizers, has_finalizer
 from bearlake_operator.controllers.status_writer import StatusWriter, timestamp
 from bearlake_operator.errors import Invalid, OperatorError, Unavailable
 from bearlake_operator.kube import KubeClient
@@ -79,7 +79,9 @@ class StreamController:
         self._client = client
         self._tier_error = tier_error
         self._finalizers = Finalizers(kube, cache, status_writer, events, settings.refused_name)
-        self._access = StreamAccess(client, cache, status_writer, events) if client else None
+        self._access = None
+        if client:
+            self._access = StreamAccess(client, cache, status_writer, events, settings.access_rule_count_max)
         self._unreachable_since: float | None = None
 
     async def reconcile(self) -> float:
@@ -93,8 +95,9 @@ class StreamController:
             await self._write_statuses(live, lambda stream: self._unknown_layer_view(_claim(stream, found)))
             await self._finalizers.release_orphans(terminating)
             return self._settings.resync_seconds
-        errors = await errors_of(self._finalizers.remove([stream for stream in mine if has_stale_finalizer(stream)]))
-        deleting = [stream for stream in terminating if not has_stale_finalizer(stream)]
+        stale = self._finalizers.stale(mine)
+        errors = await errors_of(self._finalizers.remove(stale))
+        deleting = [stream for stream in terminating if stream not in stale]
         try:
             observed = await self._client.streams() if mine else {}
             backlogs = await self._client.backlogs() if live else None

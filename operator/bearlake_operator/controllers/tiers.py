@@ -86,7 +86,7 @@ class TierController:
     def _plan(self, now: datetime) -> _Plan:
         plan = _Plan()
         found = claims.resolve(self._cache.list("Stream"), self._settings.refused_name)
-        terminating = claims.terminating(self._cache.list("Stream"))
+        terminating = claims.terminating(self._cache.list("Stream"), self._settings.refused_name)
         load_balancers = external_addresses.load_balancer_hosts(self._cache)
         required = required_tiers.required_tiers(self._settings, found.values(), terminating)
         for layer, protocols in required.items():

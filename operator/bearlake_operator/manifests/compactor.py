@@ -8,7 +8,7 @@ from typing import Any
 from bearlake_operator.api import CompactorSpec
 from bearlake_operator.manifests import Manifest, labels, pods, scaling, server_settings, spark
 from bearlake_operator.manifests.deployment import deployment
-from bearlake_operator.manifests.network_policy import KEDA, network_policy
+from bearlake_operator.manifests.network_policy import network_policy
 from bearlake_operator.settings import COMPACTOR, ScalingMode, Settings
 
 PATTERN_COUNT_MAX = 28
@@ -64,7 +64,7 @@ def objects(
             selector_labels,
             settings.network_policies,
             executor_ports=driver_ports,
-            admin_from=[KEDA] if is_keda else [],
+            admin_from=settings.network_policies.keda_from if is_keda else [],
         )
         found.append(policy)
     if spec.autoscaling is not None:

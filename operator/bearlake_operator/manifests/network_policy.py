@@ -8,15 +8,8 @@ from collections.abc import Mapping, Sequence
 from bearlake_operator.manifests import Manifest, labels, server_settings
 from bearlake_operator.settings import NetworkPolicies
 
-KEDA = {
-    "namespaceSelector": {},
-    "podSelector": {"matchLabels": {"app.kubernetes.io/name": "keda-operator"}},
-}
-"""KEDA's operator, which reads the backlog of workers."""
 EXECUTORS = {"podSelector": {"matchLabels": {labels.NAME: "bearlake", labels.COMPONENT: "executor"}}}
 """Spark's executor pods (`spark.py`)."""
-
-DNS = {"ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]}
 
 
 def network_policy(
@@ -49,7 +42,8 @@ def network_policy(
     }
     if values.egress:
         spec["policyTypes"] = ["Ingress", "Egress"]
-        spec["egress"] = [DNS, {"to": [own, *([EXECUTORS] if executor_ports else [])]}, *values.egress]
+        dns = [{"port": port, "protocol": protocol} for port in values.dns_ports for protocol in ("UDP", "TCP")]
+        spec["egress"] = [{"ports": dns}, {"to": [own, *([EXECUTORS] if executor_ports else [])]}, *values.egress]
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",

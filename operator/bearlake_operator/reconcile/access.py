@@ -7,17 +7,25 @@ The Stream's status lists its rules (`accessRules`). A rule is listed before it 
 
     named ──listed──> created ──no longer named──> deleted ──no longer listed──>
 
+The list has a limit (`LISTED_COUNT_MAX`). Rules that were listed but not created, such as refused ones, leave it in the next run that does
+not find them in the spec.
+
 So no rule of a Stream can be lost from sight. A crash between listing and creating leaves a listed rule that does not exist; the next run
 creates or deletes it. Whoever makes that same rule in between makes the rule of the Stream, which named it first.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bearlake_operator.api import AccessRule, Resource
 
 SHOWN_COUNT = 3
 """Rules that a message shows."""
+LISTED_COUNT_MAX = 864
+"""Rules that a status lists: those of three versions of a spec (32 items of 9 operations each), about 1 MB with the longest principals.
+Three: the version in force, one that was refused, and its correction."""
+DELETED_COUNT = 250
+"""Rules of one stream that are deleted at once. The servers accept 1,000 per request, and 1 MiB: 4 KiB for each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +81,66 @@ def describe_all(rules: Iterable[AccessRule]) -> str:
     found = [describe(rule) for rule in sorted(rules)]
     more = len(found) - SHOWN_COUNT
     return ", ".join(found[:SHOWN_COUNT]) + (f" and {more} more" if more > 0 else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Growth:
+    """A Stream that must list `new_count` rules besides the `listed_count` that it lists.
+
+    `more_count`: how many more rules it names than it lists, without those that it takes over from a Stream that is being deleted.
+    """
+
+    stream: tuple[str, str]
+    """Namespace and name."""
+    listed_count: int
+    new_count: int
+    more_count: int
+
+
+def refusals(
+    growths: Sequence[Growth], counts: Mapping[str, int], namespace_count_max: int
+) -> Mapping[tuple[str, str], str]:
+    """The Streams that may not list their new rules, with the messages. The first Streams come first.
+
+    `counts` has the rules that all Streams of a namespace list now. A Stream that names no more rules than it lists is not limited by its
+    namespace: it may replace its rules. `namespace_count_max` 0: no limit.
+    """
+    counts_now = dict(counts)
+    refused: dict[tuple[str, str], str] = {}
+    for growth in growths:
+        namespace, more_count = growth.stream[0], growth.more_count
+        count = counts_now.get(namespace, 0)
+        if growth.new_count and growth.listed_count + growth.new_count > LISTED_COUNT_MAX:
+            refused[growth.stream] = (
+                f"The Stream still has {growth.listed_count} access rules, those of former versions of its spec included, and needs "
+                f"{growth.new_count} more; the limit is {LISTED_COUNT_MAX}."
+            )
+        elif namespace_count_max and growth.new_count and more_count > 0 and count + more_count > namespace_count_max:
+            refused[growth.stream] = (
+                f"The Streams of the namespace {namespace} have {count} access rules in this data layer, and this Stream needs "
+                f"{more_count} more; the limit is {namespace_count_max} (accessRuleCountMax in the operator's settings)."
+            )
+        else:
+            counts_now[namespace] = count + growth.new_count
+    return refused
+
+
+def in_deletion_batches(
+    stream_rules: Mapping[str, Collection[AccessRule]], count_max: int
+) -> list[list[tuple[str, AccessRule]]]:
+    """As `in_batches`, but a stream with more than `DELETED_COUNT` rules has several batches.
+
+    Those that allow are deleted before those that deny: in between, no more is allowed than before or after.
+    """
+    batches = in_batches(
+        {name: rules for name, rules in stream_rules.items() if len(rules) <= DELETED_COUNT}, count_max
+    )
+    for stream, rules in sorted(stream_rules.items()):
+        if len(rules) > DELETED_COUNT:
+            ordered = sorted(rules, key=lambda rule: (rule.permission == "Deny", rule))
+            pairs = [(stream, rule) for rule in ordered]
+            batches += [pairs[start : start + DELETED_COUNT] for start in range(0, len(pairs), DELETED_COUNT)]
+    return batches
 
 
 def in_batches(
