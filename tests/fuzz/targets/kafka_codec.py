@@ -23,6 +23,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "int16": (0, 1, -1, 300),
     "int32": (0, 1, -1, 70_000),
     "int64": (0, 1, -1, 2**40),
+    "float64": (0.0, 0.5, -1.0, 1e300, float("inf")),
     "uuid": (bytes(16), bytes(range(16))),
     "string": TEXTS,
     "bytes": (b"", b"\0\1x"),
