@@ -67,16 +67,14 @@ class Receiver(asyncio.BufferedProtocol):
             self._make_room()
             slab = self._slab
             assert slab is not None
-        asked = slab.view[self._high : min(self._high + _READ_BYTES, self._read_end())]
+        asked = slab.view[self._high : self._frugal_end() if self._is_frugal else self._high + _READ_BYTES]
         self._asked = len(asked)
         return asked
 
-    def _read_end(self) -> int:
-        """The position in the slab behind which nothing is read now."""
-        if not self._is_frugal:
-            return self._high + _READ_BYTES
+    def _frugal_end(self) -> int:
+        """The position in the slab behind which nothing is read now: the end of the frame, or of a small slab."""
         unread = self._low + self._need - self._high
-        return self._high + (unread if unread > 0 else max(SMALL_BYTES - (self._high - self._low), 1))
+        return self._high + min(_READ_BYTES, unread if unread > 0 else max(SMALL_BYTES - (self._high - self._low), 1))
 
     def _received(self, nbytes: int) -> None:
         """Record that the slab has `nbytes` more bytes."""

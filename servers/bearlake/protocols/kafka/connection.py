@@ -74,7 +74,8 @@ class Connection(PacedConnection):
         self._login_timer: asyncio.TimerHandle | None = None
         self._is_logging_in = False  # a request of the login runs, and the next request waits for it
         self._is_ending = False  # no more requests are read, and the connection closes after its last answer
-        self._throttling = Throttling(context.streams.quotas, self)
+        self._quotas = context.streams.quotas
+        self._throttling = Throttling(self._quotas, self)
         self._caller = Caller(-1, ANONYMOUS, None, listener, "")
         self._slots: deque[Slot] = deque()
         self._request_count = 0  # requests in `_slots`
@@ -166,9 +167,11 @@ class Connection(PacedConnection):
         is_over_budget = self._budget.is_over_budget
         first = self._low
         session = self.session
-        usage = self._throttling.usage if session is None or session.is_logged_in else None
+        usage = self._quotas.usage
+        if session is not None and not session.is_logged_in:
+            usage = self._produce_lead = None
         self._is_frugal = usage is not None and self._throttling.takes_singly(usage, self.who)
-        if self._is_frugal or (session is not None and not session.is_logged_in):
+        if self._is_frugal:
             self._produce_lead = None
         try:
             if self._produce_lead is not None and not is_over_budget and self.produce_tail is None:
@@ -233,10 +236,11 @@ class Connection(PacedConnection):
         self._pump()
 
     def _take_up(self) -> None:
-        self._fetch_next()
-        if self._others.needs_login:
-            self._close_if_login_ended()
-        self._others.go_on()
+        if self._fetches or self._others.waiting:
+            self._fetch_next()
+            if self._others.needs_login:
+                self._close_if_login_ended()
+            self._others.go_on()
         super()._take_up()
 
     def _record_unsent(self, unsent_bytes: int) -> None:
@@ -294,7 +298,7 @@ class Connection(PacedConnection):
         if key == ApiKey.PRODUCE:
             if version >= produce.VERSION_MIN:
                 self._produce_lead = (caller, bytes(frame[8:position]))
-            take = produce.receive if self._throttling.usage is None else self._throttling.receive
+            take = produce.receive if self._quotas.usage is None else self._throttling.receive
             take(self, slot, caller, header.correlation_id, frame, position, slab)
             return
         body = bytes(frame[position:])
@@ -314,8 +318,7 @@ class Connection(PacedConnection):
             self.start(self._fetches.popleft())
 
     def _close_if_login_ended(self) -> bool:
-        has_ended = not self.session.is_logged_in if self.session else self._is_ending
-        if has_ended:
+        if has_ended := (not self.session.is_logged_in if self.session else self._is_ending):
             self.close("a request waited until the login had ended", "ended_login")
         return has_ended
 
@@ -332,7 +335,7 @@ class Connection(PacedConnection):
             self.close("the client has gone without its answer", "abandoned")
             return
         handled = self._apis[key].handle(self.context, caller, request)
-        response = await (handled if self._throttling.usage is None else self._throttling.handled(caller, key, handled))
+        response = await (handled if self._quotas.usage is None else self._throttling.handled(caller, key, handled))
         if key in LOGIN and caller.session is not None:
             self._note_login(caller.session)
         encoder = codec.response(key, caller.version)
@@ -356,7 +359,8 @@ class Connection(PacedConnection):
         """Complete a slot; without chunks its requests get no response. Responses leave in order, in one write per loop iteration."""
         slot.chunks = chunks
         slot.is_ready = True
-        self._ready_bytes += sum(map(len, chunks))
+        for chunk in chunks:
+            self._ready_bytes += len(chunk)
         self._apis[slot.api].seconds.observe(time.perf_counter() - slot.started, slot.count)
         if not self._is_pumping and self._slots and self._slots[0].is_ready:
             self._is_pumping = True
@@ -384,8 +388,9 @@ class Connection(PacedConnection):
                 self._request_count -= slot.count
                 if slot.api == ApiKey.FETCH:
                     self._is_fetching = False
-                ready += slot.chunks
-                size += sum(map(len, slot.chunks))
+                for chunk in slot.chunks:
+                    ready.append(chunk)
+                    size += len(chunk)
             self._ready_bytes -= size
             self._write(transport, ready, size)
         self._fetch_next()

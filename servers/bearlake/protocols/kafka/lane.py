@@ -28,23 +28,24 @@ class Owner(Protocol):
 class Lane:
     """Requests that wait, undecoded, behind the one that runs."""
 
-    __slots__ = ("_is_draining", "_is_working", "_owner", "_throttling", "_waiting")
+    __slots__ = ("_is_draining", "_is_working", "_owner", "_throttling", "waiting")
 
     def __init__(self, owner: Owner, throttling: Throttling) -> None:
         self._owner = owner
         self._throttling = throttling
-        self._waiting: deque[tuple[int, Callable[[], Coroutine[None, None, None]]]] = deque()  # API key and work
+        self.waiting: deque[tuple[int, Callable[[], Coroutine[None, None, None]]]] = deque()
+        """API key and work."""
         self._is_working = False
         self._is_draining = False
 
     @property
     def needs_login(self) -> bool:
         """Whether a quota holds a request of a client that must be logged in."""
-        return bool(self._waiting) and not self._is_working and self._waiting[0][0] not in LOGIN_APIS
+        return bool(self.waiting) and not self._is_working and self.waiting[0][0] not in LOGIN_APIS
 
     def add(self, key: int, work: Callable[[], Coroutine[None, None, None]]) -> None:
         """Run a request after those before it."""
-        self._waiting.append((key, work))
+        self.waiting.append((key, work))
         self.go_on()
 
     def drain(self) -> None:
@@ -54,11 +55,11 @@ class Lane:
 
     def go_on(self) -> None:
         """Begin the next request, if none runs and no quota holds it."""
-        while self._waiting and not self._is_working:
-            key, work = self._waiting[0]
+        while self.waiting and not self._is_working:
+            key, work = self.waiting[0]
             if not self._is_draining and self._throttling.holds_read(key):
                 return
-            self._waiting.popleft()
+            self.waiting.popleft()
             is_waiting = key in WAITING
             if is_waiting and not self._owner.is_open:
                 continue
