@@ -61,15 +61,15 @@ async def test_kafka_a_deletion_that_waits_for_another_request_ends_with_its_con
     client = await node.client()
     await client.ask(messages.MetadataRequest(topics=None), version=12)
     (connection,) = node.server.connections
-    connection._is_working = True  # as while another request of its lane is executed
+    connection._others._is_working = True  # as while another request of its lane is executed
     client.send(messages.DeleteTopicsRequest(topic_names=["t"], timeout_ms=1_000), DELETE_TOPICS_VERSION)
-    await until(lambda: bool(connection._others))
+    await until(lambda: bool(connection._others.waiting))
     client.writer.close()
     await until(lambda: not len(node.server.connections))
     anew = await create_anew(node.streams, "t")
 
-    connection._is_working = False
-    connection._work_next()
+    connection._others._is_working = False
+    connection._others.go_on()
     await all_done(node.streams)
 
     assert await numbers(node.streams, "t") == [anew]
