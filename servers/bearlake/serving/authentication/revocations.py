@@ -22,12 +22,14 @@ from bearlake.serving.files import FollowedFiles
 log = logging.getLogger(__name__)
 
 _LIST = re.compile(rb"-----BEGIN X509 CRL-----.*?-----END X509 CRL-----", re.DOTALL)
-_PARSED_COUNT_MAX = 1_000
-"""Most certificates that are kept parsed."""
+_CHAIN_COUNT_MAX = 1_000
+"""Most certificates whose chains are cached."""
 _CHAIN_LENGTH_MAX = 10
 """Most certificates between a client and a root, with both."""
 
 _Lists = Sequence[tuple[x509.CertificateRevocationList, x509.Certificate]]
+_Chain = Sequence[tuple[int, Sequence[x509.CertificateRevocationList]]]
+"""The serial number of each certificate, from the client's to the root's, and the lists of its authority, valid now or not."""
 
 
 def _now() -> datetime:
@@ -49,47 +51,54 @@ class RevocationLists:
         self._now = now
         self._followed = FollowedFiles(self._files, now_s=now_s)
         self._lists = _read(*self._files)
-        self._parsed: dict[bytes, x509.Certificate] = {}
+        self._chains: dict[bytes, _Chain] = {}
 
     def check(self, certificate: bytes) -> None:
         """Raise `Denied` unless the certificate (PEM), which an authority has issued, may be used."""
         if self._followed.have_changed():
             self._renew()
-        checked, now = self._parse(certificate), self._now()
-        for _ in range(_CHAIN_LENGTH_MAX):
-            valid = [
-                (found, authority)
-                for found, authority in self._lists
-                if found.issuer == checked.issuer and _issued(authority, checked) and _is_valid(found, now)
-            ]
+        now = self._now()
+        for number, lists in self._chain(certificate):
+            valid = [found for found in lists if _is_valid(found, now)]
             if not valid:
                 raise Denied("there is no valid revocation list of an authority of the client's certificate")
-            number = checked.serial_number
-            if any(found.get_revoked_certificate_by_serial_number(number) is not None for found, _ in valid):
+            if any(found.get_revoked_certificate_by_serial_number(number) is not None for found in valid):
                 raise Denied("the client's certificate, or that of an authority above it, is revoked")
-            _, authority = valid[0]
-            if authority == checked:
-                return
-            checked = authority
-        raise Denied(f"the chain of the client's certificate is longer than {_CHAIN_LENGTH_MAX}")
 
     def _renew(self) -> None:
         try:
             self._lists = _read(*self._files, skips_unknown=True)
         except Invalid as error:
             log.warning("cannot use the changed revocation lists; keeping the former ones", extra={"error": str(error)})
+        self._chains.clear()
 
-    def _parse(self, certificate: bytes) -> x509.Certificate:
-        found = self._parsed.get(certificate)
-        if found is None:
+    def _chain(self, certificate: bytes) -> _Chain:
+        """Return the chain up to a root, or to a certificate whose authority has no list. Signatures are verified once."""
+        chain = self._chains.get(certificate)
+        if chain is None:
             try:
-                found = x509.load_pem_x509_certificate(certificate)
+                parsed = x509.load_pem_x509_certificate(certificate)
             except ValueError as error:
                 raise Denied(f"the client's certificate cannot be parsed: {error}") from error
-            if len(self._parsed) >= _PARSED_COUNT_MAX:
-                self._parsed.clear()
-            self._parsed[certificate] = found
-        return found
+            if len(self._chains) >= _CHAIN_COUNT_MAX:
+                self._chains.clear()
+            chain = self._chains[certificate] = _chain_of(parsed, self._lists)
+        return chain
+
+
+def _chain_of(certificate: x509.Certificate, lists: _Lists) -> _Chain:
+    chain: list[tuple[int, Sequence[x509.CertificateRevocationList]]] = []
+    for _ in range(_CHAIN_LENGTH_MAX):
+        own = [
+            (found, authority)
+            for found, authority in lists
+            if found.issuer == certificate.issuer and _issued(authority, certificate)
+        ]
+        chain.append((certificate.serial_number, [found for found, _ in own]))
+        if not own or own[0][1] == certificate:
+            return chain
+        certificate = own[0][1]
+    raise Denied(f"the chain of the client's certificate is longer than {_CHAIN_LENGTH_MAX}")
 
 
 def _read(lists_file: str, authorities_file: str, *, skips_unknown: bool = False) -> _Lists:
