@@ -88,11 +88,6 @@ class Throttling:
         self._is_member = False
         """Whether the client is a member of a group and says so on this connection."""
 
-    @property
-    def usage(self) -> Usage | None:
-        """The use of quotas; None while there is no quota."""
-        return self._quotas.usage
-
     def connected(self, address: str) -> float:
         """Note the new connection of an address; returns how long (s) it waits before it is read."""
         usage = self._quotas.usage
