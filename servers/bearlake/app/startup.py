@@ -8,8 +8,8 @@ import asyncio
 import logging
 import random
 import ssl
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -130,6 +130,16 @@ async def open_stores(
     if startup is not None and urlsplit(store_url).scheme not in ("file", "memory"):
         await startup.until_there("the object store", store_url, lambda: _look_into(store))
     return metadata, store
+
+
+@asynccontextmanager
+async def opened_metadata(settings: Settings) -> AsyncIterator[Metadata]:
+    """Open the metadata store of the settings for the block, such as a command. Raises as `open_stores`."""
+    metadata = await open_metadata(settings.metadata.url, backend_settings(settings.metadata))
+    try:
+        yield metadata
+    finally:
+        await metadata.close()
 
 
 async def _look_into(store: ObjectStore) -> None:

@@ -3,13 +3,10 @@
 A change is decided on the revision that was read, and decided again if other processes have changed users in the meantime.
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 
-from bearlake.app.startup import backend_settings
+from bearlake.app.startup import opened_metadata
 from bearlake.errors import AlreadyExists, NotFound
-from bearlake.metadata import Metadata
-from bearlake.metadata.open import open_metadata
 from bearlake.metadata.users import SCRAM_HASHES, CredentialChange, User, UserStore, check_user_name
 from bearlake.serving.authentication.credentials import create_credential
 from bearlake.settings.document import Settings
@@ -36,7 +33,7 @@ async def create(settings: Settings, name: str, password: str, iterations: int, 
             raise AlreadyExists(f"user {name!r} exists; --replace gives it a new password")
         return [CredentialChange(name, credential.mechanism, credential) for credential in made]
 
-    async with _opened(settings) as metadata:
+    async with opened_metadata(settings) as metadata:
         await _change(metadata.users, name, decide)
 
 
@@ -48,14 +45,14 @@ async def delete(settings: Settings, name: str) -> None:
             raise NotFound(f"there is no user {name!r}")
         return [CredentialChange(name, credential.mechanism, None) for credential in user.credentials]
 
-    async with _opened(settings) as metadata:
+    async with opened_metadata(settings) as metadata:
         await _change(metadata.users, name, decide)
 
 
 async def all_users(settings: Settings) -> Sequence[User]:
     """Return all users, by name."""
     found: list[User] = []
-    async with _opened(settings) as metadata:
+    async with opened_metadata(settings) as metadata:
         while page := await metadata.users.list(after=found[-1].name if found else ""):
             found += page
     return found
@@ -67,12 +64,3 @@ async def _change(store: UserStore, name: str, decide: Decide) -> None:
         await store.change(decide(await store.get(name)), revision=revision)
 
     await repeated("users", attempt)
-
-
-@asynccontextmanager
-async def _opened(settings: Settings) -> AsyncIterator[Metadata]:
-    metadata = await open_metadata(settings.metadata.url, backend_settings(settings.metadata))
-    try:
-        yield metadata
-    finally:
-        await metadata.close()
