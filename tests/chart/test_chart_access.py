@@ -9,10 +9,10 @@ import yaml
 
 from bearlake.settings.document import load_document
 from bearlake.streams.principal import Principal
-from bearlake_operator import api, decoder, settings
+from bearlake_operator import api
 from bearlake_operator.errors import Invalid
 from bearlake_operator.manifests import compactor, tier
-from fixtures.chart import objects, render, rendered
+from fixtures.chart import objects, operator_settings, render, rendered
 
 ISSUER = "https://issuer.example"
 Objects = dict[tuple[str, str], dict[str, Any]]
@@ -35,21 +35,15 @@ def release(helm: str, folder: Path, **values: Any) -> Objects:
     return {(item["kind"], item["metadata"]["name"]): item for item in found}
 
 
-def told(found: Objects) -> settings.Settings:
-    """What the operator is told."""
-    text = found["ConfigMap", "lake-operator"]["data"]["operator.yaml"]
-    return decoder.decode(settings.Settings, yaml.safe_load(text))
-
-
 def servers(found: Objects, protocol: str = "kafka") -> Objects:
-    made = tier.objects(told(found), "default", protocol)
+    made = tier.objects(operator_settings(found), "default", protocol)
     return {(item["kind"], item["metadata"]["name"]): item for item in made}
 
 
 def workers(found: Objects, **spec: Any) -> Objects:
     resource = {"metadata": {"namespace": "team-a", "name": "main"}, "spec": spec}
     parsed = api.compactor_spec(resource)
-    made = compactor.objects(told(found), parsed, namespace="bearlake", replicas=1)
+    made = compactor.objects(operator_settings(found), parsed, namespace="bearlake", replicas=1)
     return {(item["kind"], item["metadata"]["name"]): item for item in made}
 
 
@@ -210,7 +204,7 @@ def test_the_operator_uses_the_secret_unless_an_issuer_is_configured(helm: str, 
     found = release(helm, tmp_path)
 
     assert tokens(found) == {"secret": {"secretName": "lake-default-admin"}}
-    assert "access" not in told(found).data_layers["default"].settings
+    assert "access" not in operator_settings(found).data_layers["default"].settings
 
 
 def test_the_operator_uses_a_short_token_that_servers_of_the_issuer_admit(helm: str, tmp_path: Path) -> None:
@@ -249,8 +243,8 @@ def test_a_data_layer_with_another_issuer_keeps_the_secret(helm: str, tmp_path: 
     pod = found["Deployment", "lake-operator"]["spec"]["template"]["spec"]
     (second,) = [volume for volume in pod["volumes"] if volume["name"] == "token-second"]
     assert second["secret"] == {"secretName": "lake-second-admin"}
-    assert told(found).data_layers["second"].settings["authentication"] == other["authentication"]
-    assert "admin" not in told(found).data_layers["second"].settings
+    assert operator_settings(found).data_layers["second"].settings["authentication"] == other["authentication"]
+    assert "admin" not in operator_settings(found).data_layers["second"].settings
 
 
 @pytest.mark.parametrize(
@@ -300,7 +294,7 @@ def test_other_settings_of_a_tier_are_possible_with_the_operators_token(helm: st
     values = trusting()
     own = {"access": {"allow_if_no_rule": False}, "authentication": {"mechanisms": ["PLAIN"]}}
     values["dataLayers"]["default"]["tiers"] = {"kafka": {"settings": own}}
-    found = told(release(helm, tmp_path, **values))
+    found = operator_settings(release(helm, tmp_path, **values))
 
     assert found.data_layers["default"].tiers["kafka"].settings == own
 
@@ -309,8 +303,8 @@ def test_other_settings_of_a_tier_are_possible_with_the_operators_token(helm: st
 
 
 def test_the_rules_of_a_namespace_are_limited(helm: str, tmp_path: Path) -> None:
-    assert told(release(helm, tmp_path)).access_rule_count_max == 1000
-    assert told(release(helm, tmp_path, operator={"accessRuleCountMax": 50})).access_rule_count_max == 50
+    assert operator_settings(release(helm, tmp_path)).access_rule_count_max == 1000
+    assert operator_settings(release(helm, tmp_path, operator={"accessRuleCountMax": 50})).access_rule_count_max == 50
 
 
 def test_the_operator_changes_its_own_lease_and_no_other(helm: str, tmp_path: Path) -> None:
@@ -324,16 +318,16 @@ def test_the_operator_changes_its_own_lease_and_no_other(helm: str, tmp_path: Pa
 
 def test_names_of_streams_are_bound_to_namespaces(helm: str, tmp_path: Path) -> None:
     names = {"*": ["{namespace}.", "shared."], "platform": [""]}
-    found = told(release(helm, tmp_path, operator={"streamNames": names}))
+    found = operator_settings(release(helm, tmp_path, operator={"streamNames": names}))
 
     for namespace, name in (("team", "team.orders"), ("team", "shared.orders"), ("platform", "anything")):
         assert found.refused_name(namespace, name) == ""
     for namespace, name in (("team", "team-b.orders"), ("team", "orders"), ("team", "platform.orders")):
         assert "team. or shared." in found.refused_name(namespace, name)
-    assert told(release(helm, tmp_path)).refused_name("team", "anything") == ""
+    assert operator_settings(release(helm, tmp_path)).refused_name("team", "anything") == ""
 
 
 def test_a_prefix_that_would_include_another_namespace_is_refused(helm: str, tmp_path: Path) -> None:
     for prefix in ("{namespace}", "{namespace}-", "x.{namespace}x."):
         with pytest.raises(Invalid, match="followed by"):
-            told(release(helm, tmp_path, operator={"streamNames": {"*": [prefix]}}))
+            operator_settings(release(helm, tmp_path, operator={"streamNames": {"*": [prefix]}}))

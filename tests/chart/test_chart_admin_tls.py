@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from bearlake.settings.document import load_document
-from bearlake_operator import api, decoder, settings
+from bearlake_operator import api, settings
 from bearlake_operator.manifests import compactor, server_settings, tier
-from fixtures.chart import objects, render, rendered
+from fixtures.chart import objects, operator_settings, render, rendered
 
 Objects = dict[tuple[str, str], dict[str, Any]]
 TLS = {"secret": "lake-tls"}
@@ -28,15 +28,9 @@ def given(helm: str, folder: Path, layer: Mapping[str, Any], **values: Any) -> O
     return {(item["kind"], item["metadata"]["name"]): item for item in found}
 
 
-def told(found: Objects) -> settings.Settings:
-    """What the operator is told."""
-    text = found["ConfigMap", "lake-operator"]["data"]["operator.yaml"]
-    return decoder.decode(settings.Settings, yaml.safe_load(text))
-
-
 def made(found: Objects) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """What the operator makes of it: servers, and workers that KEDA scales."""
-    values = told(found)
+    values = operator_settings(found)
     for protocol in settings.PROTOCOLS:
         yield protocol, tier.objects(values, "default", protocol)
     resource = {"metadata": {"namespace": "team-a", "name": "main"}, "spec": {"autoscaling": {"maxReplicas": 3}}}
@@ -107,7 +101,7 @@ def test_clients_in_the_cluster_know_the_authority_and_not_the_key(helm: str, tm
         "ca": {"secret": {"name": "lake-tls", "key": "ca.crt"}},
         "serverName": "lake.example",
     }
-    tls = told(found).data_layers["default"].admin.tls
+    tls = operator_settings(found).data_layers["default"].admin.tls
     assert tls is not None
     assert tls.server_name == "lake.example"
 
@@ -115,7 +109,7 @@ def test_clients_in_the_cluster_know_the_authority_and_not_the_key(helm: str, tm
 def test_without_a_secret_nothing_has_tls(helm: str, tmp_path: Path) -> None:
     found = given(helm, tmp_path, {})
 
-    assert told(found).data_layers["default"].admin.tls is None
+    assert operator_settings(found).data_layers["default"].admin.tls is None
     assert "authorit" not in yaml.safe_dump(found["Deployment", "lake-operator"])
     assert "scheme" not in found["PodMonitor", "lake-default"]["spec"]["podMetricsEndpoints"][0]
     for _, items in made(found):
@@ -130,7 +124,7 @@ def test_the_token_of_the_account_needs_an_exception_only_without_tls(
     layer = {"admin": {"tls": tls}, "settings": {"authentication": {"token": {"issuer": ISSUER}}}}
     found = given(helm, tmp_path, layer, operator={"serviceAccountToken": {"issuer": ISSUER}})
 
-    document = told(found).data_layers["default"].settings
+    document = operator_settings(found).data_layers["default"].settings
     assert document.get("admin", {}).get("tokens_without_tls", False) == (not tls)
     assert document["access"]["super_users"] == ["User:system:serviceaccount:bearlake:lake-operator"]
 

@@ -60,7 +60,7 @@ def quota_command_defaults(case: Case) -> None:
 
 
 def throttled_clients(case: Case) -> None:
-    """A producer and a consumer over their rates are told to wait, get no error, and lose no record."""
+    """The server asks a producer and a consumer over their rates to wait; they get no error, and lose no record."""
     user = scram_users.create(case.tools.bootstrap, f"{case.name}-alice")
     alice = case.user(user.name, user.password)
     entity = ["--entity-type", "users", "--entity-name", user.name]

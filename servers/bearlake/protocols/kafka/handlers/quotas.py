@@ -128,7 +128,7 @@ Selection = dict[str, Part]
 
 
 def _filter(components: Sequence[DescribeClientQuotasRequest.Component]) -> tuple[Selection, Problem | None]:
-    """Return what the components select, and what is wrong with them."""
+    """Return what the components select, and their first fault if they have any."""
     wanted: Selection = {}
     for component in components:
         type_, kind, match = component.entity_type, component.match_type, component.match
@@ -172,7 +172,7 @@ def _name(part: str | Default) -> str | None:
 
 
 def _changes(entry: AlterClientQuotasRequest.Entry) -> list[QuotaChange] | Problem:
-    """Return the changes of one entity, or what is wrong with them."""
+    """Return the changes of one entity, or their first fault."""
     seen: set[str] = set()
     for part in entry.entity:
         if part.entity_type in seen:
