@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 
 from conformance import scram_users
-from conformance.java_checks import Case, check, contains
+from conformance.java_checks import Case, check, closed_cluster, contains
 from conformance.java_tools import ACLS, CONSOLE_CONSUMER, CONSOLE_PRODUCER, GROUPS, TOPICS
 
 RULE = re.compile(r"\(principal=(\S+), host=(\S+), operation=(\w+), permissionType=(\w+)\)")
@@ -85,12 +85,13 @@ def tools_without_rights(case: Case) -> None:
     case.succeed(ACLS, "--add", "--allow-principal", "User:other", "--operation", "All", *prefixed)
     check(case.name not in alice.succeed(TOPICS, "--list").split(), "a topic is listed that may not be described")
     contains(alice.complaint(TOPICS, "--describe", *topic), f"Topic '{case.name}' does not exist as expected")
-    other = ["--topic", f"{case.name}-other", "--partitions", "1"]
-    contains(alice.complaint(TOPICS, "--create", *other), "TopicAuthorizationException")
     contains(alice.complaint(GROUPS, "--describe", "--group", case.name), "GroupAuthorizationException")
     contains(alice.complaint(GROUPS, "--delete", "--group", case.name), "GroupAuthorizationException")
-    for words in (["--list"], ["--add", "--allow-principal", f"User:{user.name}", "--operation", "All", *topic]):
-        contains(alice.complaint(ACLS, *words), "ClusterAuthorizationException")
+    with closed_cluster(case):
+        other = ["--topic", f"{case.name}-other", "--partitions", "1"]
+        contains(alice.complaint(TOPICS, "--create", *other), "TopicAuthorizationException")
+        for words in (["--list"], ["--add", "--allow-principal", f"User:{user.name}", "--operation", "All", *topic]):
+            contains(alice.complaint(ACLS, *words), "ClusterAuthorizationException")
     describe = ["--operation", "Describe", "--operation", "DescribeConfigs"]
     case.succeed(ACLS, "--add", "--allow-principal", f"User:{user.name}", *describe, *topic)
     contains(alice.succeed(TOPICS, "--describe", *topic), "PartitionCount: 1")

@@ -1,4 +1,4 @@
-"""Cases of the Java suite that administrate: TopicCommand, ConfigCommand, ConsumerGroupCommand and their neighbours."""
+"""Cases of the Java suite about administration: TopicCommand, ConfigCommand, ConsumerGroupCommand and others."""
 
 import json
 import re
@@ -39,7 +39,7 @@ def topic_command_refusals(case: Case) -> None:
 
 
 def config_command(case: Case) -> None:
-    """Set, read with source, and take back the configuration of a topic; unknown names and bad values are refused."""
+    """Set, read with its source, and remove the configuration of a topic; unknown names and bad values are refused."""
     entity = ["--entity-type", "topics", "--entity-name", case.name]
     case.succeed(TOPICS, "--create", "--topic", case.name, "--partitions", "1")
     case.succeed(CONFIGS, "--alter", "--add-config", "retention.ms=86400000,max.message.bytes=500000", *entity)

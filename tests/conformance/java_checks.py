@@ -1,14 +1,16 @@
 """Code that the cases of the Java suite share: names, tool runs and checks of one case."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from conformance import processes
-from conformance.java_tools import JavaTools
+from conformance.java_tools import ACLS, JavaTools
 
 
 class CheckFailed(AssertionError):
-    """A tool printed, or ended with, something else than any Kafka server must give."""
+    """A tool's output or exit code is not the one that every Kafka server must cause."""
 
 
 @dataclass(kw_only=True)
@@ -53,7 +55,7 @@ class Case:
         return finished.text()
 
     def complaint(self, main: str, *arguments: str, stdin: bytes | None = None) -> str:
-        """Run a tool that may complain, whatever its exit code; returns what it printed, errors included."""
+        """Run a tool that may report errors, whatever its exit code; returns what it printed, errors included."""
         finished = self.tools.run(main, *arguments, stdin=stdin, name=self._log_name(main))
         errors = finished.log.with_suffix(".err").read_text(encoding="utf-8", errors="replace")
         return finished.text() + errors
@@ -61,6 +63,20 @@ class Case:
     def _log_name(self, main: str) -> str:
         self.run_count += 1
         return f"{self.run_count:02d}-{main.rsplit('.', 1)[-1]}"
+
+
+@contextmanager
+def closed_cluster(case: Case) -> Iterator[None]:
+    """Give the cluster a rule for another user during the block, so that users without rules may not administer it.
+
+    Without a rule, Apache Kafka opens the cluster to everybody (`allow.everyone.if.no.acl.found`); Bearlake never does.
+    """
+    rule = ["--allow-principal", "User:other", "--operation", "All", "--cluster"]
+    case.succeed(ACLS, "--add", *rule)
+    try:
+        yield
+    finally:
+        case.succeed(ACLS, "--remove", "--force", *rule)
 
 
 def _login_properties(name: str, password: str, mechanism: str) -> str:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 
 from conformance import scram_users
-from conformance.java_checks import Case, check, contains
+from conformance.java_checks import Case, check, closed_cluster, contains
 from conformance.java_tools import CONFIGS, TOOLS, TOPICS
 
 RATE = 1_000_000
@@ -56,7 +56,8 @@ def quota_command_defaults(case: Case) -> None:
         check(quota not in case.succeed(CONFIGS, "--describe", *entity), f"the default of {kind} is left")
     user = scram_users.create(case.tools.bootstrap, f"{case.name}-alice")
     wanted = ["--alter", "--add-config", "producer_byte_rate=1", "--entity-type", "users", "--entity-default"]
-    contains(case.user(user.name, user.password).complaint(CONFIGS, *wanted), "ClusterAuthorizationException")
+    with closed_cluster(case):
+        contains(case.user(user.name, user.password).complaint(CONFIGS, *wanted), "ClusterAuthorizationException")
 
 
 def throttled_clients(case: Case) -> None:

@@ -1,4 +1,4 @@
-"""Obtain what others wrote as ordinary packages, once, into `.cache/conformance/`.
+"""Obtain third-party software as ordinary packages, once, into `.cache/conformance/`.
 
 Each `obtain_…` returns a path that is complete: a directory gets its name only when its recipe ran to the end, and a
 changed recipe (version, options) builds it again. A missing program raises `ToolMissing`, which names what to install.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Run the suites that others wrote against a Kafka server and compare with the expected lists.
+"""Run third-party suites against a Kafka server and compare the outcomes with the expected lists.
 
-    python tests/conformance/run.py [--suite kgo|java|connect|librdkafka|librdkafka-groups|all] [--quick]
+    python tests/conformance/run.py [--suite kgo|java|junit|connect|librdkafka|librdkafka-groups|all] [--quick]
                                     [--bootstrap HOST:PORT [--sasl-bootstrap HOST:PORT]] [--json FILE]
 
 Without `--bootstrap` (or BEARLAKE_TEST_BOOTSTRAP) it starts Bearlake itself. Exit code 0: every outcome as listed;
@@ -16,24 +16,28 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from conformance import outcomes, packages, server, suite_connect, suite_java, suite_kgo, suite_librdkafka
+from conformance import outcomes, packages, server, suite_connect, suite_java, suite_junit, suite_kgo, suite_librdkafka
 from conformance.outcomes import Context, Outcome
 
 SUITES: dict[str, Callable[[Context], Iterator[Outcome]]] = {
     "kgo": suite_kgo.run,
     "java": suite_java.run,
+    "junit": suite_junit.run,
     "connect": suite_connect.run,
     "librdkafka": suite_librdkafka.run,
     "librdkafka-groups": suite_librdkafka.run,
 }
 SETTINGS = {"librdkafka-groups": {"BEARLAKE_STREAMS__GROUPS__INITIAL_REBALANCE_DELAY_MS": "3000"}}
 """Settings of a suite's server that differ from the common defaults."""
-QUICK = ("kgo", "java", "connect")
+OWN_SERVERS = frozenset({"junit"})
+"""Suites whose tests start servers of their own, with the settings that each test asks for."""
+QUICK = ("kgo", "java", "junit", "connect")
 """Suites of `--quick --suite all`: building librdkafka's tests alone takes longer than all of these."""
 
 Result = tuple[list[dict[str, object]], list[str]]
@@ -46,10 +50,12 @@ def main() -> int:
     parser.add_argument("--suite", choices=[*SUITES, "all"], default="all")
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="a server that is up already")
     parser.add_argument("--sasl-bootstrap", metavar="HOST:PORT", default="", help="its listener for SASL without TLS")
-    parser.add_argument("--quick", action="store_true", help="the part that fits into three minutes")
+    parser.add_argument("--quick", action="store_true", help="the part that fits into four minutes")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write every outcome and difference there")
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a run that is ended ends what it started
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(143)
+    )  # so that a terminated run also ends the processes that it started
     suites = QUICK if arguments.quick else tuple(SUITES)
     chosen = suites if arguments.suite == "all" else (arguments.suite,)
     try:
@@ -74,14 +80,19 @@ def _run_suites(
 ) -> dict[str, Result]:
     """Run the suites in turn, each against a fresh server of its own unless one is up already.
 
-    A quick run omits suites whose tools are missing, with a message.
+    A quick run omits suites whose tools are missing, and any run omits `OWN_SERVERS` if a server is up already, with a message.
     """
     results = {}
     for suite in chosen:
         settings = {**server.SETTINGS, **SETTINGS.get(suite, {})}
         log = packages.LOGS / f"bearlake-{suite}.log"
+        if suite in OWN_SERVERS and server.address(bootstrap):
+            print(f"== {suite}: NOT RUN: its tests start servers of their own", flush=True)
+            continue
+        none = server.Server(bootstrap="", sasl_bootstrap="", name="a Bearlake per test", log=None)
+        running = server.running(bootstrap, sasl_bootstrap=sasl_bootstrap, log=log, settings=settings)
         try:
-            with server.running(bootstrap, sasl_bootstrap=sasl_bootstrap, log=log, settings=settings) as target:
+            with nullcontext(none) if suite in OWN_SERVERS else running as target:
                 print(f"== {suite} against {target.name}", flush=True)
                 results[suite] = _run_suite(suite, target, is_quick=is_quick)
         except (packages.ToolMissing, packages.ObtainFailed) as error:

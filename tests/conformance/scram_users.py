@@ -25,11 +25,10 @@ def create(bootstrap: str, name: str) -> ScramUser:
     """
     user = ScramUser(name=name, password=secrets.token_hex(8))
     mechanisms = (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
-    wanted = [
-        UserScramCredentialUpsertion(user.name, ScramCredentialInfo(mechanism, ITERATION_COUNT), user.password.encode())
-        for mechanism in mechanisms
-    ]
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
-    for outcome in admin.alter_user_scram_credentials(wanted, request_timeout=TIMEOUT_S).values():
-        outcome.result(TIMEOUT_S)
+    for mechanism in mechanisms:  # in a request each: Apache Kafka refuses a user who is in one request twice
+        hashed = ScramCredentialInfo(mechanism, ITERATION_COUNT)
+        wanted = UserScramCredentialUpsertion(user.name, hashed, user.password.encode())
+        for outcome in admin.alter_user_scram_credentials([wanted], request_timeout=TIMEOUT_S).values():
+            outcome.result(TIMEOUT_S)
     return user

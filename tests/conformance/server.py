@@ -60,6 +60,11 @@ class ServerFailed(RuntimeError):
     """The server did not start, or did not end cleanly; the text names its log."""
 
 
+def address(bootstrap: str | None) -> str | None:
+    """The server that is up already: the one at `bootstrap`, else the variable's; None if there is none."""
+    return bootstrap or os.environ.get(BOOTSTRAP_VARIABLE)
+
+
 @contextmanager
 def running(
     bootstrap: str | None = None, *, sasl_bootstrap: str = "", log: Path, settings: Mapping[str, str] = SETTINGS
@@ -71,7 +76,7 @@ def running(
     Raises:
         ServerFailed: it does not serve within 30 s, or it does not end with code 0 within 30 s after SIGTERM.
     """
-    bootstrap = bootstrap or os.environ.get(BOOTSTRAP_VARIABLE)
+    bootstrap = address(bootstrap)
     if bootstrap:
         name = f"the server at {bootstrap}"
         yield Server(bootstrap=bootstrap, sasl_bootstrap=sasl_bootstrap, name=name, log=None)

@@ -1,7 +1,7 @@
 """librdkafka's integration tests, one process per test.
 
-A test that times out ends its whole process, so each runs alone in its own; two go on at the same time. What decides is
-the report that the process writes, one state per test. `number_name/subtest` runs only the sub-tests whose name begins
+A test that times out ends its whole process, so each test has its own process; two processes run at a time. The report that a process
+writes decides, with one state per test. `number_name/subtest` runs only the sub-tests whose name begins
 with `subtest`, where the rest of a test needs what the list excludes.
 
 Tests measure time (`TIMING_ASSERT`), so a busy machine fails some: a failing test gets a second attempt alone, and an
@@ -59,7 +59,7 @@ def _processes(context: Context) -> list[list[str]]:
 
 
 def _run_one(context: Context, directory: Path, names: list[str], *, attempt: int) -> list[Outcome]:
-    """One process: all tests of a number, or one sub-test. It deletes its topics, which no other process's name begins like."""
+    """One process: all tests of a number, or one sub-test. It deletes its own topics, whose prefix no other process uses."""
     test, _, subtest = names[0].partition("/")
     logs = context.logs / "librdkafka"
     stem = names[0].replace("/", ".").rstrip(":")

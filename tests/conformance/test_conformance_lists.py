@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from conformance import outcomes, suite_java
+from conformance import outcomes, suite_java, suite_junit
 from conformance.outcomes import Context, Expected, Outcome
 
-SUITES = ("kgo", "librdkafka", "librdkafka-groups", "java", "connect")
+SUITES = ("kgo", "librdkafka", "librdkafka-groups", "java", "junit", "connect")
 
 
 @pytest.mark.parametrize("suite", SUITES)
@@ -29,7 +29,30 @@ def test_the_java_list_names_exactly_the_cases_that_exist() -> None:
     assert set(outcomes.load("java").states) == set(suite_java.CASES)
 
 
-def test_expected_outcomes_are_no_difference() -> None:
+def test_the_junit_list_names_classes_that_the_suite_runs() -> None:
+    expected = outcomes.load("junit")
+
+    assert {name.partition(".")[0] for name in (*expected.states, *expected.excluded)} == set(suite_junit.CLASSES)
+
+
+def test_a_junit_report_gives_each_test_its_outcome_and_a_failure_its_reason() -> None:
+    report = """<testsuite>
+        <testcase name="good(ClusterInstance)[1]" classname="org.apache.kafka.Tests" time="1.5"><system-out/></testcase>
+        <testcase name="bad()[1]" classname="org.apache.kafka.Tests" time="2"><failure message="wrong offset">at</failure></testcase>
+        <testcase name="broken()[1]" classname="org.apache.kafka.Tests" time="0"><error message="no server">at</error></testcase>
+        <testcase name="aborted()[1]" classname="org.apache.kafka.Tests" time="3"><skipped>no translation
+            at</skipped></testcase>
+    </testsuite>"""
+
+    assert list(suite_junit.read_report(report, Path("a.log"))) == [
+        Outcome(test="Tests.good", state="pass", seconds=1.5),
+        Outcome(test="Tests.bad", state="fail", seconds=2, note="wrong offset (see a.log)"),
+        Outcome(test="Tests.broken", state="fail", seconds=0, note="no server (see a.log)"),
+        Outcome(test="Tests.aborted", state="skip", seconds=3, note="no translation"),
+    ]
+
+
+def test_expected_outcomes_are_not_a_difference() -> None:
     context = _context(passes=["a"], skips={"b": "old brokers only"})
 
     assert outcomes.differences(context, [_outcome("a", "pass"), _outcome("b", "skip")]) == []

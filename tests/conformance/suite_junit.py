@@ -1,0 +1,104 @@
+"""Kafka's own integration tests of its Java clients, as JUnit runs them: one process per class, fresh servers per test.
+
+Kafka's tests ask their harness for brokers with certain settings. The Java files in `junit/` are an extension of JUnit that
+starts Bearlake instead, with these settings translated. A test is called `Class.method`.
+"""
+
+import sys
+import tempfile
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from pathlib import Path
+
+from conformance import packages, processes
+from conformance.outcomes import Context, Outcome
+
+CLASSES = {
+    "GroupAuthorizerIntegrationTest": "org.apache.kafka.clients.security",
+    "SaslPlainPlaintextConsumerTest": "org.apache.kafka.clients.consumer",
+}
+"""The classes and their packages."""
+
+SOURCES = Path(__file__).resolve().parent / "junit"
+CLASS_TIMEOUT_S = 420
+TEST_TIMEOUT_S = 90
+JAVA_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC")
+REPORT = "TEST-junit-jupiter.xml"
+
+
+def run(context: Context) -> Iterator[Outcome]:
+    """Run the classes one after the other; yields an outcome for every test that ended, or should have."""
+    jars = packages.obtain_jars(SOURCES / "pom.xml", "junit-jars")
+    program = packages.obtain_java_program(SOURCES, jars)
+    for name, package in CLASSES.items():
+        if any(test.startswith(f"{name}.") for test in context.selected()):
+            with tempfile.TemporaryDirectory(prefix="bearlake-conformance-") as folder:
+                yield from _run_class(context, name, package, [program, SOURCES, f"{jars}/*"], Path(folder))
+
+
+def _run_class(
+    context: Context, name: str, package: str, class_path: list[Path | str], folder: Path
+) -> Iterator[Outcome]:
+    """Run the tests of one class with their data in `folder`."""
+    logs = context.logs / "junit"
+    logs.mkdir(parents=True, exist_ok=True)
+    finished = processes.run(
+        [
+            *("java", *JAVA_OPTIONS),
+            f"-Dlog4j2.configurationFile={packages.JAVA_SOURCES / 'log4j2.properties'}",
+            f"-Dbearlake.program={Path(sys.executable).parent / 'bearlake'}",
+            f"-Dbearlake.folder={folder}",
+            f"-Dbearlake.logs={logs}",
+            *("-cp", ":".join(str(part) for part in class_path)),
+            *("org.junit.platform.console.ConsoleLauncher", "execute", "--select-class", f"{package}.{name}"),
+            *_selection(context, name),
+            *_configuration(),
+            *("--reports-dir", folder, "--details", "tree", "--disable-ansi-colors", "--disable-banner"),
+        ],
+        log=logs / f"{name}.log",
+        timeout_s=CLASS_TIMEOUT_S,
+    )
+    report = folder / REPORT
+    if report.is_file():
+        yield from read_report(report.read_text(encoding="utf-8"), finished.log)
+        return
+    why = f"ended with {finished.code}" if finished.code is not None else f"did not end in {CLASS_TIMEOUT_S} s"
+    for test in context.selected():
+        if test.startswith(f"{name}."):
+            note = f"the class {why} (see {finished.log})"
+            yield Outcome(test=test, state="fail", seconds=finished.seconds, note=note)
+
+
+def _selection(context: Context, name: str) -> list[str]:
+    """Options that select the tests of a quick run, or leave out the excluded tests; tests that are not listed run."""
+    names = context.selected() if context.is_quick else context.expected.excluded
+    methods = [test.partition(".")[2] for test in names if test.startswith(f"{name}.")]
+    option = "--include-methodname" if context.is_quick else "--exclude-methodname"
+    return [option, rf".*#({'|'.join(methods)})"] if methods else []
+
+
+def _configuration() -> list[str]:
+    """Options that put our extension in the place of Kafka's, and limit the time of each test."""
+    settings = {
+        "junit.jupiter.extensions.autodetection.enabled": "true",
+        "junit.jupiter.extensions.autodetection.exclude": "org.apache.kafka.*",
+        "junit.jupiter.execution.timeout.default": f"{TEST_TIMEOUT_S}s",
+    }
+    return [f"--config={key}={value}" for key, value in settings.items()]
+
+
+def read_report(report: str, log: Path) -> Iterator[Outcome]:
+    """The outcomes in JUnit's XML `report`; a test that aborted itself counts as skipped. `log` is named in notes."""
+    for case in ElementTree.fromstring(report).iter("testcase"):
+        name = f"{case.attrib['classname'].rpartition('.')[2]}.{case.attrib['name'].partition('(')[0]}"
+        seconds = float(case.attrib["time"])
+        skipped = case.find("skipped")
+        failures = [child for child in case if child.tag in ("failure", "error")]
+        if failures:
+            note = f"{failures[0].get('message', '')[:300]} (see {log})"
+            yield Outcome(test=name, state="fail", seconds=seconds, note=note)
+        elif skipped is not None:
+            note = (skipped.text or "").partition("\n")[0]
+            yield Outcome(test=name, state="skip", seconds=seconds, note=note)
+        else:
+            yield Outcome(test=name, state="pass", seconds=seconds)
