@@ -53,7 +53,7 @@ MIB = 1024 * 1024
 BATCH_BYTES = 64 * 1024
 OBJECT_BYTES = 8 * MIB
 PARTITION_COUNT = 16
-DISTINCT_BYTES = 4 * MIB  # further apart than zstd at level 1 looks back within one page
+DISTINCT_BYTES = 4 * MIB  # farther apart than the window of zstd at level 1
 CASES = [(1024, Compression.NONE), (1024, Compression.LZ4), (100, Compression.NONE), (100, Compression.LZ4)]
 GOALS = {1024: 150, 100: 120}
 STORE = ObjectStoreSettings(local=LocalSettings(fsync=False))

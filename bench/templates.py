@@ -60,7 +60,9 @@ def record_batch(shape: BatchShape, *, now_ms: int | None = None, seed: int = 1)
     return struct.pack(">qi", 0, len(head) + len(checked)) + head + checked
 
 
-def produce_request(batch: bytes, partitions: Sequence[int], *, topic: str, version: int = 9, acks: int = -1) -> bytes:
+def produce_request(
+    batch: bytes, partitions: Sequence[int], *, topic: str, version: int = 9, acks: int = -1, client_id: str = CLIENT_ID
+) -> bytes:
     """A Produce frame with `batch` once for each partition; `version` is 7, 8 or 9."""
     if version not in (7, 8, 9):
         raise ValueError(f"Produce v{version} is not written here, only v7 to v9")
@@ -74,11 +76,18 @@ def produce_request(batch: bytes, partitions: Sequence[int], *, topic: str, vers
         + _one_topic(topic, parts, flexible)
         + _tags(flexible)
     )
-    return _frame(0, version, body, flexible)
+    return _frame(0, version, body, flexible, client_id)
 
 
 def fetch_request(
-    partitions: Sequence[int], *, topic: str, bytes_max: int, start: int = 0, wait_ms: int = 500, version: int = 12
+    partitions: Sequence[int],
+    *,
+    topic: str,
+    bytes_max: int,
+    start: int = 0,
+    wait_ms: int = 500,
+    version: int = 12,
+    client_id: str = CLIENT_ID,
 ) -> bytes:
     """A Fetch frame for `partitions` from offset `start`, without a session; `version` is 4 or 12.
 
@@ -100,7 +109,7 @@ def fetch_request(
     body += _one_topic(topic, parts, flexible)
     if flexible:
         body += b"\x01\x01" + _tags(flexible)  # no forgotten topics, empty rack
-    return _frame(1, version, body, flexible)
+    return _frame(1, version, body, flexible, client_id)
 
 
 def partitions_of(connection: int, per_request: int) -> range:
@@ -196,7 +205,7 @@ def _one_topic(topic: str, parts: Sequence[bytes], flexible: bool) -> bytes:
     return head + b"".join(parts) + _tags(flexible)
 
 
-def _frame(api: int, version: int, body: bytes, flexible: bool) -> bytes:
+def _frame(api: int, version: int, body: bytes, flexible: bool, client_id: str) -> bytes:
     """Request header v1 or v2 (its client id is never compact) and the size prefix."""
-    request = struct.pack(">hhi", api, version, 0) + _string(CLIENT_ID, flexible=False) + _tags(flexible) + body
+    request = struct.pack(">hhi", api, version, 0) + _string(client_id, flexible=False) + _tags(flexible) + body
     return struct.pack(">i", len(request)) + request

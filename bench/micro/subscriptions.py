@@ -28,16 +28,9 @@ BATCH = memoryview(bytes(100))
 KEYS = [b"key-%d" % number for number in range(1_000)]
 
 
-class Reader:
-    """Keys in turn."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def traits(self, batch: memoryview) -> EntryTraits:
-        """Return a key; the keys take turns."""
-        self.count += 1
-        return EntryTraits(ordering_key=KEYS[self.count * 7 % len(KEYS)])
+def traits_of(number: int) -> EntryTraits:
+    """Return the traits of an entry; the keys take turns."""
+    return EntryTraits(ordering_key=KEYS[number * 7 % len(KEYS)])
 
 
 class Consumer:
@@ -89,9 +82,9 @@ def machine_of(type_: SubscriptionType) -> Dispatcher:
     """A state machine at offset 0."""
     cursor, settings = AckCursor(0), SubscriptionSettings()
     if type_ is SubscriptionType.SHARED:
-        return Shared(cursor, settings, Reader())
+        return Shared(cursor, settings)
     if type_ is SubscriptionType.KEY_SHARED:
-        return KeyShared(cursor, settings, Reader())
+        return KeyShared(cursor, settings)
     return SingleActive(type_, cursor, settings)
 
 
@@ -116,7 +109,7 @@ def measure(type_: SubscriptionType, options: argparse.Namespace) -> None:
         want = machine.want()
         if isinstance(want, Read):
             entries = [
-                StoredEntry(want.offset + at * size, want.offset + at * size + size, BATCH)
+                StoredEntry(want.offset + at * size, want.offset + at * size + size, BATCH, traits_of(want.offset + at))
                 for at in range(READ_ENTRY_COUNT)
             ]
             machine.offer(entries, 0)
