@@ -101,7 +101,7 @@ def check(
     *,
     kind: Kind = Kind.IDEMPOTENT,
 ) -> Counts:
-    """Hold what producers and readers saw against the log, and all of it against what clients were promised.
+    """Compare what producers and readers saw with the log, and all of it with the promises to clients.
 
     `readers` are those that keep their own position, from the start; `members` share partitions. `kind`: what the producers are promised.
     """

@@ -120,7 +120,7 @@ class Server:
         self._await_end()
 
     def terminate(self) -> float:
-        """SIGTERM; the seconds until the process had ended, which it must with exit code 0."""
+        """Send SIGTERM; return the seconds until the process ended. Its exit code must be 0."""
         start = time.monotonic()
         self._running.send_signal(signal.SIGTERM)
         code = self._await_end()
@@ -128,7 +128,7 @@ class Server:
         return time.monotonic() - start
 
     def wait(self) -> int:
-        """The exit code, when the process ends by itself."""
+        """Wait until the process ends by itself; return its exit code."""
         return self._await_end()
 
     def stop_running(self) -> None:
@@ -158,7 +158,7 @@ class Server:
         return self._process is not None and self._process.poll() is None
 
     def exit_code(self) -> int | None:
-        """Of a process that has ended by itself; None while it runs, and when it was ended from here."""
+        """Exit code of a process that ended by itself; None while it runs, or if this object ended it."""
         return None if self._process is None else self._process.poll()
 
     def is_ready(self) -> bool:

@@ -1,8 +1,8 @@
 """Load over HTTP by third-party clients (requests, aiohttp, curl), and their reaction to a server that drains.
 
-Several addresses stand for what a balancer does. A client goes to the next one when its connection is refused, or its answer says
-`Connection: close`; neither is a failure. Everything else is: a status that the protocol does not mean, a connection that breaks
-while a request is in flight.
+Several addresses stand for a load balancer. A client goes to the next address when its connection is refused, or its answer says
+`Connection: close`; neither is a failure. Failures are all other errors: a status that the protocol does not define, or a connection
+that breaks while a request is in flight.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The checker of the tests of faults finds what it is there to find."""
+"""The checker of the fault tests finds each kind of fault."""
 
 from pathlib import Path
 

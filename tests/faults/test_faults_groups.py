@@ -136,10 +136,10 @@ def test_a_server_drains_and_no_client_notices_more_than_a_pause(
         counts.assert_exact()
         assert drained_s < DRAIN_S_MAX
         assert not traffic.failed
-        # A commit that is pending at the hand-over gets NOT_COORDINATOR, as from Kafka. librdkafka gives up a commit that loses its
-        # coordinator twice; its next commit goes to the new coordinator.
+        # A commit that is pending at the hand-over gets NOT_COORDINATOR, as from Kafka. librdkafka itself refuses commits while it looks
+        # for the new coordinator (_WAIT_COORD), which takes longer on a busy machine.
         expected = {"NOT_COORDINATOR", "_WAIT_COORD"}
-        assert all(set(errors) <= expected and sum(errors.values()) <= 1 for errors in commit_errors)
+        assert all(set(errors) <= expected and errors.get("NOT_COORDINATOR", 0) <= 1 for errors in commit_errors)
         assert read_twice(traffic.members) == 0
 
 

@@ -1,6 +1,6 @@
 """A REST and a gRPC server get SIGTERM under load, while a second server of each runs: no client sees a failed request.
 
-Defined answers of the protocols are no failures: `Connection: close`, the end of an event stream, 40403 and 307 for consumers,
+Defined answers of the protocols are not failures: `Connection: close`, the end of an event stream, 40403 and 307 for consumers,
 Drain in a streaming call, GOAWAY on a connection; nor is a refused connection, for which a balancer has the other server.
 """
 
@@ -190,7 +190,7 @@ def test_a_grpc_server_drains_and_no_call_fails(folder: Path, stores: Stores, lo
         tell(f"ended {drained_s:.1f} s after SIGTERM; calls { ({c.name: c.call_count for c in clients}) }")
         tell(f"drains { ({client.name: client.drains for client in clients if client.drains}) }")
         statuses = sum((client.statuses for client in clients), Counter[str]())
-        tell(f"statuses but OK {dict(statuses)}")
+        tell(f"statuses other than OK {dict(statuses)}")
         for found in (readers[:1], readers[1:], members):
             unknown = {name for producer in producers for name in producer.unknown}
             counts = check(acknowledged(producers), unknown, log_of(found), {})

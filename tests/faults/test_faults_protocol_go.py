@@ -50,7 +50,7 @@ def test_a_grpc_server_drains_and_no_call_from_go_fails(
     acknowledged = [rest.split() for kind, rest in (line for line in lines if len(line) == 2) if kind == "acknowledged"]
     read = [rest.split() for kind, rest in (line for line in lines if len(line) == 2) if kind == "read"]
     statuses = [line[1] for line in lines if line[0] == "status"]
-    tell(f"ended {drained_s:.1f} s after SIGTERM; {dict(kinds)}; statuses but OK {statuses}")
+    tell(f"ended {drained_s:.1f} s after SIGTERM; {dict(kinds)}; statuses other than OK {statuses}")
     assert load.returncode == 0
     assert not statuses
     assert {int(offset): f"{name}.{number}.0" for name, number, offset in acknowledged} == log

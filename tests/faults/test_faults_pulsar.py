@@ -41,8 +41,8 @@ SETTINGS = {
     "server.timeout_ms": 3000,
 }
 WATCHFUL = {**SETTINGS, "server.heartbeat_ms": 250, "server.timeout_ms": 1000}
-"""What `docs/pulsar.md` recommends to those who want clients to go on within 2 s. Clients come again 0.1, 0.3, 0.7, 1.5, 3.1 s after a
-connection has broken: a dead server must be missed before the fourth time."""
+"""What `docs/pulsar.md` recommends if clients must continue within 2 s. Clients reconnect 0.1, 0.3, 0.7, 1.5 and 3.1 s after a
+connection has broken, so a dead server must be detected before the fourth attempt."""
 KINDS = {"shared": pulsar.ConsumerType.Shared, "keyed": pulsar.ConsumerType.KeyShared}
 """The subscriptions."""
 
@@ -89,9 +89,9 @@ class Load:
         return sent | {name: sum(len(consumer.read) for consumer in group) for name, group in self.consumers.items()}
 
     def resumed(self, since_s: float) -> dict[str, float]:
-        """Wait until each producer got a receipt, and each subscription a message, of ones sent since, in every partition.
+        """Wait until each producer got a receipt and each subscription got a message, both sent after `since_s`, in every partition.
 
-        After how many seconds the last of them was so, by producer and subscription.
+        Returns the seconds until the last partition, by producer and subscription.
         """
         starts = {producer.name: len(producer.acknowledged) for producer in self.producers}
         read_starts = {consumer.name: len(consumer.read) for group in self.consumers.values() for consumer in group}

@@ -54,6 +54,7 @@ SETTINGS: Mapping[str, Any] = {
     "object_store.retry.attempt_count_max": 3,
     "object_store.retry.deadline_ms": 8_000,
     "compaction.worker.deadline_ms": 15_000,
+    "compaction.planner.task_slice_count_max": 1_000,  # so many small reads of a slow store fit in the deadline
     "compaction.worker.retry_max_ms": 5_000,
     "compaction.sweep.orphan_grace_ms": 60_000,
     "compaction.sweep.orphan_pause_ms": 5_000,
@@ -185,7 +186,7 @@ class Cluster:
             "AWS_ENDPOINT_URL": self.storage.server.endpoint,
         }  # fmt: skip
 
-    # -- to look at ----------------------------------------------------------------------------------------------
+    # -- lookups -------------------------------------------------------------------------------------------------
 
     @property
     def catalog_url(self) -> str:

@@ -273,7 +273,7 @@ class Suspend(Pause):
 
 
 class FullMemory(Fault):
-    """One server can allocate only a few more MiB of address space."""
+    """One server can allocate only one more MiB of address space, or none, not even some of what it gives back."""
 
     name = "full-memory"
     seconds = (5.0, 15.0)
@@ -284,11 +284,11 @@ class FullMemory(Fault):
         self._pid = self._server.pid
         self._logged_bytes = self._server.log.stat().st_size
         self._size = psutil.Process(self._pid).memory_info().vms
-        more = self.random.choice((0, 1)) << 20
+        more = self.random.choice((-32, 0, 1)) << 20
         self._before = resource.prlimit(self._pid, resource.RLIMIT_AS)
         self._limit = self._size + more
         resource.prlimit(self._pid, resource.RLIMIT_AS, (self._limit, self._before[1]))
-        return f"{self._server.name}: {more >> 20} MiB left"
+        return f"{self._server.name}: {more >> 20:+d} MiB"
 
     def end(self) -> str | None:
         """The fault took effect if the process ended, logged that memory is exhausted, or came close to the limit."""

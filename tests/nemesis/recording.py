@@ -63,7 +63,7 @@ class Recording:
         self._write({**event, **({"settled": True} if is_answered else {})})
 
     def note(self, kind: str) -> None:
-        """Record an event that is no operation, such as an error of the client library, in a separate file."""
+        """Record an event that is not an operation, such as an error of the client library, in a separate file."""
         with self._notes.open("a", encoding="utf-8") as notes:
             notes.write(json.dumps({"t": now(), "p": self.process, "what": kind[:200]}) + "\n")
 

@@ -59,7 +59,7 @@ def test_a_kind_that_was_drawn_and_never_took_effect_fails(injected: InjectedFau
     assert gates.faults_seen(["a", "b"], [], often, SHORT_S).is_passed is False
 
 
-def test_a_fault_that_failed_to_end_is_no_proof() -> None:
+def test_a_fault_that_failed_to_end_does_not_count_as_seen() -> None:
     gate = gates.faults_seen(["a"], [], [happened("a", "seen", "TimeoutError")], LONG_S)
 
     assert gate.is_passed is False

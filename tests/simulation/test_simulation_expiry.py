@@ -24,7 +24,7 @@ def assert_holds(report: Report) -> None:
         raise report.violation
 
 
-def test_nothing_is_stored_twice_when_months_pass() -> None:
+def test_no_batch_is_stored_twice_when_months_pass() -> None:
     reports = [run_seed(seed, draw_expiry_settings(seed)) for seed in range(SEED_COUNT)]
 
     for report in reports:
@@ -54,7 +54,7 @@ def crowded(seed: int) -> ScenarioSettings:
     return replace(drawn, streams=replace(drawn.streams, writer=writer))
 
 
-def test_nothing_is_stored_twice_when_months_pass_over_unread_requests() -> None:
+def test_no_batch_is_stored_twice_when_months_pass_over_unread_requests() -> None:
     reports = [run_seed(seed, crowded(seed)) for seed in range(CROWDED_SEED_COUNT)]
 
     for report in reports:

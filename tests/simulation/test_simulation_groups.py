@@ -47,7 +47,7 @@ def test_seeds_of_groups_meet_every_fault() -> None:
 
 def test_a_coordinator_that_does_not_confirm_that_it_has_the_group_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     async def trust(*_: object) -> None:
-        """Believe that the group is still this server's."""
+        """Assume that the group still belongs to this server."""
 
     monkeypatch.setattr(Ownership, "confirm", trust)
 

@@ -180,7 +180,7 @@ def test_an_error_that_is_never_retrieved_is_a_failure() -> None:
     assert "ValueError" in str(loop.failures)
 
 
-def test_an_error_is_no_failure_while_the_owner_of_its_task_has_not_run_yet() -> None:
+def test_an_error_is_not_a_failure_until_the_owner_of_its_task_has_run() -> None:
     loop = new_loop()
     process = loop.process("a")
     seen: list[BaseException] = []

@@ -10,7 +10,7 @@ from bearlake.metadata.partition_state import StreamState
 from simulator.scenario import Report, run_seed
 
 WEIGHTS = (0.5, 0.3, 0.2, 0.2, 1, 1)
-"""Of trim, delete, grow, alter, probe, terminate."""
+"""Weights of trim, delete, grow, alter, probe, terminate."""
 SEED_COUNT_MAX = 40
 
 
@@ -44,7 +44,7 @@ def hear_late(patch: pytest.MonkeyPatch) -> None:
 
 
 def refuse_all(patch: pytest.MonkeyPatch) -> None:
-    """A client that lost an answer gets the answer that its stored batch is not stored."""
+    """A client that repeats a request because it lost the answer is refused, although its batch is stored."""
     patch.setattr(
         offset_assignment,
         "refused",

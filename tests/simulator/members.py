@@ -1,6 +1,7 @@
 """Members of consumer groups in a simulated deployment, as Kafka's classic consumers behave: join, sync, heartbeat, commit, leave.
 
-A member gives up its partitions before it rejoins, and when it learns that it was expelled. It writes its partitions and its confirmations
+A member gives up its partitions before it rejoins, and when it learns that it was expelled. It writes its partitions and its
+confirmations
 into the history; `history/groups.py` checks whether two members owned one partition at the same time.
 """
 
@@ -208,7 +209,7 @@ class GroupMember(Client):
         self._give_up()
         member_id, self._member_id = self._member_id, ""
         await self._ask(lambda groups: groups.leave(MemberRef(group=self.group, member_id=member_id)), ANSWER_S)
-        self._connection = None  # it returns as a new client, to any server
+        self._connection = None  # it returns as a new client of any server
         self.deployment.events["member leaves"] += 1
         await self.pause(1.0)
 

@@ -120,6 +120,12 @@ class ServedConsumer:
 
     # -- what the client says ------------------------------------------------------------------------------------
 
+    def attached(self, attachment: Attachment) -> None:
+        """Take the attachment; its client may be gone by then."""
+        self.attachment = attachment
+        if self._truth.is_over:
+            attachment.detach()
+
     def flow(self, permits: int) -> None:
         """Grant more permits."""
         if self.attachment is not None:
@@ -229,7 +235,7 @@ class Subscriber(Client):
     async def _attach(self, served: ServedConsumer, place: Place, type_: SubscriptionType, streams: Streams) -> None:
         priority = self.random.choice([0, 0, 1])
         spec = ConsumerSpec(type=type_, name=self.name, position=EARLIEST, priority=priority)
-        served.attachment = await streams.subscriptions.attach(*place, spec, served, SimulatedEntries())
+        served.attached(await streams.subscriptions.attach(*place, spec, served, SimulatedEntries()))
         self.deployment.events["consumer attached"] += 1
 
     async def _rounds(self, session: Session, served: ServedConsumer, type_: SubscriptionType) -> None:

@@ -14,9 +14,12 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from bearlake.metadata.model import Lease, PartitionKey
 from bearlake.metadata.subscriptions import dispatch_lease
 from bearlake.records import codec as record_codec
+from bearlake.streams.subscriptions import EntryReader
 from bearlake.streams.subscriptions.model import Delivery, EntryTraits, SubscriptionType
 from simulator.nodes import Node
 
@@ -34,9 +37,14 @@ Place = tuple[PartitionKey, str]
 """A subscription in one partition."""
 
 
-class SimulatedEntries:
-    """`EntryReader` for the batches that simulated producers make: values are `owner lane number …`."""
+class SimulatedEntries(EntryReader):
+    """Reads the batches that simulated producers make: values are `owner lane number …`."""
 
+    @override
+    async def read(self, batch: memoryview) -> EntryTraits:
+        return self.traits(batch)
+
+    @override
     def traits(self, batch: memoryview) -> EntryTraits:
         """Read the traits of a simulated entry that a dispatcher needs."""
         record = next(iter(record_codec.decode(batch, BATCH_BYTES_MAX)))

@@ -395,6 +395,6 @@ class Truth:
     def forbade(self, tokens: Collection[str], forbidden: Collection[str]) -> None:
         """The orphan sweep forbade tokens."""
         for token in forbidden:
-            self.expect(token not in self.commits, "a committed object is no orphan", token=token)
+            self.expect(token not in self.commits, "a committed object is not an orphan", token=token)
         self.forbidden.update(forbidden)
         self.expect(set(forbidden) <= set(tokens), "only what was asked for is forbidden", tokens=forbidden)

@@ -45,8 +45,8 @@ def shown(callback: Callable[..., None]) -> Callable[..., None]:
 
 
 NO_TIMEOUT = {"message.timeout.ms": 0}
-"""librdkafka never gives a record up. When it does, it begins a new epoch for all partitions, and sends again what the servers may have
-stored: a record may then be stored twice, also in Apache Kafka (docs/correctness.md)."""
+"""librdkafka never gives up a record. Otherwise it would begin a new epoch for all partitions, and send again what the servers may have
+stored: a record could then be stored twice, also in Apache Kafka (docs/correctness.md)."""
 
 
 def produce_idempotently(script: Script) -> None:

@@ -34,7 +34,15 @@ def produce(script: Script) -> None:
             script.history.note(f"pulsar producer {error}")
             script.pause(1.0)
         finally:
-            client.close()
+            _close(script, client)
+
+
+def _close(script: Script, client: Any) -> None:
+    """Close a client whose server may not answer: during an outage the library gives up after `TIMEOUT_S`."""
+    try:
+        client.close()
+    except pulsar.PulsarException as error:
+        script.history.note(f"pulsar close {error}")
 
 
 def _connect(script: Script) -> Any:
@@ -103,7 +111,7 @@ def consume(script: Script) -> None:
             script.history.note(f"pulsar consumer {error}")
             script.pause(1.0)
         finally:
-            client.close()
+            _close(script, client)
 
 
 def _receive(script: Script, consumer: Any) -> None:
