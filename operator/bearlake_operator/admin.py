@@ -18,6 +18,8 @@ from bearlake_operator.metrics import DATA_PLANE_REQUESTS
 from bearlake_operator.trust import Trust
 
 BATCH_COUNT = 200
+BATCH_BYTES = 1_000_000
+"""Size of the streams in a request. The servers accept 1 MiB."""
 RULE_COUNT = 500
 """Access rules per request. The servers accept 1,000, and 1 MiB."""
 PAGE_COUNT = 1000
@@ -183,7 +185,7 @@ class AdminClient:
     async def delete(self, ids: Mapping[str, str]) -> dict[str, str]:
         """Delete the streams with these names and ids; returns the problems by stream. Raises `Unavailable`, `Invalid`.
 
-        A stream that does not exist is no problem. A new stream of the same name has another id, and stays.
+        A missing stream is not a problem. A new stream of the same name has another id, and stays.
         """
         deleted = [{"name": name, "id": id_} for name, id_ in ids.items()]
         return await self._in_batches("DELETE", deleted, ignored=(404,))
@@ -211,7 +213,7 @@ class AdminClient:
         return await self._change_rules("POST", stream_rules, revision)
 
     async def delete_rules(self, stream_rules: Sequence[tuple[str, AccessRule]], revision: int) -> int:
-        """Delete exactly these access rules; those that do not exist are no problem. Otherwise as `create_rules`."""
+        """Delete exactly these access rules; missing rules are ignored. Otherwise as `create_rules`."""
         return await self._change_rules("DELETE", stream_rules, revision)
 
     async def _change_rules(self, verb: str, stream_rules: Sequence[tuple[str, AccessRule]], revision: int) -> int:
@@ -226,10 +228,14 @@ class AdminClient:
     async def _in_batches(
         self, verb: str, items: Sequence[Mapping[str, Any]], ignored: Collection[int] = ()
     ) -> dict[str, str]:
-        """Send the items, `BATCH_COUNT` per request. Returns the problems by stream, without those of an `ignored` status."""
+        """Send the items in several requests. Returns the problems by stream, without those of an `ignored` status."""
         problems: dict[str, str] = {}
-        for start in range(0, len(items), BATCH_COUNT):
-            response = await self._request(verb, "/v1/streams", body={"streams": items[start : start + BATCH_COUNT]})
+        for batch in _batches(items):
+            if _size(batch[0]) > BATCH_BYTES:  # it is alone
+                text = f"the change of the stream has {_size(batch[0])} bytes; a request has at most {BATCH_BYTES}"
+                problems[batch[0]["name"]] = text
+                continue
+            response = await self._request(verb, "/v1/streams", body={"streams": batch})
             problems |= _problems(response, ignored)
         return problems
 
@@ -279,6 +285,7 @@ class AdminClient:
                 params=query or None,
                 json=body,
                 headers=headers,
+                allow_redirects=False,  # to another server, perhaps without TLS
                 ssl=tls,
                 server_hostname=self._trust.server_name,
             ) as response:
@@ -297,6 +304,24 @@ def _by_stream(rows: Sequence[Mapping[str, str]]) -> Mapping[str, Collection[Acc
             rule = AccessRule(row["principal"], row["host"], row["operation"], row["permission"])
             found.setdefault(row["name"], set()).add(rule)
     return found
+
+
+def _batches(items: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """The items, at most `BATCH_COUNT` and `BATCH_BYTES` in a batch; a larger item is alone in its batch."""
+    batches: list[list[Mapping[str, Any]]] = []
+    batch_bytes = 0
+    for item in items:
+        if not batches or len(batches[-1]) == BATCH_COUNT or batch_bytes + _size(item) > BATCH_BYTES:
+            batches.append([])
+            batch_bytes = 0
+        batches[-1].append(item)
+        batch_bytes += _size(item)
+    return batches
+
+
+def _size(item: Mapping[str, Any]) -> int:
+    """The bytes of an item in a request, with the separator."""
+    return len(json.dumps(item)) + len(", ")
 
 
 def _create_item(change: StreamChange) -> Mapping[str, Any]:

@@ -6,7 +6,7 @@ class OperatorError(Exception):
 
 
 class Invalid(OperatorError):
-    """A resource or the settings cannot be applied as they are; a retry fails until somebody edits them."""
+    """A resource or the settings cannot be applied as they are; a retry fails until they are edited."""
 
 
 class Unavailable(OperatorError):

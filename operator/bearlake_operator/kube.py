@@ -32,6 +32,8 @@ BACKOFF_FIRST_S = 0.2
 BACKOFF_MAX_S = 10.0
 
 _RETRIED_STATUSES = frozenset({409, 429, 500, 502, 503, 504})
+_TOO_LARGE = ("request is too large", "message larger than max")
+"""Messages about objects that etcd cannot store, which the API server sends with status 500 (kubernetes/kubernetes#112152)."""
 
 Resource = dict[str, Any]
 
@@ -258,7 +260,8 @@ class KubeClient:
                 raise Conflict(f"{verb} {path}: {message}")
             if status == 410:
                 raise Gone(f"{verb} {path}: {message}")
-            if status and status not in _RETRIED_STATUSES:
+            is_too_large = status == 500 and any(text in message for text in _TOO_LARGE)
+            if is_too_large or (status and status not in _RETRIED_STATUSES):
                 raise Invalid(f"{verb} {path}: {message}")
             backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
             delay_s = max(retry_after_s, backoff_s * (0.5 + self._random.random() / 2))

@@ -35,6 +35,7 @@ COMPACTOR = "compactor"
 PORT_MAX = 65535
 ALL_NAMESPACES = "*"
 NAMESPACE_FIELD = "{namespace}"
+TABLE_NAME_CONFIG = "table.name"
 
 
 class ScalingMode(Enum):
@@ -298,6 +299,9 @@ class Settings:
     access_rule_count_max: int = 1000
     """Access rules that the Streams of one namespace may have in one data layer, whose limit is 10,000; 0: no limit. The rules of a Stream
     that needs more are refused. Higher: fewer namespaces can use up the rules of all."""
+    access_rule_total_count_max: int = 8000
+    """Access rules that the Streams of all namespaces together may have in one data layer, whose limit is 10,000; 0: no limit. The others
+    are reserved for administrators, who create rules by other means. Higher: fewer are reserved."""
     network_policies: NetworkPolicies = NetworkPolicies()
     image_pull_policy: str = "IfNotPresent"
     image_pull_secrets: tuple[str, ...] = ()
@@ -313,6 +317,8 @@ class Settings:
     def __post_init__(self) -> None:
         if self.access_rule_count_max < 0:
             raise ValueError("accessRuleCountMax must be at least 0")
+        if self.access_rule_total_count_max < 0:
+            raise ValueError("accessRuleTotalCountMax must be at least 0")
         starts: dict[str, str] = {}
         """Prefixes by their texts before `{namespace}`."""
         for namespace, prefixes in self.stream_names.items():
@@ -336,8 +342,7 @@ class Settings:
         """The message for a Stream of this namespace that may not have this stream name, else empty."""
         if not self.stream_names:
             return ""
-        allowed = self.stream_names.get(namespace, self.stream_names.get(ALL_NAMESPACES, ()))
-        prefixes = [prefix.replace(NAMESPACE_FIELD, namespace) for prefix in allowed]
+        prefixes = self._prefixes(namespace)
         if name.startswith(tuple(prefixes)):
             return ""
         if not prefixes:
@@ -345,6 +350,24 @@ class Settings:
         return (
             f"Stream names of the namespace {namespace} must begin with {' or '.join(prefixes)}, and {name} does not."
         )
+
+    def refused_table(self, namespace: str, configs: Mapping[str, str]) -> str:
+        """The message for a Stream of this namespace that may not have the table name in these configs, else empty.
+
+        A name of its own must begin like the namespace's stream names, so that no Stream can take the table of another namespace's stream.
+        In table names, `_` may stand for `.`, as in the names that servers choose.
+        """
+        name = configs.get(TABLE_NAME_CONFIG, "")
+        if not name or not self.refused_name(namespace, name):
+            return ""
+        allowed = [prefix.replace(".", "_") for prefix in self._prefixes(namespace)]
+        if name.startswith(tuple(allowed)):
+            return ""
+        return f"Table names of the namespace {namespace} must begin with {' or '.join(allowed)}, and {name} does not."
+
+    def _prefixes(self, namespace: str) -> list[str]:
+        allowed = self.stream_names.get(namespace, self.stream_names.get(ALL_NAMESPACES, ()))
+        return [prefix.replace(NAMESPACE_FIELD, namespace) for prefix in allowed]
 
     def unknown_data_layer(self, data_layer: str) -> str:
         """The message for a resource with this `dataLayer` if no such data layer is configured, else empty."""

@@ -28,11 +28,14 @@ class Trust:
         """
         if self._file is None:
             return True
-        content = self._file.read_text(encoding="ascii")
+        content = self._file.read_text(encoding="ascii", errors="ignore")  # comments in it may have other letters
         if self._context is None or content != self._content:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             context.minimum_version = ssl.TLSVersion.TLSv1_2
-            context.load_verify_locations(cadata=content)
+            try:
+                context.load_verify_locations(cadata=content)
+            except (ValueError, ssl.SSLError) as error:
+                raise OSError(f"cannot use {self._file}: {error}") from error
             self._content, self._context = content, context
         return self._context
 

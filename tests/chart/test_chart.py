@@ -58,7 +58,7 @@ def test_all_pods_are_restricted(helm: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_lint_has_no_complaint(helm: str, name: str) -> None:
+def test_helm_lint_passes(helm: str, name: str) -> None:
     command = [helm, "lint", "--strict", str(CHART), "-f", str(VALUES[name])]
 
     done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S)

@@ -1,4 +1,4 @@
-"""Who reaches and may do what, as the chart renders it: network policies, the operator's token, its rights, names of streams."""
+"""Who reaches which pods and who may do what, as the chart renders it: network policies, the operator's token and rights, stream names."""
 
 from pathlib import Path
 from typing import Any
@@ -146,7 +146,7 @@ def test_only_prometheus_reaches_the_operator(helm: str, tmp_path: Path) -> None
     assert "Egress" not in policy["policyTypes"]
 
 
-def test_nobody_reaches_the_operator_if_nobody_reads_metrics(helm: str, tmp_path: Path) -> None:
+def test_without_metrics_no_pod_reaches_the_operator(helm: str, tmp_path: Path) -> None:
     found = release(helm, tmp_path, networkPolicies={"monitoring": []})
 
     policy = policy_of(found, "lake-operator")
@@ -305,6 +305,12 @@ def test_other_settings_of_a_tier_are_possible_with_the_operators_token(helm: st
 def test_the_rules_of_a_namespace_are_limited(helm: str, tmp_path: Path) -> None:
     assert operator_settings(release(helm, tmp_path)).access_rule_count_max == 1000
     assert operator_settings(release(helm, tmp_path, operator={"accessRuleCountMax": 50})).access_rule_count_max == 50
+
+
+def test_rules_are_reserved_for_administrators(helm: str, tmp_path: Path) -> None:
+    assert operator_settings(release(helm, tmp_path)).access_rule_total_count_max == 8000
+    given = operator_settings(release(helm, tmp_path, operator={"accessRuleTotalCountMax": 9000}))
+    assert given.access_rule_total_count_max == 9000
 
 
 def test_the_operator_changes_its_own_lease_and_no_other(helm: str, tmp_path: Path) -> None:

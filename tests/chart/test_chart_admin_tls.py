@@ -1,4 +1,4 @@
-"""TLS of the admin API as the chart renders it, and as the operator gives it to servers: nobody is left with plain HTTP."""
+"""TLS of the admin API as the chart renders it, and as the operator gives it to servers: no client is left with plain HTTP."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -29,7 +29,7 @@ def given(helm: str, folder: Path, layer: Mapping[str, Any], **values: Any) -> O
 
 
 def made(found: Objects) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """What the operator makes of it: servers, and workers that KEDA scales."""
+    """The operator's manifests for it: servers, and workers that KEDA scales."""
     values = operator_settings(found)
     for protocol in settings.PROTOCOLS:
         yield protocol, tier.objects(values, "default", protocol)

@@ -45,7 +45,7 @@ async def test_records_are_read_back_through_rest_among_other_records(rest: Rest
 
 
 @pytest.mark.parametrize("protocol", ["kafka", "rest"])
-async def test_a_stream_that_is_not_there_is_waited_for_and_named(kafka: Node, rest: RestNode, protocol: str) -> None:
+async def test_the_program_waits_for_a_missing_stream_and_names_it(kafka: Node, rest: RestNode, protocol: str) -> None:
     address = {"kafka": kafka.address, "rest": rest.url.removeprefix("http://")}[protocol]
 
     status, output = await run(protocol, address, "absent", 1)
@@ -57,7 +57,7 @@ async def test_a_stream_that_is_not_there_is_waited_for_and_named(kafka: Node, r
 
 
 @pytest.mark.parametrize("protocol", ["kafka", "rest"])
-async def test_a_server_that_is_not_there_is_waited_for(protocol: str) -> None:
+async def test_the_program_waits_for_a_missing_server(protocol: str) -> None:
     status, output = await run(protocol, "127.0.0.1:1", "absent", 1)
 
     assert status == 1

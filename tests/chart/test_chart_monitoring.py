@@ -1,4 +1,4 @@
-"""Alerts and dashboards ask for metrics, and labels of them, that servers, workers and the operator have; and as their types allow."""
+"""Alerts and dashboards query only metrics and labels that servers, workers and the operator have, and in ways that suit the types."""
 
 import json
 import re
@@ -133,7 +133,7 @@ def panels(path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", list(alerts()))
-def test_alerts_ask_for_what_there_is(name: str) -> None:
+def test_alerts_query_only_existing_metrics(name: str) -> None:
     rule = alerts()[name]
 
     assert problems(rule["expr"]) == []
@@ -153,7 +153,7 @@ def test_alerts_use_labels_that_their_expression_keeps(name: str) -> None:
 
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
-def test_dashboards_ask_for_what_there_is(path: Path) -> None:
+def test_dashboards_query_only_existing_metrics(path: Path) -> None:
     found = panels(path)
     expressions = [target["expr"] for panel in found for target in panel["targets"]]
 
@@ -162,7 +162,7 @@ def test_dashboards_ask_for_what_there_is(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
-def test_dashboards_know_their_variables(path: Path) -> None:
+def test_dashboards_define_their_variables(path: Path) -> None:
     dashboard = json.loads(path.read_text())
     variables = {variable["name"]: variable for variable in dashboard["templating"]["list"]}
     text = path.read_text()

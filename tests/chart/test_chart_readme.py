@@ -25,7 +25,7 @@ def resolved(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def rows(path: str, schema: Mapping[str, Any], default: Any = None) -> Iterator[str]:
-    """The value, its default, its meaning; and those that are in it."""
+    """The rows of a value and of the values inside it: name, default, meaning."""
     schema = resolved(schema)
     default = schema.get("default") if default is None else default
     inner = {} if path.rpartition(".")[2] in WHOLE else schema.get("properties", {})

@@ -49,7 +49,7 @@ def pod(kafka: Objects) -> dict[str, Any]:
     return template
 
 
-def test_everything_is_what_kubernetes_takes(kafka: Objects) -> None:
+def test_every_manifest_matches_kubernetes_schemas(kafka: Objects) -> None:
     for resource in kafka.values():
         kubernetes_validate.validate(resource, "1.30", strict=True)
 

@@ -68,7 +68,7 @@ def test_every_value_is_described_and_typed() -> None:
 
 
 FREE = {"settings", "spec", "global", "nodeAffinity", "podAffinity", "podAntiAffinity"}
-"""Documents of others: of Bearlake's servers, of pods, of other charts."""
+"""Documents with a schema elsewhere: settings of servers, parts of pods, values of other charts."""
 
 
 def test_unknown_values_are_refused_at_every_depth() -> None:
@@ -88,7 +88,7 @@ def leaves(path: str, value: Any) -> Iterator[str]:
 
 
 def test_every_value_has_its_default_in_the_values_file() -> None:
-    """Except those of data layers, of which there may be any number."""
+    """Except the values of data layers, of which a release may have any number."""
     listed = {path for path in leaves("", VALUES) if not path.startswith(".dataLayers")}
     inner = tuple(f".{name}." for name in AS_KUBERNETES)
 
@@ -143,7 +143,7 @@ def test_values_have_the_names_and_defaults_that_the_operator_knows(definition: 
         ("dataLayers.default.admin.secret=x", "object_store.url is not set"),
     ],
 )
-def test_wrong_values_are_refused_in_words(helm: str, value: str, problem: str) -> None:
+def test_wrong_values_are_refused_with_a_message(helm: str, value: str, problem: str) -> None:
     done = render(helm, "--set", value)
 
     assert done.returncode != 0
@@ -200,7 +200,7 @@ def test_values_that_contradict_each_other_are_refused(helm: str, tier: str, of:
     assert problem in done.stderr
 
 
-def test_listeners_that_lead_to_one_port_are_no_contradiction(helm: str) -> None:
+def test_listeners_that_lead_to_one_port_are_not_a_contradiction(helm: str) -> None:
     listeners = [listener("ONE", port=8081), listener("TWO", "nodeport", port=8081, nodePort=30081)]
     tiers = {"rest": {"listeners": listeners}, "pulsar": {"listeners": [listener("HTTP", port=8080)]}}
     layer = {"settings": {"object_store": {"url": "s3://lake"}}, "tiers": tiers}

@@ -271,7 +271,7 @@ def test_servers_scale_by_load_and_workers_by_backlog(tiers: SimpleNamespace) ->
     assert item["value"] == "3500"
 
 
-def test_its_account_has_exactly_the_permissions_that_it_uses(tiers: SimpleNamespace) -> None:
+def test_the_metrics_apis_account_has_exactly_the_permissions_that_it_uses(tiers: SimpleNamespace) -> None:
     asked = tiers.plane.audited(f"system:serviceaccount:{NAMESPACE}:{NAME}")
 
     assert {event["responseStatus"]["code"] for event in asked} == {200}

@@ -77,7 +77,7 @@ def test_the_operator_logs_in_by_the_token_of_its_account(tmp_path: Path) -> Non
 
 
 def live(found: Scene, namespace: str) -> None:
-    """Run the operator through every operation that it has."""
+    """Make the operator perform all of its operations."""
     rules = [{"principal": "User:alice", "operations": ["Read"]}]
     orders = stream("orders", namespace, deletionPolicy="Delete", access=rules)
     main = {

@@ -46,7 +46,7 @@ def test_helm_test_succeeds_and_cleans_up(installed: Cluster, protocol: str, not
     until("the tier is gone", lambda: not installed.get("deployment", f"bearlake-default-{protocol}", NAMESPACE), 60)
 
 
-def test_helm_test_shows_what_it_waits_for(installed: Cluster) -> None:
+def test_helm_test_reports_what_it_waits_for(installed: Cluster) -> None:
     values = ["-f", f"{EXAMPLES}/quickstart-values.yaml", "-f", str(VALUES)]
     changed = ["--set", "test.timeoutSeconds=1,dataLayers.default.tiers.kafka.replicas=0"]
     installed.helm("upgrade", "bl", CHART, "-n", NAMESPACE, *values, *changed, "--wait", "--timeout", "5m")

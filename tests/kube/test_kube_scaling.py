@@ -29,7 +29,7 @@ RECORD_BYTES = 1000
 STEADY_PER_SECOND = 20
 BURST_PER_SECOND = 500
 SHARE_BYTES = BURST_PER_SECOND * RECORD_BYTES // 20
-"""Bytes per second that a pod has only if clients have moved to it."""
+"""Bytes per second that a pod receives only if clients have moved to it."""
 ASKER_COUNT = 4
 GROW_S = 120
 SHRINK_S = 300

@@ -137,3 +137,16 @@ async def test_pods_of_an_unknown_data_layer_are_not_scraped(fake_cluster, scrap
     await counted(fake_cluster, scraper)
 
     assert scraper.rates(scraper.pods(lambda _: True), "bearlake_requests_per_second") == {}
+
+
+@pytest.mark.parametrize("token", [b"two\nlines", b"\xff"])
+async def test_a_token_that_cannot_be_sent_does_not_stop_the_scraper(fake_cluster, scraper, token):
+    """Other data layers have other tokens."""
+    kafka(fake_cluster, "a", "127.0.0.2")
+    scraper.token_file.write_bytes(token)
+
+    for _ in range(2):
+        await scraper.scrape()
+
+    assert scraper.rates(scraper.pods(lambda _: True), "bearlake_requests_per_second") == {}
+    assert scraper.has_rates.is_set()

@@ -194,7 +194,7 @@ async def test_a_deletion_that_arrives_after_the_rule_was_made_by_hand_deletes_n
     assert operator.lake.rules["orders"] == rules(ALICE)
 
 
-async def test_a_late_status_of_a_former_leader_does_not_take_rules_out_of_sight(cluster, operator):
+async def test_a_late_status_of_a_former_leader_does_not_hide_rules(cluster, operator):
     cluster.add(stream())
     await operator.streams()
     former = cluster.get("Stream", "orders", "team")
@@ -260,7 +260,7 @@ async def test_a_stream_is_deleted_before_its_rules(cluster, operator):
     assert cluster.get("Stream", "orders", "team") is None
 
 
-async def test_a_stream_waits_for_its_rules_to_be_deleted_and_shows_the_way_out(cluster, operator, monkeypatch):
+async def test_a_stream_waits_for_its_rules_to_be_deleted_and_says_how_to_skip_this(cluster, operator, monkeypatch):
     now = 100.0
     monkeypatch.setattr("bearlake_operator.controllers.streams.time.monotonic", lambda: now)
     cluster.add(stream(access=[ALICE]))
@@ -337,6 +337,20 @@ async def test_a_namespace_can_neither_change_nor_create_nor_delete_streams_of_o
         assert "begin with team." in message
         assert condition(cluster, "Stream", name, type_="Claimed")[:2] == ("False", "NameNotAllowed")
     assert condition(cluster, "Stream", "theirs", "ops")[1] == "TierNotReady", "the older Stream may not use the name"
+
+
+@pytest.mark.parametrize("named", [{"table": {"name": "ops_orders"}}, {"configs": {"table.name": "ops_orders"}}])
+async def test_a_namespace_cannot_take_the_table_of_another_namespace(cluster, operator, named):
+    operator.start(ONLY_OWN)
+    cluster.add(stream("taker", name="team.taker", **named), stream("fair", name="team.fair", table={"name": "team_t"}))
+
+    await operator.streams()
+
+    assert operator.lake.kept["team.fair"].configs["table.name"] == "team_t"
+    assert "team.taker" not in operator.lake.kept
+    status, reason, message = condition(cluster, "Stream", "taker")
+    assert (status, reason) == ("False", "Refused")
+    assert "must begin with team_, and ops_orders does not" in message
 
 
 async def test_a_stream_that_may_no_longer_use_its_name_keeps_the_records(cluster, operator):

@@ -148,7 +148,7 @@ async def test_a_crash_at_any_write_neither_loses_rules_nor_takes_others(is_befo
     assert crash_at > 10, "the story has more writes than that"
 
 
-async def test_a_late_removal_of_the_finalizer_does_not_let_a_stream_go_with_its_rules(cluster, operator):
+async def test_a_late_removal_of_the_finalizer_does_not_remove_a_stream_that_still_has_rules(cluster, operator):
     cluster.add(stream(access=spec(OLD)))
     await operator.streams()
     former = cluster.get("Stream", "orders", "team")

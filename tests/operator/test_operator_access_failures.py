@@ -1,4 +1,4 @@
-"""Access rules of Streams while some requests fail, and while a former leader goes on with an outdated cache."""
+"""Access rules of Streams while some requests fail, and while a former leader continues with an outdated cache."""
 
 import pytest
 
@@ -44,7 +44,7 @@ async def test_a_refused_deletion_does_not_affect_other_streams(cluster, operato
     assert listed(cluster, "other") == set()
 
 
-# A former leader was stopped for a while, such as a process on a frozen machine, and goes on before it notices.
+# A former leader was paused, such as a process on a frozen machine, and continues before it notices.
 
 
 async def test_a_former_leader_does_not_create_rules_that_left_the_spec(cluster, operator):

@@ -1,10 +1,11 @@
 """Limits of access rules of Streams: of a namespace, of the list in a status, and of one request."""
 
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 
-from bearlake_operator.errors import Invalid
+from bearlake_operator.errors import Invalid, Unavailable
 from bearlake_operator.reconcile import access
 from fixtures.small_operator import GOING, SETTINGS, condition, resource, stream
 from fixtures.stream_access import ALICE, BOB, edit, failing, listed, rules
@@ -48,6 +49,41 @@ async def test_a_namespace_cannot_use_up_the_rules_of_all(cluster, operator):
     assert listed(cluster, "c") == set()
 
 
+async def test_the_streams_of_all_namespaces_leave_rules_to_administrators(cluster, operator):
+    operator.start(replace(SETTINGS, access_rule_count_max=2, access_rule_total_count_max=3))
+    cluster.add(*(resource("Stream", name, name, access=[BOB]) for name in "ab"), stream("c", access=[ALICE]))
+
+    await failing(operator)
+
+    assert operator.lake.rules == {"a": rules(BOB), "c": rules(ALICE)}
+    _, reason, message = access_of(cluster, "b", "b")
+    assert reason == "AccessRefused"
+    assert "all namespaces may have 3 access rules" in message
+
+
+async def test_a_stream_of_a_full_data_layer_may_replace_its_rules(cluster, operator):
+    cluster.add(stream("a", access=[ALICE]), resource("Stream", "b", "other", access=[BOB]))
+    await operator.streams()
+
+    operator.start(replace(SETTINGS, access_rule_total_count_max=1))
+    edit(cluster, "a", access=[{**ALICE, "permission": "Deny"}])
+    await operator.streams()
+
+    assert operator.lake.rules["a"] == rules({**ALICE, "permission": "Deny"})
+
+
+def test_ten_full_namespaces_leave_rules_of_the_10_000_of_a_data_layer():
+    grown = [
+        access.Growth(stream=(f"n{number}", f"s{part}"), listed_count=0, new_count=250, more_count=250)
+        for number in range(10)
+        for part in range(4)
+    ]
+    limits = SETTINGS.access_rule_count_max, SETTINGS.access_rule_total_count_max
+    refused = access.refusals(grown, {}, *limits)
+
+    assert 250 * (len(grown) - len(refused)) == 8000
+
+
 async def test_a_refused_stream_gets_its_rules_when_another_one_is_deleted(cluster, operator):
     operator.start(THREE)
     cluster.add(stream("a", access=[ALICE]), stream("b", access=[BOB]), stream("c", access=[ALICE]))
@@ -71,7 +107,7 @@ async def test_a_stream_of_a_full_namespace_may_replace_its_rules(cluster, opera
     assert operator.lake.rules["b"] == rules({**BOB, "permission": "Deny"})
 
 
-async def test_no_limit_is_possible(cluster, operator):
+async def test_a_limit_of_zero_means_no_limit(cluster, operator):
     operator.start(replace(SETTINGS, access_rule_count_max=0))
     cluster.add(*(stream(f"s{number}", access=full()) for number in range(5)))
 
@@ -106,6 +142,28 @@ async def test_a_stream_whose_heir_is_refused_does_not_wait_for_it(cluster, oper
 
     assert cluster.get("Stream", "orders", "team") is None
     assert operator.lake.rules["orders"] == set()
+
+
+async def test_rules_that_another_namespace_leaves_count_where_they_are_taken_over(cluster, operator):
+    """Two namespaces that hand over their rules again and again would use up the rules of all."""
+    operator.start(replace(SETTINGS, access_rule_count_max=1))
+
+    async def settle():
+        for _ in range(3):
+            with suppress(Unavailable):
+                await operator.streams()
+
+    for name in ("a", "b", "c"):
+        cluster.add(stream(name, access=[ALICE]))
+        await settle()
+        assert operator.lake.rules[name] == rules(ALICE)
+        cluster.add(resource("Stream", name, "other", "2026-01-02T00:00:00Z", access=[ALICE]))
+        cluster.change("Stream", name, "team", metadata=GOING)
+        await settle()
+        assert cluster.get("Stream", name, "team") is None
+
+    assert operator.lake.rules == {"a": rules(ALICE), "b": set(), "c": set()}
+    assert access_of(cluster, "b", "other")[1] == "AccessRefused"
 
 
 async def test_refused_edits_do_not_accumulate_and_the_rules_in_force_stay(cluster, operator):
@@ -197,6 +255,8 @@ def test_the_longest_list_has_three_versions_of_a_spec():
 def test_a_negative_limit_is_refused():
     with pytest.raises(ValueError, match="accessRuleCountMax"):
         replace(SETTINGS, access_rule_count_max=-1)
+    with pytest.raises(ValueError, match="accessRuleTotalCountMax"):
+        replace(SETTINGS, access_rule_total_count_max=-1)
 
 
 async def test_a_stream_may_replace_its_rules_after_the_limit_was_lowered(cluster, operator):

@@ -5,9 +5,9 @@ import pytest
 from bearlake.metadata.open import open_metadata
 from bearlake.objects.open import open_store
 from bearlake.serving.admin.access import AccessRoutes
-from bearlake.serving.admin.auth import AdminSettings
 from bearlake.serving.admin.compaction import CompactionRoutes
 from bearlake.serving.admin.server import AdminServer
+from bearlake.serving.admin.settings import AdminSettings
 from bearlake.serving.admin.streams import StreamRoutes
 from bearlake.serving.admin.token import AdminToken
 from bearlake.serving.listener import ListenerSettings, open_listener
@@ -95,6 +95,27 @@ async def test_problems_are_returned_by_stream_and_do_not_affect_others(client):
 
     assert problems == {"a": "Unknown topic config name: nonsense"}
     assert sorted(await client.streams()) == ["b"]
+
+
+async def test_a_stream_that_is_too_large_for_a_request_does_not_affect_others(client):
+    """A Stream may have 1.5 MB; names of its configs have no limit."""
+    large = StreamChange(name="large", is_new=True, partitions=1, set_configs={"x" * 1_100_000: "1"})
+
+    problems = await client.change([new("a"), large, new("b")])
+
+    assert list(problems) == ["large"]
+    assert sorted(await client.streams()) == ["a", "b"]
+
+
+async def test_streams_with_many_long_configs_are_changed_in_several_requests(client):
+    """Configs that servers do not know are sent in every run, with the changes of all other Streams."""
+    unknown = {f"{number}.{'x' * 900}": "y" * 1000 for number in range(64)}
+    streams = [StreamChange(name=f"s{number}", is_new=True, partitions=1, set_configs=unknown) for number in range(20)]
+
+    problems = await client.change([*streams, new("z")])
+
+    assert sorted(problems) == sorted(stream.name for stream in streams)
+    assert sorted(await client.streams()) == ["z"]
 
 
 async def test_an_empty_data_layer_has_no_backlog(client):

@@ -116,6 +116,41 @@ async def test_pods_are_scraped_over_tls(stack, fake_cluster, certificates, auth
     assert set(found.rates(pods, "bearlake_requests_per_second")) == {"kafka-0"}
 
 
+async def test_no_redirect_is_followed_to_a_server_that_is_not_verified(stack, authorities, certificates):
+    async def elsewhere(request):
+        return web.json_response({"streams": [], "next": None})
+
+    plain_port = await serve(stack, {"/v1/streams": elsewhere}, "127.0.0.1")
+
+    async def redirect(request):
+        raise web.HTTPTemporaryRedirect(f"http://127.0.0.1:{plain_port}{request.path}")
+
+    port = await secure(stack, certificates, {"/v1/streams": redirect})
+    trust = trust_of("default", SECURE, authorities)
+    client = AdminClient(lambda: [f"https://127.0.0.1:{port}"], lambda: TOKEN, trust)
+    stack.append(client.close)
+
+    with pytest.raises(Unavailable):
+        await client.streams()
+
+
+@pytest.mark.parametrize("content", ["", "half written"])
+def test_a_file_without_authorities_cannot_be_used(tmp_path, content):
+    """Such as `ca.crt` in a Secret of cert-manager whose issuer does not name its authority: it must not stop other data layers."""
+    file = tmp_path / "ca.crt"
+    file.write_text(content)
+
+    with pytest.raises(OSError, match=r"ca\.crt"):
+        Trust(file).context()
+
+
+def test_comments_in_a_file_of_authorities_may_have_any_letters(tmp_path, certificates):
+    file = tmp_path / "ca.crt"
+    file.write_text("# Főtanúsítvány\n" + certificates["authority"].read_text(), encoding="utf-8")
+
+    assert len(Trust(file).context().get_ca_certs()) == 1
+
+
 async def test_without_tls_nothing_is_verified_and_addresses_are_plain():
     assert LAYER.admin.scheme == "http"
     assert SECURE.admin.scheme == "https"

@@ -158,7 +158,7 @@ async def test_an_autoscaler_takes_over_the_current_number_of_pods(cluster, oper
         ("bearlake-operator", None),
     ]
     cluster.asked.clear()
-    operator.start(SETTINGS)  # the operator does not own `replicas` any more
+    operator.start(SETTINGS)  # the operator no longer owns `replicas`
     await operator.tiers()
     assert HANDOVER_MANAGER not in {manager for _, _, manager, _ in cluster.asked}
 
@@ -219,7 +219,7 @@ async def test_an_autoscaler_is_deleted_before_its_successor_is_applied(cluster,
 # Streams.
 
 
-async def test_a_blocked_deletion_shows_the_way_out_and_does_not_affect_others(cluster, operator):
+async def test_a_blocked_deletion_says_how_to_unblock_it_and_does_not_affect_others(cluster, operator):
     cluster.add(stream("stuck", deletionPolicy="Delete"), stream("fine", deletionPolicy="Delete"))
     await operator.streams()
     operator.lake.problems["stuck"] = "its table is locked"

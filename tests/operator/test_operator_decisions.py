@@ -65,7 +65,7 @@ def test_streams_of_the_same_second_are_ordered_by_namespace_and_name():
     assert not found["b", "orders"].is_owner
 
 
-def test_the_same_name_in_two_data_layers_is_no_conflict():
+def test_the_same_name_in_two_data_layers_is_not_a_conflict():
     found = claims.resolve(
         [stream("orders"), stream("more", namespace="b") | {"spec": {"name": "orders", "dataLayer": "other"}}]
     )

@@ -217,7 +217,7 @@ async def test_drift_deletions_and_new_manifests_are_sent(api, client):
     assert len(api.asked) == 4
 
 
-async def test_status_and_kubernetes_annotations_are_no_drift(api, client):
+async def test_status_and_kubernetes_annotations_are_not_drift(api, client):
     cache = ResourceCache()
     applier = Applier(client, cache, lambda: None)
     await applier.apply([manifest("a")])

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bearlake_operator.errors import OperatorError
+from bearlake_operator.errors import OperatorError, Unavailable
 from bearlake_operator.reconcile.claims import FINALIZER
 from fixtures.small_operator import GOING, SETTINGS, condition, resource, stream
 from fixtures.stream_access import ALICE, BOB, edit, listed, rules
@@ -48,7 +48,7 @@ async def test_an_older_stream_gets_its_name_although_a_younger_one_has_claimed_
 # Refused Streams.
 
 
-async def test_a_refused_stream_that_is_being_deleted_starts_no_servers_and_goes(cluster, operator):
+async def test_a_refused_stream_that_is_being_deleted_starts_no_servers_and_is_removed(cluster, operator):
     """Whoever may edit Streams may also write our finalizer into one."""
     operator.start(ONLY_OWN)
     foreign = stream("foreign", name="orders.all", protocols=["grpc"], deletionPolicy="Delete")
@@ -138,3 +138,19 @@ async def test_a_finalizer_that_another_client_adds_meanwhile_is_not_removed(clu
     for _ in range(2):
         await operator.streams()
     assert cluster.get("Stream", "orders", "team")["metadata"]["finalizers"] == ["example.com/audit"]
+
+
+async def test_a_former_leader_does_not_delete_records_that_are_to_be_kept_since(cluster, operator):
+    cluster.add(stream(deletionPolicy="Delete"))
+    await operator.streams()
+    cluster.change("Stream", "orders", "team", metadata=GOING)
+    await operator.resync.list_all()
+
+    cluster.change("Stream", "orders", "team", spec={"deletionPolicy": "Retain"})
+    with pytest.raises(Unavailable):
+        await operator.streams(is_outdated=True)
+    assert set(operator.lake.kept) == {"orders"}
+
+    await operator.streams()
+    assert cluster.get("Stream", "orders", "team") is None
+    assert set(operator.lake.kept) == {"orders"}

@@ -130,7 +130,7 @@ async def test_a_watch_that_misses_changes_repeatedly_has_failed(kube, cluster, 
 
 
 async def test_changes_of_unwatched_kinds_do_not_mean_a_failed_watch(kube, cluster, no_grace):
-    """KEDA updates the time of the last activity in the status of a ScaledObject all the time."""
+    """KEDA updates the time of the last activity in the status of a ScaledObject continuously."""
     cache = ResourceCache()
     found = Resync(kube, cache, (), 60)
     await found.list_all()

@@ -159,6 +159,7 @@ capabilities: {drop: [ALL]}
   "watchNamespaces" .Values.operator.watchNamespaces
   "streamNames" .Values.operator.streamNames
   "accessRuleCountMax" (int .Values.operator.accessRuleCountMax)
+  "accessRuleTotalCountMax" (int .Values.operator.accessRuleTotalCountMax)
   "networkPolicies" (include "bearlake.operator.policies" . | fromYaml)
   "resyncSeconds" (int .Values.operator.resyncSeconds)
   "dataLayers" $layers

@@ -83,9 +83,11 @@ class StreamAccess:
         status_writer: StatusWriter,
         events: EventRecorder,
         namespace_rule_count_max: int,
+        total_rule_count_max: int,
     ) -> None:
-        """`namespace_rule_count_max`: rules that the Streams of one namespace may have; 0: no limit."""
+        """`namespace_rule_count_max`: rules that the Streams of one namespace may have; `total_rule_count_max`: of all. 0: no limit."""
         self._namespace_rule_count_max = namespace_rule_count_max
+        self._total_rule_count_max = total_rule_count_max
         self._client = client
         self._cache = cache
         self._status_writer = status_writer
@@ -113,7 +115,7 @@ class StreamAccess:
         return outcome
 
     async def revoke(self, owners: Sequence[Claim], terminating: Sequence[Resource], outcome: Outcome) -> None:
-        """Delete the rules that belong to these Streams and that they do not name any more; of `terminating` Streams, all.
+        """Delete the rules that belong to these Streams and that they no longer name; of `terminating` Streams, all.
 
         A Stream that names rules which do not exist, by the `outcome` of `grant`, keeps its former rules: without any rule, its stream may
         be open to everybody. Only former rules that do not exist are then deleted, so that refused versions of a spec do not accumulate.
@@ -158,12 +160,15 @@ class StreamAccess:
     ) -> bool:
         """Returns False if the rules have changed meanwhile. Raises `Unavailable`."""
         left: dict[str, set[AccessRule]] = {}
+        left_by: dict[NamespacedName, set[AccessRule]] = {}
         for resource in terminating:
-            left.setdefault(api.stream_spec(resource).name, set()).update(access.listed(resource))
+            (namespace, _), stream = api.namespaced_name(resource), api.stream_spec(resource).name
+            left.setdefault(stream, set()).update(access.listed(resource))
+            left_by.setdefault((namespace, stream), set()).update(access.listed(resource))
         missing: dict[str, frozenset[AccessRule]] = {}
         keys: dict[str, NamespacedName] = {}
         outcome.start()
-        refused = self._refusals(naming, observed, left)
+        refused = self._refusals(naming, observed, left, left_by)
         outcome.over_limit |= set(refused)
         for key, message in refused.items():
             outcome.fail([key], Invalid(message))
@@ -201,9 +206,17 @@ class StreamAccess:
         return True
 
     def _refusals(
-        self, naming: Sequence[Claim], observed: ObservedRules, left: Mapping[str, Collection[AccessRule]]
+        self,
+        naming: Sequence[Claim],
+        observed: ObservedRules,
+        left: Mapping[str, Collection[AccessRule]],
+        left_by: Mapping[NamespacedName, Collection[AccessRule]],
     ) -> Mapping[NamespacedName, str]:
-        """The Streams that would have too many rules, with the messages. `left` has the rules that are taken over, by stream."""
+        """The Streams that would have too many rules, with the messages.
+
+        `left` has the rules that are taken over, by stream; `left_by` by the namespace that leaves them and stream. Those of another
+        namespace are new in the namespace that takes them over.
+        """
         layers = {claim.spec.data_layer for claim in naming}
         counts: dict[str, int] = {}
         for resource in self._cache.list("Stream"):
@@ -212,14 +225,14 @@ class StreamAccess:
                 counts[namespace] = counts.get(namespace, 0) + len(access.listed(resource))
         growths = []
         for claim in sorted(naming, key=lambda claim: claim.key):
-            named, own, former = claim.spec.access, self._listed(claim.key), left.get(claim.spec.name, ())
-            new = access.to_list(named, own, observed.streams.get(claim.spec.name, ()), former) - own
-            more_count = len(named.difference(former)) - len(own)
+            stream, named, own = claim.spec.name, claim.spec.access, self._listed(claim.key)
+            new = access.to_list(named, own, observed.streams.get(stream, ()), left.get(stream, ())) - own
+            more_count = len(named.difference(left_by.get((claim.key[0], stream), ()))) - len(own)
             growth = access.Growth(
                 stream=claim.key, listed_count=len(own), new_count=len(new), more_count=min(more_count, len(new))
             )
             growths.append(growth)
-        return access.refusals(growths, counts, self._namespace_rule_count_max)
+        return access.refusals(growths, counts, self._namespace_rule_count_max, self._total_rule_count_max)
 
     async def _list(self, key: NamespacedName, own: frozenset[AccessRule], absent: Collection[AccessRule]) -> None:
         """Make the Stream's status list these rules. `absent` are those that do not exist.
@@ -254,7 +267,7 @@ class StreamAccess:
                 for key, (stream, rules) in dropped.items()
             }
             deleted = {key: (stream, rules) for key, (stream, rules) in deleted.items() if rules}
-            failed = await self._outdated(deleted)
+            failed = await self._status_writer.outdated("Stream", deleted)
             stream_rules: dict[str, set[AccessRule]] = {}
             for stream, rules in (found for key, found in deleted.items() if key not in failed):
                 stream_rules.setdefault(stream, set()).update(rules)
@@ -276,22 +289,6 @@ class StreamAccess:
                 continue
             return deleted, failed
         raise Unavailable("the access rules change all the time")
-
-    async def _outdated(self, keys: Collection[NamespacedName]) -> dict[NamespacedName, OperatorError]:
-        """The Streams that have changed since this process read them, or of which this is not known, with the errors."""
-        failed: dict[NamespacedName, OperatorError] = {}
-
-        async def confirm(key: NamespacedName) -> None:
-            resource = self._cache.get("Stream", *key)
-            try:
-                if resource is None:
-                    raise Conflict("the Stream is gone")
-                await self._status_writer.confirm(resource)
-            except OperatorError as error:
-                failed[key] = error
-
-        await for_each(confirm, list(keys))
-        return failed
 
     def _listed(self, key: NamespacedName) -> frozenset[AccessRule]:
         resource = self._cache.get("Stream", *key)

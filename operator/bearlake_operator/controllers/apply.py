@@ -1,4 +1,4 @@
-"""Applies the desired objects with server-side apply, and deletes objects that are not desired any more.
+"""Applies the desired objects with server-side apply, and deletes objects that are no longer desired.
 
 The applier remembers each manifest that it applied, and how the object looked afterwards. As long as neither changes, it sends nothing.
 So it repairs a manual edit or a deletion as soon as a watch reports it, and ignores fields that others own, such as an autoscaler's

@@ -87,7 +87,10 @@ class Finalizers:
         claims: Mapping[NamespacedName, Claim],
         observed: Mapping[str, ObservedStream],
     ) -> dict[NamespacedName, str]:
-        """Delete the streams of Streams that are being deleted, if that is their policy. Returns the problems by Stream."""
+        """Delete the streams of Streams that are being deleted, if that is their policy, and the API server confirms that it still is.
+
+        Returns the problems by Stream.
+        """
         layer = terminating[0]["spec"].get("dataLayer", "default") if terminating else ""
         claimed = {claim.spec.name for claim in claims.values() if claim.spec.data_layer == layer and claim.is_owner}
         names: dict[str, NamespacedName] = {}
@@ -101,13 +104,16 @@ class Finalizers:
             is_managed = spec.name in observed and observed[spec.name].id == resource.get("status", {}).get("streamId")
             if is_managed and spec.name not in claimed:
                 names[spec.name] = key
-        if not names:
-            return {}
-        log.info("deleting streams", extra={"data_layer": layer, "streams": list(names)})
-        try:
-            problems = await client.delete({name: observed[name].id for name in names})
-        except OperatorError as error:
-            problems = dict.fromkeys(names, str(error))
+        # A former leader must not delete records that a user has decided to keep since.
+        outdated = await self._status_writer.outdated("Stream", list(names.values()))
+        problems = {name: str(outdated[key]) for name, key in names.items() if key in outdated}
+        ids = {name: observed[name].id for name in names if name not in problems}
+        if ids:
+            log.info("deleting streams", extra={"data_layer": layer, "streams": list(ids)})
+            try:
+                problems |= await client.delete(ids)
+            except OperatorError as error:
+                problems |= dict.fromkeys(ids, str(error))
         return {names[name]: f"the stream {name} is not deleted: {problem}" for name, problem in problems.items()}
 
     async def release(self, terminating: Sequence[Resource], blocked: Mapping[NamespacedName, str]) -> list[str]:

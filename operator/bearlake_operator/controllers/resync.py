@@ -24,7 +24,7 @@ MISSED_ROUND_COUNT_MAX = 3
 
 
 class WatchFailed(Exception):
-    """A watch does not deliver changes any more."""
+    """A watch no longer delivers changes."""
 
 
 class Resync:

@@ -1,20 +1,22 @@
 """Writes the status of a resource when it changes, and records an Event when the resource's readiness changes."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from bearlake_operator import api, metrics
 from bearlake_operator.controllers.cache import ResourceCache
+from bearlake_operator.controllers.concurrency import for_each
 from bearlake_operator.controllers.events import EventRecorder
-from bearlake_operator.errors import Conflict
+from bearlake_operator.errors import Conflict, OperatorError
 from bearlake_operator.kube import KubeClient
+from bearlake_operator.reconcile.claims import NamespacedName
 
 _EXACT_KINDS = ("Stream",)
 """Kinds whose status is written only onto the version that it was computed from. A Stream's status lists the access rules that belong to
 it: a late write of a former leader must not take rules out of the list."""
 _STARTING_REASONS = ("TierNotReady", "WorkersNotReady")
-"""Reasons of `Ready` being False that are normal while pods start: their Events are no warnings."""
+"""Reasons of `Ready` being False that are normal while pods start: their Events are not warnings."""
 
 
 def timestamp() -> str:
@@ -57,6 +59,22 @@ class StatusWriter:
         if written is None:
             raise Conflict(f"the {resource['kind']} is gone")
         self._cache.put(resource["kind"], written)
+
+    async def outdated(self, kind: str, keys: Collection[NamespacedName]) -> dict[NamespacedName, OperatorError]:
+        """The resources that have changed since this process read them, or of which this is not known, with the errors."""
+        failed: dict[NamespacedName, OperatorError] = {}
+
+        async def confirm(key: NamespacedName) -> None:
+            resource = self._cache.get(kind, *key)
+            try:
+                if resource is None:
+                    raise Conflict(f"the {kind} is gone")
+                await self.confirm(resource)
+            except OperatorError as error:
+                failed[key] = error
+
+        await for_each(confirm, list(keys))
+        return failed
 
     async def _record_transition(self, resource: api.Resource, old: Mapping[str, str], new: Mapping[str, str]) -> None:
         if (old.get("status"), old.get("reason")) == (new.get("status"), new.get("reason")) or not new:

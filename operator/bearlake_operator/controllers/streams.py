@@ -81,7 +81,14 @@ class StreamController:
         self._finalizers = Finalizers(kube, cache, status_writer, events, settings.refused_name)
         self._access = None
         if client:
-            self._access = StreamAccess(client, cache, status_writer, events, settings.access_rule_count_max)
+            self._access = StreamAccess(
+                client,
+                cache,
+                status_writer,
+                events,
+                namespace_rule_count_max=settings.access_rule_count_max,
+                total_rule_count_max=settings.access_rule_total_count_max,
+            )
         self._unreachable_since: float | None = None
 
     async def reconcile(self) -> float:
@@ -108,7 +115,12 @@ class StreamController:
         errors += await errors_of(self._finalizers.add(live, found))
         access, more = await self._change_access(live, deleting, found, observed)
         errors += more
-        ready = [stream for stream in live if _may_exist(_claim(stream, found), access, observed)]
+        refused = self._refused_tables(live, found)
+        ready = [
+            stream
+            for stream in live
+            if _may_exist(claim := _claim(stream, found), access, observed) and claim.key not in refused
+        ]
         problems = await self._change(ready, found, observed)
         if problems is not None:
             observed = await self._client.streams()
@@ -116,7 +128,8 @@ class StreamController:
             problems = {name: problem for name, problem in problems.items() if name in pending}
         assert self._layer is not None
         addresses = await external_addresses.of_data_layer(self._settings, self._layer, self._kube, self._cache)
-        seen = _Observation(observed, problems or {}, backlogs, self._compactor_patterns(found), addresses, access)
+        problems = (problems or {}) | {found[key].spec.name: problem for key, problem in refused.items()}
+        seen = _Observation(observed, problems, backlogs, self._compactor_patterns(found), addresses, access)
         written = self._write_statuses(self._current(live), lambda stream: self._view(_claim(stream, found), seen))
         errors += await errors_of(written)
         if errors:
@@ -146,6 +159,12 @@ class StreamController:
             if key in outcome.problems:
                 blocked[key] = f"its access rules are not deleted: {outcome.problems[key][0]}"
         return outcome, [*outcome.errors, *await self._finalizers.release(deleting, blocked)]
+
+    def _refused_tables(self, live: Sequence[Resource], found: _Claims) -> Mapping[NamespacedName, str]:
+        """Streams that own their stream name and name a table that their namespace may not use, and why."""
+        claims = [claim for stream in live if (claim := _claim(stream, found)).is_owner]
+        refused = {claim.key: self._settings.refused_table(claim.key[0], claim.spec.configs) for claim in claims}
+        return {key: problem for key, problem in refused.items() if problem}
 
     def _current(self, resources: Sequence[Resource]) -> list[Resource]:
         """These resources as they are known now, without those that are gone."""

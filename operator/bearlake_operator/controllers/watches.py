@@ -22,7 +22,7 @@ WATCHED_CHILD_KINDS = tuple(kind for kind in CHILD_KINDS if kind not in OPTIONAL
 
 
 async def run(config: ClientConfig, cache: ResourceCache, namespaces: Sequence[str]) -> None:
-    """Watch until cancelled. `namespaces` are those of Streams and Compactors; empty means all.
+    """Watch until cancelled. `namespaces`: where to watch Streams and Compactors; empty means all.
 
     Raises `WatchFailed`, and any exception that ended a watch.
     """

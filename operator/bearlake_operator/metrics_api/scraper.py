@@ -192,7 +192,7 @@ class Scraper:
                     self._current_tokens(pod.data_layer, layer),
                     self._trusts[pod.data_layer],
                 )
-            except (aiohttp.ClientError, TimeoutError, OSError, OperatorError) as error:
+            except (aiohttp.ClientError, TimeoutError, OSError, ValueError, OperatorError) as error:
                 metrics.METRICS_API_SCRAPES.labels("failed").inc()
                 self._report_failure(pod, repr(error))
                 return None
@@ -207,7 +207,7 @@ class Scraper:
         for token in tokens:
             headers = {"Authorization": f"Bearer {token}"}
             async with self._session.get(
-                url, headers=headers, ssl=trust.context(), server_hostname=trust.server_name
+                url, headers=headers, allow_redirects=False, ssl=trust.context(), server_hostname=trust.server_name
             ) as response:
                 status = response.status
                 if status == 200:

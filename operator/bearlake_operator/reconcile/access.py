@@ -87,7 +87,8 @@ def describe_all(rules: Iterable[AccessRule]) -> str:
 class Growth:
     """A Stream that must list `new_count` rules besides the `listed_count` that it lists.
 
-    `more_count`: how many more rules it names than it lists, without those that it takes over from a Stream that is being deleted.
+    `more_count`: how many more rules it names than it lists, without those that it takes over from a Stream of its namespace that is being
+    deleted.
     """
 
     stream: tuple[str, str]
@@ -98,14 +99,15 @@ class Growth:
 
 
 def refusals(
-    growths: Sequence[Growth], counts: Mapping[str, int], namespace_count_max: int
+    growths: Sequence[Growth], counts: Mapping[str, int], namespace_count_max: int, total_count_max: int
 ) -> Mapping[tuple[str, str], str]:
     """The Streams that may not list their new rules, with the messages. The first Streams come first.
 
-    `counts` has the rules that all Streams of a namespace list now. A Stream that names no more rules than it lists is not limited by its
-    namespace: it may replace its rules. `namespace_count_max` 0: no limit.
+    `counts` has the rules that all Streams of a namespace list now. A Stream that names no more rules than it lists is limited neither by
+    its namespace nor by the total of all namespaces: it may replace its rules. A limit of 0 is none.
     """
     counts_now = dict(counts)
+    total_count = sum(counts.values())
     refused: dict[tuple[str, str], str] = {}
     for growth in growths:
         namespace, more_count = growth.stream[0], growth.more_count
@@ -115,13 +117,19 @@ def refusals(
                 f"The Stream still has {growth.listed_count} access rules, those of former versions of its spec included, and needs "
                 f"{growth.new_count} more; the limit is {LISTED_COUNT_MAX}."
             )
-        elif namespace_count_max and growth.new_count and more_count > 0 and count + more_count > namespace_count_max:
+        elif growth.new_count and more_count > 0 and 0 < namespace_count_max < count + more_count:
             refused[growth.stream] = (
                 f"The Streams of the namespace {namespace} have {count} access rules in this data layer, and this Stream needs "
                 f"{more_count} more; the limit is {namespace_count_max} (accessRuleCountMax in the operator's settings)."
             )
+        elif growth.new_count and more_count > 0 and 0 < total_count_max < total_count + more_count:
+            refused[growth.stream] = (
+                f"The Streams of all namespaces may have {total_count_max} access rules in this data layer "
+                f"(accessRuleTotalCountMax in the operator's settings); fewer are left than the {more_count} that this Stream needs."
+            )
         else:
             counts_now[namespace] = count + growth.new_count
+            total_count += growth.new_count
     return refused
 
 

@@ -1,7 +1,7 @@
 """Which changes a stream needs to match its Stream resource.
 
 - An existing stream is adopted: configs that the resource names are set, all others stay.
-- A config that the resource named before (`status.appliedConfigs`) and does not name any more is unset.
+- A config that the resource named before (`status.appliedConfigs`) and no longer names is unset.
 - Changes made elsewhere are reverted, except that the number of partitions never shrinks.
 """
 

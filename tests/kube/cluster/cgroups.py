@@ -27,7 +27,7 @@ def make(node: str) -> None:
 
 
 def remove(node: str = "") -> bool:
-    """Remove the cgroups of a node, or of the cluster; False while the kernel still buries their processes.
+    """Remove the cgroups of a node, or of the cluster; False while the kernel still removes their processes.
 
     Where both versions are mounted, runc leaves directories in both.
     """

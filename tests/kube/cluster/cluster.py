@@ -4,7 +4,7 @@
     cluster.py check               list what this machine lacks for a cluster
     cluster.py build               install what Debian has (as root), compile the programs (needs Go) and pack the add-on images
     cluster.py up [--nodes N]      start; returns when every node is Ready and the add-ons are available
-    cluster.py images              build the product's images, and those that stand in for others', and put them into every node
+    cluster.py images              build the product's images and stand-ins for third-party images, and put them into every node
     cluster.py image TAG DOCKERFILE CONTEXT   build one image with buildah and put it into every node
     cluster.py load IMAGE...       put images (archives, or folders with an OCI layout) into every node
     cluster.py env                 print the shell lines that point kubectl and helm at the cluster
@@ -113,7 +113,7 @@ def build_images() -> None:
         IMAGES / "versitygw.tar",
     ]
     load(built, None)
-    for name in _node_names():  # what an upgrade goes to
+    for name in _node_names():  # the images of upgrade tests
         for image in ("operator", "server", "compactor"):
             node.tag_image(f"bearlake.test/{image}:test", f"bearlake.test/{image}:next", trees.inside(name))
 
@@ -156,7 +156,7 @@ def down(is_purge: bool) -> None:
     names = trees.names()
     for name in names:
         trees.kill(name)
-    for link in (*(f"bl-{name}" for name in names), BRIDGE):  # the routes go with them
+    for link in (*(f"bl-{name}" for name in names), BRIDGE):  # this also removes the routes
         subprocess.run(["ip", "link", "del", link], capture_output=True)
     wait("removal of cgroups", cgroups.remove)
     _restore_sysctls()
@@ -190,7 +190,9 @@ def _node_names() -> list[str]:
 def _plug_in(name: str, index: int) -> None:
     """Plug the node into the bridge and route its pods; node1 also forwards the host to Services."""
     port, gateway = f"bl-{name}", layout.node_address(index)
-    subprocess.run(["ip", "link", "del", port], capture_output=True)  # a killed node's may outlive it by minutes
+    subprocess.run(
+        ["ip", "link", "del", port], capture_output=True
+    )  # the link of a killed node may outlive the node by minutes
     run(
         *("ip", "link", "add", port, "type", "veth"),
         *("peer", "name", "eth0", "netns", str(trees.first_pid(name))),

@@ -1,11 +1,11 @@
 """Image archives without Docker and without a registry: the product's own Dockerfiles, built by buildah.
 
-`FROM python:3.11-slim-bookworm` is Debian's own Python here (made once by debootstrap), which differs from the official image in
-its path. Dockerfiles may use pip and apt, but no stage of an image elsewhere. The steps run in a chroot with the host's network;
-pip sees the host's settings and certificates, so it reaches the same package index; neither stays in the image.
+`FROM python:3.11-slim-bookworm` is Debian's own Python here (made once by debootstrap), whose path differs from that of the official
+image. Dockerfiles may use pip and apt, but cannot copy from other images. The steps run in a chroot with the host's network. pip uses
+the host's settings and certificates, so it reaches the same package index; the image contains neither.
 
-A built image is kept as an OCI layout, a folder of blobs; nodes get only the blobs that they lack: after a change of code one
-small layer.
+A built image is kept as an OCI layout, a folder of blobs. Nodes get only the blobs that they lack: one small layer after a change of
+code.
 """
 
 import hashlib
@@ -132,11 +132,11 @@ def _debootstrap() -> None:
     with tempfile.TemporaryDirectory(dir=STATE) as name:
         root = Path(name, "root")
         run("debootstrap", "--variant=minbase", f"--include={PACKAGES}", "bookworm", str(root))
-        for directory in UNWANTED:  # files only: packages expect the directories, Java that of its manual pages
+        for directory in UNWANTED:  # only files: packages expect the directories (Java: that of its manual pages)
             for file in (root / directory).rglob("*"):
                 if not file.is_dir() or file.is_symlink():
                     file.unlink()
-        # Like the official image: the names python and pip, and a pip that may install system-wide.
+        # As in the official image: a program named python, and a pip that may install system-wide.
         (root / "usr/local/bin/python").symlink_to("/usr/bin/python3")
         (root / "usr/lib/python3.11/EXTERNALLY-MANAGED").unlink()
         with tarfile.open(Path(name, "base.tar"), "w", format=tarfile.PAX_FORMAT) as tar:

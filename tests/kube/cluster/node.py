@@ -126,7 +126,7 @@ state = "/run/containerd"
 
 
 def _kubelet(name: str, home: Path, log: Path) -> dict[str, Any]:
-    (home / "resolv.conf").write_text(f"nameserver {DNS_SERVICE}\n")  # the cluster has no names of the outside
+    (home / "resolv.conf").write_text(f"nameserver {DNS_SERVICE}\n")  # the cluster resolves no outside names
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",

@@ -1,7 +1,7 @@
 """Process trees: the control plane, and each node, as the first process of its own namespaces with all of its programs below it.
 
 When a tree's first process ends, the kernel removes its processes, mounts, interfaces and iptables rules: nothing has to be cleaned up
-one by one. A tree is remembered by pid and start time, since pids alone are used again.
+one by one. A tree is remembered by pid and start time, since pids are reused.
 """
 
 import os
