@@ -76,7 +76,7 @@ def test_a_super_user_administers_by_token_while_other_listeners_need_no_login(t
             assert answer.status == 200
 
 
-def test_the_http_apis_serve_nobody_without_a_login(tmp_path: Path) -> None:
+def test_the_http_apis_require_a_login(tmp_path: Path) -> None:
     config = settings(tmp_path, "PLAIN")
     assert (
         finished("user", "create", "alice", "--config", config, "--password-file", "-", stdin=b"secret").returncode == 0

@@ -110,7 +110,7 @@ def patience(wait_ms: int, stop: Stop | None = None) -> Startup:
 
 
 @virtual_time
-async def test_it_asks_again_with_growing_pauses_until_the_store_answers() -> None:
+async def test_startup_asks_again_with_growing_pauses_until_the_store_answers() -> None:
     loop = asyncio.get_running_loop()
     patient = patience(60_000)
     start_s = loop.time()
@@ -123,7 +123,7 @@ async def test_it_asks_again_with_growing_pauses_until_the_store_answers() -> No
 
 
 @virtual_time
-async def test_it_gives_up_at_the_end_of_the_startup_wait_and_names_the_store() -> None:
+async def test_startup_gives_up_at_the_end_of_the_startup_wait_and_names_the_store() -> None:
     loop = asyncio.get_running_loop()
     patient = patience(10_000)
     start_s = loop.time()

@@ -17,7 +17,7 @@ from fixtures.waiting import WAIT_S
 pytestmark = pytest.mark.integration
 
 WATCHDOG = "bearlake.telemetry.watchdog"
-"""Its warnings tell how busy the machine is."""
+"""Its warnings say how busy the machine is."""
 QUIET = ("--kafka-port", "0", "--admin-port", "0", "--no-tour")
 
 
@@ -52,7 +52,7 @@ def test_a_second_tour_on_the_same_folder_continues_after_the_first(tmp_path: Pa
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_serves_until_a_signal_and_stops_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+def test_the_server_serves_until_a_signal_and_stops_cleanly(tmp_path: Path, number: signal.Signals) -> None:
     with started("up", "--data-dir", tmp_path / "data", "--no-tour", ready_file=tmp_path / "ready.json") as server:
         assert accepts(server.kafka)
         assert get(f"{server.admin}/readyz") == {"status": "ready"}
@@ -61,7 +61,7 @@ def test_it_serves_until_a_signal_and_stops_cleanly(tmp_path: Path, number: sign
         assert server.stop(number) == 0
 
 
-def test_it_stops_without_output_while_a_consumer_waits(tmp_path: Path) -> None:
+def test_the_server_stops_without_output_while_a_consumer_waits(tmp_path: Path) -> None:
     with started("up", "--data-dir", tmp_path / "data", "--no-tour", ready_file=tmp_path / "ready.json") as server:
         finished("produce", "queue", "--bootstrap", server.kafka, stdin=b"1\n")
         command = [*PROGRAM, "consume", "queue", "--bootstrap", server.kafka, "--from-beginning"]

@@ -1,4 +1,4 @@
-"""The Pulsar load generator against a server of a few lines that looks at what it is sent; the table of moves."""
+"""The Pulsar load generator against a minimal server that checks what it receives; the table of moves."""
 
 import shutil
 import socket
@@ -146,7 +146,7 @@ def test_a_producer_counts_messages_and_its_sends_are_numbered_with_right_checks
 
 
 @needs_gcc
-def test_a_message_that_is_alone_is_no_batch(listener: Listener, tmp_path: Path) -> None:
+def test_a_single_message_is_not_a_batch(listener: Listener, tmp_path: Path) -> None:
     loading.run_loader(listener, producing(tmp_path, ALONE, 3))
 
     found = [framing.read_message(memoryview(message)) for _, message in listener.sent]
@@ -172,9 +172,7 @@ def test_a_receipt_of_a_duplicate_fails_the_run(listener: Listener, tmp_path: Pa
 
 
 @needs_gcc
-def test_a_consumer_asks_for_what_it_has_room_for_and_stops_when_all_is_consumed(
-    listener: Listener, tmp_path: Path
-) -> None:
+def test_a_consumer_asks_for_as_much_as_fits_and_stops_when_all_is_consumed(listener: Listener, tmp_path: Path) -> None:
     templates.write_templates(tmp_path, [pulsar_frames.consumer("t", 0, "Shared")])
     load = Load(program="pulsar", templates=tmp_path, connections=1, depth=60, seconds=20, payload_bytes=100)
 

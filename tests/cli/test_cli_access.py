@@ -10,6 +10,7 @@ from bearlake.cli import access as command
 from bearlake.cli.main import run
 from bearlake.metadata.access_rules import AccessRule, Operation, PatternKind, Permission, Resource
 from bearlake.metadata.open import open_metadata
+from fixtures.later_versions import later, store_rules
 
 
 @pytest.fixture
@@ -61,12 +62,34 @@ def test_rules_are_created_listed_and_deleted(where: list[str], capsys: pytest.C
     assert asyncio.run(stored(where)) == {denied}
 
 
+def test_a_command_allows_several_operations(where: list[str]) -> None:
+    words = ["--principal", "User:bob", "--operation", "Create", "--operation", "write", "--resource", "Topic:orders"]
+    assert run(["access", "allow", *words, *where]) == 0
+    assert {rule.operation for rule in asyncio.run(stored(where))} == {Operation.CREATE, Operation.WRITE}
+
+
 def test_all_rules_are_deleted_only_when_asked_for(where: list[str]) -> None:
     assert run(["access", "allow", *fields("User:*", "Write", "Topic:t"), *where]) == 0
     assert run(["access", "delete", *where]) == 2
     assert len(asyncio.run(stored(where))) == 1
     assert run(["access", "delete", "--all", *where]) == 0
     assert asyncio.run(stored(where)) == set()
+
+
+async def add_later(where: list[str]) -> None:
+    metadata = await open_metadata(where[1])
+    rule = AccessRule(Resource.STREAM, "t", PatternKind.LITERAL, "User:alice", "*", Operation.WRITE, Permission.DENY)
+    await store_rules(metadata, [rule, later(rule, "operation")])
+    await metadata.close()
+
+
+def test_rules_of_a_later_version_are_shown_apart(where: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    asyncio.run(add_later(where))
+    assert run(["access", "list", "--json", *where]) == 0
+    shown = capsys.readouterr()
+
+    assert [rule["operation"] for rule in json.loads(shown.out)] == ["Write"]
+    assert "'User:alice' '*' 'Peek' 'Deny'" in shown.err
 
 
 @pytest.mark.parametrize(
@@ -80,5 +103,5 @@ def test_all_rules_are_deleted_only_when_asked_for(where: list[str]) -> None:
     ],
     ids=str,
 )
-def test_a_rule_that_means_nothing_is_refused(where: list[str], wrong: list[str]) -> None:
+def test_an_invalid_rule_is_refused(where: list[str], wrong: list[str]) -> None:
     assert run(["access", "allow", *wrong, *where]) == 2

@@ -1,4 +1,4 @@
-"""The command line against a server whose admin API has TLS: what lets it in, and what it says when it stays outside."""
+"""The command line against a server whose admin API has TLS: which logins the server accepts, and the errors otherwise."""
 
 import json
 from collections.abc import Iterator, Mapping

@@ -77,5 +77,5 @@ def test_quotas_are_set_listed_and_deleted(where: list[str], capsys: pytest.Capt
     ],
     ids=" ".join,
 )
-def test_a_quota_that_means_nothing_is_refused(where: list[str], wrong: list[str]) -> None:
+def test_an_invalid_quota_is_refused(where: list[str], wrong: list[str]) -> None:
     assert run(["quota", "set", *wrong, *where]) == 2

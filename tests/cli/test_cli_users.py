@@ -8,8 +8,9 @@ import pytest
 
 from bearlake.cli.main import run
 from bearlake.metadata.open import open_metadata
-from bearlake.metadata.users import SCRAM_HASHES, User
+from bearlake.metadata.users import SCRAM_HASHES, CredentialChange, ScramCredential, User
 from bearlake.serving.authentication.credentials import has_password
+from fixtures.later_versions import store_credentials
 
 
 @pytest.fixture
@@ -69,10 +70,33 @@ def test_users_are_replaced_listed_and_deleted(
 
 
 @pytest.mark.parametrize("name", ["", "ANONYMOUS", "x" * 257])
-def test_a_name_that_nobody_may_have_is_refused(where: list[str], monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_an_invalid_user_name_is_refused(where: list[str], monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv("BEARLAKE_USER_PASSWORD", "a")
     assert run(["user", "create", name, *where]) == 2
 
 
 def test_the_command_line_takes_no_password(where: list[str]) -> None:
     assert run(["user", "create", "alice", "--password", "secret", *where]) == 2
+
+
+async def add_later(where: list[str], *names: str) -> None:
+    metadata = await open_metadata(where[1])
+    unknown = ScramCredential("SCRAM-BLAKE2", 4096, b"salt", b"stored", b"server")
+    await store_credentials(metadata, [CredentialChange(name, unknown.mechanism, unknown) for name in names])
+    await metadata.close()
+
+
+def test_a_new_password_and_a_deletion_leave_no_credential_of_a_later_version(
+    where: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BEARLAKE_USER_PASSWORD", "a")
+    asyncio.run(add_later(where, "alice", "bob"))
+    assert run(["user", "list", *where]) == 0
+    assert "SCRAM-BLAKE2" in capsys.readouterr().out
+    assert run(["user", "create", "alice", "--replace", *where]) == 0
+    assert run(["user", "delete", "bob", *where]) == 0
+
+    user = asyncio.run(stored(where, "alice"))
+    assert user is not None
+    assert [credential.mechanism for credential in user.credentials] == list(SCRAM_HASHES)
+    assert asyncio.run(stored(where, "bob")) is None

@@ -31,7 +31,7 @@ RECORD = Record(
         ("ü%k", "ük".encode()),
     ],
 )
-def test_format_words(text: str, expected: bytes) -> None:
+def test_every_word_of_a_format_is_replaced(text: str, expected: bytes) -> None:
     assert formatter(text)(RECORD) == expected
 
 

@@ -130,7 +130,7 @@ async def test_offsets_are_committed_while_the_consumer_runs(grpc_node: GrpcNode
     assert committed == 3
 
 
-async def test_a_seek_goes_back_ahead_and_to_bounds(client: AsyncClient) -> None:
+async def test_a_seek_moves_back_ahead_and_to_the_bounds(client: AsyncClient) -> None:
     await client.create_stream("one", partition_count=2)
     await fill(client, 10)
 

@@ -1,6 +1,6 @@
 """One server for all client tests, and every third-party client against it.
 
-`BEARLAKE_TEST_BOOTSTRAP=host:port` takes a server that is up already. A client whose program is missing, or cannot be
+`BEARLAKE_TEST_BOOTSTRAP=host:port` uses a server that is already running. A client whose program is missing, or cannot be
 fetched, skips its tests with the name of what to install.
 """
 

@@ -1,7 +1,7 @@
 """An idempotent librdkafka producer: `librdkafka_steps.py BOOTSTRAP TOPIC`.
 
-Each line of standard input is a burst of values, sent in a batch each without waiting. Each outcome is a line: VALUE OFFSET, or VALUE error
-NAME; a fatal error of the producer is a line of its own: `fatal NAME`.
+Each line of standard input is a burst of values; each value is sent in its own batch, without waiting. Each outcome is a line: VALUE
+OFFSET, or VALUE error NAME. A fatal error of the producer is the line `fatal NAME`.
 """
 
 import sys
@@ -22,7 +22,7 @@ def main(bootstrap: str, topic: str) -> None:
     }
     producer = confluent_kafka.Producer(settings)
     producer.list_topics(topic, timeout=120)
-    time.sleep(0.5)  # the producer id is there
+    time.sleep(0.5)  # until the client has its producer id
     print("ready", flush=True)
     for line in sys.stdin:
         for value in line.split():

@@ -1,7 +1,7 @@
-"""The messages and the operations that every third-party client is tested with.
+"""The messages and the operations with which every third-party client is tested.
 
-A client is an adapter around a library or program that others maintain, unmodified. The adapters exchange `Message`s;
-programs in other languages speak JSON lines: `{"key": base64|null, "value": base64|null, "headers": [[name, base64|null]]}`.
+A client is an adapter around an unmodified third-party library or program. The adapters exchange `Message`s; programs in other languages
+exchange JSON lines: `{"key": base64|null, "value": base64|null, "headers": [[name, base64|null]]}`.
 """
 
 import base64
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 TIMEOUT_S = 60
-"""A client's one step (create, produce, consume) may take this long."""
+"""Time limit for one step of a client: create, produce or consume."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Client(Protocol):
 
     @property
     def compressions(self) -> Sequence[str]:
-        """Compressions that this client can write and read, `none` included."""
+        """Compressions that this client can write and read, including `none`."""
 
     @property
     def is_text_only(self) -> bool:
@@ -40,7 +40,7 @@ class Client(Protocol):
 
     @property
     def has_null_headers(self) -> bool:
-        """Whether it can write a header whose value is null."""
+        """Whether the client can write a header whose value is null."""
 
     def create_topic(self, topic: str, partition_count: int) -> None:
         """Create `topic`; raises ClientFailed when the server refuses."""
@@ -49,11 +49,11 @@ class Client(Protocol):
         """Write `messages`; all are acknowledged when this returns."""
 
     def consume(self, topic: str, group: str, count: int) -> list[Message]:
-        """Join `group`, read exactly `count` messages from its committed offsets on (at first from the start), commit, leave."""
+        """Join `group`, read exactly `count` messages from its committed offsets (a new group: from the start), commit, and leave."""
 
 
 def by_content(messages: Iterable[Message]) -> list[Message]:
-    """`messages` in an order that depends on nothing but their content: partitions arrive in any order."""
+    """`messages` in an order that depends only on their content, since partitions arrive in any order."""
     return sorted(messages, key=repr)
 
 

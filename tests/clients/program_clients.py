@@ -16,7 +16,7 @@ NULL = "<null>"
 
 
 class JsonProgram:
-    """A program of ours around a foreign library: `PROGRAM… BOOTSTRAP create|produce|consume …`, JSON lines in and out."""
+    """Our own program around a third-party library: `PROGRAM… BOOTSTRAP create|produce|consume …`, JSON lines in and out."""
 
     is_text_only = False
 

@@ -31,7 +31,11 @@ FEATURES = (
     feature("Failover", "failover", python="failover_passes_to_the_next_consumer"),
     feature("Failover, several partitions", "failover-partitions", python="failover_divides_partitions"),
     feature("Key_Shared", "key-shared", python="key_shared_keeps_the_order_of_each_key"),
-    feature("Key_Shared with chosen ranges (sticky)", "key-shared-sticky", python="key_shared_with_ranges_of_ones_own"),
+    feature(
+        "Key_Shared with chosen ranges (sticky)",
+        "key-shared-sticky",
+        python="key_shared_with_ranges_that_consumers_choose",
+    ),
     feature(
         "Key_Shared while consumers come and go", "key-shared-changing", python="key_shared_while_consumers_come_and_go"
     ),
@@ -41,7 +45,7 @@ FEATURES = (
         python="messages_of_a_batch_are_acknowledged_one_by_one",
     ),
     feature("acknowledgement timeout", java=("acknowledgement-timeout",)),
-    feature("dead letters", "dead-letters", python="what_fails_too_often_goes_to_the_dead_letters"),
+    feature("dead letters", "dead-letters", python="a_message_that_fails_too_often_goes_to_the_dead_letters"),
     feature("retry letters", java=("dead-letters",), go=("retry-letters",)),
     feature("delayed messages", "delayed", python="a_delayed_message_is_delivered_in_time"),
     feature("delayed messages over a restart of the server", java=("delayed-before", "delayed-after")),
@@ -65,7 +69,11 @@ FEATURES = (
     feature("compression: LZ4, ZLIB, ZSTD, SNAPPY", "compression", python="messages_keep_all_their_fields"),
     feature("encryption", "encryption", python="an_encrypted_message_is_for_those_who_have_the_key"),
     feature("large message in chunks", "chunks", python="a_large_message_in_chunks"),
-    feature("schema JSON; an incompatible schema is refused", "schema", python="a_schema_and_an_incompatible_one"),
+    feature(
+        "schema JSON; an incompatible schema is refused",
+        "schema",
+        python="a_schema_is_used_and_an_incompatible_schema_is_refused",
+    ),
     feature("schema Avro, AUTO_CONSUME, AUTO_PRODUCE", java=("schema",)),
     feature("exclusive producer", "exclusive-producer", python="an_exclusive_producer_keeps_others_out"),
     feature("exclusive producer that waits", "waiting-producer", python="an_exclusive_producer_waits"),

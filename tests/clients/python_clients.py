@@ -16,7 +16,9 @@ from confluent_kafka.cimpl import NewTopic
 from clients.messages import TIMEOUT_S, ClientFailed, Message
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its schemas in a way that Python gives up
+    warnings.simplefilter(
+        "ignore", DeprecationWarning
+    )  # kafka-python reads its schemas in a way that Python deprecates
     import kafka  # type: ignore[import-untyped]
     import kafka.codec  # type: ignore[import-untyped]
 

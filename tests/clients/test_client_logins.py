@@ -241,7 +241,7 @@ def kcat(place: Place, mechanism: str, secret: str, topic: str) -> list[bytes]:
 def by_program(
     obtain: Callable[[str, Path], JsonProgram], place: Place, mechanism: str, secret: str, topic: str
 ) -> list[bytes]:
-    """A program of ours around a foreign library, on the listener without TLS."""
+    """Our own program around a third-party library, on the listener without TLS."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("KAFKA_SASL", f"{mechanism} {USER} {secret}")
         try:
@@ -274,7 +274,7 @@ def test_a_client_that_logs_in_writes_and_reads(place: Place, client: str, mecha
 
 
 @pytest.mark.parametrize(("client", "mechanism"), WAYS)
-def test_a_client_with_a_wrong_proof_is_told_so(
+def test_a_client_with_a_wrong_proof_gets_an_error(
     place: Place, client: str, mechanism: str, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Clients in Python log the reason, and then report that they found no server."""

@@ -28,7 +28,7 @@ pytestmark = [
 
 
 def marker() -> bytes:
-    """A control batch: it takes an offset, and is no row."""
+    """A control batch: it takes an offset, but is not a row."""
     raw = bytearray(encode([Record(key=b"\0\0\0\1", value=b"\0\0\0\0\0\0", timestamp=NOW_MS)]))
     struct.pack_into(">h", raw, 21, ATTRIBUTE_CONTROL | ATTRIBUTE_TRANSACTIONAL)
     struct.pack_into(">I", raw, 17, kernel.crc32c(raw, 21))

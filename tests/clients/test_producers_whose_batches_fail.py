@@ -39,7 +39,7 @@ class FailingStore(MemoryObjectStore):
         if self.fail_count > 0:
             self.fail_count -= 1
             await asyncio.sleep(SLOW_S)
-            raise Unavailable("not today")
+            raise Unavailable("the test store fails this put")
         await super().put(key, parts, *([on_durable] if on_durable is not None else []))
 
 
@@ -64,7 +64,7 @@ class Program:
         self._process = process
         self.fatal: list[str] = []
 
-    async def said(self) -> str:
+    async def read_line(self) -> str:
         assert self._process.stdout is not None
         return (await asyncio.wait_for(self._process.stdout.readline(), ANSWER_S)).decode().strip()
 
@@ -73,7 +73,7 @@ class Program:
         self._process.stdin.write(" ".join(values).encode() + b"\n")
         said: list[str] = []
         while len(said) < len(values):
-            line = await self.said()
+            line = await self.read_line()
             assert line, "the program has ended"
             (self.fatal if line.startswith("fatal") else said).append(line)
         return said
@@ -126,7 +126,7 @@ async def running(command: Sequence[str | Path], errors: Path) -> AsyncIterator[
         )
     program = Program(process)
     try:
-        assert await program.said() == "ready", errors
+        assert await program.read_line() == "ready", errors
         yield program
     finally:
         if process.returncode is None:

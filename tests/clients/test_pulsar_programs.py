@@ -105,7 +105,7 @@ def test_the_go_client(go_outcomes: Mapping[str, str], step: str) -> None:
     assert go_outcomes[step] == "ok"
 
 
-def test_every_step_is_of_a_feature(java_outcomes: Mapping[str, str], go_outcomes: Mapping[str, str]) -> None:
+def test_every_step_belongs_to_a_feature(java_outcomes: Mapping[str, str], go_outcomes: Mapping[str, str]) -> None:
     assert sorted(java_outcomes) == sorted(set(JAVA_STEPS) - set(RESTART_STEPS))
     assert sorted(go_outcomes) == sorted(GO_STEPS)
 

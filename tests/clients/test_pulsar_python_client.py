@@ -68,7 +68,7 @@ def received(consumer: Any, wait_ms: int = 20) -> Any:
         return None
 
 
-def test_key_shared_with_ranges_of_ones_own(client: Any, topic: str) -> None:
+def test_key_shared_with_ranges_that_consumers_choose(client: Any, topic: str) -> None:
     def sticky(start: int, last: int) -> Any:
         policy = pulsar.ConsumerKeySharedPolicy(pulsar.KeySharedMode.Sticky, sticky_ranges=[(start, last)])
         return subscribe(client, topic, consumer_type=pulsar.ConsumerType.KeyShared, key_shared_policy=policy)
@@ -95,7 +95,7 @@ def test_key_shared_with_ranges_of_ones_own(client: Any, topic: str) -> None:
 
 
 def test_key_shared_while_consumers_come_and_go(client: Any, topic: str) -> None:
-    """No key skips, repeats or exchanges a message. One that goes leaves its last message, and what it had not looked at, to the others."""
+    """The messages of a key are complete and in order. A consumer that leaves passes its last and its unread messages to the others."""
     round_count, per_round = 20, 100
     due = list(range(KEY_COUNT))
     taken = 0
@@ -241,7 +241,7 @@ class Point(Record):  # type: ignore[misc]  # no stubs
     height = Integer(required=True)
 
 
-def test_a_schema_and_an_incompatible_one(client: Any, topic: str) -> None:
+def test_a_schema_is_used_and_an_incompatible_schema_is_refused(client: Any, topic: str) -> None:
     producer = client.create_producer(topic, schema=JsonSchema(Point))
     producer.send(Point(name="Zugspitze", height=2962))
     consumer = subscribe(client, topic, schema=JsonSchema(Point))

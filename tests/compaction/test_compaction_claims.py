@@ -51,7 +51,7 @@ def test_a_task_is_not_released_while_its_failure_is_being_counted() -> None:
     async def body(lake: Lake) -> None:
         worker, _, claim = await claimed(lake)
         go = asyncio.Event()
-        ending = asyncio.create_task(worker._let_go(claim, fail_when(lake, claim, go)))
+        ending = asyncio.create_task(worker._end_claim(claim, fail_when(lake, claim, go)))
         await asyncio.sleep(0)
 
         await worker._claims.release_due()
@@ -68,7 +68,7 @@ def test_a_failure_whose_answer_arrives_during_the_check_keeps_its_retry_delay()
     async def body(lake: Lake) -> None:
         worker, _, claim = await claimed(lake)
         go = asyncio.Event()
-        ending = asyncio.create_task(worker._let_go(claim, fail_when(lake, claim, go)))
+        ending = asyncio.create_task(worker._end_claim(claim, fail_when(lake, claim, go)))
         inner = worker._claims._tasks.list
 
         async def slow(**options: int) -> object:

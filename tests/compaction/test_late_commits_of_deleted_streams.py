@@ -101,7 +101,7 @@ async def test_upkeep_drops_a_table_that_a_catalog_makes_very_late(lake: Lake) -
 
 @scene
 async def test_a_renamed_table_keeps_the_files_that_it_names(lake: Lake) -> None:
-    """Also a file that only the table names, since its task was closed between table commit and swap; somebody renames it back."""
+    """Also a file that only the table names, since its task was closed between table commit and swap; another client renames it back."""
     stream, former = await late_compaction(lake, REPLACE)
     await lake.metadata.streams.delete(stream.number)
     await does(lake)
@@ -186,7 +186,7 @@ async def test_metadata_files_of_a_dropped_table_are_swept(lake: Lake, can_exclu
 
 
 @scene
-async def test_files_of_a_table_stay_when_the_id_of_a_dropped_one_begins_alike(lake: Lake) -> None:
+async def test_files_of_a_table_stay_when_the_id_of_a_dropped_table_has_the_same_prefix(lake: Lake) -> None:
     ids = iter([uuid.UUID(int=0x1234ABCD << 96 | number) for number in range(2)])
     lake.metadata.streams._new_uuid = lambda: next(ids)  # type: ignore[attr-defined]  # noqa: SLF001
     dropped = await lake.stream("dropped", table__on_delete="drop")

@@ -63,7 +63,7 @@ async def test_a_table_dropped_under_a_live_worker_is_created_again_for_a_live_s
 
 
 @scene
-async def test_of_tasks_that_are_committed_together_only_the_one_that_was_overtaken_fails(lake: Lake) -> None:
+async def test_among_tasks_that_are_committed_together_only_the_overtaken_task_fails(lake: Lake) -> None:
     stream = await lake.stream(partition_count=2)
     for index in range(2):
         await lake.produce(stream, lake.batch(b"%d" % index), index=index)

@@ -12,11 +12,11 @@ def files(*sizes: int) -> list[SmallFile]:
     return [SmallFile(f"file-{at:06}", size, at, 1) for at, size in enumerate(sizes)]
 
 
-def test_a_few_small_files_wait_for_company() -> None:
+def test_a_few_small_files_wait_for_more() -> None:
     assert choose(files(*[2 * MIB] * 7), SETTINGS) == []
 
 
-def test_as_many_as_the_fan_in_become_one_oldest_first() -> None:
+def test_as_many_files_as_the_fan_in_are_merged_oldest_first() -> None:
     found = choose(files(*[2 * MIB] * 9), SETTINGS)
 
     assert [file.position for file in found] == list(range(9))
@@ -33,7 +33,7 @@ def test_a_merge_is_no_larger_than_the_target() -> None:
     assert sum(file.size for file in found) <= SETTINGS.file_bytes
 
 
-def test_smaller_files_go_along() -> None:
+def test_a_merge_includes_smaller_files() -> None:
     found = choose(files(3, *[16 * MIB] * 7, 200_000, 16 * MIB), SETTINGS)
 
     assert {file.size for file in found} >= {3, 200_000}

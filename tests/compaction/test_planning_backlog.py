@@ -81,7 +81,7 @@ def test_a_head_start_lets_a_younger_stream_be_the_first_until_the_older_has_wai
     assert backlog.due(30.0)[0] == [1, 2]
 
 
-def test_nothing_is_kept_of_streams_that_are_left_out() -> None:
+def test_streams_that_are_left_out_keep_no_state() -> None:
     backlog = a_backlog()
 
     backlog.leave_out(1)
@@ -114,7 +114,7 @@ def test_a_task_that_is_quarantined_does_not_count_as_open() -> None:
     assert backlog.due(1e9)[0] == []
 
 
-def test_partitions_that_are_quarantined_crowd_out_no_other() -> None:
+def test_quarantined_partitions_do_not_crowd_out_others() -> None:
     backlog = Backlog(replace(SETTINGS, partition_count_max=2))
     backlog.set_freshness(2, 2_000)
     quarantined = [partition_key(1, index) for index in range(10)]
@@ -174,7 +174,7 @@ def test_tasks_are_bounded_in_partitions_bytes_and_slices() -> None:
     assert all(offer.size_bytes == 800 and offer.record_count == 8 for offer in offers)
 
 
-def test_a_huge_stream_gets_so_many_tasks_and_no_more() -> None:
+def test_the_tasks_of_a_huge_stream_are_limited() -> None:
     ready = [(partition_key(1, index), Waiting(0, 4, 900, 4, 0.0)) for index in range(50)]
 
     assert len(pack(ready, {}, SETTINGS, number=1, task_count_max=2, now_s=1.0)) == 2

@@ -161,7 +161,7 @@ async def test_a_commit_that_was_looked_at_before_a_fence_does_not_happen_after_
     seen: list[TableState | None] = []
 
     async def check() -> None:
-        """Allowed at first; then somebody takes over, and fences."""
+        """Allowed at first; then another worker takes over and fences."""
         if seen:
             raise Fenced("overtaken")
         seen.append(await tables.fence(work.stream))
@@ -190,6 +190,6 @@ async def test_a_commit_that_was_already_made_runs_no_check(tables: Tables, work
     assert await tables.commit(work.stream, commit_of(change), closed_tasks=(), check=check) == state
 
 
-async def test_there_is_nothing_to_fence_without_a_table(tables: Tables, stream: Stream) -> None:
+async def test_without_a_table_a_fence_does_nothing(tables: Tables, stream: Stream) -> None:
     assert await tables.fence(stream) is None
     assert await tables.state(stream) is None

@@ -214,9 +214,7 @@ async def test_batches_that_rows_cannot_hold_are_kept_unchanged_and_counted(stor
     assert [entry.batch_count for entry in wal_reader.verify(await read_whole(store, kept.object)).slices] == [3, 2]
 
 
-async def test_an_item_of_nothing_but_undecodable_batches_writes_no_data_file(
-    store: MemoryObjectStore, wal: Wal
-) -> None:
+async def test_an_item_with_only_undecodable_batches_writes_no_data_file(store: MemoryObjectStore, wal: Wal) -> None:
     await wal.put({0: [undecodable()] * 5})
 
     result = await run(wal.item(), store, workbench(kept_bytes=100))

@@ -190,7 +190,7 @@ class Run:
         return is_new
 
     def _answer(self, data: bytes) -> tuple[str, bool]:
-        """Return the kind of the answer, and whether it is no error."""
+        """Return the kind of the answer, and whether it is not an error."""
         try:
             return repr(self._run(data))[:200], True
         except self._target.errors as error:

@@ -1,4 +1,4 @@
-"""A run notices what it is there to notice, and is the same for the same seed."""
+"""A run finds each kind of fault, and is the same for the same seed."""
 
 from pathlib import Path
 from typing import Any

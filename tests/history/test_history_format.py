@@ -71,7 +71,7 @@ def test_the_command_shows_the_operations_that_contradict(tmp_path: Path, capsys
 
 
 @pytest.mark.parametrize("text", ["nonsense}\n", '{"e":"ok","i":0,"t":1}\n', '{"history":2}\n', HEADER + '{"e":1}\n'])
-def test_a_file_that_is_no_history_is_refused(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_not_a_history_is_refused(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "file.jsonl"
     path.write_text(text)
 

@@ -114,7 +114,7 @@ def test_an_answer_from_before_entries_that_were_not_followed_is_not_learned() -
 
 
 @pytest.mark.parametrize(("start", "left"), [(5, [0, 10, 20]), (10, [10, 20]), (29, [20]), (30, []), (99, [])])
-def test_a_trim_lets_go_of_what_is_before_the_start(start: int, left: list[int]) -> None:
+def test_a_trim_drops_entries_before_the_start(start: int, left: list[int]) -> None:
     index = SegmentIndex(100)
     index.learn(ONE, located(ONE, 0, 30))
 
@@ -137,7 +137,7 @@ def test_the_partitions_used_least_recently_go_first() -> None:
     assert index.piece_count == 6
 
 
-def test_one_partition_alone_keeps_what_is_ahead_of_its_reader() -> None:
+def test_a_single_partition_keeps_the_pieces_ahead_of_its_reader() -> None:
     index = SegmentIndex(10)
     for start in range(0, 1_000, 50):
         index.learn(ONE, located(ONE, start, start + 50))
@@ -157,12 +157,12 @@ def test_one_partition_alone_keeps_what_is_ahead_of_its_reader() -> None:
     ),
     piece_count_max=st.integers(1, 12),
 )
-def test_whatever_happens_what_is_found_is_true_dense_and_bounded(
+def test_found_pieces_are_always_true_dense_and_bounded(
     steps: list[tuple[str, PartitionKey, int, int]], piece_count_max: int
 ) -> None:
     index = SegmentIndex(piece_count_max)
     position = 0
-    home: dict[tuple[PartitionKey, int], str] = {}  # where each ten offsets are
+    home: dict[tuple[PartitionKey, int], str] = {}  # the object of each ten offsets
     start: dict[PartitionKey, int] = {}
 
     def told(key: PartitionKey, first: int, count: int) -> Located:

@@ -66,7 +66,7 @@ def test_an_offset_is_found_in_its_slice() -> None:
     assert (log.tail().known_from, log.tail().end) == (0, 6)
 
 
-def test_the_slice_behind_the_last_is_none() -> None:
+def test_no_slice_follows_the_last_slice() -> None:
     log = Log()
     log.commit(ONE)
 

@@ -208,7 +208,7 @@ def test_a_batch_without_records_is_refused(kernel: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("version", range(3, 14))
-def test_the_answer_to_appended_batches_is_that_of_their_results(kernel: ModuleType, version: int) -> None:
+def test_appended_batches_are_answered_like_their_results(kernel: ModuleType, version: int) -> None:
     topics = ["t", "t", "u"] if version < 13 else [STREAM, STREAM, STREAM[::-1]]
     entries = [entry(at, topic=topic) for at, topic in enumerate(topics)]
     outcomes = [Outcome(OutcomeKind.ACCEPTED, 2**40 + at, at) for at in range(3)]

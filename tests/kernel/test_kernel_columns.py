@@ -226,7 +226,7 @@ def test_a_batch_that_contradicts_itself_has_no_rows(kernel: ModuleType, data: b
 @pytest.mark.parametrize(
     "tail", [b"\0", b"\0" * 60, batch(GOOD)[:-1], batch(GOOD, magic=1), batch(GOOD, last_delta=-1)]
 )
-def test_bytes_that_are_no_batch_stop_the_builder(kernel: ModuleType, tail: bytes) -> None:
+def test_bytes_that_are_not_a_batch_stop_the_builder(kernel: ModuleType, tail: bytes) -> None:
     good = batch(GOOD)
 
     position, status, found = decode(kernel, good + tail)

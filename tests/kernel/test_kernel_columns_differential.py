@@ -25,7 +25,7 @@ def mostly(usual: Any, other: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 @st.composite
 def batches(draw: st.DrawFn) -> bytes:
-    """A batch that is right in most places."""
+    """A mostly valid batch."""
     count = draw(st.sampled_from([1, 2, 2, 3, 9, 0]))
     records = [
         record(
@@ -141,7 +141,7 @@ def spoil(source: random.Random, data: bytes, changes: int) -> bytes:
     return bytes(out)
 
 
-def test_spoiled_batches_are_read_alike(native: ModuleType) -> None:
+def test_both_kernels_read_spoiled_batches_alike(native: ModuleType) -> None:
     source = random.Random(17)
     for _ in range(3000):
         data = spoil(source, GOOD * 2, source.randrange(1, 4))
@@ -150,7 +150,7 @@ def test_spoiled_batches_are_read_alike(native: ModuleType) -> None:
         assert run(native, 500, 5, data, []) == run(fallback, 500, 5, data, [])
 
 
-def test_spoiled_columns_are_read_alike(native: ModuleType) -> None:
+def test_both_kernels_read_spoiled_columns_alike(native: ModuleType) -> None:
     source = random.Random(18)
     builder = native.ColumnBuilder()
     for base in (0, 3, 6):

@@ -153,7 +153,7 @@ def test_rows_outside_the_columns_are_refused(kernel: ModuleType, rows: tuple[in
         kernel.encode_columns(columns_of(kernel, (0, 0, batch(record()))), *rows)
 
 
-def test_buffers_may_be_longer_and_empty_ones_none(kernel: ModuleType) -> None:
+def test_buffers_may_be_longer_and_empty_buffers_may_be_none(kernel: ModuleType) -> None:
     columns = columns_of(kernel, (0, 0, batch(record(value=b"v"), record(1, value=None))))
     changes: dict[str, Any] = {
         name: None if name.startswith(("header_key_", "header_value_")) else bytearray(bytes(column) + b"\xff" * 9)

@@ -46,7 +46,7 @@ def test_put_file_takes_at_most_64_buffers(kernel: ModuleType, tmp_path: Path) -
     assert list(tmp_path.iterdir()) == []
 
 
-def test_put_file_refuses_values_that_are_no_buffer(kernel: ModuleType, tmp_path: Path) -> None:
+def test_put_file_refuses_values_that_are_not_buffers(kernel: ModuleType, tmp_path: Path) -> None:
     with pytest.raises(TypeError):
         kernel.put_file(str(tmp_path), str(tmp_path / "object"), [b"x", 7], True)
 

@@ -67,7 +67,7 @@ def test_an_empty_request_has_no_entries(kernel: ModuleType, version: int) -> No
 
 
 @pytest.mark.parametrize("version", [3, 9, 13])
-def test_a_bad_batch_is_a_status_and_its_neighbours_stand(kernel: ModuleType, version: int) -> None:
+def test_a_bad_batch_gets_a_status_and_its_neighbours_are_accepted(kernel: ModuleType, version: int) -> None:
     body = request(version, [("t", [BATCH[:-1] + b"x", BATCH])])
 
     entries = kernel.parse_produce(body, 0, version)[3]
@@ -140,7 +140,7 @@ def with_acks(body: bytes, acks: int) -> bytes:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_requests_that_are_alike_are_read_as_each_alone(kernel: ModuleType, version: int) -> None:
+def test_similar_requests_are_read_as_each_alone(kernel: ModuleType, version: int) -> None:
     bodies = [
         request(version, [("orders", [BATCH, None]), ("größe", [IDEMPOTENT])]),
         request(version, [("orders", [BATCH[:-1] + b"x"])]),
@@ -183,7 +183,7 @@ BODY_3 = request(3, [("t", [BATCH])])
         b"\xff\xff\xff\xff" + framed(3, 1, BODY_3)[4:],
     ],
 )
-def test_the_first_request_that_is_not_alike_ends_it(kernel: ModuleType, last: bytes) -> None:
+def test_the_first_different_request_ends_a_run(kernel: ModuleType, last: bytes) -> None:
     first = framed(3, 1, with_acks(BODY_3, 1)) + framed(3, 2, BODY_3)
     frames = first + last + framed(3, 3, BODY_3)
 

@@ -131,7 +131,7 @@ def test_a_batch_shorter_than_its_header_is_a_mistake(kernel: ModuleType) -> Non
     "batch",
     [GOLDEN, encode([Record(value=b"v" * 40)]), encode([Record(value=bytes(9), headers=(("a", b"\xff" * 30),))])],
 )
-def test_no_more_is_made_than_allowed(kernel: ModuleType, batch: bytes) -> None:
+def test_an_entry_above_the_limit_is_too_large(kernel: ModuleType, batch: bytes) -> None:
     frame, _, _ = kernel.decode_entry(batch, None, 0, 1000)
     size = len(frame) - 10 - int.from_bytes(frame[6:10], "big")
 
@@ -165,7 +165,7 @@ def test_a_control_batch_has_no_messages(kernel: ModuleType, attributes: int) ->
     assert kernel.entry_routing(batch, None) == (b"", 0, b"", 0, 0)
 
 
-def test_times_of_the_server_are_no_event_times(kernel: ModuleType) -> None:
+def test_times_of_the_server_are_not_event_times(kernel: ModuleType) -> None:
     single = SingleMessageMetadata(event_time=5)
     head = metadata(num_messages_in_batch=1).SerializeToString()
     batch = bytearray(kernel.encode_entry(head, pack([(single, b"")]), False)[0])
@@ -188,7 +188,7 @@ def entry_header(content: bytes) -> bytes:
         (b"\1\0" + NAMED, True),
         (b"\1\0" + NAMED + b"\x58\x01", True),
         (b"\1\0" + BATCH, False),  # of two messages
-        (b"\1\1" + BATCH, True),  # which is no matter in an opaque one
+        (b"\1\1" + BATCH, True),  # which does not matter in an opaque entry
         (b"\2\0" + NAMED, False),  # another version
         (b"\1\x08" + NAMED, False),  # another flag
         (b"\1\0" + NAMED[:-1], False),
@@ -204,7 +204,7 @@ def test_an_entry_header_is_believed_if_it_is_right(kernel: ModuleType, content:
     assert (b"\x0a\x01p" in frame[10:]) == is_ours
 
 
-def test_a_message_header_that_is_wrong_makes_the_batch_another_clients(kernel: ModuleType) -> None:
+def test_a_batch_with_a_wrong_message_header_is_treated_as_another_clients(kernel: ModuleType) -> None:
     entry = ("__pulsar.entry", b"\1\0" + BATCH)
     right, wrong = (
         encode([Record(headers=(entry,)), Record(headers=(("__pulsar.message", content),))])
@@ -223,7 +223,7 @@ def test_fields_of_a_header_cannot_lie_about_sizes(kernel: ModuleType) -> None:
     assert frame.endswith(b"\0\0\0\4\x18\x7f\x18\1v")
 
 
-def test_properties_that_are_no_headers_stay_whole(kernel: ModuleType) -> None:
+def test_properties_that_are_not_headers_stay_whole(kernel: ModuleType) -> None:
     single = SingleMessageMetadata(properties=[KeyValue(key="a", value="b"), KeyValue(key="__pulsar.x", value="c")])
     payload = pack([(single, b"v")])
 

@@ -28,7 +28,7 @@ def outcome(function: Callable[..., Any], *arguments: Any) -> Any:
 
 @st.composite
 def sent(draw: st.DrawFn) -> tuple[bytes, bytes]:
-    """Metadata and payload of an entry that is right in most places."""
+    """Metadata and payload of an entry that is mostly valid."""
     head, messages = draw(batches())
     if not draw(st.integers(0, 9)):
         head.num_messages_in_batch = draw(st.integers(-1, 9))
@@ -55,7 +55,7 @@ def test_batches_of_single_messages_agree(
 
 @st.composite
 def stored(draw: st.DrawFn) -> bytes:
-    """A batch that a Pulsar client may have written, right in most places."""
+    """A mostly valid batch of a Pulsar client."""
     head, messages = draw(batches())
     if draw(st.booleans()):
         head.ClearField("num_messages_in_batch")

@@ -1,4 +1,4 @@
-"""The native transcoding of Pulsar entries gives back every reference, block and buffer, also on its error paths."""
+"""The native transcoding of Pulsar entries releases every reference, block and buffer, also on its error paths."""
 
 import contextlib
 import sys

@@ -79,7 +79,7 @@ def test_each_delivery_becomes_a_message_with_its_entry(kernel: ModuleType) -> N
     ]
 
 
-def test_a_consumers_epoch_is_encoded_and_a_missing_partition_too(kernel: ModuleType) -> None:
+def test_a_consumers_epoch_and_a_missing_partition_are_encoded(kernel: ModuleType) -> None:
     ((command, _),), _, _ = messages(kernel, [delivery(ALONE)], names=(1, 5, -1, 9))
 
     assert command.consumer_epoch == 9
@@ -105,7 +105,7 @@ def test_uncommon_messages_are_left_to_the_general_path(kernel: ModuleType, row:
 
 
 @pytest.mark.parametrize(("spare", "count"), [(0, 1), (-1, 0)])
-def test_an_entry_over_the_limit_is_left_to_others(kernel: ModuleType, spare: int, count: int) -> None:
+def test_an_entry_over_the_limit_is_left_to_the_general_path(kernel: ModuleType, spare: int, count: int) -> None:
     size = len(entry(BATCH, 100))
 
     assert messages(kernel, [delivery(BATCH)], limits=(size + spare, BIG))[2] == count
@@ -121,7 +121,7 @@ def test_messages_end_after_the_entry_that_reaches_the_limit(kernel: ModuleType)
     assert messages(kernel, rows, limits=(BIG, 0)) == ([], 0, 0)
 
 
-def test_a_place_that_is_none_is_a_bug(kernel: ModuleType) -> None:
+def test_a_place_out_of_range_is_a_bug(kernel: ModuleType) -> None:
     for start in (-1, 2):
         with pytest.raises(ValueError, match="an index into the deliveries"):
             kernel.encode_messages([delivery(ALONE)], start, 1, 5, -1, None, BIG, BIG)

@@ -113,7 +113,9 @@ def test_explicit_defaults_are_common_too(kernel: ModuleType) -> None:
 
 
 @pytest.mark.parametrize(("spare", "count"), [(0, 1), (-1, 0)])
-def test_payloads_and_messages_over_a_limit_are_left_to_others(kernel: ModuleType, spare: int, count: int) -> None:
+def test_payloads_and_messages_over_a_limit_are_left_to_the_general_path(
+    kernel: ModuleType, spare: int, count: int
+) -> None:
     content = message(b"v" * 50)
 
     assert len(parse(kernel, send(content), limits=(50 + spare, BIG))) == count
@@ -130,7 +132,7 @@ def test_a_range_outside_the_buffer_is_a_bug(kernel: ModuleType, start: int, end
 @given(st.lists(st.sampled_from([send(), send(message(pack(SINGLES), num_messages_in_batch=3))]), max_size=3).flatmap(
     lambda frames: damaged(b"".join(frames))
 ))  # fmt: skip
-def test_both_kernels_take_the_same(native: ModuleType, frames: bytes) -> None:
+def test_both_kernels_parse_the_same(native: ModuleType, frames: bytes) -> None:
     assert parse(native, frames) == parse(fallback, frames)
 
 
@@ -161,7 +163,7 @@ def test_receipts_name_the_sends_and_where_they_are_stored(kernel: ModuleType) -
     ]
 
 
-def test_receipts_of_a_topic_without_partitions_name_none(kernel: ModuleType) -> None:
+def test_receipts_of_a_topic_without_partitions_name_no_partition(kernel: ModuleType) -> None:
     octets, _ = kernel.encode_receipts(1, 5, -1, [(7, None)], [(0, 2**62, 0)], 0)
 
     (receipt,) = receipts(octets)
@@ -195,7 +197,9 @@ RESULTS = st.tuples(st.integers(0, 8), st.integers(-1, 2**63 - 1), st.just(0))
     names=st.tuples(UINT64, UINT64, st.integers(-1, 2**31)),
     rows=st.lists(st.tuples(st.tuples(UINT64, st.none() | UINT64), RESULTS), max_size=9),
 )
-def test_both_kernels_receipt_the_same(native: ModuleType, names: tuple[int, int, int], rows: list[Any]) -> None:
+def test_both_kernels_encode_the_same_receipts(
+    native: ModuleType, names: tuple[int, int, int], rows: list[Any]
+) -> None:
     arguments = (*names, [ids for ids, _ in rows], [result for _, result in rows], 0)
 
     assert native.encode_receipts(*arguments) == fallback.encode_receipts(*arguments)

@@ -136,7 +136,7 @@ class SqliteBackend:
 
 
 class TurnsBackend(SqliteBackend):
-    """Each call goes to the other of two handles on one file: what one wrote, the other must have seen.
+    """Successive calls alternate between two handles on one file: each handle must see what the other wrote.
 
     Every limit is tiny, so that work takes many rounds and little stays in memory.
     """

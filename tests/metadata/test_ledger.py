@@ -122,7 +122,7 @@ def test_batches_without_offsets_are_a_bug(ledger: Ledger) -> None:
         ledger.decide([BatchCommit(KEY, 0, 10, 0, 0)], 0)
 
 
-def test_markers_are_no_batches_of_a_sequence(ledger: Ledger) -> None:
+def test_markers_are_not_batches_of_a_sequence(ledger: Ledger) -> None:
     ledger.adopt(ledger.decide([BatchCommit(KEY, 0, 10, 1, 0, 1, 0, 0)], 0), 1)
     marker = BatchCommit(KEY, 0, 10, 1, 0, 1, 0, -1, BATCH_CONTROL)
     decision = ledger.decide([marker, BatchCommit(KEY, 10, 10, 1, 0, 1, 0, 1)], 0)
@@ -147,7 +147,7 @@ def test_a_stream_that_is_deleted_or_grown_is_noticed_by_its_entry() -> None:
     assert ledger.applied == 2
 
 
-def test_rolling_up_forgets_what_memory_was_needed_for(ledger: Ledger) -> None:
+def test_rolling_up_frees_the_memory_of_the_rolled_up_commits(ledger: Ledger) -> None:
     for position in range(1, 5):
         ledger.adopt(ledger.decide([BatchCommit(KEY, 0, 10, 1, 0)], 0), position)
     ledger.rolled_up(2)

@@ -14,8 +14,10 @@ from bearlake.metadata.access_rules import (
     PatternKind,
     Permission,
     Resource,
+    RuleSet,
 )
 from bearlake.metadata.model import EntryKind, StreamSpec
+from fixtures.later_versions import FIELDS, later, later_row, store_rules
 
 
 def rule(
@@ -41,14 +43,24 @@ EACH = [
 
 
 async def test_every_kind_of_rule_is_read_back_on_every_server(metadata: Metadata, peer: Metadata) -> None:
-    assert await metadata.access.read() == (0, [])
+    assert await metadata.access.read() == RuleSet(0, [])
 
     assert await metadata.access.change(created=EACH, deleted=[], revision=0) == 1
 
-    revision, rules = await peer.access.read()
+    revision, rules, _ = await peer.access.read()
     assert (revision, set(rules)) == (1, set(EACH))
     assert len(rules) == len(set(EACH))
     assert await peer.access.revision() == 1
+
+
+@pytest.mark.parametrize("field", FIELDS)
+async def test_rules_of_a_later_version_are_read_apart_and_kept(metadata: Metadata, peer: Metadata, field: str) -> None:
+    unknown = later_row(rule(), field)
+    await store_rules(metadata, [rule(), later(rule(), field)])
+
+    assert await peer.access.read() == RuleSet(1, [rule()], (unknown,))
+    await peer.access.change(created=[rule("other")], deleted=[rule()], revision=1)
+    assert await metadata.access.read() == RuleSet(2, [rule("other")], (unknown,))
 
 
 async def test_rules_are_deleted_and_created_in_one_step(metadata: Metadata, peer: Metadata) -> None:
@@ -75,7 +87,7 @@ async def test_a_change_decided_on_another_revision_is_refused(metadata: Metadat
 
     with pytest.raises(Conflict):
         await metadata.access.change(created=[rule("x"), rule()], deleted=[], revision=revision)
-    assert await metadata.access.read() == (2, [])
+    assert await metadata.access.read() == RuleSet(2, [])
     assert await metadata.log.head() == head
 
 
@@ -92,13 +104,13 @@ async def test_a_late_change_cannot_bring_back_a_deleted_rule(metadata: Metadata
 
 
 async def test_a_change_without_effect_refuses_earlier_ones_too(metadata: Metadata, peer: Metadata) -> None:
-    """Whoever does not know whether an earlier creation will arrive deletes its rules, present or not."""
+    """A caller that does not know whether its earlier creation will still arrive deletes the rules, whether they exist or not."""
     assert await metadata.access.change(created=[], deleted=[rule()], revision=0) == 1
 
     with pytest.raises(Conflict):
         await peer.access.change(created=[rule()], deleted=[], revision=0)
 
-    assert await peer.access.read() == (1, [])
+    assert await peer.access.read() == RuleSet(1, [])
 
 
 async def test_one_of_many_concurrent_changes_wins(metadata: Metadata, peer: Metadata) -> None:
@@ -156,10 +168,10 @@ async def test_a_follower_that_waits_for_the_log_is_woken(metadata: Metadata, pe
 async def test_rules_that_no_store_can_keep_are_invalid(metadata: Metadata, bad: AccessRule) -> None:
     with pytest.raises(Invalid):
         await metadata.access.change(created=[rule(), bad], deleted=[], revision=0)
-    assert await metadata.access.read() == (0, [])
+    assert await metadata.access.read() == RuleSet(0, [])
 
 
-async def test_there_is_a_limit_of_rules(metadata: Metadata, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_rules_is_limited(metadata: Metadata, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model, "RULE_COUNT_MAX", 3)
     monkeypatch.setattr("bearlake.metadata.postgresql.access_rules.RULE_COUNT_MAX", 3)
     await metadata.access.change(created=[rule(f"s{n}") for n in range(3)], deleted=[], revision=0)
@@ -170,7 +182,7 @@ async def test_there_is_a_limit_of_rules(metadata: Metadata, monkeypatch: pytest
     assert {found.name for found in (await metadata.access.read()).rules} == {"s1", "s2", "s3"}
 
 
-async def test_there_is_a_limit_of_changes_at_once(metadata: Metadata, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_changes_at_once_is_limited(metadata: Metadata, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model, "CHANGED_COUNT_MAX", 2)
     with pytest.raises(Invalid, match="limit is 2"):
         await metadata.access.change(created=[rule()], deleted=[rule("a"), rule("b")], revision=0)

@@ -86,7 +86,7 @@ async def test_a_task_that_waits_longer_than_the_head_start_is_next_whatever_the
     while "bills" not in taken and len(taken) < 20:
         taken += await claimed_anew(four, choice)
         await four.scene.backend.advance(100)
-        if taken[-1] == "orders":  # it is done, and at once there is a new one
+        if taken[-1] == "orders":  # the task is done, and a new task follows at once
             await four.offer(four.compact((orders.partition(0), 0, 10), size_bytes=100, age_ms=0))
 
     assert taken[0] == "orders"
@@ -101,7 +101,7 @@ async def test_a_worker_may_have_thousands_of_streams_by_name(four: Compaction) 
     assert await claimed(four, choice) == ["bills"]
 
 
-async def test_limits_hold_in_the_chosen_order(four: Compaction) -> None:
+async def test_limits_apply_in_the_chosen_order(four: Compaction) -> None:
     choice = TaskChoice(head_starts=[("bills", 9_000)])
 
     assert await claimed(four, choice, limit=1) == ["bills"]

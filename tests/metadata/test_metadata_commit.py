@@ -92,7 +92,7 @@ async def test_a_stream_deleted_meanwhile_is_refused_and_its_neighbours_are_not(
     assert [outcome.base_offset for outcome in committed.outcomes] == [-1, 1, 0]
 
 
-async def test_nothing_accepted_writes_no_entry(scene: Any) -> None:
+async def test_a_commit_without_accepted_batches_writes_no_entry(scene: Any) -> None:
     partition = await scene.partition()
     head = await scene.metadata.log.head()
     committed = await scene.commit(scene.batch(partition, producer=1, sequence=9))
@@ -166,7 +166,7 @@ async def test_each_of_the_last_five_batches_is_answered_with_its_first_offset(
     assert await scene.metadata.log.bounds([partition]) == {partition: (0, 14, 14)}
 
 
-async def test_a_batch_that_shares_only_its_first_sequence_is_no_duplicate(scene: Any) -> None:
+async def test_a_batch_that_shares_only_its_first_sequence_is_not_a_duplicate(scene: Any) -> None:
     partition = await scene.partition()
     await scene.commit(scene.batch(partition, 3, producer=1, sequence=0))
     committed = await scene.commit(scene.batch(partition, 2, producer=1, sequence=0))

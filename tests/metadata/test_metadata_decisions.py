@@ -21,7 +21,7 @@ LONG_MS = 8 * DAY_MS
 
 
 def token(at_ms: int, number: int = 0) -> str:
-    """The key of an object that was sealed then."""
+    """The key of an object that was sealed at that time."""
     return f"{keys.hour_prefix(START_MS + at_ms)}{keys.uuid7(START_MS + at_ms, number)}"
 
 
@@ -55,8 +55,8 @@ async def test_a_refused_commit_whose_answer_is_forgotten_is_never_accepted(scen
     assert (await scene.metadata.log.bounds([partition]))[partition].end == 2
 
 
-async def test_an_object_of_which_nothing_was_accepted_is_an_orphan(scene: Any, peer: Metadata) -> None:
-    """Its bytes go with those of objects that were never committed: no list of unused objects has it too."""
+async def test_an_object_without_accepted_batches_is_an_orphan(scene: Any, peer: Metadata) -> None:
+    """Its bytes are deleted with those of objects that were never committed: the list of unused objects does not have it."""
     partition = await scene.partition()
     await scene.commit(scene.batch(partition, expected=2), token=token(0))
     await scene.maintain(entry_count_min=0)
@@ -76,7 +76,7 @@ async def test_a_commit_that_was_forbidden_long_ago_is_refused_although_the_stor
     assert (await scene.metadata.log.bounds([partition]))[partition].end == 0
 
 
-async def test_a_commit_whose_bytes_went_long_ago_is_refused(scene: Any) -> None:
+async def test_a_commit_whose_bytes_were_deleted_long_ago_is_refused(scene: Any) -> None:
     stream = await scene.stream()
     partition = stream.partition(0)
     commit = scene.object(scene.batch(partition, 3), token=token(0))

@@ -11,7 +11,7 @@ from bearlake.metadata.defaults import GROUP_NAME_BYTES_MAX, Defaults
 GROUP = "pulsar:acme/prod"
 
 
-async def test_a_group_has_none_until_they_are_set(metadata: Metadata, peer: Metadata) -> None:
+async def test_a_group_has_no_defaults_until_they_are_set(metadata: Metadata, peer: Metadata) -> None:
     assert await metadata.defaults.get(GROUP) == Defaults({}, 0)
 
     made = await metadata.defaults.set(GROUP, {"retention.ms": "1", "ü": "ü"}, version=0)
@@ -21,7 +21,7 @@ async def test_a_group_has_none_until_they_are_set(metadata: Metadata, peer: Met
     assert await peer.defaults.get("pulsar:acme/prod2") == Defaults({}, 0)
 
 
-async def test_they_are_replaced_as_a_whole(metadata: Metadata, peer: Metadata) -> None:
+async def test_defaults_are_replaced_as_a_whole(metadata: Metadata, peer: Metadata) -> None:
     await metadata.defaults.set(GROUP, {"a": "1", "b": "2"}, version=0)
 
     changed = await peer.defaults.set(GROUP, {"b": "3"}, version=1)
@@ -30,7 +30,7 @@ async def test_they_are_replaced_as_a_whole(metadata: Metadata, peer: Metadata) 
 
 
 @pytest.mark.parametrize("version", [0, 1, 3])
-async def test_a_change_of_what_has_changed_since_is_a_conflict(metadata: Metadata, version: int) -> None:
+async def test_a_change_of_an_outdated_version_is_a_conflict(metadata: Metadata, version: int) -> None:
     await metadata.defaults.set(GROUP, {}, version=0)
     await metadata.defaults.set(GROUP, {"a": "1"}, version=1)
 
@@ -49,6 +49,6 @@ async def test_one_of_many_concurrent_changes_wins(metadata: Metadata, peer: Met
 
 
 @pytest.mark.parametrize("group", ["", "x" * (GROUP_NAME_BYTES_MAX + 1)])
-async def test_a_name_that_is_none_is_invalid(metadata: Metadata, group: str) -> None:
+async def test_an_invalid_group_name_is_refused(metadata: Metadata, group: str) -> None:
     with pytest.raises(Invalid):
         await metadata.defaults.set(group, {}, version=0)

@@ -17,7 +17,7 @@ async def key(scene: Any) -> Any:
     return await scene.partition()
 
 
-async def test_a_batch_goes_where_it_expects_to_be(scene: Any, key: Any) -> None:
+async def test_a_batch_is_stored_at_the_offset_that_it_expects(scene: Any, key: Any) -> None:
     first = await scene.commit(scene.batch(key, 3, expected=0))
     second = await scene.commit(scene.batch(key, 2, expected=3))
 
@@ -70,7 +70,7 @@ async def test_a_moved_start_does_not_change_the_expected_offset(scene: Any, key
     assert committed.outcomes == [Outcome(UNEXPECTED_OFFSET, 3, 3), Outcome(ACCEPTED, 3, 3)]
 
 
-async def test_a_duplicate_stays_one_wherever_it_expects_to_be(scene: Any, key: Any) -> None:
+async def test_a_duplicate_stays_a_duplicate_whatever_offset_it_expects(scene: Any, key: Any) -> None:
     (producer,) = await scene.metadata.producers.allocate(1)
     batch = scene.batch(key, 2, producer=producer, sequence=0, expected=0)
     await scene.commit(batch)
@@ -112,7 +112,7 @@ async def test_an_out_of_order_sequence_is_reported_first(scene: Any, key: Any) 
     assert committed.outcomes == [Outcome(OUT_OF_ORDER, -1, 0), Outcome(NOT_FOUND, -1, -1)]
 
 
-async def test_of_many_that_expect_the_same_one_wins(scene: Any, key: Any, peer: Any) -> None:
+async def test_one_of_many_that_expect_the_same_offset_wins(scene: Any, key: Any, peer: Any) -> None:
     async with asyncio.TaskGroup() as group:
         sent = [
             group.create_task(scene.commit(scene.batch(key, expected=0), by=(scene.metadata, peer)[turn % 2]))

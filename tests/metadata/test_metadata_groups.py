@@ -56,7 +56,7 @@ async def test_only_the_offsets_asked_for_are_returned(scene: Any) -> None:
     assert await scene.metadata.groups.offsets("unknown") == {}
 
 
-async def test_deleted_offsets_are_gone_and_absent_ones_are_fine(scene: Any) -> None:
+async def test_deleted_offsets_are_gone_and_absent_offsets_are_ignored(scene: Any) -> None:
     lease = await lease_of(scene)
     await scene.metadata.groups.commit_offsets("g", {A: CommittedOffset(offset=5), B: CommittedOffset(offset=7)}, lease)
     await scene.metadata.groups.delete_offsets("g", [A, C], lease)

@@ -88,9 +88,7 @@ async def test_of_equal_largest_timestamps_the_first_is_located(ten: Any) -> Non
 
 
 @pytest.mark.parametrize("is_maintained_after", [False, True])
-async def test_a_trim_hides_what_lies_wholly_below_the_start(
-    ten: Any, peer: Metadata, is_maintained_after: bool
-) -> None:
+async def test_a_trim_hides_slices_wholly_below_the_start(ten: Any, peer: Metadata, is_maintained_after: bool) -> None:
     log = ten.metadata.log
     assert await log.trim(ten.partition, 65) == (65, 100, 100)
     if is_maintained_after:
@@ -175,7 +173,7 @@ async def test_a_reopened_store_answers_the_same(ten: Any, backend: Any) -> None
     assert await other.log.usage([ten.partition]) == await ten.metadata.log.usage([ten.partition])
 
 
-async def test_partitions_that_never_were_are_not_found(scene: Any) -> None:
+async def test_partitions_that_never_existed_are_not_found(scene: Any) -> None:
     log = scene.metadata.log
 
     assert await log.bounds([NOWHERE]) == {}

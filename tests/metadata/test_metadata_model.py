@@ -310,10 +310,10 @@ async def test_random_histories_agree_with_the_naive_model(
         await getattr(run, name)(*arguments)
         await run.compare()
 
-    await assert_log_tells_the_same(scene.metadata, run)
+    await assert_log_agrees(scene.metadata, run)
 
 
-async def assert_log_tells_the_same(metadata: Metadata, run: Run) -> None:
+async def assert_log_agrees(metadata: Metadata, run: Run) -> None:
     """A follower that has read the whole log (when nothing is truncated) knows every partition's end."""
     if run.is_truncated:
         return

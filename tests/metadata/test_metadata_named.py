@@ -156,7 +156,7 @@ async def test_an_exclusive_producer_fences_producers_with_an_earlier_epoch(scen
     assert kinds(await send(scene, key, shared, 0, epoch=told)) == [FENCED]
 
 
-async def test_sharing_after_an_exclusive_producer_has_left_fences_what_it_had_on_its_way(scene: Any, key: Any) -> None:
+async def test_sharing_after_an_exclusive_producer_has_left_fences_its_batches_in_flight(scene: Any, key: Any) -> None:
     lease = await scene.metadata.leases.acquire("produce", scene.server)
     alone = (await scene.metadata.producers.named(key, "alone")).producer_id
     epoch = await scene.metadata.producers.raise_epoch(key, lease)
@@ -236,7 +236,7 @@ async def test_names_are_forgotten_with_what_they_wrote(scene: Any, key: Any) ->
     assert (await producers.named(key, "writer")).last_sequence == -1
 
 
-async def test_an_expiry_tells_whether_there_may_be_more_names_that_never_wrote(scene: Any, key: Any) -> None:
+async def test_an_expiry_reports_whether_more_names_may_never_have_written(scene: Any, key: Any) -> None:
     producers = scene.metadata.producers
     for number in range(5):
         await producers.named(key, f"silent-{number}")
@@ -245,7 +245,7 @@ async def test_an_expiry_tells_whether_there_may_be_more_names_that_never_wrote(
     assert [await producers.expire(idle_ms=0, limit=2) for _ in range(4)] == [2, 2, 1, 0]
 
 
-async def test_a_name_that_was_asked_for_keeps_what_it_wrote(scene: Any, key: Any) -> None:
+async def test_a_name_that_was_requested_again_keeps_its_sequence(scene: Any, key: Any) -> None:
     producers = scene.metadata.producers
     producer_id = (await producers.named(key, "name")).producer_id
     await send(scene, key, producer_id, 7)

@@ -104,7 +104,9 @@ async def test_a_commit_is_answered_after_its_bytes_are_gone(two: Compaction, pe
     assert (await peer.log.bounds([two.scene.key]))[two.scene.key].end == 40
 
 
-async def test_a_commit_asked_again_soon_after_it_was_forgotten_is_no_new_one(two: Compaction, peer: Metadata) -> None:
+async def test_a_commit_repeated_soon_after_it_was_forgotten_is_not_a_new_commit(
+    two: Compaction, peer: Metadata
+) -> None:
     await two.compacted((two.scene.key, 0, 10), (two.scene.other, 0, 10))
     await two.scene.maintain(entry_count_min=0)
     await two.scene.backend.advance(11 * 60_000)
@@ -147,7 +149,7 @@ async def test_data_files_are_listed_in_the_order_of_their_swaps(two: Compaction
     assert list(await peer.objects.data_files(number + 1)) == []
 
 
-async def test_a_file_that_no_row_names_is_no_data_file_any_more(two: Compaction, peer: Metadata) -> None:
+async def test_a_file_that_no_row_names_is_no_longer_a_data_file(two: Compaction, peer: Metadata) -> None:
     await two.compacted((two.scene.key, 0, 20))
     await two.compacted((two.scene.other, 0, 20))
     await two.metadata.log.trim(two.scene.key, 20)

@@ -163,7 +163,7 @@ async def test_one_quota_cannot_be_changed_twice_at_once(metadata: Metadata) -> 
         await metadata.quotas.change([change(1), change(2)], revision=0)
 
 
-async def test_there_is_a_limit_of_quotas(metadata: Metadata, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_quotas_is_limited(metadata: Metadata, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model, "QUOTA_COUNT_MAX", 2)
     monkeypatch.setattr("bearlake.metadata.postgresql.quotas.QUOTA_COUNT_MAX", 2)
     names = [Entity(user=name) for name in ("a", "b", "c")]
@@ -175,7 +175,7 @@ async def test_there_is_a_limit_of_quotas(metadata: Metadata, monkeypatch: pytes
     assert {quota.entity for quota in (await metadata.quotas.read()).quotas} == {names[1], names[2]}
 
 
-async def test_there_is_a_limit_of_changed_quotas(metadata: Metadata, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_changed_quotas_is_limited(metadata: Metadata, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model, "CHANGED_QUOTAS_MAX", 1)
     with pytest.raises(Invalid, match="limit is 1"):
         await metadata.quotas.change([change(), change(1, Entity(user="bob"))], revision=0)

@@ -15,7 +15,7 @@ OLD_MS = 3_600_000
 
 @pytest.fixture(params=["in the log", "rolled up", "compacted", "half compacted"])
 async def six(compaction: Compaction, request: pytest.FixtureRequest) -> Compaction:
-    """Six slices of ten records and 100 bytes; each a minute newer than the one before, by the store's time; the last is of now."""
+    """Six slices of ten records and 100 bytes; each a minute newer than the one before, by the store's time; the last one is new."""
     scene = compaction.scene
     scene.first = await scene.stream(partition_count=2)
     scene.key, scene.other = scene.first.partition(0), scene.first.partition(1)
@@ -51,7 +51,7 @@ async def test_older_records_are_trimmed(six: Compaction, peer: Metadata, before
     assert (await peer.log.usage([key]))[key] == (600 - 10 * start, 60 - start)
 
 
-async def test_all_may_be_too_old(six: Compaction, peer: Metadata) -> None:
+async def test_all_records_may_be_too_old(six: Compaction, peer: Metadata) -> None:
     await six.scene.backend.advance(OLD_MS)
     key = six.scene.key
 
@@ -100,7 +100,7 @@ async def test_each_trim_is_one_entry(six: Compaction, peer: Metadata) -> None:
     ]
 
 
-async def test_nothing_to_trim_writes_nothing(six: Compaction, peer: Metadata) -> None:
+async def test_a_trim_without_effect_writes_nothing(six: Compaction, peer: Metadata) -> None:
     head = await peer.log.head()
 
     assert await retain(six.metadata, six.scene.key, six.scene.other, before_ms=OLD_MS, size_max=10_000) == {}
@@ -133,7 +133,7 @@ async def test_a_trim_of_a_segment_that_begins_below_the_start_never_adds_bytes(
 
 
 async def test_retention_decided_by_configs_that_have_changed_deletes_nothing(six: Compaction, peer: Metadata) -> None:
-    """A request that was delayed names the version that it was decided by; the records that the new configs keep stay."""
+    """A delayed request names the version on which it was decided, so the records that the new configs keep stay."""
     key, old = six.scene.key, await six.metadata.streams.get("orders")
     await by_name.alter(peer, "orders", set_configs={"retention.ms": str(OLD_MS)}, unset_configs=())
 
@@ -155,7 +155,7 @@ async def test_every_part_of_a_long_retention_names_the_version(six: Compaction,
     assert (await retain(six.metadata, *map(old.partition, range(300)), before_ms=1))[six.scene.key].start == 50
 
 
-async def test_retention_of_a_deleted_stream_finds_none(six: Compaction, peer: Metadata) -> None:
+async def test_retention_of_a_deleted_stream_is_not_found(six: Compaction, peer: Metadata) -> None:
     old = await six.metadata.streams.get("orders")
     await by_name.delete(peer, "orders")
 

@@ -231,6 +231,21 @@ async def test_subjects_versions_and_usages_are_listed_in_pages(metadata: Metada
     assert [(usage.subject, usage.is_deleted) for usage in (*first, *more)] == [(ORDERS, False), (PAYMENTS, True)]
 
 
+async def test_some_usages_of_a_schema_are_listed_in_no_order(metadata: Metadata) -> None:
+    store = metadata.schemas
+    for subject in (PAYMENTS, ORDERS, ELSEWHERE):
+        await register(store, subject, "a")
+    await store.delete(PAYMENTS, [1], is_permanent=False, revision=(await store.subject(PAYMENTS)).revision)
+    usages = await store.some_usages(DEFAULT_CONTEXT, 1, limit=5)
+    limited = await store.some_usages(DEFAULT_CONTEXT, 1, limit=1)
+
+    assert set(usages) == set(await store.usages(DEFAULT_CONTEXT, 1, limit=5))
+    assert len(usages) == 2
+    assert len(limited) == 1
+    assert limited[0] in usages
+    assert not await store.some_usages(DEFAULT_CONTEXT, 2, limit=5)
+
+
 async def test_many_servers_that_register_concurrently_agree_on_ids(backend: Any) -> None:
     handles = [await backend.open() for _ in range(4)]
 

@@ -59,7 +59,7 @@ async def test_readers_find_segments_where_slices_were(ten: Compaction, peer: Me
     assert await peer.log.bounds([key]) == {key: (0, 100, 100)}
 
 
-async def test_usage_is_what_it_was(ten: Compaction) -> None:
+async def test_compaction_does_not_change_usage(ten: Compaction) -> None:
     keys = [ten.scene.key, ten.scene.other]
     before = await ten.metadata.log.usage(keys)
     await ten.compacted((ten.scene.key, 0, 70), (ten.scene.other, 0, 100))
@@ -196,7 +196,7 @@ async def test_slices_that_were_trimmed_before_the_swap_are_not_missed(
 async def test_after_a_trim_no_row_is_lost_to_a_page_that_is_itself_replaced(
     backend: Any, new_scene: Any, swept: int, start: int, per_segment: int
 ) -> None:
-    """Pages of four rows: what stays of the first has room, and ends where the first new row that is still needed begins."""
+    """Pages of four rows: the rest of the first page has room, and ends where the first new row that is still needed begins."""
     ten = await Compaction.on(await new_scene(await backend.fresh(page_slice_count_max=4)))
     key = (await ten.scene.stream()).partition(0)
     for _ in range(10):

@@ -226,7 +226,7 @@ async def test_a_worker_whose_heartbeats_stopped_cannot_claim(four: Compaction) 
     assert len(await four.metadata.tasks.claim(four.worker, limit=10, bytes_max=10_000)) == 1
 
 
-async def test_a_released_task_is_claimed_again_without_blame(four: Compaction) -> None:
+async def test_a_released_task_is_claimed_again_and_counts_no_failure(four: Compaction) -> None:
     claim = await four.claimed((four.scene.keys[0], 0, 20))
     await four.metadata.tasks.release([claim])
     (task,) = await four.metadata.tasks.claim(four.worker, limit=10, bytes_max=10_000)

@@ -76,7 +76,7 @@ async def test_a_refused_batch_changes_no_producer(scene: Any, stream: Stream) -
     assert await scene.metadata.log.producers(key) == before
 
 
-async def test_a_token_of_before_gets_its_first_result(scene: Any, stream: Stream) -> None:
+async def test_a_token_from_before_the_termination_gets_its_first_result(scene: Any, stream: Stream) -> None:
     batch = scene.batch(stream.partition(0), 2)
     first = await scene.commit(batch, token="wal/x")
     await by_name.terminate(scene.metadata, "orders")
@@ -107,7 +107,7 @@ async def test_commits_and_a_termination_at_once_agree_on_the_end(scene: Any, st
     assert (await scene.metadata.log.bounds([key]))[key].end == end
 
 
-async def test_it_is_an_entry_of_the_log_once(scene: Any, stream: Stream, peer: Metadata) -> None:
+async def test_a_repeated_termination_adds_no_log_entry(scene: Any, stream: Stream, peer: Metadata) -> None:
     head = await scene.metadata.log.head()
     first = await by_name.terminate(scene.metadata, "orders")
     second = await by_name.terminate(peer, "orders")
@@ -117,7 +117,7 @@ async def test_it_is_an_entry_of_the_log_once(scene: Any, stream: Stream, peer: 
     assert (entry.kind, entry.stream_number, entry.position) == (EntryKind.STREAM, stream.number, first.version)
 
 
-async def test_it_survives_maintenance_and_a_new_handle(scene: Any, stream: Stream, backend: Any) -> None:
+async def test_termination_survives_maintenance_and_a_new_handle(scene: Any, stream: Stream, backend: Any) -> None:
     await by_name.terminate(scene.metadata, "orders")
     await scene.maintain(entry_count_min=0)
     reopened = await backend.open()
@@ -150,6 +150,6 @@ async def test_a_terminated_stream_is_altered_trimmed_and_deleted_as_any(scene: 
     assert (await scene.commit(scene.batch(again.partition(0)))).outcomes[0].kind is ACCEPTED
 
 
-async def test_a_stream_that_is_not_there_is_not_terminated(scene: Any) -> None:
+async def test_a_missing_stream_is_not_terminated(scene: Any) -> None:
     with pytest.raises(NotFound):
         await by_name.terminate(scene.metadata, "orders")

@@ -14,6 +14,7 @@ from bearlake.metadata.users import (
     ScramCredential,
     User,
 )
+from fixtures.later_versions import store_credentials
 
 SMALL, LARGE = "SCRAM-SHA-256", "SCRAM-SHA-512"
 
@@ -30,7 +31,7 @@ def drop(user: str, mechanism: str = SMALL) -> CredentialChange:
     return CredentialChange(user, mechanism, None)
 
 
-async def test_a_user_has_what_was_stored_on_every_server(metadata: Metadata, peer: Metadata) -> None:
+async def test_every_server_reads_a_user_as_it_was_stored(metadata: Metadata, peer: Metadata) -> None:
     assert await metadata.users.get("alice") is None
 
     assert await metadata.users.change([put("alice", LARGE), put("alice"), put("Zoë,=")], revision=0) == 1
@@ -60,6 +61,14 @@ async def test_users_are_listed_by_code_point_in_pages(metadata: Metadata) -> No
 
     assert [user.name for user in found] == names
     assert all(len(user.credentials) == 2 for user in found)
+
+
+async def test_a_credential_of_a_later_version_is_read_and_can_be_deleted(metadata: Metadata, peer: Metadata) -> None:
+    await store_credentials(metadata, [put("alice"), put("alice", "SCRAM-SHA3-512")])
+    assert await peer.users.get("alice") == User("alice", [credential(), credential("SCRAM-SHA3-512")])
+
+    await peer.users.change([drop("alice"), drop("alice", "SCRAM-SHA3-512")], revision=1)
+    assert await metadata.users.get("alice") is None
 
 
 @pytest.mark.parametrize("revision", [0, 1, 3])
@@ -101,12 +110,13 @@ async def test_one_of_many_concurrent_changes_wins(metadata: Metadata, peer: Met
         [put("a\0b")],
         [put("\ud800")],
         [drop("x" * (USER_NAME_BYTES_MAX + 1))],
-        [CredentialChange("alice", "SCRAM-SHA-1", None)],
+        [put("alice", "SCRAM-SHA-1")],
+        [drop("alice", "")],
         [CredentialChange("alice", SMALL, credential(LARGE))],
         [put("alice"), drop("alice")],
         [put(f"user-{n}") for n in range(CREDENTIAL_CHANGES_MAX + 1)],
     ],
-    ids=["empty", "NUL", "surrogate", "long", "mechanism", "other mechanism", "twice", "many"],
+    ids=["empty", "NUL", "surrogate", "long", "mechanism", "no mechanism", "other mechanism", "twice", "many"],
 )
 async def test_changes_that_no_store_can_keep_are_invalid(metadata: Metadata, changes: list[CredentialChange]) -> None:
     with pytest.raises(Invalid):
@@ -115,7 +125,7 @@ async def test_changes_that_no_store_can_keep_are_invalid(metadata: Metadata, ch
 
 
 @pytest.mark.parametrize("name", ["", "a\0b", "\ud800", "x" * (USER_NAME_BYTES_MAX + 1)])
-async def test_a_name_that_no_user_can_have_is_nobodys(metadata: Metadata, name: str) -> None:
+async def test_an_invalid_user_name_finds_no_user(metadata: Metadata, name: str) -> None:
     assert await metadata.users.get(name) is None
 
 

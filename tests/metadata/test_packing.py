@@ -59,3 +59,8 @@ def test_arbitrary_bytes_are_rows_or_corrupt(blob: bytes) -> None:
         return
 
     assert pack_rows(rows, 3) == (blob if rows else pack_rows([], 3))
+
+
+def test_an_outcome_of_unknown_kind_is_corrupt() -> None:
+    with pytest.raises(Corrupt, match="332"):
+        unpack_outcomes(pack_rows([(332, 1280, -256)], OUTCOME_WIDTH))

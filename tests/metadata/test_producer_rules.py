@@ -156,7 +156,7 @@ def test_outcomes_of_named_batches_that_may_not_skip(
     assert decide_named(known, 9, epoch, sequence, is_in_step=True) == expected
 
 
-def test_a_newer_epoch_forgets_only_what_goes_in_step() -> None:
+def test_a_newer_epoch_resets_only_a_sequence_that_is_in_step() -> None:
     assert advanced_named(NAMED, 7, 4, 15, 111, is_in_step=True) == (4, 7, 15, 15, 111, *NAMED[2:])
     assert advanced_named(NAMED, 7, 5, 0, 111, is_in_step=True) == (5, 7, 0, 0, 111)
     assert advanced_named(NAMED, 7, 5, 15, 111, is_in_step=False) == (5, 7, 15, 15, 111, *NAMED[2:])

@@ -240,7 +240,7 @@ async def test_a_closed_store_is_unavailable_and_can_be_closed_twice(opened: Ope
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("metadata-")]
 
 
-async def test_a_file_that_is_no_database_is_corrupt(tmp_path: Path) -> None:
+async def test_a_file_that_is_not_a_database_is_corrupt(tmp_path: Path) -> None:
     path = tmp_path / "metadata.db"
     path.write_bytes(b"not a database, but long enough to have a header of one hundred bytes" * 10)
 

@@ -8,7 +8,7 @@ from bearlake.metadata.sqlite.database import Database
 from bearlake.metadata.sqlite.settings import SqliteSettings
 
 
-async def test_a_step_that_was_given_up_does_not_let_a_later_one_overtake(tmp_path: Path) -> None:
+async def test_a_later_step_does_not_overtake_a_step_that_was_given_up(tmp_path: Path) -> None:
     database = Database(tmp_path / "m.db", SqliteSettings())
     await database.open(lambda connection: None)
     order: list[str] = []

@@ -153,7 +153,7 @@ async def test_programs_of_the_new_version_that_start_at_once_upgrade_one_file(p
 async def test_a_file_that_an_older_program_makes_while_this_one_opens_it_is_not_upgraded(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both programs start on a new file. The older one is in time to make it, and goes on with its layout."""
+    """Both programs start on a new file. The older program creates the file first, and continues with its layout."""
     made = tmp_path / "made.db"
     older: list[sqlite3.Connection] = []
 

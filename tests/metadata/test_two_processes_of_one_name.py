@@ -1,7 +1,7 @@
 """Two live processes with one server name: the earlier one confirms nothing more, even before a heartbeat reports its replacement.
 
-A process may be started again while its predecessor is only suspended or cut off. Both then serve clients. What the elder confirmed
-would be lost to the clients of the younger one, or would contradict it.
+A process may be started again while its predecessor is only suspended or cut off. Both then serve clients. What the earlier process
+confirmed would be lost to the clients of the later one, or would contradict them.
 """
 
 import asyncio

@@ -150,9 +150,7 @@ async def test_a_conflict_while_nothing_was_stored_is_unavailable(server: Server
         await store.put("wal/one", [b"content"])
 
 
-async def test_a_conflict_with_an_object_that_is_there_is_already_exists(
-    server: Server, store: CloudObjectStore
-) -> None:
+async def test_a_conflict_with_an_existing_object_is_already_exists(server: Server, store: CloudObjectStore) -> None:
     there = server.replies("200 OK", b"content", more='Last-Modified: Wed, 01 Jul 2026 00:00:00 GMT\r\nETag: "x"\r\n')
     server.answers = [server.replies("409 Conflict", CONFLICT), there]
 
@@ -160,7 +158,7 @@ async def test_a_conflict_with_an_object_that_is_there_is_already_exists(
         await store.put("wal/one", [b"content"])
 
 
-async def test_a_missing_object_is_not_found_but_a_missing_bucket_is_not_that(
+async def test_a_missing_object_is_not_found_but_a_missing_bucket_is_another_error(
     server: Server, store: CloudObjectStore
 ) -> None:
     server.answers = [server.replies("404 Not Found", NO_KEY)]
@@ -288,7 +286,7 @@ async def test_wrong_credentials_are_denied_and_never_shown(
     assert "not-the-secret" not in f"{caught.value!r} {caught.value.__cause__!r} {caplog.text}"
 
 
-async def test_the_other_clouds_put_conditionally_too(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_other_clouds_also_put_conditionally(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "a2V5")
     server.answers = [

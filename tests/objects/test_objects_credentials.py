@@ -77,7 +77,7 @@ def test_the_file_is_read_again_when_the_keys_expire(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [None, "", "secret", "[default]\naws_access_key_id = a\n", "[other]\na = b\n"])
-def test_a_file_that_is_none_is_refused_without_its_content(tmp_path: Path, text: str | None) -> None:
+def test_an_invalid_file_is_refused_without_its_content(tmp_path: Path, text: str | None) -> None:
     file = tmp_path / "credentials"
     if text is not None:
         file.write_text(text)

@@ -91,7 +91,7 @@ async def test_a_put_goes_on_until_the_store_has_the_object() -> None:
     assert await inner.size("wal/one") == 7
 
 
-async def test_an_object_of_another_size_is_not_taken_for_the_own() -> None:
+async def test_an_object_of_another_size_is_not_mistaken_for_the_own_put() -> None:
     with pytest.raises(Unavailable, match="the store has 4 bytes"):
         await retrying(Claims(claim_count=100, content=b"torn"), pause_first_ms=0).put("wal/one", [b"content"])
 

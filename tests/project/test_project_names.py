@@ -14,7 +14,7 @@ ALL = SOURCES + PROGRAMS + sorted(path for folder in ("tests", "bench") for path
 WORDED = SOURCES + sorted(
     path for folder in ("bench", "tests/simulator", "tests/nemesis") for path in (ROOT / folder).rglob("*.py")
 )
-"""The files whose public names a reader of documentation and reports meets."""
+"""Files whose public names appear in documentation and reports."""
 INSTEAD = {
     "aside": "quarantined",
     "beaten": "with_heartbeat",
@@ -47,7 +47,7 @@ INSTEAD = {
 }
 """Words that do not say what happens, each with the field's term."""
 VAGUE = ("each", "every", "one", "some")
-"""Names of variables that do not say what they hold or go over."""
+"""Names of variables that do not say what they hold or iterate over."""
 NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.MatchAs, ast.MatchStar, ast.ExceptHandler)
 """The nodes that bind their `name`."""
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")

@@ -58,7 +58,7 @@ def test_every_file_states_its_job() -> None:
     assert [str(path) for path in SOURCES if not ast.get_docstring(ast.parse(path.read_text()))] == []
 
 
-def test_nothing_is_left_for_later() -> None:
+def test_no_source_has_open_todos() -> None:
     later = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|raise NotImplementedError")
 
     assert [str(path) for path in SOURCES if later.search(path.read_text())] == []
@@ -71,10 +71,49 @@ def test_the_version_is_the_same_everywhere() -> None:
     assert f"## {bearlake.__version__}" in (ROOT / "CHANGELOG.md").read_text()
 
 
+def pages() -> list[Path]:
+    """Every Markdown page of the repository."""
+    folders = ("bench", "charts", "docs", "operator", "servers", "tests")
+    return sorted([*ROOT.glob("*.md"), *(page for folder in folders for page in (ROOT / folder).rglob("*.md"))])
+
+
+def outside_of_code(page: Path) -> str:
+    """The page without its blocks of code."""
+    return re.sub(r"^ *```.*?^ *```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of the page's headings, as GitHub makes them."""
+    found: Counter[str] = Counter()
+    names = set()
+    for heading in re.findall(r"^#+ (.+)$", outside_of_code(page), re.MULTILINE):
+        text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower()
+        name = re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+        names.add(f"{name}-{found[name]}" if found[name] else name)
+        found[name] += 1
+    return names
+
+
 def test_links_of_the_documentation_lead_somewhere() -> None:
-    for page in (*ROOT.glob("*.md"), *(ROOT / "servers").glob("*.md"), *(ROOT / "bench").glob("*.md")):
-        for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+    wrong = []
+    for page in pages():
+        for target in re.findall(r"\]\((?!\w+:)([^)\s]+)", outside_of_code(page)):
+            path, _, anchor = target.partition("#")
+            other = page.parent / path if path else page
+            if not other.exists() or (anchor and other.suffix == ".md" and anchor not in anchors(other)):
+                wrong.append(f"{page.relative_to(ROOT)} links to {target}")
+
+    assert wrong == []
+
+
+def test_some_page_links_to_every_page_of_the_documentation() -> None:
+    linked = {
+        (page.parent / path).resolve()
+        for page in pages()
+        for path in re.findall(r"\]\((?!\w+:)([^)\s#]+)", outside_of_code(page))
+    }
+
+    assert [page for page in pages() if ROOT / "docs" in page.parents and page.resolve() not in linked] == []
 
 
 def test_the_guide_lists_every_file_that_can_skip_tests() -> None:

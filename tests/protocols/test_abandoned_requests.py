@@ -30,7 +30,7 @@ async def numbers(streams: Streams, name: str) -> list[int]:
 
 
 async def all_done(streams: Streams) -> None:
-    """All that requests began by now is done: the store executes writes one after the other."""
+    """Wait until all writes that requests have begun are done: the store executes writes one after the other."""
     for number in range(3):
         await by_name.create(streams.metadata, StreamSpec(name=f"later-{number}", partition_count=1))
         await asyncio.sleep(0)
@@ -69,7 +69,7 @@ async def test_kafka_a_deletion_that_waits_for_another_request_ends_with_its_con
     anew = await create_anew(node.streams, "t")
 
     connection._others._is_working = False
-    connection._others.go_on()
+    connection._others.start_next()
     await all_done(node.streams)
 
     assert await numbers(node.streams, "t") == [anew]

@@ -1,4 +1,5 @@
-"""Logins of HTTP requests, the same for REST, the schema registry and Pulsar's HTTP API: who is let in, and what others are told.
+"""Logins of HTTP requests, the same for REST, the schema registry and Pulsar's HTTP API: which requests are accepted, and the errors
+of others.
 
 Source: RFC 9110 (401 has WWW-Authenticate), RFC 7617 (Basic), RFC 6750 (Bearer), RFC 6585 (429).
 """
@@ -48,7 +49,7 @@ ERROR_BODIES: dict[str, Callable[[Any], bool]] = {
 
 
 class Seen(Authorizer):
-    """An authorizer that notes who asks."""
+    """An authorizer that records the callers."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
@@ -178,7 +179,7 @@ async def test_guessing_ends_with_429(start: Start, protocol: str, user: str) ->
     assert 1 <= int(right.headers["Retry-After"]) <= 1200
 
 
-async def test_a_right_token_is_accepted_where_others_guess(start: Start, logins: Logins) -> None:
+async def test_a_valid_token_is_accepted_from_an_address_that_sends_guesses(start: Start, logins: Logins) -> None:
     """Clients behind one proxy have one address: a client with a wrong password must not lock the others out."""
     place = await start(failures=FailureSettings(per_address_max=3, window_ms=3_600_000))
     answers = [await place.ask("rest", basic("ghost", f"guess {number}")) for number in range(4)]

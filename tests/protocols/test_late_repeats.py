@@ -1,7 +1,7 @@
 """Requests that arrived at a server before their producer expired and are executed afterwards are never stored twice.
 
-Each time one server has the request, and does not get on with it; a second server stores the client's next try, and the producer is
-forgotten. Then the first server resumes, and learns all of this.
+In each test one server has the request but is delayed; a second server stores the client's retry, and the producer is forgotten.
+Then the first server resumes and learns of all this.
 """
 
 import asyncio
@@ -311,7 +311,7 @@ async def test_rest_a_server_with_a_stuck_follower_names_the_append_with_which_a
     await first.put("/v1/stream/t", b"", headers=JSON)
     assert (await first.post("/v1/stream/t", b"[0]", headers=claim(0))).status == 200
     # A follower that is stuck: no store makes a follower that reads and sees nothing.
-    monkeypatch.setattr(first.streams._follower, "_hear", lambda position: None)  # noqa: SLF001
+    monkeypatch.setattr(first.streams._follower, "_advance_head", lambda position: None)  # noqa: SLF001
     await forget(second.streams, second.streams)
     went_on = [await first.post("/v1/stream/t", b"[1]", headers=claim(1)) for _ in range(3)]
 

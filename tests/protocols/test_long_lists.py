@@ -25,7 +25,7 @@ COUNT = 2_500
 
 
 def checked(turns: CountingTurns, found: Sequence[Any], expected: Sequence[Any], most: int = AT_ONCE + 10) -> None:
-    """`most`: rights in one turn, among them those on what the request itself names."""
+    """`most`: rights in one turn, including those on resources that the request itself names."""
     assert list(found) == list(expected)
     assert turns.count >= COUNT
     assert turns.most <= most
@@ -124,7 +124,7 @@ async def test_pulsar_lists_over_http_are_made_in_turns(
 
 
 @pytest.mark.parametrize("path", ["/admin/v2/tenants/many", "/admin/v2/namespaces/many/streams"])
-async def test_what_has_many_topics_is_not_deleted(
+async def test_a_namespace_or_tenant_with_many_topics_is_not_deleted(
     pulsar: PulsarNode, session: aiohttp.ClientSession, path: str
 ) -> None:
     fill(pulsar.streams.catalog, COUNT)

@@ -94,7 +94,7 @@ def test_members_of_three_protocols_divide_the_partitions_of_a_stream(at: Addres
 
 
 def together(members: Sequence[GroupMember], is_enough: Callable[[], bool]) -> None:
-    """Let all take part at once, round by round: a rebalance needs each of them."""
+    """Let all members take part at once, round by round, since a rebalance needs each member."""
     with ThreadPoolExecutor(len(members)) as threads:
         for _ in range(STEP_COUNT_MAX):
             if is_enough():

@@ -1,7 +1,7 @@
 """Every reader reads the records of every other protocol: keys, values, headers, timestamps, at the same offsets, in order.
 
-One running `bearlake up`; every writer has its stream, which every reader reads. What a protocol has no words for is left out
-on its side alone (`docs/protocols.md`): the log keeps it, and the next reader shows it.
+One running `bearlake up`; every writer has its stream, which every reader reads. A protocol omits what it cannot express
+(`docs/protocols.md`); the log keeps it, and other readers show it.
 """
 
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
 
 @cache
 def written(at: Addresses, writer: Writer) -> tuple[str, list[Item]]:
-    """The stream that the writer wrote, and what it holds by its word."""
+    """The stream that the writer wrote, and the items that the stream should hold."""
     stream = f"by-{writer.name}"
     return stream, write_all(at, writer, stream)
 

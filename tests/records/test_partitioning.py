@@ -1,4 +1,4 @@
-"""Keys go where Kafka's own clients put them. Source: Apache Kafka, UtilsTest.testMurmur2."""
+"""Keys are assigned to the same partitions as by Kafka's own clients. Source: Apache Kafka, UtilsTest.testMurmur2."""
 
 import pytest
 
@@ -16,6 +16,6 @@ from bearlake.records.partitioning import murmur2, partition_of
         (b"abc", 479470107),
     ],
 )
-def test_the_hash_is_that_of_kafka(key: bytes, signed: int) -> None:
+def test_the_hash_equals_kafkas(key: bytes, signed: int) -> None:
     assert murmur2(key) == signed & 0xFFFFFFFF
     assert 0 <= partition_of(key, 7) < 7

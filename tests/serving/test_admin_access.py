@@ -11,8 +11,8 @@ import pytest
 from bearlake.metadata import Metadata
 from bearlake.metadata.access_rules import AccessRule, Operation, PatternKind, Permission, Resource
 from bearlake.serving.admin.access import AccessRoutes
-from bearlake.serving.admin.auth import AdminSettings
 from bearlake.serving.admin.server import AdminServer
+from bearlake.serving.admin.settings import AdminSettings
 from bearlake.serving.listener import ListenerSettings, open_listener
 from bearlake.serving.membership import RegisteredServer, ServerSettings
 from bearlake.streams.access.control import AccessControl, AccessSettings
@@ -123,7 +123,7 @@ async def test_a_request_that_names_an_older_revision_changes_nothing(api: Api) 
 
 
 async def test_deleting_an_absent_rule_by_revision_refuses_its_late_creation(api: Api) -> None:
-    """The creation was sent first, and nobody knows whether it arrives."""
+    """The creation was sent first, and its sender does not know whether it arrives."""
     revision = (await api.call("GET"))[1]["revision"]
 
     status, answer = await api.call("DELETE", body={"rules": [rule()], "revision": revision})

@@ -18,9 +18,10 @@ from bearlake.metadata.open import open_metadata
 from bearlake.objects.open import open_store
 from bearlake.serving.admin import operations
 from bearlake.serving.admin.access import AccessRoutes
-from bearlake.serving.admin.auth import AdminSettings, is_own_name, read_token
+from bearlake.serving.admin.auth import is_own_name, read_token
 from bearlake.serving.admin.compaction import CompactionRoutes
 from bearlake.serving.admin.server import AdminServer
+from bearlake.serving.admin.settings import AdminSettings
 from bearlake.serving.admin.streams import StreamRoutes
 from bearlake.serving.admin.token import AdminToken, has_token
 from bearlake.serving.groups.routes import GroupRoutes

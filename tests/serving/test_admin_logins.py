@@ -7,8 +7,8 @@ import aiohttp
 import pytest
 
 from bearlake.serving.admin import operations
-from bearlake.serving.admin.auth import AdminSettings
 from bearlake.serving.admin.server import AdminServer
+from bearlake.serving.admin.settings import AdminSettings
 from bearlake.serving.admin.token import AdminToken
 from bearlake.serving.authentication.settings import FailureSettings
 from bearlake.serving.listener import ListenerSettings, open_listener
@@ -61,7 +61,7 @@ async def test_the_token_and_super_users_are_let_in(session: aiohttp.ClientSessi
         assert await status(session, headers) == 200
 
 
-async def test_other_users_are_known_and_may_not(session: aiohttp.ClientSession, logins: Logins) -> None:
+async def test_other_users_log_in_and_are_denied(session: aiohttp.ClientSession, logins: Logins) -> None:
     assert await status(session, basic("bob", "bear")) == 403
     assert await status(session, logins.bearer(sub="bob")) == 403
 
@@ -77,7 +77,7 @@ async def test_a_client_without_a_login_learns_only_health(session: aiohttp.Clie
     assert await status(session, {}, "/healthz") == 200
 
 
-async def test_no_route_is_for_other_users(session: aiohttp.ClientSession, logins: Logins) -> None:
+async def test_every_route_denies_other_users(session: aiohttp.ClientSession, logins: Logins) -> None:
     bob = logins.bearer(sub="bob")
     for method, path in SECURED:
         assert await status(session, bob, path.format(name="t", id=1), method) == 403, (method, path)

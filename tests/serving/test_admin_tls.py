@@ -1,4 +1,4 @@
-"""The admin API with TLS: who is let in by what, which certificate it shows, and how servers verify each other."""
+"""The admin API with TLS: which logins are accepted, which certificate it shows, and how servers verify each other."""
 
 import asyncio
 import logging
@@ -14,6 +14,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -21,8 +22,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, load_pem_priv
 
 from bearlake.errors import Invalid
 from bearlake.serving.addresses import url_of
-from bearlake.serving.admin.auth import AdminSettings, read_token
+from bearlake.serving.admin.auth import read_token
 from bearlake.serving.admin.server import AdminServer
+from bearlake.serving.admin.settings import AdminSettings
 from bearlake.serving.admin.token import AdminToken
 from bearlake.serving.authentication.peer import LoginRules
 from bearlake.serving.authentication.settings import AuthenticationSettings
@@ -36,6 +38,7 @@ from bearlake.streams.groups.problems import GroupRefusal
 from bearlake.streams.groups.settings import GroupSettings
 from fixtures.kafka_server import open_stores
 from fixtures.logins import Logins, add_user, authenticator_of, basic
+from fixtures.small_cluster import served
 from fixtures.waiting import WAIT_S
 
 TOKEN = "token of sixteen or more"
@@ -157,7 +160,7 @@ async def test_a_client_certificate_names_a_user_who_must_be_a_super_user(
     place = await start(tls_client_ca_file=certificates["authority"])
 
     assert await place.get("/v1/servers", tls=place.client("client")) == (200, "")
-    assert (await place.get("/v1/servers", tls=place.client("server")))[0] == 403  # localhost is no super user
+    assert (await place.get("/v1/servers", tls=place.client("server")))[0] == 403  # localhost is not a super user
     assert (await place.get("/v1/servers"))[0] == 401
     assert (await place.get("/v1/servers", BEARER))[0] == 200
     assert (await place.get("/v1/servers", basic()))[0] == 200
@@ -166,7 +169,7 @@ async def test_a_client_certificate_names_a_user_who_must_be_a_super_user(
     assert wrong[0] == 401  # a login that fails is not replaced by the certificate
 
 
-async def test_without_client_authorities_a_certificate_is_no_login(start: Callable[..., Any]) -> None:
+async def test_without_client_authorities_a_certificate_does_not_log_in(start: Callable[..., Any]) -> None:
     place = await start()
 
     assert (await place.get("/v1/servers", tls=place.client("client")))[0] == 401
@@ -303,6 +306,22 @@ async def test_servers_verify_each_other_before_they_send_the_token(
     assert "status 404" in await ask(trust)
     with pytest.raises(Invalid, match="tls_ca_file"):
         PeerTrust(str(file))
+
+
+async def test_servers_follow_no_redirect_of_another_server() -> None:
+    async def elsewhere(request: web.Request) -> web.StreamResponse:
+        return web.json_response({})
+
+    async with served(elsewhere) as url:
+
+        async def redirect(request: web.Request) -> web.StreamResponse:
+            raise web.HTTPTemporaryRedirect(url)
+
+        async with served(redirect) as first:
+            client = GroupClient(GroupSettings(), AdminToken(TOKEN))
+            with pytest.raises(GroupRefusal, match="status 307"):
+                await client.ask(first, "describe", {"group": "g"})
+            await client.close()
 
 
 def test_settings_that_contradict_each_other_are_refused(certificates: Any) -> None:

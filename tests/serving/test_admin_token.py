@@ -62,7 +62,7 @@ def test_a_new_token_counts_within_a_second_and_the_old_one_for_the_overlap(secr
     assert secret.token.accepted() == [SECOND]
 
 
-def test_the_file_is_looked_at_once_a_second_at_most(secret: Secret, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_is_checked_at_most_once_a_second(secret: Secret, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = []
     monkeypatch.setattr("bearlake.serving.files._stamp", lambda path: looks.append(path) or (1, 1, 1))
 
@@ -73,7 +73,7 @@ def test_the_file_is_looked_at_once_a_second_at_most(secret: Secret, monkeypatch
     assert len(looks) == 4
 
 
-def test_of_three_tokens_two_are_accepted(secret: Secret) -> None:
+def test_the_two_newest_of_three_tokens_are_accepted(secret: Secret) -> None:
     for now_s, token in ((1.0, SECOND), (2.0, THIRD)):
         secret.now_s = now_s
         secret.put(token)
@@ -129,3 +129,24 @@ def test_changed_and_replaced_files_are_reported_once(tmp_path: Path) -> None:
     assert [followed.have_changed(), followed.have_changed()] == [True, False]
     second.unlink()
     assert [followed.have_changed(), followed.have_changed()] == [True, False]
+
+
+def test_a_change_between_reading_and_following_the_file_is_seen(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(FIRST)
+    read = read_token_file(str(file))
+    file.write_text(SECOND)
+
+    assert AdminToken(read, str(file)).accepted() == [SECOND]
+
+
+@pytest.mark.parametrize("octets", [b"Bearer \xff", b"Bearer " + FIRST.encode() + b"\xc3"])
+def test_octets_that_are_not_utf_8_are_another_token(octets: bytes) -> None:
+    """As aiohttp decodes headers."""
+    assert not AdminToken(FIRST).is_in(octets.decode(errors="surrogateescape"))
+
+
+def test_a_token_may_have_any_letters() -> None:
+    token = "sechzehn-fröhliche-Zeichen"
+
+    assert AdminToken(token).is_in(f"Bearer {token}")

@@ -1,4 +1,4 @@
-"""Renewed certificates count for later handshakes of every kind of listener, without a restart."""
+"""Renewed certificates apply to later handshakes of every kind of listener, without a restart."""
 
 import asyncio
 import shutil
@@ -87,7 +87,7 @@ def test_a_renewed_certificate_is_shown_in_later_handshakes(files: Files) -> Non
     assert shown(context) == files.certificate("client")
 
 
-def test_files_that_do_not_fit_together_leave_the_present_ones_in_use(
+def test_files_that_do_not_fit_together_do_not_replace_the_files_in_use(
     files: Files, caplog: pytest.LogCaptureFixture
 ) -> None:
     certificates, context = kept(files)
@@ -104,7 +104,7 @@ def test_files_that_do_not_fit_together_leave_the_present_ones_in_use(
 
 
 @virtual_time
-async def test_files_are_looked_at_all_the_time(files: Files) -> None:
+async def test_files_are_checked_continuously(files: Files) -> None:
     certificates, context = kept(files)
     running = asyncio.create_task(certificates.run())
     for name in ("client", "server", "client"):

@@ -171,7 +171,7 @@ def test_a_revoked_certificate_is_refused_without_a_restart(listening: Listening
     assert listening.is_let_in(context, bob)
 
 
-def test_a_removed_authority_is_not_trusted_any_more(listening: Listening) -> None:
+def test_a_removed_authority_is_no_longer_trusted(listening: Listening) -> None:
     alice, other = listening.authority.issue("alice"), Authority("other")
     context, certificates = listening.listen()
     assert listening.is_let_in(context, alice)
@@ -198,7 +198,7 @@ def refused(words: str) -> Iterator[None]:
         yield
 
 
-def test_lists_of_grpc_say_the_same(listening: Listening) -> None:
+def test_revocation_lists_of_grpc_refuse_the_same_certificates(listening: Listening) -> None:
     alice, bob = listening.authority.issue("alice"), listening.authority.issue("bob")
     now = [datetime.now(UTC)]
     listening.put("crl.pem", listening.authority.revoke(alice))

@@ -140,7 +140,7 @@ class Connection(PacedConnection):
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._go_on()
+        self._resume()
 
 
 class Scene:
@@ -362,7 +362,7 @@ def test_a_throttled_connection_is_not_read_until_its_time_is_over(scene: Scene)
     assert not scene.connection.throttle(0.0)
 
 
-def test_of_two_throttles_the_longer_counts(scene: Scene) -> None:
+def test_the_longer_of_two_throttles_counts(scene: Scene) -> None:
     scene.connection.throttle(2.0)
     longer = scene.connection.quota_wait
     scene.connection.throttle(1.0)
@@ -375,7 +375,7 @@ def test_of_two_throttles_the_longer_counts(scene: Scene) -> None:
     assert scene.connection.quota_wait.when() == scene.register.loop.now + 3.0
 
 
-def test_time_in_which_a_connection_is_throttled_is_no_stall_of_its_client(scene: Scene) -> None:
+def test_throttled_time_does_not_count_as_a_stall_of_the_client(scene: Scene) -> None:
     scene.receive(b"ab")
     scene.connection.throttle(60.0)
     scene.pass_time(10 * STALL_MS)

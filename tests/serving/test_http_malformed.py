@@ -1,4 +1,4 @@
-"""Bytes that are no HTTP request, and bodies unlike their headers: answered with 400, and not logged as errors of the server."""
+"""Bytes that are not an HTTP request, and bodies that contradict their headers: answered with 400, not logged as server errors."""
 
 import asyncio
 import gzip
@@ -77,7 +77,7 @@ async def answer_to(port: int, request: bytes) -> bytes:
         HEAD.replace(b"/ ", b"/unread ", 1) + b"Content-Encoding: gzip\r\nContent-Length: 8\r\n\r\nnot gzip",
     ],
 )
-async def test_a_malformed_request_is_answered_and_is_no_error_of_the_server(
+async def test_a_malformed_request_is_answered_and_does_not_count_as_a_server_error(
     request_bytes: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with site() as port:

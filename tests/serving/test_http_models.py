@@ -45,7 +45,7 @@ READER = Reader[Body](Body)
 LARGE = Reader[Large](Large)
 
 
-def test_a_body_that_fits_is_its_model() -> None:
+def test_a_valid_body_becomes_its_model() -> None:
     body = READER.read(b'{"items": [{"key": {"a": [1]}, "octets": "AAE=", "partition": 3}], "auto.offset.reset": "x"}')
 
     assert (body.items[0].key, body.items[0].octets, body.items[0].partition) == ({"a": [1]}, b"\0\1", 3)

@@ -216,7 +216,7 @@ async def test_a_lapsed_server_still_sees_itself(metadata: Metadata) -> None:
     assert names(server.live()) == ["one"]
 
 
-async def test_the_age_of_heartbeats_is_the_observers(metadata: Metadata, clock: ManualClock) -> None:
+async def test_observers_measure_the_age_of_heartbeats(metadata: Metadata, clock: ManualClock) -> None:
     first, second = await join(metadata.servers, SETTINGS), await join(metadata.servers, OTHER)
     clock.step(3_600_000)
     await first.beat()

@@ -46,7 +46,7 @@ async def test_a_task_that_fails_ends_the_block_and_is_named(caplog: pytest.LogC
     assert caplog.records[-1].exc_info is not None
 
 
-async def test_a_task_that_returns_has_died_too() -> None:
+async def test_a_task_that_returns_counts_as_dead() -> None:
     async def done() -> None:
         return
 

@@ -67,7 +67,7 @@ def test_weights_are_pinned_since_all_versions_must_agree() -> None:
     assert key_of("my-group") == 0x13886F9C4FFA5FDF
 
 
-def test_draining_servers_are_not_offered_while_others_stay() -> None:
+def test_draining_servers_are_offered_only_if_all_drain() -> None:
     staying, leaving = server(1), server(2, is_draining=True)
 
     assert candidates([leaving, staying], "kafka") == [staying]

@@ -1,4 +1,4 @@
-"""Abandoned requests about groups that arrive after later requests, by whichever route those came."""
+"""Abandoned requests about groups that arrive after later requests, whatever the route of those requests."""
 
 import asyncio
 import json
@@ -31,15 +31,15 @@ async def pair() -> AsyncIterator[Pair]:
         yield await make(closing, (TOKEN, TOKEN))
 
 
-def way(pair: Pair, name: str) -> Coordination:
-    """The way of the later request: through the same server, through another one, or directly to the coordinator's."""
+def route(pair: Pair, name: str) -> Coordination:
+    """The route of the later request: through the same server, through another one, or directly to the coordinator's."""
     return {"same": pair.there, "other": pair.other, "own": pair.here}[name]
 
 
-WAYS = pytest.mark.parametrize("later", ["same", "other", "own"])
+ROUTES = pytest.mark.parametrize("later", ["same", "other", "own"])
 
 
-@WAYS
+@ROUTES
 @pytest.mark.parametrize("kind", ["self-managed", "member", "static"])
 async def test_a_commit_that_arrives_after_the_next_acknowledged_one_is_refused(
     pair: Pair, kind: str, later: str
@@ -54,7 +54,7 @@ async def test_a_commit_that_arrives_after_the_next_acknowledged_one_is_refused(
     with pytest.raises(GroupRefusal):
         await commit(pair, pair.there, 5, who)
     delayed.pass_on()
-    await commit(pair, way(pair, later), 10, who)
+    await commit(pair, route(pair, later), 10, who)
     await delayed.arrive()
 
     assert await committed(pair) == 10
@@ -71,7 +71,7 @@ async def test_a_commit_that_arrives_after_its_offset_was_deleted_does_not_bring
     assert await committed(pair) is None
 
 
-@WAYS
+@ROUTES
 async def test_a_commit_without_a_member_that_arrives_after_a_members_is_refused_though_the_group_is_empty_again(
     pair: Pair, later: str
 ) -> None:
@@ -80,16 +80,16 @@ async def test_a_commit_without_a_member_that_arrives_after_a_members_is_refused
     with pytest.raises(GroupRefusal):
         await commit(pair, pair.there, 5)
     delayed.pass_on()
-    member = await joined(pair, way(pair, later))
-    await commit(pair, way(pair, later), 10, (member.member_id, None, member.generation))
-    await way(pair, later).leave(ref("g", member.member_id))
+    member = await joined(pair, route(pair, later))
+    await commit(pair, route(pair, later), 10, (member.member_id, None, member.generation))
+    await route(pair, later).leave(ref("g", member.member_id))
     await delayed.arrive()
 
     assert pair.here.owned()["g"].state is GroupState.EMPTY
     assert await committed(pair) == 10
 
 
-@WAYS
+@ROUTES
 async def test_a_commit_that_arrives_after_the_group_has_moved_is_refused(pair: Pair, later: str) -> None:
     await commit(pair, pair.there, 1)
     delayed = Delayed(pair.there, "commit")
@@ -97,13 +97,13 @@ async def test_a_commit_that_arrives_after_the_group_has_moved_is_refused(pair: 
         await commit(pair, pair.there, 5)
     delayed.pass_on()
     await pair.here.ownership.release_all()
-    await commit(pair, way(pair, later), 10)
+    await commit(pair, route(pair, later), 10)
     await delayed.arrive()
 
     assert await committed(pair) == 10
 
 
-@WAYS
+@ROUTES
 async def test_a_join_of_a_static_member_that_arrives_late_does_not_fence_its_next_process(
     pair: Pair, later: str
 ) -> None:
@@ -112,13 +112,13 @@ async def test_a_join_of_a_static_member_that_arrives_late_does_not_fence_its_ne
     with pytest.raises(GroupRefusal):
         await pair.there.join("g", request(instance_id="i"))
     delayed.pass_on()
-    member = await joined(pair, way(pair, later), instance_id="i")
+    member = await joined(pair, route(pair, later), instance_id="i")
     await delayed.arrive()
 
     await pair.there.heartbeat(ref("g", member.member_id, "i", member.generation))
 
 
-@WAYS
+@ROUTES
 @pytest.mark.parametrize("names", ["instance", "both", "id"])
 async def test_a_leave_that_arrives_late_does_not_remove_a_static_member_that_came_back(
     pair: Pair, names: str, later: str
@@ -131,7 +131,7 @@ async def test_a_leave_that_arrives_late_does_not_remove_a_static_member_that_ca
         )
     delayed.pass_on()
     again = await joined(
-        pair, way(pair, later), instance_id="i", member_id="" if names == "instance" else member.member_id
+        pair, route(pair, later), instance_id="i", member_id="" if names == "instance" else member.member_id
     )
     await delayed.arrive()
 
@@ -230,7 +230,7 @@ async def test_a_long_join_at_a_coordinator_that_numbers_each_member_by_itself()
             return 202, json.dumps({"revision": f"term/{newest[member]}"}).encode()
         return 200, json.dumps({"revision": f"term/{newest[member]}"}).encode()
 
-    asker._send = send  # type: ignore[method-assign]  # noqa: SLF001 - the way to a coordinator of an older version
+    asker._send = send  # type: ignore[method-assign]  # noqa: SLF001 - the route to a coordinator of an older version
     await asker.ask_revised("http://there", "commit", {"group": "g", "member_id": "b"})
     await asker.ask_revised("http://there", "join", {"group": "g", "member_id": "a"}, waits=True)
 

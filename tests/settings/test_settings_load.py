@@ -143,7 +143,7 @@ def test_variables_without_a_section_are_not_settings() -> None:
     assert load(Document, None, environ).settings == Document()
 
 
-def test_an_empty_file_and_an_empty_section_are_fine(tmp_path: Path) -> None:
+def test_an_empty_file_and_an_empty_section_are_accepted(tmp_path: Path) -> None:
     assert load(Document, written(tmp_path, "")).settings == Document()
     assert load(Document, written(tmp_path, "kafka:\n")).settings == Document()
 

@@ -135,5 +135,5 @@ def test_a_password_is_masked_wherever_a_url_may_have_it(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["postgresql://lake@db/lake?sslmode=require", "file:///a:b/c", "s3://bucket/a@b"])
-def test_what_is_no_password_is_shown(url: str) -> None:
+def test_parts_of_a_url_that_are_not_passwords_are_shown(url: str) -> None:
     assert without_password(url) == url

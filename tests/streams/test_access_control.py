@@ -72,7 +72,7 @@ def reads(access: AccessControl, name: str = "t", who: Principal = ALICE) -> boo
 
 
 async def test_rules_are_replaced_in_one_step() -> None:
-    """Neither a reader of the rules nor another change sees the time between."""
+    """Neither a reader of the rules nor another change sees the state in between."""
     rules = Rules()
     access = AccessControl(rules, CLOSED)
     await access.create([rule("a"), rule("b")])
@@ -123,7 +123,7 @@ async def test_an_answer_that_is_older_than_the_applied_rules_changes_nothing() 
 
 
 async def test_a_change_is_decided_again_when_others_change_rules_meanwhile() -> None:
-    """Others delete all rules and create a newer one; the deletion of what matched is decided on what is there then."""
+    """Others delete all rules and create a newer one; the deletion is then decided on the rules that exist at that time."""
     store = Rules()
     access = AccessControl(store, CLOSED)
     await access.create([rule("old")])
@@ -177,7 +177,7 @@ async def test_many_rules_are_compiled_without_holding_the_event_loop(monkeypatc
     assert len((await access.delete([RuleFilter()]))[0]) == 5
 
 
-async def test_there_is_a_limit_of_filters() -> None:
+async def test_the_number_of_filters_is_limited() -> None:
     with pytest.raises(Invalid):
         await AccessControl(Rules()).delete([RuleFilter()] * (control.FILTER_COUNT_MAX + 1))
 

@@ -103,7 +103,7 @@ def test_many_addresses_of_one_network_leave_lines_to_others(lines: Lines) -> No
     audit = Audit(AuditSettings(client_line_count_max=2, line_count_max=20), Clock())
     for at in range(250):
         audit.denied(at_host(ALICE, f"10.0.0.{at}"), Operation.READ, Resource.STREAM, "t")
-        audit.denied(at_host(ALICE, f"2001:db8::{at:x}"), Operation.READ, Resource.STREAM, "t")
+        audit.denied(at_host(ALICE, f"2001:db8:0:{at:x}::1"), Operation.READ, Resource.STREAM, "t")
     audit.denied(at_host(BOB, "10.0.1.1"), Operation.READ, Resource.STREAM, "secret")
 
     assert len(lines.lines) <= 20
@@ -111,7 +111,7 @@ def test_many_addresses_of_one_network_leave_lines_to_others(lines: Lines) -> No
 
 
 def test_clients_that_got_no_line_are_named_when_the_window_is_over(lines: Lines) -> None:
-    """Whoever has enough addresses to use all lines of a window does not hide others by that."""
+    """A client with enough addresses to use all lines of a window cannot hide the denials of others."""
     clock = Clock()
     audit = Audit(AuditSettings(window_ms=1000, client_line_count_max=2, line_count_max=3, silenced_count_max=2), clock)
     for at in range(4):
@@ -160,7 +160,7 @@ def test_a_change_has_the_outcome_that_its_caller_learns(lines: Lines, error: Ba
     )
 
 
-def test_a_change_of_many_things_has_a_line_for_each(lines: Lines) -> None:
+def test_a_change_of_several_resources_logs_a_line_for_each(lines: Lines) -> None:
     with Audit().change(ALICE, Operation.DELETE, "AccessRule") as details:
         details += ["one", "two"]
 

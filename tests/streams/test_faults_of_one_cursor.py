@@ -74,7 +74,7 @@ async def test_a_cursor_that_cannot_be_packed_ends_alone(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     "error", [TooLarge("its ranges", size_bytes=2, bytes_max=1), RuntimeError("a bug")], ids=["TooLarge", "bug"]
 )
-def test_a_cursor_that_the_store_does_not_take_ends_alone(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cursor_that_the_store_refuses_ends_alone(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     @virtual_time
     async def body() -> None:
         async with lake() as made:
@@ -90,7 +90,9 @@ def test_a_cursor_that_the_store_does_not_take_ends_alone(error: Exception, monk
 
 
 @virtual_time
-async def test_cursors_wait_for_a_store_that_fails_while_they_are_saved_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cursors_wait_for_a_store_that_fails_while_they_are_saved_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with lake() as made:
         _, found = await consumers(made)
         answers: list[Exception | None] = [RuntimeError("a bug"), Unavailable("no answer")]
@@ -117,7 +119,7 @@ def refuse(made: Lake, monkeypatch: pytest.MonkeyPatch, error_of: Callable[[list
 
 
 @pytest.mark.parametrize("error", [Unavailable("no answer"), RuntimeError("a bug")], ids=["Unavailable", "bug"])
-def test_a_lease_that_cannot_be_looked_up_hides_no_other(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_look_up_of_one_lease_does_not_hide_another(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     @virtual_time
     async def body() -> None:
         async with lake() as made:

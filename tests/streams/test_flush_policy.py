@@ -38,7 +38,7 @@ def test_batches_wait_for_the_linger_if_idle_flushes_are_off() -> None:
     assert decided(buffer(), 0.0, settings=off, is_in_flight=False) == (None, 5.0)
 
 
-def test_a_drain_flushes_what_is_there() -> None:
+def test_a_drain_flushes_the_open_buffer() -> None:
     assert FlushPolicy(SETTINGS).decide(buffer(), 0.0, is_in_flight=True, is_draining=True) == ("drain", 0)
 
 

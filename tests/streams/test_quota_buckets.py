@@ -44,8 +44,8 @@ def test_a_burst_is_free_and_more_must_be_waited_for(buckets: Buckets, clock: Cl
     assert buckets.due_s("a", 100) == 0
 
 
-def test_a_client_that_waits_as_told_gets_its_rate_and_no_more(buckets: Buckets, clock: Clock) -> None:
-    """Requests of all sizes, for 1000 seconds: what was taken is the rate times the time, but for the first burst and the last request."""
+def test_a_client_that_waits_as_requested_gets_exactly_its_rate(buckets: Buckets, clock: Clock) -> None:
+    """Requests of all sizes, for 1000 seconds: the amount is the rate times the time, apart from the first burst and the last request."""
     taken, start = 0.0, clock.now
     for at in range(100_000):
         if clock.now - start >= 1000:
@@ -71,7 +71,7 @@ def test_nobody_waits_longer_than_the_limit(buckets: Buckets, clock: Clock) -> N
     assert buckets.due_s("a", 100) == 0
 
 
-def test_a_changed_rate_applies_at_once_to_what_is_owed(buckets: Buckets, clock: Clock) -> None:
+def test_a_changed_rate_applies_at_once_to_the_debt(buckets: Buckets, clock: Clock) -> None:
     buckets.take("a", 100, 300)
 
     assert buckets.due_s("a", 100) == 1.0
@@ -81,7 +81,7 @@ def test_a_changed_rate_applies_at_once_to_what_is_owed(buckets: Buckets, clock:
 
 
 def test_nobody_waits_longer_after_the_quota_was_lowered(buckets: Buckets, clock: Clock) -> None:
-    """What was owed at a high rate is forgiven at a low one, but for `throttle_ms_max`."""
+    """A debt made at a high rate is reduced at a lower rate to `throttle_ms_max`."""
     buckets.take("a", 1e9, 1e12)
 
     assert buckets.due_s("a", 1e3) == 10.0
@@ -90,7 +90,7 @@ def test_nobody_waits_longer_after_the_quota_was_lowered(buckets: Buckets, clock
 
 
 def test_a_client_that_owes_is_remembered_longer_than_those_that_owe_nothing(buckets: Buckets, clock: Clock) -> None:
-    """Nobody can make the server forget a debt by use under many other names, or from many addresses."""
+    """A client cannot make the server forget a debt by requests under many other names, or from many addresses."""
     buckets.take("a", 100, 700)
     for at in range(100):
         buckets.take(f"name-{at}", 100, 1)
@@ -143,7 +143,7 @@ def test_the_most_specific_quota_limits_a_client(
 
 
 def test_precedence_counts_for_each_key_alone(buckets: Buckets) -> None:
-    """As in Kafka: a quota of alice for what she consumes leaves what she produces to the default."""
+    """As in Kafka: a quota on alice's consumption leaves her production to the default."""
     limits = Limits([Quota(Entity(user="alice"), CONSUME, 5.0), Quota(Entity(user=DEFAULT), PRODUCE, 7.0)])
     found = limits.of_client(PRODUCE, "alice", "")
 
@@ -218,8 +218,8 @@ def test_a_wait_always_fits_into_a_response() -> None:
     assert limit.take("alice", 1e-6, 2**53) * 1000 < 2**31
 
 
-def test_what_is_given_back_is_not_owed(buckets: Buckets, clock: Clock) -> None:
-    """Also if more was taken than a client can owe: no earlier debt is lifted."""
+def test_refunded_bytes_are_not_owed(buckets: Buckets, clock: Clock) -> None:
+    """Also if more was taken than a client can owe: a refund does not lift an earlier debt."""
     buckets.take("alice", 10.0, 15)
     taken = buckets.reserve("alice", 10.0, 1e9)
     assert buckets.due_s("alice", 10.0) == 10.0

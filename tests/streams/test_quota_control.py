@@ -1,4 +1,4 @@
-"""The quotas that a server applies: read at start, followed by every server, changed in spite of others."""
+"""The quotas that a server applies: read at start, followed by every server, and changed despite concurrent changes."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -39,7 +39,7 @@ async def test_without_quotas_there_is_nothing_to_ask(metadata: Metadata) -> Non
     assert quotas.usage is None
 
 
-async def test_what_is_owed_outlives_a_change_of_quotas(metadata: Metadata) -> None:
+async def test_a_debt_outlives_a_change_of_quotas(metadata: Metadata) -> None:
     quotas = QuotaControl(metadata.quotas, clock=lambda: 0.0)
     await quotas.change([limit(100.0)])
     assert quotas.usage is not None

@@ -369,7 +369,7 @@ async def test_a_slow_schema_does_not_delay_others_of_its_subject() -> None:
         late = await slow
 
     assert again.number == 1
-    assert late.number == 2  # decided by the config of its own moment
+    assert late.number == 2  # decided by the config at that time
 
 
 async def test_a_slow_comparison_does_not_delay_others_of_its_subject() -> None:

@@ -166,7 +166,7 @@ JSON = [
     ("any of becomes one of", {"anyOf": [INT, TEXT]}, {"oneOf": [INT, TEXT]}, "COMBINED_TYPE_CHANGED"),
     ("a type becomes part of a sum", TEXT, {"oneOf": [TEXT, INT]}, ""),
     ("types become a sum", {"type": ["string", "null"]}, {"oneOf": [TEXT, {"type": "null"}]}, ""),
-    ("a type is no part of the sum", TEXT, {"oneOf": [INT, {"type": "null"}]}, "TYPE_NARROWED"),
+    ("a type is not part of the sum", TEXT, {"oneOf": [INT, {"type": "null"}]}, "TYPE_NARROWED"),
     ("a sum becomes one of its types", {"oneOf": [TEXT, INT]}, TEXT, "COMBINED_TYPE_CHANGED"),
     ("a sum becomes what holds all", {"oneOf": [NUMBER, INT]}, NUMBER, ""),
     ("a product shrinks", {"allOf": [{"minimum": 1}, {"maximum": 5}]}, {"allOf": [{"minimum": 1}]}, ""),
@@ -317,7 +317,7 @@ async def test_only_transitive_levels_look_further_back(level: Level, is_allowed
 
 
 async def registers(level: Level, *schemas: Any) -> bool:
-    """Whether the last of the schemas is taken after the others."""
+    """Whether the last of the schemas is accepted after the others."""
     metadata = await open_metadata("memory:///")
     registry = Schemas(metadata.schemas)
     try:

@@ -201,7 +201,7 @@ def avro_schemas(draw: st.DrawFn, depth: int = 3, counter: Any = None) -> Any:
 
 @given(avro_schemas())
 @settings(max_examples=100, deadline=None)
-def test_avro_schemas_stand_for_themselves_and_read_themselves(schema: Any) -> None:
+def test_normalized_avro_schemas_are_stable_and_compatible_with_themselves(schema: Any) -> None:
     first = parsing.compiled(AVRO, json.dumps(schema), {})
     second = parsing.compiled(AVRO, first.text, {})
 

@@ -168,7 +168,7 @@ async def test_a_schema_by_id_is_asked_from_the_store_once(closing: AsyncExitSta
     assert store.counts == {"schemas": 1}
 
 
-async def test_that_there_is_no_schema_is_not_remembered(closing: AsyncExitStack) -> None:
+async def test_the_absence_of_a_schema_is_not_remembered(closing: AsyncExitStack) -> None:
     metadata = await opened(closing)
     first, second = on(closing, metadata.schemas), on(closing, metadata.schemas)
     with pytest.raises(SchemaNotFound):
@@ -223,7 +223,7 @@ async def test_a_registry_of_ten_thousand_subjects_is_there_at_once(closing: Asy
     assert store.counts["subjects"] == 11
 
 
-async def test_endless_changes_by_others_end_in_an_answer(closing: AsyncExitStack) -> None:
+async def test_a_write_fails_if_others_never_stop_changing(closing: AsyncExitStack) -> None:
     metadata = await opened(closing)
     schemas = on(closing, metadata.schemas, attempt_count_max=3)
 

@@ -129,7 +129,7 @@ def test_missing_fields_get_their_defaults_unions_too() -> None:
     assert values.read(values.write({"leaf": {"Leaf": {}}})) == {"leaf": {"Leaf": {"n": {"int": 3}}}, "raw": "\u00ff"}
 
 
-def test_bytes_alone_stand_without_their_length() -> None:
+def test_a_schema_of_bytes_alone_writes_no_length() -> None:
     assert avro("bytes").write("\u0000\u00ff") == b"\x00\xff"
     assert avro("bytes").read(b"\x00\xff") == "\u0000\u00ff"
 
@@ -215,7 +215,7 @@ def test_any_json_is_a_value_or_refused(value: Any) -> None:
             continue
 
 
-def test_a_protobuf_message_without_what_it_requires_is_refused() -> None:
+def test_a_protobuf_message_without_its_required_fields_is_refused() -> None:
     values = values_of(parsing.compiled(SchemaType.PROTOBUF, PROTO, {}))
 
     assert values.read(values.write({"n": 1, "counts": {"a": "5"}})) == {"n": 1, "counts": {"a": "5"}, "inner": []}
@@ -279,7 +279,7 @@ def test_the_first_message_is_one_byte() -> None:
 
 
 @pytest.mark.parametrize("octets", [b"", b"\x02", b"\x01", b"\xff\xff\xff\xff\xff\xff\x01", b"\xfe\x7f" + bytes(9000)])
-def test_message_indexes_that_are_none_are_refused(octets: bytes) -> None:
+def test_invalid_message_indexes_are_refused(octets: bytes) -> None:
     with pytest.raises(Unfit):
         wire.read_indexes(octets)
 

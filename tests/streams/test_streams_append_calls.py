@@ -1,4 +1,4 @@
-"""Calls get the outcomes of their batches, and memory is given back when its batches are in an object."""
+"""Calls get the outcomes of their batches; receive buffers are released when their batches are sealed into an object."""
 
 import pytest
 
@@ -42,7 +42,7 @@ def test_each_call_gets_its_results_and_is_returned_with_its_last_one() -> None:
     assert gone.results == [UNAVAILABLE]
 
 
-def test_as_many_results_as_batches_are_expected() -> None:
+def test_the_number_of_results_must_equal_the_number_of_batches() -> None:
     call = call_of(append(1), append(1))
 
     with pytest.raises(ValueError, match="1 results for 2 batches"):
@@ -51,7 +51,7 @@ def test_as_many_results_as_batches_are_expected() -> None:
     assert (call.waiting, call.results) == (2, [UNAVAILABLE, UNAVAILABLE])
 
 
-def test_sealing_gives_every_hold_of_every_batch_back() -> None:
+def test_sealing_releases_every_hold_of_every_batch() -> None:
     first, second = Hold(), Hold()
     buffer = WriteBuffer(0.0)
     items = [append(1, hold) for hold in (first, first, None, second, first)]

@@ -72,7 +72,7 @@ def test_a_batch_that_claims_other_records_than_it_has_is_refused_by_default(com
             check_records(claiming(batch, count), DEFAULT, Checked.NOTHING, MIB)
 
 
-def test_what_is_known_of_a_batch_is_not_checked_again() -> None:
+def test_a_checked_batch_is_not_checked_again() -> None:
     assert [needs_check(DEFAULT, known) for known in Checked] == [True, False, False]
     assert [needs_check(HEADER_ONLY, known) for known in Checked] == [False, False, False]
     assert [needs_check(KEYED, known) for known in Checked] == [True, True, False]

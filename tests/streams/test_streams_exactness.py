@@ -89,7 +89,7 @@ batch = st.tuples(
 async def commit(
     stores: Deployment, streams: Streams, view: StreamView, key: str, batches: list[tuple[int, Made]]
 ) -> None:
-    """Commit an object with the batches as they are, past what admission would refuse."""
+    """Commit an object with the batches as they are, even those that admission would refuse."""
     ordered = sorted(batches, key=lambda batch: batch[0])
     body = b"".join(made.raw for _, made in ordered)
     position = 0

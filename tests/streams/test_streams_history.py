@@ -420,7 +420,7 @@ async def test_a_damaged_data_file_is_reported_as_corrupt_and_other_partitions_a
         assert values_of(healthy) == expected(5)
 
 
-def test_a_gap_larger_than_a_batch_can_tell_takes_several() -> None:
+def test_a_gap_too_large_for_one_batch_takes_several_batches() -> None:
     about = Slice(partition_key(1, 0), 0, 1, 0, 1, 0)
     piece = BlockPiece(about, ObjectRef("k", 1, ObjectKind.PARQUET), None, 0, 2**33, ())  # type: ignore[arg-type]
     offset = 5

@@ -34,7 +34,7 @@ async def written(metadata: Metadata, count: int) -> PartitionKey:
 
 
 @virtual_time
-async def test_idle_producers_are_forgotten_and_busy_ones_are_not() -> None:
+async def test_only_idle_producers_are_forgotten() -> None:
     metadata = await open_metadata("memory:///", clock=ManualClock())
     key = await written(metadata, 5)
     running = asyncio.create_task(Upkeep(metadata.log, metadata.producers, SETTINGS).run())

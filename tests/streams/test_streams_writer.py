@@ -96,7 +96,7 @@ async def test_after_a_flush_clients_that_were_answered_are_gathered() -> None:
         await asyncio.gather(*waiting)
 
         assert len(store.sizes) == 2
-        assert asyncio.get_running_loop().time() - before < 0.102  # no longer than until both were there again
+        assert asyncio.get_running_loop().time() - before < 0.102  # only until both had sent again
 
 
 @virtual_time

@@ -28,10 +28,7 @@ class LongLog(FakeLog):
 
     def read(self, offset: int, count: int) -> list[StoredEntry]:
         bases = range(offset - offset % self.size, COUNT, self.size)[:count]
-        return [StoredEntry(base, base + self.size, memoryview(b"entry")) for base in bases]
-
-    def traits(self, batch: memoryview) -> EntryTraits:
-        return EntryTraits()
+        return [StoredEntry(base, base + self.size, memoryview(b"entry"), EntryTraits()) for base in bases]
 
 
 class Worker(FakeConsumer):

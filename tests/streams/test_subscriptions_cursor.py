@@ -96,6 +96,6 @@ def test_a_change_grows_the_version_and_a_repeat_does_not() -> None:
     assert versions == [0, 1, 1, 1, 1]
 
 
-def test_bytes_that_are_no_ranges_are_corrupt() -> None:
+def test_bytes_that_are_not_ranges_are_corrupt() -> None:
     with pytest.raises(Corrupt):
         AckCursor.unpack(0, b"\x01\x05")

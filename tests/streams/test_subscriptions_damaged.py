@@ -129,6 +129,25 @@ async def test_each_read_of_damaged_bytes_affects_its_own_partition_and_ends_wit
         assert [value for _, value in values_of(repaired)] == [b"a"]
 
 
+@virtual_time
+async def test_a_fetch_ends_before_the_damage_and_one_at_its_offset_fails() -> None:
+    async with deployment() as stores:
+        writer, reader = await stores.serve(), await stores.serve()
+        view = await create(writer)
+        batches = [batch_of(b"a"), batch_of(b"b"), batch_of(b"c")]
+        for batch in batches:
+            await append(writer, view, batch)
+        await Damage.of(stores.store, batches[1])
+        ranges = [FetchRange(view.partition(0), offset, 1 << 20) for offset in range(3)]
+
+        before, at, behind = await reader.fetch(ranges, bytes_min=1, bytes_max=1 << 20, wait_ms=0)
+
+        assert before.error is None
+        assert [value for _, value in values_of(before)] == [b"a"]
+        assert isinstance(at.error, Corrupt)
+        assert [value for _, value in values_of(behind)] == [b"c"]
+
+
 @pytest.mark.parametrize("is_skipped", [True, False], ids=["skip", "seek"])
 def test_a_late_read_of_the_damage_does_not_undo_a_move_past_it(is_skipped: bool) -> None:
     """Clients attach again and again, so one of their reads is often under way when the operator moves the subscription."""
@@ -151,3 +170,38 @@ def test_a_late_read_of_the_damage_does_not_undo_a_move_past_it(is_skipped: bool
             await attach(service, made.partition)
 
     body()
+
+
+@pytest.mark.parametrize("type_", list(SubscriptionType))
+def test_entries_before_the_damage_are_delivered(type_: SubscriptionType, caplog: pytest.LogCaptureFixture) -> None:
+    """And the log has the offset of the damage, so that an operator need not give up more."""
+
+    @virtual_time
+    async def body() -> None:
+        async with lake() as made:
+            streams, service, _ = await damaged(made)
+            first = await attach(service, made.partition, type_)
+            await first.until(lambda: bool(first.closings))
+            assert first.bases == [0]
+            assert [vars(record)["offset"] for record in caplog.records if "are damaged" in record.message] == [1]
+
+            with pytest.raises(Damaged, match="from offset 1 on"):
+                await attach(service, made.partition, type_)
+            await service.seek(made.partition, "readers", 2)
+            await append(streams, made.view, batch_of(b"c"))
+            assert await (await attach(service, made.partition, type_)).got(1) == [2]
+
+    body()
+
+
+@virtual_time
+async def test_a_skip_past_the_damage_during_its_read_closes_no_consumer() -> None:
+    async with lake() as made:
+        streams, service, _ = await damaged(made)
+        consumer = await attach(service, made.partition)
+        await service.skip(made.partition, "readers", 2)
+        assert consumer.deliveries == []
+        await append(streams, made.view, batch_of(b"c"))
+
+        assert await consumer.got(1) == [2]
+        assert consumer.closings == []

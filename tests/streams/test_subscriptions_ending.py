@@ -1,4 +1,4 @@
-"""The end of a terminated stream, as subscriptions tell it to their consumers."""
+"""The end of a terminated stream, as subscriptions report it to their consumers."""
 
 import asyncio
 from collections.abc import Collection

@@ -109,7 +109,7 @@ async def test_a_late_deletion_removes_no_subscription_that_a_creation_has_found
 
 
 @virtual_time
-async def test_a_deletion_that_took_effect_unheard_leaves_nothing_to_seek() -> None:
+async def test_after_a_deletion_whose_answer_was_lost_a_seek_finds_no_subscription() -> None:
     async with lake() as made:
         service = await filled(made)
         await attach(service, made.partition, permits=0)

@@ -206,6 +206,20 @@ async def test_a_subscription_without_consumers_is_shown_at_the_start_of_a_trimm
 
 
 @virtual_time
+async def test_a_skip_does_not_count_trimmed_messages() -> None:
+    async with lake() as made:
+        streams, service = await made.serve()
+        await append(streams, made.view, *(batch_of(b"%d" % number) for number in range(6)))
+        await service.create(made.partition, "made", EARLIEST)
+        await streams.trim(ANONYMOUS, "orders", 0, 4)
+
+        await service.skip(made.partition, "made", 1)
+
+        (stats,) = await service.stats(made.partition)
+        assert (stats.mark_delete, stats.backlog_count) == (5, 1)
+
+
+@virtual_time
 async def test_an_entry_that_a_trim_has_cut_into_is_redelivered_with_its_remaining_messages() -> None:
     async with lake() as made:
         streams, service = await made.serve()

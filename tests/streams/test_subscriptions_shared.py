@@ -300,7 +300,7 @@ def test_sticky_ranges_that_somebody_has_are_refused(ranges: list[tuple[int, int
 
 
 @pytest.mark.parametrize("ranges", [[(5, 5)], [(-1, 3)], [(0, SLOT_COUNT + 1)], [(0, 10), (9, 12)]])
-def test_sticky_ranges_that_are_none_are_invalid(ranges: list[tuple[int, int]]) -> None:
+def test_malformed_sticky_ranges_are_invalid(ranges: list[tuple[int, int]]) -> None:
     with pytest.raises(Invalid):
         StickySlots[str]().add("one", "one", ranges)
 

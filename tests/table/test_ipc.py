@@ -138,7 +138,7 @@ def test_the_producer_is_that_of_the_call() -> None:
         ({"value": pa.nulls(1 << 22)}, "expected 1 to"),
     ],
 )
-def test_columns_that_are_no_records_are_refused(columns: dict[str, pa.Array], said: str) -> None:
+def test_columns_that_are_not_records_are_refused(columns: dict[str, pa.Array], said: str) -> None:
     with pytest.raises(Invalid, match=said):
         encode(pa.record_batch(columns))
 
@@ -186,7 +186,7 @@ def test_a_message_of_another_type_is_not_read_as_a_schema() -> None:
         ipc_decode.encode(schema_of(rows), schema, NON_IDEMPOTENT, NOW_MS)
 
 
-def test_a_column_name_that_is_no_text_is_refused() -> None:
+def test_a_column_name_that_is_not_text_is_refused() -> None:
     message = pa.record_batch({"value": pa.array([b"v"])}).schema.serialize().to_pybytes()
 
     with pytest.raises(Invalid, match="UTF-8"):
@@ -222,7 +222,7 @@ def test_very_many_columns_are_refused() -> None:
 
 
 def numbers_of(message: bytes, wanted: tuple[int, int]) -> int:
-    """Where two longs, such as the place and length of a buffer, stand in a message."""
+    """Positions of two longs in a message, such as the place and length of a buffer."""
     at = message.index(struct.pack("<qq", *wanted))
     assert message.count(struct.pack("<qq", *wanted)) == 1
     return at
@@ -297,7 +297,7 @@ def test_batches_become_columns_from_an_offset_on() -> None:
     assert rows["timestamp"].cast(pa.int64()).to_pylist() == [0, 9]
 
 
-def test_a_record_without_a_time_has_none() -> None:
+def test_a_record_without_a_timestamp_has_a_null_timestamp() -> None:
     ((rows, _),) = read(at(0, [Record(value=b"v", timestamp=-1), Record(value=b"v", timestamp=3)]))
 
     assert rows is not None
@@ -329,7 +329,7 @@ def test_a_damaged_batch_is_reported() -> None:
         read(bytes(broken))
 
 
-def test_pieces_are_no_larger_than_asked_but_for_one_row() -> None:
+def test_pieces_exceed_the_limit_only_if_one_row_does() -> None:
     records = [Record(value=bytes(size), timestamp=1) for size in (100, 10_000, 100, 100, 20_000, 100)]
     found = read(at(0, records), at(6, records), bytes_max=5_000)
 

@@ -45,7 +45,7 @@ async def tables(tmp_path: Path, store: tuple[ObjectStore, str]) -> AsyncIterato
 
 
 async def check_a_life(settings: TableSettings, store: ObjectStore, url: str) -> None:
-    """Everything that a table goes through, in any catalog."""
+    """Create, commit to, expire, fence and drop a table, in any catalog."""
     stream = a_stream()
     tables = open_tables(settings, store, url)
     rival = open_tables(settings, store, url)
@@ -150,7 +150,7 @@ async def test_killed_connections_to_postgresql_lose_and_repeat_nothing(
 
     committing = asyncio.create_task(commit_all())
     kill = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'bearlake'"
-    for _ in range(100):  # and no more: a slow machine commits nothing between two of these
+    for _ in range(100):  # bounded, because a slow machine commits nothing between two kills
         await execute(postgresql_url, kill)
         if committing.done():
             break
@@ -162,7 +162,7 @@ async def test_killed_connections_to_postgresql_lose_and_repeat_nothing(
     assert (summary.row_count, summary.state.ends, len(summary.snapshots)) == (48, {0: 48}, 12)
 
 
-async def test_a_connection_that_was_reset_while_it_rested_is_replaced(
+async def test_a_connection_that_was_reset_while_idle_is_replaced(
     postgresql_url: str, store: tuple[ObjectStore, str]
 ) -> None:
     proxy = Proxy(postgresql_url)
@@ -242,7 +242,7 @@ async def test_a_name_taken_by_another_stream_gets_a_suffix(tables: IcebergTable
     assert await tables.state(first) is None
 
 
-async def test_a_new_incarnation_does_not_get_the_old_ones_table(tables: IcebergTables) -> None:
+async def test_a_new_incarnation_does_not_get_the_table_of_the_old_incarnation(tables: IcebergTables) -> None:
     old = a_stream()
     new = replace(old, id=uuid.uuid4(), number=8)
     kept = await tables.ensure(old)
@@ -272,7 +272,7 @@ async def test_both_names_taken_is_a_conflict(tables: IcebergTables, tmp_path: P
         await tables.ensure(stream)
 
 
-async def test_a_table_without_our_columns_is_a_conflict_and_more_columns_are_fine(
+async def test_a_table_without_our_columns_is_a_conflict_and_extra_columns_are_accepted(
     tables: IcebergTables, tmp_path: Path
 ) -> None:
     stream = a_stream()
@@ -310,7 +310,7 @@ async def test_marks_that_somebody_overwrote_are_corrupt(tables: IcebergTables, 
         ({"catalog_credentials_file": "/absent"}, "cannot be read"),
     ],
 )
-async def test_bad_settings_are_invalid_and_tell_no_secret(
+async def test_bad_settings_are_invalid_and_reveal_no_secret(
     tmp_path: Path, store: tuple[ObjectStore, str], settings: dict[str, Any], message: str
 ) -> None:
     tables = tables_in(tmp_path, *store, **settings)

@@ -366,7 +366,7 @@ async def test_closing_ends_a_commit_that_waits_for_its_next_try(tmp_path: Path)
 
 
 async def test_a_store_that_does_not_answer_is_asked_a_few_times_only_and_holds_no_thread(tmp_path: Path) -> None:
-    """Callers wait longer each time (`compaction/retries.py`); 20 tries per call had been as many puts, a few each second."""
+    """Callers wait longer each time (`compaction/retries.py`). With 20 attempts per call there were 20 puts, a few each second."""
     store = StoppableStore()
     tables = tables_in(tmp_path, store, "memory:///", commit_unavailable_count_max=3)
     work = Work(store, a_stream())

@@ -1,6 +1,5 @@
-"""Creations of tables that are lost, given up or executed late: no file stays that nothing names, no stream has two tables.
-
-Promised to operators: what a dropped table leaves is deleted. Promised to readers: a stream has one table, and each record is a row once.
+"""Creations of tables that are lost, given up or executed late: no unreferenced file stays, no stream has two tables. Promised to
+operators: files of a dropped table are deleted. Promised to readers: a stream has one table, and each record is a row once.
 """
 
 import asyncio

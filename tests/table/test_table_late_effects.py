@@ -164,7 +164,7 @@ async def test_a_late_drop_spares_the_table_of_the_new_stream_with_the_same_name
     assert await tables.state(work.stream) is None
 
 
-async def test_a_table_that_is_committed_to_while_it_is_dropped_goes(
+async def test_a_table_that_gets_a_commit_while_it_is_dropped_is_dropped(
     tables: IcebergTables, rival: IcebergTables, work: Work
 ) -> None:
     async def commit() -> None:

@@ -85,7 +85,7 @@ def test_marks_read_back_from_properties(ends: dict[int, int], applied: dict[int
     assert read_applied_tasks(known.properties()) == known
 
 
-def test_a_table_without_marks_has_none() -> None:
+def test_a_table_without_marks_has_no_applied_tasks() -> None:
     assert read_applied_tasks({"owner": "somebody"}) == AppliedTasks(ends={}, applied={})
 
 

@@ -159,7 +159,7 @@ async def test_memory_is_bounded(tmp_path: Path, orders: Stream, store: tuple[Ob
 
 
 @pytest.mark.parametrize("store", ["file"], indirect=True)
-async def test_rows_that_another_engine_deleted_or_added_are_seen_so(
+async def test_rows_that_another_engine_deletes_or_adds_are_seen(
     tmp_path: Path, tables: IcebergTables, orders: Stream, store: tuple[ObjectStore, str]
 ) -> None:
     foreign(tmp_path).delete("_offset = 3")

@@ -145,7 +145,7 @@ async def test_a_commit_that_a_proxy_repeats_after_a_refusal_leaves_the_table_re
 
     def loaded(*arguments: Any) -> Any:
         loads.append(arguments)
-        if copies and len(loads) > 2:  # the worker's own, and the one with which it looks what the refusal means
+        if copies and len(loads) > 2:  # the worker's own load, and the load by which it finds the reason of the refusal
             copies.pop()()
         return load(*arguments)
 

@@ -53,7 +53,7 @@ def declared() -> list[Family[Counter] | Family[Gauge] | Family[Histogram]]:
     return [collector for collector in metrics.REGISTRY._collector_to_names if isinstance(collector, Family)]  # noqa: SLF001 - prometheus_client lists its collectors nowhere else
 
 
-def test_every_metric_is_fed_by_some_part() -> None:
+def test_every_metric_is_recorded_by_some_part() -> None:
     folder = Path(metrics.__file__).parents[1]
     text = "".join(path.read_text() for path in folder.rglob("*.py") if path != Path(metrics.__file__))
     names = [name for name, value in vars(metrics).items() if isinstance(value, Family | Counter | Gauge | Histogram)]

@@ -13,7 +13,7 @@ from fixtures.waiting import until
 
 
 def compute(seconds: float) -> None:
-    """Compute for so long, in processor time of this thread."""
+    """Compute for `seconds` of processor time of this thread."""
     end = time.thread_time() + seconds
     while time.thread_time() < end:
         pass
@@ -33,7 +33,7 @@ async def test_a_callback_that_computes_long_is_reported_with_its_request_and_st
     assert "compute (test_watchdog.py" in stalls[0].stack
 
 
-async def test_time_that_the_thread_does_not_compute_is_nobodys_fault() -> None:
+async def test_time_in_which_the_thread_does_not_compute_is_not_blamed_on_a_turn() -> None:
     async with held_at_most(0.05) as turns:
         threading.Event().wait(0.2)
 

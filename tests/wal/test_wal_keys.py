@@ -11,7 +11,7 @@ from bearlake.objects.keys import check_key, check_prefix
 from bearlake.wal.keys import KeySource, created_ms, hour_prefix, uuid7
 
 
-def test_a_uuid7_is_the_one_of_the_rfc() -> None:
+def test_a_uuid7_equals_the_example_of_the_rfc() -> None:
     """RFC 9562, appendix A.6."""
     random_bits = 0xCC3 << 62 | 0x18C4DC0C0C07398F
 
@@ -24,7 +24,7 @@ def test_numbers_that_do_not_fit_a_uuid7_are_refused(time_ms: int, random_bits: 
         uuid7(time_ms, random_bits)
 
 
-def test_a_key_has_its_hour_and_sorts_by_time() -> None:
+def test_a_key_contains_its_hour_and_sorts_by_time() -> None:
     clock = ManualClock(1_700_000_000_000)
     source = KeySource(clock, random.Random(1).getrandbits)
     keys = []
@@ -45,7 +45,7 @@ def test_keys_of_one_millisecond_differ() -> None:
 
 
 @given(st.integers(0, 253_402_300_799_999), st.integers(0, 2**74 - 1))
-def test_keys_are_legal_and_tell_their_time(time_ms: int, random_bits: int) -> None:
+def test_keys_are_legal_and_contain_their_time(time_ms: int, random_bits: int) -> None:
     key = KeySource(ManualClock(time_ms), lambda bits: random_bits).next()
 
     check_key(key)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from typing_extensions import override
 
-from bearlake.app.process import OpenListener, Parts, Role
+from bearlake.app.role import OpenListener, Parts, Role
 from bearlake.compaction.service import Compactor
 from bearlake.compaction.spark.runner import SparkRunner
 from bearlake.serving.tasks import Tasks

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from typing_extensions import override
 
-from bearlake.app.process import OpenListener, Parts, Role
+from bearlake.app.role import OpenListener, Parts, Role
 from bearlake.protocols.grpc.login import GrpcListenerLogin
 from bearlake.protocols.grpc.server import GrpcServer
 from bearlake.serving.authentication.peer import login_rules

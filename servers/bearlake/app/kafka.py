@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from typing_extensions import override
 
-from bearlake.app.process import OpenListener, Parts, Role
+from bearlake.app.role import OpenListener, Parts, Role
 from bearlake.protocols.kafka.login import KafkaListenerLogin
 from bearlake.protocols.kafka.server import KafkaServer
 from bearlake.serving.authentication.peer import LoginRules, login_rules

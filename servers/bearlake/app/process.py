@@ -4,7 +4,7 @@
 
 While the process waits for the stores, `/livez` answers and `/readyz` says no (`serving/admin/starting.py`).
 
-A process also runs its `Role`s: `app/kafka.py`, `app/compactor.py`.
+`app/role.py` has the interface of roles, and the parts that they are built from.
 
 Stopping: `/readyz` says no → marked as draining, so that clients are sent to other servers → services and stream API (`streams/`) finish
 the work that they accepted, within a bound → background tasks end → services close → the registration ends → the stores close.
@@ -15,11 +15,10 @@ import gc
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
 
 from bearlake import __version__, kernel
 from bearlake.app.exits import Exit
+from bearlake.app.role import Parts, Plan, Role
 from bearlake.app.startup import Startup, open_stores
 from bearlake.app.stop import Stop
 from bearlake.errors import BearlakeError
@@ -31,12 +30,10 @@ from bearlake.serving.admin.compaction import CompactionRoutes
 from bearlake.serving.admin.server import AdminServer, Routes, admin_endpoint
 from bearlake.serving.admin.starting import StartingServer
 from bearlake.serving.admin.streams import StreamRoutes
-from bearlake.serving.admin.token import AdminToken
-from bearlake.serving.authentication.peer import LoginRules, is_open_to_others, login_rules
+from bearlake.serving.authentication.peer import LoginRules, is_open_to_others
 from bearlake.serving.authentication.presented import MECHANISMS, require_one_message
 from bearlake.serving.authentication.settings import OAUTHBEARER
 from bearlake.serving.certificates import Certificates
-from bearlake.serving.groups.peers import GroupPeers
 from bearlake.serving.groups.routes import GroupRoutes
 from bearlake.serving.http.login import HttpListenerLogin
 from bearlake.serving.listener import BoundSettings, Listener, ListenerSettings, open_listener
@@ -44,16 +41,9 @@ from bearlake.serving.membership import RegisteredServer
 from bearlake.serving.tasks import Tasks
 from bearlake.serving.trust import PeerTrust
 from bearlake.settings.document import Settings
-from bearlake.settings.load import Loaded
 from bearlake.settings.show import as_rows
-from bearlake.streams.audit import Audit
-from bearlake.streams.service import Streams
 from bearlake.telemetry import metrics
 from bearlake.telemetry.watchdog import StallLog, Watchdog
-
-if TYPE_CHECKING:
-    from bearlake.serving.authentication.authenticator import Authenticator
-    from bearlake.streams.schemas.service import Schemas
 
 log = logging.getLogger(__name__)
 
@@ -64,131 +54,10 @@ ONE_MESSAGE = ("rest", "registry", "pulsar", "pulsar_http")
 GC_THRESHOLDS = (20_000, 20, 50)  # requests create thousands of containers; the default 700 would collect all the time
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """The plan of a process: its settings, and the variables that hold secrets."""
-
-    loaded: Loaded[Settings]
-    environ: Mapping[str, str]
-
-    @property
-    def settings(self) -> Settings:
-        """The settings themselves."""
-        return self.loaded.settings
-
-
-@dataclass(slots=True, kw_only=True)
-class Parts:
-    """The parts that every role is built from."""
-
-    plan: Plan
-    metadata: Metadata
-    store: ObjectStore
-    registered: RegisteredServer
-    closing: AsyncExitStack
-    """Resources to close at the end, last opened first."""
-    on_fenced: Callable[[], None]
-    on_unknown: Callable[[], None]
-    certificates: Certificates
-    token: AdminToken | None = None
-    """The admin API's token, shared by all servers of the deployment."""
-    trust: PeerTrust | None = None
-    """How the other servers' admin APIs are verified; None: by the machine's authorities."""
-    stream_service: Streams | None = None
-    registry: "Schemas | None" = None
-    built_authenticator: "Authenticator | None" = None
-    audit_log: Audit | None = None
-
-    @property
-    def settings(self) -> Settings:
-        """The settings themselves."""
-        return self.plan.settings
-
-    def streams(self) -> Streams:
-        """The process's stream service, shared by all its roles and created on first use. The process starts, runs and drains it."""
-        if self.stream_service is None:
-            peers = GroupPeers(self.registered, self.settings.streams.groups, self.token, self.trust)
-            self.closing.push_async_callback(peers.close)
-            self.stream_service = Streams(
-                self.metadata,
-                self.store,
-                self.registered.server,
-                self.settings.streams,
-                access=self.settings.access,
-                audit=self.audit(),
-                server_count=lambda: self.registered.serving_count,
-                peers=peers,
-                on_fenced=self.on_fenced,
-                on_unknown=self.on_unknown,
-                tenure=self.registered.tenure,
-            )
-            self.closing.push_async_callback(self.stream_service.close)
-        return self.stream_service
-
-    def audit(self) -> Audit:
-        """The audit log of the process, created on first use."""
-        if self.audit_log is None:
-            self.audit_log = Audit(self.settings.streams.audit)
-        return self.audit_log
-
-    def authenticator(self) -> "Authenticator":
-        """The process's authenticator, shared by all its roles, created on first use, and closed at the end. Raises `Invalid`."""
-        if self.built_authenticator is None:
-            from bearlake.app.identity import build_authenticator  # its libraries take time to load
-
-            self.built_authenticator = build_authenticator(
-                self.settings.authentication, self.metadata, self.closing, self.audit()
-            )
-        return self.built_authenticator
-
-    def http_login(self, listener: ListenerSettings) -> HttpListenerLogin | None:
-        """Return how clients of an HTTP listener log in; None: they need not. Raises `Invalid`."""
-        rules = login_rules(listener, self.settings.authentication)
-        return self.http_login_by(rules) if rules.is_required else None
-
-    def http_login_by(self, rules: LoginRules) -> HttpListenerLogin:
-        """Return the login of an HTTP listener with these rules. Raises `Invalid`."""
-        from bearlake.serving.authentication.forwarding import ForwardedLogins  # its libraries take time to load
-
-        forwarded = ForwardedLogins(self.metadata.users.decoy_key, self.registered.node_id)
-        return HttpListenerLogin(self.authenticator(), rules, forwarded)
-
-    def schemas(self) -> "Schemas":
-        """The process's schema registry, shared by all its roles, created on first use, and closed at the end."""
-        if self.registry is None:
-            from bearlake.streams.schemas.service import Schemas  # its libraries are an extra of their own
-
-            self.registry = Schemas(
-                self.metadata.schemas, self.settings.schemas, self.streams().authorizer, self.audit()
-            )
-            self.closing.callback(self.registry.close)
-        return self.registry
-
-
-OpenListener = Callable[[ListenerSettings, str], Listener]
-"""Binds a listener for a named purpose; its socket is closed at the end in any case."""
-
-
-class Role(Protocol):
-    """One kind of server: its listeners, and what it runs on the stores. Each method is called once, in this order."""
-
-    def bind(self, settings: Settings, open_listener: OpenListener) -> Mapping[str, str]:
-        """Bind listeners; returns advertised addresses by name. Raises `Invalid`, `Unavailable`."""
-
-    def build(self, parts: Parts) -> None:
-        """Build the role's services."""
-
-    async def start(self, tasks: Tasks) -> Mapping[str, str]:
-        """Start the services; returns the addresses that now accept connections. Raises `Unavailable`."""
-
-    async def drain(self, deadline_ms: int) -> None:
-        """Finish requests in progress, within `deadline_ms` from now."""
-
-
 async def run_process(
     plan: Plan, stop: Stop, roles: Sequence[Role], serve: Callable[[Mapping[str, str]], Awaitable[None]]
 ) -> None:
-    """Start everything, await `serve` with the endpoints (it returns when the process shall stop), and stop everything.
+    """Start everything, await `serve` with the endpoints (it returns when the process must stop), and stop everything.
 
     Raises:
         Invalid: the settings have an error that only shows now (URLs, token, TLS files).
@@ -233,21 +102,7 @@ async def run_process(
         )
         for role in roles:
             role.build(parts)
-        routes: list[Routes] = [CompactionRoutes(metadata)]
-        if parts.stream_service is not None:
-            service = parts.stream_service
-            routes += [StreamRoutes(service), AccessRoutes(service.access), GroupRoutes(service.coordinator)]
-        admin = AdminServer(
-            admin_listener,
-            metadata.log,
-            registered,
-            settings.admin,
-            routes=routes,
-            token=token,
-            config=lambda: as_rows(plan.loaded),
-            login=_admin_login(parts),
-            is_super_user=settings.access.is_super_user,
-        )
+        admin = _admin_server(parts, admin_listener)
         closing.push_async_callback(admin.close)
         await _run(parts, admin, roles, stop, serve)
 
@@ -302,6 +157,25 @@ def _warn_of_open_listeners(settings: Settings) -> None:
                 "clients from other machines need no login here: set anonymous: true on the listener if that is intended",
                 extra={"host": listener.host, "port": listener.port, "listener": listener.name},
             )
+
+
+def _admin_server(parts: Parts, listener: Listener) -> AdminServer:
+    """Build the admin API, with the routes of the services that this process has. Raises `Invalid`."""
+    routes: list[Routes] = [CompactionRoutes(parts.metadata)]
+    if parts.stream_service is not None:
+        service = parts.stream_service
+        routes += [StreamRoutes(service), AccessRoutes(service.access), GroupRoutes(service.coordinator)]
+    return AdminServer(
+        listener,
+        parts.metadata.log,
+        parts.registered,
+        parts.settings.admin,
+        routes=routes,
+        token=parts.token,
+        config=lambda: as_rows(parts.plan.loaded),
+        login=_admin_login(parts),
+        is_super_user=parts.settings.access.is_super_user,
+    )
 
 
 def _admin_login(parts: Parts) -> HttpListenerLogin | None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from typing_extensions import override
 
-from bearlake.app.process import OpenListener, Parts, Role
+from bearlake.app.role import OpenListener, Parts, Role
 from bearlake.protocols.pulsar.http.server import PulsarHttpServer
 from bearlake.protocols.pulsar.server import PulsarServer
 from bearlake.protocols.pulsar.session import PulsarListenerLogin

@@ -60,7 +60,7 @@ def read_ready_file(path: Path) -> dict[str, object] | None:
 
 
 def since_process_start_s() -> float:
-    """Return the seconds since this process was started, including the interpreter's start if the system tells it (Linux)."""
+    """Return the seconds since this process was started, including the interpreter's start if the system reports it (Linux)."""
     try:
         with Path("/proc/self/stat").open(encoding="ascii") as stat:
             started_ticks = int(stat.read().rpartition(")")[2].split()[19])

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from typing_extensions import override
 
-from bearlake.app.process import OpenListener, Parts, Role
+from bearlake.app.role import OpenListener, Parts, Role
 from bearlake.protocols.rest.server import RestServer
 from bearlake.serving.listener import Listener
 from bearlake.serving.tasks import Tasks

@@ -14,8 +14,9 @@ import uvloop
 from bearlake.app import embedded, ready
 from bearlake.app.exits import Exit
 from bearlake.app.options import ServeOptions, UpOptions
-from bearlake.app.process import Plan, Role, run_process
+from bearlake.app.process import run_process
 from bearlake.app.processes import ServerProcesses, run_tour
+from bearlake.app.role import Plan, Role
 from bearlake.app.stop import Stop, Stopped
 from bearlake.app.worker import WorkerProcess
 from bearlake.errors import BearlakeError, Fenced, Invalid

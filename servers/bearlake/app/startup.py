@@ -128,7 +128,7 @@ async def open_stores(
         )
     closing.push_async_callback(metadata.close)
     if startup is not None and urlsplit(store_url).scheme not in ("file", "memory"):
-        await startup.until_there("the object store", store_url, lambda: _look_into(store))
+        await startup.until_there("the object store", store_url, lambda: _probe(store))
     return metadata, store
 
 
@@ -142,7 +142,7 @@ async def opened_metadata(settings: Settings) -> AsyncIterator[Metadata]:
         await metadata.close()
 
 
-async def _look_into(store: ObjectStore) -> None:
+async def _probe(store: ObjectStore) -> None:
     """Return when the store answers. Raises `Denied`, `Unavailable`."""
     try:
         await store.read(ABSENT_KEY, [ByteRange(0, 1)])

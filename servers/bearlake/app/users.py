@@ -18,7 +18,7 @@ Decide = Callable[[User | None], Sequence[CredentialChange]]
 
 
 async def create(settings: Settings, name: str, password: str, iterations: int, *, replaces: bool) -> None:
-    """Store credentials for all mechanisms. `replaces`: a user of that name gets a new password.
+    """Store credentials for all mechanisms. `replaces`: a user of that name gets a new password, and loses credentials of other mechanisms.
 
     Raises:
         AlreadyExists: there is a user of that name.
@@ -31,7 +31,12 @@ async def create(settings: Settings, name: str, password: str, iterations: int, 
     def decide(user: User | None) -> Sequence[CredentialChange]:
         if user is not None and not replaces:
             raise AlreadyExists(f"user {name!r} exists; --replace gives it a new password")
-        return [CredentialChange(name, credential.mechanism, credential) for credential in made]
+        changes = {
+            credential.mechanism: CredentialChange(name, credential.mechanism, credential) for credential in made
+        }
+        for former in user.credentials if user is not None else ():  # of a later version, with the former password
+            changes.setdefault(former.mechanism, CredentialChange(name, former.mechanism, None))
+        return list(changes.values())
 
     async with opened_metadata(settings) as metadata:
         await _change(metadata.users, name, decide)

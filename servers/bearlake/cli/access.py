@@ -31,9 +31,12 @@ def access() -> None:
 
 def rule_options(*, are_required: bool) -> Callable[[Command], Command]:
     """Add the options that name a rule, or that select rules."""
+    operation: dict[str, Any] = {"required": are_required, "type": click.Choice(OPERATIONS, case_sensitive=False)}
+    if are_required:
+        operation |= {"multiple": True, "help": "May be repeated."}
     given: Sequence[tuple[str, dict[str, Any]]] = (
         ("--principal", {"required": are_required, "help": "User:name, Group:name, or User:* for everybody."}),
-        ("--operation", {"required": are_required, "type": click.Choice(OPERATIONS, case_sensitive=False)}),
+        ("--operation", operation),
         ("--resource", {"required": are_required, "help": f"Kind:name. Kinds: {', '.join(KINDS)}."}),
         ("--host", {"default": "*" if are_required else None, "help": "The client's IP address; * for all."}),
         ("--prefixed", {"is_flag": True, "help": "All resources whose names begin with the name."}),
@@ -50,16 +53,16 @@ def rule_options(*, are_required: bool) -> Callable[[Command], Command]:
 @access.command()
 @rule_options(are_required=True)
 @lake_options
-def allow(principal: str, operation: str, resource: str, host: str, prefixed: bool, **given: Any) -> int:
-    """Allow an operation."""
+def allow(principal: str, operation: Sequence[str], resource: str, host: str, prefixed: bool, **given: Any) -> int:
+    """Allow operations."""
     return _create("Allow", principal, operation, resource, host, prefixed, given)
 
 
 @access.command()
 @rule_options(are_required=True)
 @lake_options
-def deny(principal: str, operation: str, resource: str, host: str, prefixed: bool, **given: Any) -> int:
-    """Deny an operation, whatever else allows it."""
+def deny(principal: str, operation: Sequence[str], resource: str, host: str, prefixed: bool, **given: Any) -> int:
+    """Deny operations, whatever else allows them."""
     return _create("Deny", principal, operation, resource, host, prefixed, given)
 
 
@@ -70,7 +73,10 @@ def deny(principal: str, operation: str, resource: str, host: str, prefixed: boo
 def list_rules(as_json: bool, **given: Any) -> int:
     """List the rules that match all the options."""
     selected, settings = _selected(given), chosen(given, extra="kafka")
-    _show(asyncio.run(server_module("bearlake.app.access").listed(settings, selected)), as_json)
+    found = asyncio.run(server_module("bearlake.app.access").listed(settings, selected))
+    _show(found.rules, as_json)
+    for row in sorted(found.unknown):
+        click.echo(f"a rule of a later version, which only restricts here: {' '.join(map(repr, row))}", err=True)
     return 0
 
 
@@ -90,22 +96,32 @@ def delete(is_for_all: bool, as_json: bool, **given: Any) -> int:
 
 
 def _create(
-    permission: str, principal: str, operation: str, resource: str, host: str, prefixed: bool, given: dict[str, Any]
+    permission: str,
+    principal: str,
+    operations: Sequence[str],
+    resource: str,
+    host: str,
+    prefixed: bool,
+    given: dict[str, Any],
 ) -> int:
     model = server_module("bearlake.metadata.access_rules")
     kind, name = _resource(resource)
-    rule = model.AccessRule(
-        model.Resource(kind),
-        name,
-        model.PatternKind.PREFIXED if prefixed else model.PatternKind.LITERAL,
-        principal,
-        host,
-        model.operation_of(operation),
-        model.Permission(permission),
-    )
-    model.check_rule(rule)
-    asyncio.run(server_module("bearlake.app.access").create(chosen(given, extra="kafka"), rule))
-    _show([rule], as_json=False)
+    rules = [
+        model.AccessRule(
+            model.Resource(kind),
+            name,
+            model.PatternKind.PREFIXED if prefixed else model.PatternKind.LITERAL,
+            principal,
+            host,
+            model.operation_of(operation),
+            model.Permission(permission),
+        )
+        for operation in dict.fromkeys(operations)
+    ]
+    for rule in rules:
+        model.check_rule(rule)
+    asyncio.run(server_module("bearlake.app.access").create(chosen(given, extra="kafka"), rules))
+    _show(rules, as_json=False)
     return 0
 
 

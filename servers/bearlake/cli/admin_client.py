@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from typing_extensions import override
 
 from bearlake import errors
 
@@ -42,6 +43,11 @@ class AdminTls:
     """The client's certificate; None: it has none."""
     key_file: Path | None = None
     """The key of the certificate; None: it is in the same file."""
+
+    @property
+    def is_given(self) -> bool:
+        """Whether there is any file."""
+        return any(file is not None for file in (self.ca_file, self.certificate_file, self.key_file))
 
     def context(self) -> ssl.SSLContext:
         """Return the client's TLS context. Raises `Invalid` if a file cannot be used."""
@@ -120,18 +126,19 @@ class AdminClient:
     """Requests to one admin API."""
 
     def __init__(self, url: str, token_file: Path | None, tls: AdminTls | None = None) -> None:
-        """Raises `Invalid` for a URL that is not http(s), an unreadable token file, or files that cannot be used for TLS."""
+        """Raises `Invalid`, without the token: a URL that is not http(s), an unusable token, or files that cannot be used for TLS."""
+        tls = tls or AdminTls()
         scheme = urllib.parse.urlsplit(url).scheme
         if scheme not in ("http", "https"):
             raise errors.Invalid(f"--admin {url}: expected a URL such as {URL_DEFAULT}")
-        self._tls = (tls or AdminTls()).context() if scheme == "https" else None
+        if scheme == "http" and tls.is_given:
+            raise errors.Invalid(
+                f"--admin {url}: expected https://, because there are files for TLS with the admin API"
+            )
+        self._tls = tls.context() if scheme == "https" else None
         self._url = url.rstrip("/")
-        self._token = os.environ.get("BEARLAKE_ADMIN_TOKEN", "")
-        if token_file is not None:
-            try:
-                self._token = token_file.read_text(encoding="utf-8").strip()
-            except OSError as error:
-                raise errors.Invalid(f"cannot read {token_file}: {error.strerror}") from error
+        self._token = _token(token_file)
+        self._opener = _opener(self._tls)
 
     def call(self, method: str, path: str, body: object = None, **query: object) -> Any:  # JSON
         """Send a request and return the answer's JSON; query values that are None are left out.
@@ -150,7 +157,7 @@ class AdminClient:
         if self._token:
             request.add_header("Authorization", f"Bearer {self._token}")
         try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=self._tls) as response:  # noqa: S310
+            with self._opener.open(request, timeout=TIMEOUT_S) as response:
                 return json.load(response)
         except urllib.error.HTTPError as error:
             raise _KINDS.get(error.code, errors.Unavailable)(_detail(error)) from error
@@ -177,6 +184,38 @@ class AdminClient:
             after = page["next"]
             if after is None:
                 return
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Refuses redirects: urllib would send the token to any other server, also without TLS. The admin API sends none."""
+
+    @override
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+def _opener(tls: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
+    """Return what sends requests. Without TLS, it uses no proxy, which would read the token."""
+    if tls is None:
+        return urllib.request.build_opener(_NoRedirects, urllib.request.ProxyHandler({}))
+    return urllib.request.build_opener(_NoRedirects, urllib.request.HTTPSHandler(context=tls))
+
+
+def _token(file: Path | None) -> str:
+    """Return the token in the file or in BEARLAKE_ADMIN_TOKEN; empty without one. Raises `Invalid`, without the token."""
+    place = "BEARLAKE_ADMIN_TOKEN" if file is None else str(file)
+    try:
+        token = os.environ.get("BEARLAKE_ADMIN_TOKEN", "") if file is None else file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise errors.Invalid(f"cannot read {file}: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise errors.Invalid(f"{file} is no text") from None
+    token = token.strip()
+    if not (token.isascii() and token.isprintable()):
+        raise errors.Invalid(
+            f"the admin token in {place} has a line break or another character that no HTTP header can have"
+        )
+    return token
 
 
 def _detail(error: urllib.error.HTTPError) -> str:

@@ -19,7 +19,7 @@ import grpc.aio
 
 from bearlake.client.connections import Connections, Pauses
 from bearlake.client.errors import CallFailed, TimedOut, Unavailable, call_failed, failure_of_status
-from bearlake.client.reader import Place, tell
+from bearlake.client.reader import Place, send
 from bearlake.client.records import Record, Start, from_message, position
 from bearlake.protocols.grpc import methods
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
@@ -169,7 +169,7 @@ class AsyncConsumer:
             if commit and self._options.auto_commit and self._call is not None:
                 await self.commit(self._uncommitted())
             if self._call is not None:
-                await self._tell(None)
+                await self._send(None)
                 until = asyncio.get_running_loop().time() + self._settings.call_timeout_s
                 while await self._next(until) is not None:
                     pass
@@ -195,7 +195,7 @@ class AsyncConsumer:
                 self._committed.update(positions)
         while not self._pending:
             if self._unreturned.messages and self._call is not None:
-                await self._tell(pb.ConsumeRequest(credit=self._unreturned))
+                await self._send(pb.ConsumeRequest(credit=self._unreturned))
                 self._unreturned.Clear()
             response = await self._next(until)
             if response is None:
@@ -266,7 +266,7 @@ class AsyncConsumer:
             case "records":
                 self._receive(response.records)
             case "revoked":
-                await self._tell(pb.ConsumeRequest(commit=self._last_commit(), released=True))
+                await self._send(pb.ConsumeRequest(commit=self._last_commit(), released=True))
                 self._forget()
                 self._positions.clear()
                 self._sought.clear()
@@ -275,8 +275,8 @@ class AsyncConsumer:
                 _log.warning("cannot commit offsets", extra={"reason": failure.reason})
                 self._committed.clear()
             case "drain":
-                await self._tell(pb.ConsumeRequest(commit=self._last_commit()))
-                await self._tell(None)
+                await self._send(pb.ConsumeRequest(commit=self._last_commit()))
+                await self._send(None)
                 self._is_leaving = True
                 self._forget()
 
@@ -304,7 +304,7 @@ class AsyncConsumer:
 
     # -- sending -------------------------------------------------------------------------------------------------------
 
-    async def _tell(self, message: pb.ConsumeRequest | None) -> None:
+    async def _send(self, message: pb.ConsumeRequest | None) -> None:
         """Send a message, or None to close our side. A failed send is reported by the next read.
 
         The write is shielded from the caller's cancellation, because gRPC cancels the whole call when a write is cancelled.
@@ -314,17 +314,17 @@ class AsyncConsumer:
     async def _write(self, call: Any, message: pb.ConsumeRequest | None) -> None:
         async with self._writing:  # gRPC allows one write at a time
             with contextlib.suppress(grpc.aio.AioRpcError):
-                await tell(call, message)
+                await send(call, message)
 
     async def _send_commit(self, positions: Mapping[Place, int]) -> int:
         message = self._commit(positions)
-        await self._tell(pb.ConsumeRequest(commit=message))
+        await self._send(pb.ConsumeRequest(commit=message))
         return message.tag
 
     async def _seek(self, positions: list[pb.Position]) -> None:
         for item in positions:
             item.tag = self._tags[item.stream, item.partition] = self._next_tag()
-        await self._tell(pb.ConsumeRequest(seek=positions))
+        await self._send(pb.ConsumeRequest(seek=positions))
 
     def _commit(self, positions: Mapping[Place, int]) -> pb.Commit:
         offsets = [

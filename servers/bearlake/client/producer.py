@@ -1,7 +1,7 @@
 """The producer: groups records into batches, and sends and resends batches over ProduceStream calls, one call at a time.
 
 Exactly once: every batch has a sequence number. After a failure, the producer resends unacknowledged batches in the same order and
-with the same numbers to the next server; servers store each sequence once. When a server rejects a batch for good, its records fail
+with the same numbers to the next server; servers store each sequence once. When a server rejects a batch finally, its records fail
 and later batches of the partition move down to close the gap (the server cannot have stored them without the rejected batch).
 """
 

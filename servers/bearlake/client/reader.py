@@ -72,9 +72,9 @@ async def answers(
                 yield answer
                 if not places:
                     return
-                await tell(call, pb.FetchRequest(credit=pb.Credit(bytes=answer.credit_bytes, messages=1)))
+                await send(call, pb.FetchRequest(credit=pb.Credit(bytes=answer.credit_bytes, messages=1)))
             connections.move_on(channel)
-            await tell(call, None)
+            await send(call, None)
         except grpc.aio.AioRpcError as error:
             failure = call_failed(error)
             if not failure.is_retriable:
@@ -96,7 +96,7 @@ def _advance(answer: pb.FetchResponse, places: dict[Place, pb.Position], ends: E
         places[place] = pb.Position(stream=place[0], partition=place[1], offset=answer.next_offset)
 
 
-async def tell(call: Any, message: Message | None) -> None:  # grpc's calls are not typed by message
+async def send(call: Any, message: Message | None) -> None:  # grpc's calls are not typed by message
     """Send a message, or None to close our side. If the call has ended, the next read reports why."""
     with contextlib.suppress(asyncio.InvalidStateError):
         await (call.done_writing() if message is None else call.write(message))

@@ -134,7 +134,7 @@ class Committer:
             await self._find_winner(work, await self._tables.state(work.stream))
 
     async def fence(self, work: Work) -> None:
-        """Ensure that no epoch of a task can commit to the table any more, before the task is dropped. Sets `work.winner` if one has.
+        """Ensure that no epoch of a task can still commit to the table, before the task is dropped. Sets `work.winner` if one has.
 
         Raises as `recover` does.
         """

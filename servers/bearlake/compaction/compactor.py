@@ -188,20 +188,20 @@ class Compactor:
         length = frames[-1].position + last.length - frames[0].position
         newest = max(frame.span.max_timestamp for frame in frames)
         span = BatchSpan(first.partition, first.start, last.end, length, newest)
-        self._keep_lonely(self._segments.add_rows(span, position))
+        self._keep_controls(self._segments.add_rows(span, position))
 
     def _quarantine(self, frame: _Frame, view: memoryview, status: DecodeStatus) -> None:
         span = frame.span
         batch = bytes(view[frame.position : frame.position + span.length])
         if status is DecodeStatus.CONTROL:
             self._controls[span.partition, span.start] = batch
-            self._keep_lonely(self._segments.add_gap(span))
+            self._keep_controls(self._segments.add_gap(span))
             return
         reason = KeepReason.INEXACT if status is DecodeStatus.INEXACT else KeepReason.UNDECODABLE
-        self._keep_lonely(self._segments.cut())
+        self._keep_controls(self._segments.cut())
         self._kept_batches.add(span, batch, reason)
 
-    def _keep_lonely(self, spans: Sequence[BatchSpan]) -> None:
+    def _keep_controls(self, spans: Sequence[BatchSpan]) -> None:
         for span in spans:
             self._kept_batches.add(span, self._controls[span.partition, span.start], KeepReason.LONELY_CONTROL)
 
@@ -214,7 +214,7 @@ class Compactor:
             yield from self._finish_file()
 
     def _finish_file(self) -> Iterator[Upload]:
-        self._keep_lonely(self._segments.cut())
+        self._keep_controls(self._segments.cut())
         self._controls.clear()
         slices = self._segments.take()
         if self._output.row_count == 0:

@@ -99,7 +99,7 @@ class Planner:
                     extra={"position": self._position},
                 )
             except Fenced:
-                if not await self._may_go_on():
+                if not await self._has_lost_lease_only():
                     self._on_fenced()
                     await asyncio.Event().wait()
             except BearlakeError as error:
@@ -118,7 +118,7 @@ class Planner:
         except Conflict:
             return None
 
-    async def _may_go_on(self) -> bool:
+    async def _has_lost_lease_only(self) -> bool:
         """Return, after a write was fenced, whether only the lease was lost."""
         try:
             await self._metadata.servers.heartbeat(self._server)
@@ -266,7 +266,7 @@ class Planner:
                 self._merges.closed(task_id)
         free = [partition for partition in self._backlog.open_partitions() if partition not in taken]
         for partition in [*free, *sorted(were_quarantined - self._backlog.quarantined)]:
-            await self._look_again(partition)
+            await self._reload(partition)
         for task in tried_again:
             self._opened(task)
         self._reconcile_at_s = asyncio.get_running_loop().time() + self._settings.reconcile_ms / 1000
@@ -279,7 +279,7 @@ class Planner:
                 yield task
             after = page[-1].id
 
-    async def _look_again(self, partition: PartitionKey) -> None:
+    async def _reload(self, partition: PartitionKey) -> None:
         """Forget a partition's state and read it from the store."""
         self._backlog.forget(partition)
         for pending in await self._metadata.tasks.uncompacted(after=PartitionKey(partition - 1), limit=1):
@@ -347,7 +347,7 @@ class Planner:
             if tasks:
                 self._on_offered()
             metrics.COMPACTION_OFFERED.inc(len(tasks))
-            await self._look_at_left_out(page, tasks)
+            await self._reload_left_out(page, tasks)
 
     async def _offer_page(self, page: Sequence[TaskOffer], lease: Lease) -> Sequence[Task]:
         """Offer the tasks together; if the store refuses one of them, offer each alone."""
@@ -366,7 +366,7 @@ class Planner:
         self._backlog.busy(task)
         self._merges.opened(task)
 
-    async def _look_at_left_out(self, offers: Sequence[TaskOffer], tasks: Sequence[Task]) -> None:
+    async def _reload_left_out(self, offers: Sequence[TaskOffer], tasks: Sequence[Task]) -> None:
         """Reload what the store did not accept: another task has it, or it was trimmed or compacted in the meantime."""
         made = {partition for task in tasks for partition, _, _ in task.ranges}
         made_inputs = {key for task in tasks for key in task.inputs}
@@ -377,7 +377,7 @@ class Planner:
                 is_left_out = True
             for partition, _, _ in offer.ranges:
                 if partition not in made:
-                    await self._look_again(partition)
+                    await self._reload(partition)
                     is_left_out = True
         if is_left_out:
             await self._reconcile()

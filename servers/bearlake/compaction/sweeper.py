@@ -37,7 +37,7 @@ TABLE_PREFIX = "table/"
 _DATA_FILE = re.compile(r"table/[^/]+/[^/]+-([0-9a-f]{8})/data/[0-9a-f]{16}-[^/]+\.parquet")
 """A data file written by compaction; other engines may have files beside it. The group is the start of its stream's id."""
 _METADATA_FILE = re.compile(r"table/[^/]+/[^/]+-([0-9a-f]{8})/metadata/(00000-)?[^/]+(\.avro|\.metadata\.json)")
-"""A metadata file of a table. The second group tells the first version's, which a late creation of the table may name."""
+"""A metadata file of a table. The second group matches those of the first version, which a late creation of the table may name."""
 
 
 class Sweeper:

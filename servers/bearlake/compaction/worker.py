@@ -185,7 +185,7 @@ class Worker:
         for task in tasks:
             stream = streams.get(task.stream_number)
             if stream is None:
-                await self._let_go(claims[task.id], self._metadata.tasks.cancel(claims[task.id]))
+                await self._end_claim(claims[task.id], self._metadata.tasks.cancel(claims[task.id]))
             else:
                 works.append(Work(task=task, stream=stream, claim=claims[task.id], started_s=started_s))
         return works
@@ -333,7 +333,7 @@ class Worker:
             pause_s = self._quarantine_retry_ms / 1000
         text, wait_ms = repr(error)[:ERROR_LENGTH_MAX], round(pause_s * 1000)
         step = self._metadata.tasks.fail(work.claim, text, retry_after_ms=wait_ms, is_quarantined=is_quarantined)
-        if not await self._let_go(work.claim, step):
+        if not await self._end_claim(work.claim, step):
             self.reports.ended(task, Outcome.FENCED)
         elif is_quarantined:
             log.error("a compaction task was quarantined", extra=details)
@@ -361,13 +361,13 @@ class Worker:
     async def _cancel(self, work: Work) -> bool:
         """Drop a task that is no longer needed; return whether the drop is certain."""
         self.reports.ended(work.task, Outcome.CANCELLED)
-        return await self._let_go(work.claim, self._metadata.tasks.cancel(work.claim))
+        return await self._end_claim(work.claim, self._metadata.tasks.cancel(work.claim))
 
     def _release(self, claims: Collection[TaskClaim], wait_ms: int = 0) -> None:
         self._claims.release_later(claims, wait_ms)
         metrics.COMPACTION_TASKS.labels("any", Outcome.RELEASED).inc(len(claims))
 
-    async def _let_go(self, claim: TaskClaim, step: Coroutine[Any, Any, None]) -> bool:
+    async def _end_claim(self, claim: TaskClaim, step: Coroutine[Any, Any, None]) -> bool:
         """Run the last step of a claim; return whether the store did it. Without an answer, give the task back. Held until then."""
         try:
             await step

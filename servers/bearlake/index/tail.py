@@ -105,7 +105,7 @@ class TailIndex:
         self.slice_count = 0
         """Slices in memory, including dead slices."""
         self._dead_count = 0
-        """Dead slices: no tail holds them any more, because they were swapped or their partition was forgotten."""
+        """Dead slices: no tail holds them, because they were swapped or their partition was forgotten."""
         self.generation = 0
         """Grows whenever the index forgets something: bounds requested before that may be older than the forgotten entries."""
         self.position = 0

@@ -13,7 +13,7 @@ change is a POLICY entry of the commit log, which servers follow.
 Source: KIP-11 (model), KIP-290 (prefixed patterns, filters); Kafka's `AclBinding`, `ResourcePatternFilter`, `AccessControlEntryFilter`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol
 
@@ -157,12 +157,18 @@ class RuleFilter(NamedTuple):
         return rule.covers(self.name) if self.match is NameMatch.COVERED else rule.name == self.name
 
 
+Row = tuple[str, str, str, str, str, str, str]
+"""A rule as stores keep it: the fields of `AccessRule` in order, enumerations as their values."""
+
+
 class RuleSet(NamedTuple):
     """All rules as of one revision."""
 
     revision: int
     rules: Sequence[AccessRule]
     """In no order."""
+    unknown: Sequence[Row] = ()
+    """Rules of a later version, with values that this version does not know. `restrictions` says what they mean here."""
 
 
 class AccessRules(Protocol):
@@ -213,10 +219,6 @@ def check_count(count: int) -> None:
         raise Invalid(f"there would be {count} access rules; the limit is {RULE_COUNT_MAX}")
 
 
-Row = tuple[str, str, str, str, str, str, str]
-"""A rule as stores keep it: the fields of `AccessRule` in order, enumerations as their values."""
-
-
 def row_of(rule: AccessRule) -> Row:
     """Return the stored form of a rule."""
     return (
@@ -230,14 +232,63 @@ def row_of(rule: AccessRule) -> Row:
     )
 
 
-def rule_of(row: Row) -> AccessRule:
-    """Return the rule of a stored row."""
+def rule_set(revision: int, rows: Iterable[Row]) -> RuleSet:
+    """Return the rules of stored rows. Later versions may store other values; rows that have any are kept apart."""
+    rules: list[AccessRule] = []
+    unknown: list[Row] = []
+    for row in rows:
+        resource, name, pattern, principal, host, operation, permission = row
+        if _is_known(row):
+            rules.append(
+                AccessRule(
+                    _RESOURCES[resource],
+                    name,
+                    _PATTERNS[pattern],
+                    principal,
+                    host,
+                    _OPERATIONS[operation],
+                    _PERMISSIONS[permission],
+                )
+            )
+        else:
+            unknown.append(row)
+    return RuleSet(revision, rules, tuple(unknown))
+
+
+def restrictions(row: Row) -> Sequence[AccessRule]:
+    """Return rules that permit no more than this rule with unknown values, whatever those mean.
+
+    An unknown kind of resource stands for all kinds, an unknown pattern for all names, an unknown operation for all operations, and an
+    unknown kind of principal for every caller. An unknown permission denies. A rule that allows something unknown allows nothing here, but
+    its resources are still ruled: the default for resources without a rule does not apply to them.
+    """
     resource, name, pattern, principal, host, operation, permission = row
-    return AccessRule(
-        Resource(resource), name, PatternKind(pattern), principal, host, _OPERATIONS[operation], Permission(permission)
-    )
+    is_kind_known = resource in _RESOURCES
+    if not is_kind_known or pattern not in _PATTERNS:
+        name, pattern = WILDCARD, PatternKind.LITERAL.value
+    if permission == Permission.ALLOW.value:
+        meant, done = Permission.ALLOW, Operation.CLUSTER_ACTION  # no request needs this operation
+    else:
+        meant = Permission.DENY
+        done = _OPERATIONS.get(operation, Operation.ALL) if is_kind_known else Operation.ALL
+    who = principal if _is_principal(principal) else EVERYONE
+    kinds = [_RESOURCES[resource]] if is_kind_known else list(Resource)
+    return [AccessRule(kind, name, _PATTERNS[pattern], who, host, done, meant) for kind in kinds]
 
 
+def _is_known(row: Row) -> bool:
+    resource, _, pattern, principal, _, operation, permission = row
+    is_match = resource in _RESOURCES and pattern in _PATTERNS and _is_principal(principal)
+    return is_match and operation in _OPERATIONS and permission in _PERMISSIONS
+
+
+def _is_principal(principal: str) -> bool:
+    return principal.partition(":")[0] in PRINCIPAL_KINDS
+
+
+_RESOURCES = {kind.value: kind for kind in Resource}
+_PATTERNS = {pattern.value: pattern for pattern in PatternKind}
+_PERMISSIONS = {permission.value: permission for permission in Permission}
 _OPERATIONS = {operation.value: operation for operation in Operation}
 
 

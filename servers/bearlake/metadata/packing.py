@@ -85,5 +85,8 @@ def slices_of(blob: bytes, partition: int) -> Iterable[Slice]:
 
 
 def unpack_outcomes(blob: bytes) -> list[Outcome]:
-    """Return the outcomes of one commit, one per batch."""
-    return [Outcome(OutcomeKind(kind), base, start) for kind, base, start in unpack_rows(blob, OUTCOME_WIDTH)]
+    """Return the outcomes of one commit, one per batch. Raises `Corrupt`."""
+    try:
+        return [Outcome(OutcomeKind(kind), base, start) for kind, base, start in unpack_rows(blob, OUTCOME_WIDTH)]
+    except ValueError as error:
+        raise Corrupt(f"an outcome of unknown kind: {error}") from error

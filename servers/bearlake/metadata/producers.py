@@ -26,7 +26,7 @@ floor: a server may receive a copy after the batch was stored, so it has seen th
 | … and may be stored | unsure, after nothing | unsure at 0, else out of order |
 | unknown producer, not registered | unknown producer | unknown producer |
 | older epoch than its own | fenced | fenced |
-| newer epoch | as in the same epoch: the sequence goes on | accepted at 0, else out of order; the previous epoch is forgotten |
+| newer epoch | as in the same epoch: the sequence continues | accepted at 0, else out of order; the previous epoch is forgotten |
 | epoch older than the partition's | fenced | not checked |
 
 A named producer begins by registration (`ProducerIds.named`), which gives a name a new id. The store forgets the producer's state and its

@@ -4,7 +4,7 @@ The store knows names, numbers and fingerprints. Schemas, configs and modes are 
 `streams/schemas/` decides on a `SubjectState`, and its write names that state's `revision`. So if two servers decide at the same time,
 one of them must read again.
 
-- An id belongs to one context and is given once, even if nothing uses its schema any more.
+- An id belongs to one context and is given once, even if nothing uses its schema.
 - Registrations of equal fingerprints get the same id in a context, however many servers register at once (except imports, which
   bring their own ids).
 - All writes are safe to repeat: after `Unavailable` read again; the state shows whether the step happened.
@@ -157,6 +157,9 @@ class SchemaStore(Protocol):
         self, context: str, schema_id: int, *, after: VersionKey | None = None, limit: int
     ) -> Sequence[SubjectVersion]:
         """List at most `limit` versions that have the schema, including soft-deleted ones, by subject and number, after `after`."""
+
+    async def some_usages(self, context: str, schema_id: int, *, limit: int) -> Sequence[SubjectVersion]:
+        """List at most `limit` of the versions that `usages` lists, in no order; takes no longer if the schema has more."""
 
     async def referrers(self, version: VersionKey) -> Sequence[int]:
         """Return ids of the schemas with a live version that reference this version."""

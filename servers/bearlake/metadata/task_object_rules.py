@@ -63,5 +63,5 @@ def may_swap_in(key: KeyState, task_id: int) -> bool:
 
 
 def may_forget_ban(forbidden_at: int, held: Iterable[int]) -> bool:
-    """Return whether no worker can prepare the key any more. `held`: numbers of all claims that have not ended, including dead workers'."""
+    """Return whether no worker can still prepare the key. `held`: numbers of all claims that have not ended, including dead workers'."""
     return all(number > forbidden_at for number in held)

@@ -1,7 +1,7 @@
 """Users and their SCRAM credentials.
 
 A server can check a login with a credential, but the credential does not suffice to log in: the client proves that it knows the salted
-password, and the credential has only hashes of that. The store keeps no passwords.
+password, and the credential contains only hashes of that password. The store keeps no passwords.
 
 All users share one revision, which grows with every change and never repeats. A change names the revision that its caller read, so a late
 change of any process cannot bring back a credential that was replaced or deleted in the meantime (I12). Changes are rare.
@@ -20,6 +20,8 @@ SCRAM_HASHES: Mapping[str, str] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "
 """Mechanisms of credentials, and their hash functions as `hashlib` names them."""
 
 USER_NAME_BYTES_MAX = 256
+
+MECHANISM_BYTES_MAX = 256
 
 CREDENTIAL_CHANGES_MAX = 1_000
 """Maximum number of credentials that one change replaces or deletes."""
@@ -43,7 +45,7 @@ class User(NamedTuple):
 
     name: str
     credentials: Sequence[ScramCredential]
-    """At most one for each mechanism, by mechanism."""
+    """At most one for each mechanism, by mechanism. Later versions may store mechanisms that are not in `SCRAM_HASHES`."""
 
 
 class CredentialChange(NamedTuple):
@@ -59,7 +61,7 @@ class UserStore(Protocol):
     """Users by name. A user exists while it has a credential."""
 
     async def get(self, name: str) -> User | None:
-        """Return the user as of now; None if there is none of that name, also if no user can have the name."""
+        """Return the user as of now; None if there is no such user, or if no user can have this name."""
 
     async def list(self, *, after: str = "", limit: int = 1000) -> Sequence[User]:
         """List at most `limit` users whose name sorts after `after` (by code point), by name."""
@@ -105,7 +107,9 @@ def check_changes(changes: Sequence[CredentialChange]) -> None:
         raise Invalid("two changes of one credential")
     for user, mechanism, credential in changes:
         check_user_name(user)
-        if mechanism not in SCRAM_HASHES:
+        if credential is None:  # a credential of any mechanism can be deleted, also one that a later version stored
+            check_name("a mechanism", mechanism, MECHANISM_BYTES_MAX)
+        elif mechanism not in SCRAM_HASHES:
             raise Invalid(f"unknown SCRAM mechanism {mechanism!r}, expected {' or '.join(SCRAM_HASHES)}")
         if credential is not None and credential.mechanism != mechanism:
             raise Invalid(f"a credential for {credential.mechanism} cannot be stored for {mechanism}")

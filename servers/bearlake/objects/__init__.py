@@ -44,7 +44,7 @@ class ObjectStore(Protocol):
 
         Raises:
             AlreadyExists: the key is taken, with any content; nothing was replaced. After an `Unavailable` the first
-                attempt has probably succeeded, since keys are never reused: `size` tells.
+                attempt has probably succeeded, since keys are never reused; `size` shows whether it has.
             Unavailable: the object may or may not exist now. Put it again under the same key.
         """
 

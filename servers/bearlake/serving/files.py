@@ -1,7 +1,8 @@
 """Files that may be replaced while the process runs: Secrets mounted by Kubernetes, renewed certificates.
 
 A file counts as changed if its inode, size or time differs. This also works for Kubernetes, which replaces all files of a mount at
-once by a new target of one symbolic link.
+once by a new target of one symbolic link. A file that cannot be opened counts as missing: while a process has no file descriptors left,
+its readers fail too, and must read again afterwards.
 """
 
 import os
@@ -40,7 +41,13 @@ class FollowedFiles:
 
 def _stamp(path: Path) -> _Stamp:
     try:
-        found = os.stat(path)
+        opened = os.open(
+            path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+        )  # without waiting for a writer of a named pipe
     except OSError:
         return None
+    try:
+        found = os.fstat(opened)
+    finally:
+        os.close(opened)
     return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

@@ -3,8 +3,8 @@
 - Backpressure means that the server stops reading. A protocol's connection says when it must wait (`_must_wait`), and its socket is
   paused exactly then; also while the write path is over its byte budget or memory for the next frame is short (`serving/receiving.py`).
 - A client that has used up its quota waits: its socket is not read for as long as the quota says (`throttle`). Source: KIP-219.
-- A client that began a frame must send all of it within `stall_ms`, not counting the time in which this server did not read. A client
-  that does not read what it is sent must read some of it within `stall_ms`.
+- A client that began a frame must send all of it within `stall_ms`, not counting the time in which this server did not read. While bytes
+  wait to be sent to a client, it must read some of them within `stall_ms`.
 - A task that fails is a bug. It closes its own connection only, with the reason in the log and in a metric.
 
 A protocol's `Connection` adds its frames and commands: `_process`, `_must_wait`, `check`.
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Protocol, Self, TypeVar
 
 from bearlake.serving.addresses import address_of
+from bearlake.serving.hangups import has_hung_up
 from bearlake.serving.receiving import LogPosition, Receiver
 from bearlake.serving.slabs import SlabPool
 from bearlake.telemetry.containment import fault
@@ -110,10 +111,10 @@ class PacedConnection(Receiver, ABC):
         self._frame_since = 0.0
         """When the incomplete frame began to arrive (s, the loop's clock); 0 if there is none."""
         self._is_processing = False
-        """Set by a protocol whose frames may call `_go_on` while `_process` runs."""
+        """Set by a protocol whose frames may call `_resume` while `_process` runs."""
         self._waits_for_budget = False
         self.quota_wait: asyncio.TimerHandle | None = None
-        """The end of the time in which a quota lets this connection wait; None: it need not wait."""
+        """Ends the time for which this connection waits because of a quota; None: the connection does not wait."""
         self._is_reading_paused = False
         self._is_write_paused = False
         self._unsent_bytes = 0
@@ -164,6 +165,13 @@ class PacedConnection(Receiver, ABC):
             log.info("connection closed", extra={"peer": self.peer, "listener": self.listener, "why": why})
             self._transport.abort()
 
+    def close_if_abandoned(self) -> bool:
+        """Close if the client has closed its end, and so does not wait for an answer any more; returns whether it has. One system call."""
+        is_abandoned = has_hung_up(self._descriptor)
+        if is_abandoned:
+            self.close("the client has gone without its answer", "abandoned")
+        return is_abandoned
+
     def failed(self, error: BaseException) -> None:
         """Close at once because of a bug that is already logged."""
         self.close(f"internal error: {error!r}", "internal_error")
@@ -200,7 +208,7 @@ class PacedConnection(Receiver, ABC):
         """Take whole frames from the slab while there is room for them; calls `_processed` at the end."""
 
     def _processed(self, first: int) -> None:
-        """Note that whole frames from position `first` of the slab on were taken."""
+        """Record that whole frames were taken, the first one at position `first` of the slab."""
         now = self._loop.time()
         self._last_active = now
         if self._low == self._high:
@@ -247,7 +255,7 @@ class PacedConnection(Receiver, ABC):
         self._budget.on_relief(self._relieved)
 
     def throttle(self, wait_s: float) -> bool:
-        """Take no more frames for `wait_s` seconds, or until a longer such time is over; returns whether the connection waits now."""
+        """Take no more frames for `wait_s` seconds, or until a longer wait that has begun ends; returns whether the connection waits."""
         if self._transport is not None and wait_s > 0:
             present = self.quota_wait
             if present is None or present.when() < self._loop.time() + wait_s:
@@ -262,20 +270,20 @@ class PacedConnection(Receiver, ABC):
         if self.quota_wait is not None:
             self.quota_wait.cancel()
             self.quota_wait = None
-        self._go_on()
+        self._resume()
 
     def _relieved(self) -> None:
         self._waits_for_budget = False
-        self._go_on()
+        self._resume()
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         """Continue if there is room again. Raises nothing: a bug closes this connection, and its caller resumes further connections."""
         try:
-            self._take_up()
+            self._resume_frames()
         except Exception as error:  # noqa: BLE001 - boundary: one connection
             fault(log, "resume a connection", error, self.failed)
 
-    def _take_up(self) -> None:
+    def _resume_frames(self) -> None:
         is_held = self._is_reading_paused and not self._is_processing
         if is_held and self._transport is not None and not self._must_wait():
             if self._slab is not None:

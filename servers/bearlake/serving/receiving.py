@@ -153,7 +153,7 @@ class Receiver(asyncio.BufferedProtocol):
     def _granted(self, fresh: Slab) -> None:
         self._wish = None
         self._move(fresh)
-        self._go_on()
+        self._resume()
 
     def _move(self, fresh: Slab) -> None:
         """Continue in a fresh slab, with the bytes of the incomplete frame."""
@@ -187,6 +187,6 @@ class Receiver(asyncio.BufferedProtocol):
         if slab is not None and self._low == self._high and slab.holders == 1:
             self._release()
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         """Called when there is room again."""
         raise AssertionError("a protocol overrides this method")

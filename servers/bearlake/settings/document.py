@@ -21,7 +21,7 @@ from bearlake.protocols.pulsar.http.settings import PulsarHttpSettings
 from bearlake.protocols.pulsar.settings import PulsarSettings
 from bearlake.protocols.rest.registry.settings import RegistrySettings
 from bearlake.protocols.rest.settings import RestSettings
-from bearlake.serving.admin.auth import AdminSettings
+from bearlake.serving.admin.settings import AdminSettings
 from bearlake.serving.authentication.settings import AuthenticationSettings, check_mechanisms
 from bearlake.serving.listener import ListenerSettings
 from bearlake.serving.membership import ServerSettings

@@ -11,7 +11,7 @@
 
 Lines are written by the logger `bearlake.audit`: denials and failures as WARNING, changes as INFO. Denials and failed changes, which any
 client can cause, are limited in number; each line says how many lines were left out since the line before. The clients of one network
-(/24 or /64) get no more lines of a window than they leave to others. The first line after a window follows lines that name the clients
+(/24, IPv6: /48) get no more lines of a window than they leave to others. The first line after a window follows lines that name the clients
 that got none, with the number of their lines. So nobody can hide the denials of others. Changes that were made are always logged. A line
 never has passwords, tokens, keys or contents of records and schemas.
 """
@@ -190,9 +190,9 @@ class Audit:
 
 
 def _network(address: str) -> str:
-    """Return the network of an IP address: one client may have all its addresses."""
+    """Return the network of an IP address: one client may have all its addresses. IPv6 sites get up to a /48 (RFC 6177)."""
     try:
-        bits = 64 if ":" in address else 24
+        bits = 48 if ":" in address else 24
         return str(ip_network(f"{address.partition('%')[0]}/{bits}", strict=False))
     except ValueError:
         return address

@@ -16,6 +16,7 @@ from bearlake.kernel import PlainRules
 from bearlake.metadata import StreamCatalog
 from bearlake.metadata.model import PARTITION_BITS, PARTITION_COUNT_MAX, PartitionKey, Stream, StreamSpec
 from bearlake.streams import configs as stream_configs
+from bearlake.streams.turns import in_turns
 from bearlake.telemetry.containment import contained
 
 log = logging.getLogger(__name__)
@@ -103,6 +104,8 @@ class Catalog:
         self._by_name: dict[str, StreamView] = {}
         self._by_number: dict[int, StreamView] = {}
         self._by_id: dict[bytes, StreamView] = {}
+        self._dropped: set[int] | None = None
+        """While `load` runs: numbers of the streams that this server has deleted meanwhile."""
         self.version = 0
         """Grows with every change of this view; for caches of rendered answers."""
         self.position = 0
@@ -139,32 +142,47 @@ class Catalog:
         return view if view is not None else self._put(await self._store.get(name))
 
     async def load(self, position: int) -> None:
-        """Read all streams from the store, page by page, then replace this view.
+        """Read all streams from the store, page by page, then replace this view, in turns of the event loop.
 
-        `position` is a log position that the store had reached before the read; the follower applies later changes.
+        `position` is a log position that the store had reached before the read; the follower applies later changes. Meanwhile the view has
+        some streams as they were before, and others as they were read, as between two changes that the follower applies.
         """
         known = list(self._by_number.values())
+        dropped = self._dropped = set()
+        try:
+            listed = await self._listed()
+            async for views in in_turns(known):
+                for view in views:
+                    if view.stream.number not in listed:
+                        self._drop(view.stream)
+            async for streams in in_turns(list(listed.values())):
+                for stream in streams:
+                    if stream.number not in dropped:
+                        contained(log, "read a stream", partial(self._put, stream))
+        finally:
+            self._dropped = None
+        self.position = position
+
+    async def _listed(self) -> dict[int, Stream]:
+        """Read all streams from the store; returns them by number."""
         listed: dict[int, Stream] = {}
         after = ""
         while True:
             page = await self._store.list(after=after, limit=PAGE_SIZE)
             listed.update((stream.number, stream) for stream in page)
             if len(page) < PAGE_SIZE:
-                break
+                return listed
             after = page[-1].name
-        for view in known:
-            if view.stream.number not in listed:
-                self._drop(view.stream)
-        for stream in listed.values():
-            contained(log, "read a stream", partial(self._put, stream))
-        self.position = position
 
     async def refresh(self, numbers: Collection[int]) -> list[Stream]:
-        """Read these streams again after log entries reported changes; returns their current state."""
-        streams = await self._store.by_numbers(numbers)
-        for stream in streams:
-            contained(log, "read a stream", partial(self._drop if stream.is_deleted else self._put, stream))
-        return list(streams)
+        """Read these streams again after log entries reported changes, page by page; returns their current state."""
+        found: list[Stream] = []
+        async for page in in_turns(list(numbers), PAGE_SIZE):
+            async for streams in in_turns(await self._store.by_numbers(page)):
+                for stream in streams:
+                    contained(log, "read a stream", partial(self._drop if stream.is_deleted else self._put, stream))
+                found += streams
+        return found
 
     async def resolve(self, name: str) -> StreamView:
         """Read the stream with this name from the store, for a request that changes it. Raises `NotFound`."""
@@ -272,6 +290,8 @@ class Catalog:
         return view
 
     def _drop(self, stream: Stream) -> None:
+        if self._dropped is not None:
+            self._dropped.add(stream.number)
         view = self._by_number.pop(stream.number, None)
         if view is None:
             return
@@ -283,5 +303,5 @@ class Catalog:
 
     def _changed(self) -> None:
         self.version += 1
-        for tell in list(self.on_change):
-            contained(log, "tell of changed streams", tell)
+        for notify in list(self.on_change):
+            contained(log, "notify of changed streams", notify)

@@ -21,6 +21,7 @@ from bearlake.objects import Buffer
 from bearlake.records import codec as record_codec
 from bearlake.records.batch import COMPRESSION_MASK
 from bearlake.streams.configs import StreamRules
+from bearlake.streams.turns import TurnBudget
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -36,9 +37,10 @@ class CheckSettings:
     uncompressed_bytes_max: int = field(default=64 * 1024 * 1024, metadata={"min": 1024 * 1024})
     """Largest uncompressed size of a batch; a larger batch is refused. Each thread may hold this much."""
     thread_count: int = field(default=2, metadata={"min": 1})
-    """Threads that check large batches, and that decode and encode large bodies of gRPC and REST."""
+    """Threads that check large batches, decode and encode large bodies of gRPC and REST, and decompress large Pulsar entries."""
     loop_bytes_max: int = field(default=1024 * 1024, metadata={"min": 0})
-    """Uncompressed bytes that are checked on the event loop per turn; more costs other clients latency, less costs a thread's switch."""
+    """Uncompressed bytes that are checked, or read for Pulsar clients, on the event loop per turn; more costs other clients latency, less
+    costs a thread's switch."""
 
 
 class BadRecord(Invalid):
@@ -92,8 +94,8 @@ class Checks:
     def __init__(self, settings: CheckSettings) -> None:
         self._settings = settings
         self._threads = ThreadPoolExecutor(settings.thread_count, thread_name_prefix="check-records")
-        self._left = settings.loop_bytes_max
-        """Bytes that may still be checked in this turn of the event loop."""
+        self.budget = TurnBudget(settings.loop_bytes_max)
+        """Uncompressed bytes of batches that may be checked and read on the event loop."""
 
     def close(self) -> None:
         """Shut down without waiting; pending results are discarded."""
@@ -109,16 +111,15 @@ class Checks:
         is_light = not attributes & COMPRESSION_MASK and not rules.requires_keys
         if is_light:
             return self._outcome(batch, rules, known)
-        if len(batch) > _AT_ONCE_BATCH_BYTES_MAX or self._left <= 0:
+        budget = self.budget
+        if len(batch) > _AT_ONCE_BATCH_BYTES_MAX or budget.left <= 0:
             return False
-        if self._left == self._settings.loop_bytes_max:
-            asyncio.get_running_loop().call_soon(self._reset_budget)
-        bytes_max = min(self._left, self._settings.uncompressed_bytes_max)
-        self._left -= len(batch)
+        bytes_max = min(budget.left, self._settings.uncompressed_bytes_max)
+        budget.spend(len(batch))
         try:
-            self._left -= check_records(batch, rules, known, bytes_max)
+            budget.spend(check_records(batch, rules, known, bytes_max))
         except TooLarge:
-            self._left -= bytes_max
+            budget.spend(bytes_max)
             return False
         except BearlakeError as error:
             return error
@@ -136,7 +137,7 @@ class Checks:
     async def off_loop(self, work: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
         """Return what `work` returns, or raise what it raises; it runs in a thread of the checks, so it must not use the event loop.
 
-        If the caller is cancelled, work that has begun goes on, and its result is discarded. Work waits for a free thread; what it holds
+        If the caller is cancelled, work that has begun continues, and its result is discarded. Work waits for a free thread; what it holds
         meanwhile is bounded by the number of requests and the size of each.
         """
         called = partial(work, *arguments, **options)
@@ -148,6 +149,3 @@ class Checks:
         except BearlakeError as error:
             return error
         return True
-
-    def _reset_budget(self) -> None:
-        self._left = self._settings.loop_bytes_max

@@ -6,6 +6,7 @@
 - With fewer than `bytes_min` bytes, a fetch waits up to `wait_ms`; commit log entries wake it.
 - Only the store decides out of range, never a cache; a lagging follower is never an error.
 - If an object is missing (swept during the read), the reader looks its offsets up again before the read fails.
+- A response ends before damaged bytes; only a fetch at their offset fails.
 - `streams/history.py` finds offsets that the tail index no longer holds: slices of WAL objects, and row groups of segments.
 """
 
@@ -14,11 +15,12 @@ import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from bearlake import kernel
 from bearlake.cache.objects import ExtentKey, ObjectCache
-from bearlake.errors import BearlakeError, NotFound, Unavailable
+from bearlake.errors import BearlakeError, Corrupt, NotFound, Unavailable
 from bearlake.index.tail import TailIndex
 from bearlake.metadata import CommitLog
 from bearlake.metadata.model import PartitionBounds, PartitionKey
@@ -261,7 +263,7 @@ class Reader:
     async def _load_plan(self, plan: _Plan) -> None:
         for _ in range(RESOLVE_COUNT_MAX):
             try:
-                plan.views = list(await asyncio.gather(*(self._get(piece, plan) for piece in plan.slices)))
+                await self._load_views(plan)
                 return
             except NotFound:
                 # The object was swept during the read: its offsets are in another object now (I4).
@@ -274,6 +276,22 @@ class Reader:
                 plan.fetched.error = error
                 return
         plan.fetched.error = _missing(plan.fetched)
+
+    async def _load_views(self, plan: _Plan) -> None:
+        """Load the plan's slices. Before damaged ones, a plan ends: readers get what precedes the damage, and its exact place next time.
+
+        Raises `Corrupt` if nothing precedes it.
+        """
+        found = await asyncio.gather(*(self._get(piece, plan) for piece in plan.slices), return_exceptions=True)
+        errors = [error for error in found if isinstance(error, BaseException)]
+        for error in errors:
+            if not isinstance(error, Corrupt):
+                raise error
+        whole = list(takewhile(lambda view: not isinstance(view, BaseException), found))
+        if errors and not any(piece.slice.length for piece in plan.slices[: len(whole)]):  # 0: it may be empty
+            raise errors[0]
+        del plan.slices[len(whole) :]
+        plan.views = cast("list[memoryview | Block | None]", whole)
 
     async def _get(self, piece: Piece, plan: _Plan) -> "memoryview | Block":
         if isinstance(piece, BlockPiece):

@@ -17,6 +17,7 @@ from bearlake.index.tail import TailIndex
 from bearlake.metadata import CommitLog
 from bearlake.metadata.model import Entry, EntryKind, ObjectCommitted, ObjectRef
 from bearlake.streams.catalog import Catalog
+from bearlake.streams.turns import in_turns
 from bearlake.telemetry import metrics
 from bearlake.telemetry.outage import Outage
 
@@ -74,7 +75,7 @@ class Follower:
         """Start at the log's head, then load the policies and the catalog; this order ensures that later changes are followed."""
         head = await self._log.head()
         await self._refresh_policies()
-        self._hear(head)
+        self._advance_head(head)
         self._tail.reset(head)
         self._segments.reset(head)
         self._changed.clear()
@@ -109,7 +110,7 @@ class Follower:
         if self._tail.position != position and self._head <= self._tail.position:
             return  # the hint was our own commit, which is applied already
         page = await self._log.follow(self._tail.position, limit=self._settings.page_entry_count)
-        self._hear(page.head)
+        self._advance_head(page.head)
         if any(entry.kind is EntryKind.POLICY for entry in page.entries):
             self._is_policy_changed = True
             await self._refresh()  # before the entries: no client may see later records under the former policies
@@ -124,7 +125,7 @@ class Follower:
         metrics.LOG_FOLLOWED_POSITION.set(self._tail.position)
         metrics.LOG_FOLLOW_LAG.set(self._head - self._tail.position)
 
-    def _hear(self, position: int) -> None:
+    def _advance_head(self, position: int) -> None:
         if position > self._head:
             self._head = position
             self._on_position(position)
@@ -136,8 +137,9 @@ class Follower:
         position = self._tail.position
         changed = list(self._changed)
         if changed:
-            for stream in await self._catalog.refresh(changed):
-                if stream.is_deleted:
+            deleted = [stream for stream in await self._catalog.refresh(changed) if stream.is_deleted]
+            async for streams in in_turns(deleted):
+                for stream in streams:
                     for index in range(stream.partition_count):
                         self._tail.forget(stream.partition(index))
                         self._segments.forget(stream.partition(index))
@@ -152,7 +154,7 @@ class Follower:
 
     def committed(self, ref: ObjectRef, result: ObjectCommitted) -> None:
         """Apply this server's own commit at once if it is the next entry; otherwise the log delivers it later."""
-        self._hear(result.position)
+        self._advance_head(result.position)
         if result.position == self._tail.position + 1:
             entry = Entry(
                 position=result.position,

@@ -1,6 +1,7 @@
-"""What the stream service does to streams themselves: creates, changes and deletes them, for callers who may.
+"""Creates, changes and deletes streams, for callers who have the right.
 
-The base of `streams.service.Streams`. Creations and deletions that are not refused count against the caller's quota of mutations (KIP-599).
+`streams.service.Streams` inherits from `Management`, and adds the records of streams: append, fetch, groups, subscriptions.
+Creations and deletions that are not refused count against the caller's quota of mutations (KIP-599).
 """
 
 from collections.abc import Collection, Mapping
@@ -18,7 +19,7 @@ from bearlake.streams.quotas.control import QuotaControl
 
 
 class Management:
-    """Manages streams."""
+    """The part of `Streams` that creates, changes and deletes streams."""
 
     def __init__(
         self, metadata: Metadata, catalog: Catalog, authorizer: Authorizer, quotas: QuotaControl, audit: Audit
@@ -150,7 +151,7 @@ class Management:
         return usage.admitted(who, QuotaKey.CONTROLLER_MUTATION_RATE, max(1, partition_count))
 
     def _deleted(self, view: StreamView) -> None:
-        """Forget a stream that was deleted."""
+        """Called after this server has deleted a stream; `Streams` drops its knowledge of the partitions."""
 
     def _require(self, who: Principal, operation: Operation, name: str) -> None:
         require(self.authorizer, who, operation, Resource.STREAM, name)

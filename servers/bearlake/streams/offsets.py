@@ -61,7 +61,7 @@ class Offsets:
         self._cache = cache
 
     async def answer(self, questions: Sequence[OffsetQuestion]) -> list[OffsetAnswer]:
-        """Return one answer per question, in order; one store read answers all questions about bounds."""
+        """Return one answer per question, in order; one store read answers all questions about bounds, before any look-up by time."""
         partitions = {item.partition for item in questions if item.timestamp in _BOUNDS}
         try:
             bounds = await self._log.bounds(partitions) if partitions else {}

@@ -42,7 +42,7 @@ class Seen:
         if position > self.position:
             self.position = position
 
-    async def look(self) -> None:
+    async def read_head(self) -> None:
         """Read the log's head, so that later batches are not UNSURE because of lag. If the store fails, the next UNSURE outcome retries."""
         try:
             self.advance(await self._log.head())

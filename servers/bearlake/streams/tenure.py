@@ -72,7 +72,7 @@ class Tenure:
     def is_sure(self) -> bool:
         """Whether both clocks show that the last successful heartbeat was sent less than `timeout_ms` ago.
 
-        If clocks run at the same speed, no observer can then have seen silence for `timeout_ms`. False for good once a heartbeat is fenced.
+        If clocks run at the same speed, no observer can then have seen silence for `timeout_ms`. Always False once a heartbeat is fenced.
         """
         return not self._is_over and all(
             now_s - live_s < self._timeout_s for now_s, live_s in zip(self.now(), self._live_at, strict=True)
@@ -157,7 +157,7 @@ class HeldLease:
     @property
     def is_unverified(self) -> bool:
         """Whether this server has lapsed since the lease was verified, so that another server may have taken the lease."""
-        return needs_look(self._verified_count, self._tenure.lapse_count)
+        return must_verify(self._verified_count, self._tenure.lapse_count)
 
     async def confirm(self) -> None:
         """Return if this server held the lease at some moment after the call.
@@ -167,7 +167,7 @@ class HeldLease:
             Unavailable: the store did not answer in time.
         """
         lapse_count = await self._tenure.confirm()
-        while needs_look(self._verified_count, lapse_count):
+        while must_verify(self._verified_count, lapse_count):
             await self.verify()
 
     async def verify(self) -> None:
@@ -189,7 +189,7 @@ class HeldLease:
         self._verified_count = lapse_count
 
 
-def needs_look(verified_count: int, lapse_count: int) -> bool:
+def must_verify(verified_count: int, lapse_count: int) -> bool:
     """Whether a lease verified at `verified_count` must be looked up again before the server answers."""
     return verified_count < lapse_count
 

@@ -256,7 +256,7 @@ class Writer:
             if result.position:
                 self._on_committed(ObjectRef(key, len(buffer)), buffer, result)
             if OutcomeKind.UNSURE in others:
-                await self._seen.look()
+                await self._seen.read_head()
                 self._unstored.record_unsure(batches, result.outcomes, self._flush_count + len(self._full) + 1)
             self._resolve(entries, self._unstored.answers_committed(number, batches, result.outcomes))
         except Exception as error:  # noqa: BLE001 - boundary: fence before the next commit may begin (I3)
@@ -310,11 +310,11 @@ class Writer:
             raise Unavailable(f"commit outcome unknown: {commit.token}")
         return None
 
-    def _end(self, tell: Callable[[], None]) -> None:
-        """Stop accepting batches and retrying commits; call `tell` the first time."""
+    def _end(self, notify: Callable[[], None]) -> None:
+        """Stop accepting batches and retrying commits; call `notify` the first time."""
         if not self._is_fenced:
             self._is_fenced = True
-            tell()
+            notify()
 
     def _written(self, task: asyncio.Task[None]) -> None:
         self._in_flight.pop(task, None)

@@ -30,7 +30,7 @@ class TableThreads:
         self._unanswered: OrderedDict[str, None] = OrderedDict()
 
     async def run(self, what: str, call: Callable[[], T], *, deadline_ms: int) -> T:
-        """Return the result of `call`, which concerns the table `what`. The thread of a call that takes too long goes on.
+        """Return the result of `call`, which concerns the table `what`. The thread of a call that takes too long continues.
 
         Raises what `call` raises; `TimeoutError` after `deadline_ms`; `Unavailable` after `shutdown`.
         """

@@ -138,6 +138,9 @@ AUDIT_DENIALS = counters(
     "bearlake_server_denials_total", "Denied operations, by kind of resource.", "operation", "kind"
 )
 AUDIT_SUPPRESSED = counter("bearlake_server_suppressed_audit_lines_total", "Denials that the audit log left out.")
+ACCESS_UNKNOWN_RULES = gauge(
+    "bearlake_server_unknown_access_rules", "Access rules of a later version, which this server only lets restrict."
+)
 
 # Kafka
 KAFKA_REQUESTS = counters("bearlake_kafka_requests_total", "Requests, by API.", "api")

@@ -5,7 +5,7 @@
 //	franz_go BOOTSTRAP consume TOPIC GROUP COUNT                > messages
 //	franz_go BOOTSTRAP steps TOPIC  < bursts of values, a line each; each outcome is a line: VALUE OFFSET, or VALUE error TEXT
 //
-// KAFKA_SASL: "MECHANISM USER SECRET" logs in; the secret of OAUTHBEARER is a token.
+// KAFKA_SASL: "MECHANISM USER SECRET" logs in; the secret of OAUTHBEARER is a token. Standard error says when the server throttles the client.
 package main
 
 import (
@@ -63,6 +63,13 @@ func run(ctx context.Context, bootstrap, command string, args []string) error {
 	return fmt.Errorf("unknown command %s", command)
 }
 
+// throttled says on standard error that the server asks the client to wait.
+type throttled struct{}
+
+func (throttled) OnBrokerThrottle(_ kgo.BrokerMetadata, interval time.Duration, _ bool) {
+	fmt.Fprintln(os.Stderr, "throttled for", interval)
+}
+
 // login returns how the client logs in: not at all without KAFKA_SASL.
 func login() kgo.Opt {
 	words := strings.SplitN(os.Getenv("KAFKA_SASL"), " ", 3)
@@ -103,7 +110,9 @@ func create(ctx context.Context, bootstrap, topic, partitions string) error {
 }
 
 func produce(ctx context.Context, bootstrap, topic, compression string) error {
-	client, err := kgo.NewClient(kgo.SeedBrokers(bootstrap), login(), kgo.ProducerBatchCompression(codecs[compression]))
+	client, err := kgo.NewClient(
+		kgo.SeedBrokers(bootstrap), login(), kgo.WithHooks(throttled{}), kgo.ProducerBatchCompression(codecs[compression]),
+	)
 	if err != nil {
 		return err
 	}
@@ -177,7 +186,8 @@ func consume(ctx context.Context, bootstrap, topic, group, wanted string) error 
 		return err
 	}
 	client, err := kgo.NewClient(
-		kgo.SeedBrokers(bootstrap), login(), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic), kgo.DisableAutoCommit(),
+		kgo.SeedBrokers(bootstrap), login(), kgo.WithHooks(throttled{}), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic),
+		kgo.DisableAutoCommit(),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 	)
 	if err != nil {

@@ -3,6 +3,8 @@
 //   node client.js BOOTSTRAP create TOPIC PARTITIONS
 //   node client.js BOOTSTRAP produce TOPIC none|gzip|snappy  < messages
 //   node client.js BOOTSTRAP consume TOPIC GROUP COUNT       > messages
+//
+// Standard error has kafkajs's errors, and its notes that the server throttles it.
 
 const fs = require("fs");
 const { CompressionCodecs, CompressionTypes, Kafka, Partitioners, logLevel } = require("kafkajs");
@@ -11,6 +13,12 @@ CompressionCodecs[CompressionTypes.Snappy] = require("kafkajs-snappy");
 const TYPES = { none: CompressionTypes.None, gzip: CompressionTypes.GZIP, snappy: CompressionTypes.Snappy };
 const decode = (text) => (text === null ? null : Buffer.from(text, "base64"));
 const encode = (content) => (content === null || content === undefined ? null : Buffer.from(content).toString("base64"));
+
+const logCreator = () => ({ namespace, level, log: { message, ...rest } }) => {
+  if (level <= logLevel.ERROR || message.startsWith("Client side throttling")) {
+    console.error(JSON.stringify({ namespace, message, ...rest }));
+  }
+};
 
 async function create(kafka, topic, partitions) {
   const admin = kafka.admin();
@@ -73,7 +81,7 @@ async function main() {
   const [mechanism, username, ...secret] = (process.env.KAFKA_SASL ?? "").split(" ");
   const sasl = username ? { mechanism: mechanism.toLowerCase(), username, password: secret.join(" ") } : undefined;
   const retry = sasl ? { retries: 2 } : undefined;
-  const kafka = new Kafka({ clientId: "bearlake-tests", brokers: [bootstrap], logLevel: logLevel.ERROR, sasl, retry });
+  const kafka = new Kafka({ clientId: "bearlake-tests", brokers: [bootstrap], logLevel: logLevel.DEBUG, logCreator, sasl, retry });
   await { create, produce, consume }[command](kafka, ...rest);
 }
 

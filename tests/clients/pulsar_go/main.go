@@ -1,7 +1,8 @@
 // Features of Pulsar as its Go client knows them, against a server: `pulsar_go pulsar://HOST:PORT RUN [STEP…]`.
 //
 // Says a line per step: `ok STEP`, or `failed STEP REASON`. Topics are named after RUN; RUN-partitioned and
-// RUN-failover-partitions have three partitions. `pulsar_go logins` tries logins instead (logins.go).
+// RUN-failover-partitions have three partitions. `pulsar_go logins` tries logins instead (logins.go), and `pulsar_go paced` writes and reads
+// messages of given sizes (paced.go).
 package main
 
 import (
@@ -39,6 +40,13 @@ func main() {
 	logger := log.NewLoggerWithSlog(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	if os.Args[1] == "logins" {
 		logins(logger)
+		return
+	}
+	if os.Args[1] == "paced" {
+		if err := paced(logger); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 		return
 	}
 	made, err := pulsar.NewClient(pulsar.ClientOptions{URL: os.Args[1], OperationTimeout: wait, Logger: logger})

@@ -100,7 +100,7 @@ def _body_json(random: Any, data: bytearray) -> None:
 def stream(data: bytes) -> object:
     """Read records from a streamed body, in pieces."""
     choices = Choices(data)
-    objects = record_stream.Objects(1024)
+    objects = record_stream.Objects(1024, 1024)
     pieces, rest = choices.byte() % 40 + 1, choices.rest
     count = 0
     for start in range(0, len(rest), pieces):

@@ -17,9 +17,9 @@ from aiohttp import web
 from bearlake.metadata import Metadata
 from bearlake.protocols.rest.registry.server import RegistryServer
 from bearlake.protocols.rest.registry.settings import RegistrySettings
-from bearlake.serving.admin.auth import AdminSettings
 from bearlake.serving.admin.compaction import CompactionRoutes
 from bearlake.serving.admin.server import AdminServer
+from bearlake.serving.admin.settings import AdminSettings
 from bearlake.serving.admin.streams import StreamRoutes
 from bearlake.serving.groups import packing
 from bearlake.serving.groups.routes import GroupRoutes

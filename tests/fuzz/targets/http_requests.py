@@ -18,13 +18,13 @@ from urllib.parse import quote
 from fuzz.mutation import TEXTS, Mutator, changed
 
 ANSWER_S = 30
-"""Wall-clock time in which an answer must have come. Long polls of the servers under test are short."""
+"""Wall-clock time limit of an answer. Long polls of the servers under test are short."""
 UNFINISHED_S = 0.1
-"""As `ANSWER_S`, for requests whose headers may announce more bytes than come."""
+"""As `ANSWER_S`, for requests whose headers may announce more bytes than are sent."""
 FRAMING = frozenset({"Content-Length", "Transfer-Encoding", "Expect"})
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 ACCEPTABLE = frozenset({501, 503, 504, 505})
-"""Statuses from 500 on that are no bugs: not implemented, busy, too late, an unknown version of HTTP."""
+"""Statuses from 500 on that are not bugs: not implemented, busy, too late, an unknown version of HTTP."""
 HOSTILE_HEADERS = {
     "Content-Encoding": ("gzip", "zstd", "br", "\xff"),
     "Transfer-Encoding": ("chunked", "gzip", "chunked, chunked"),

@@ -53,7 +53,7 @@ def agreed(name: str, *arguments: Any) -> Any:
 
 
 def repair(random: Random, data: bytearray, lead: int = 0) -> None:
-    """Give every batch from `lead` on the length and the CRC of its bytes, as far as they can be told."""
+    """Give every batch from `lead` on the length and the CRC of its bytes, where they can be found."""
     at = lead
     while len(data) - at >= HEADER_BYTES:
         (length,) = struct.unpack_from(">i", data, at + 8)

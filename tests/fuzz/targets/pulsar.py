@@ -70,7 +70,7 @@ def _usual(field: Any, random: Random) -> Any:
 
 
 def change_fields(random: Random, message: Message) -> None:
-    """Give one field another value of its type, or remove it; now and then one of a message inside."""
+    """Give one field another value of its type, or remove it; sometimes a field of a nested message."""
     fields = message.DESCRIPTOR.fields
     if not fields:
         return
@@ -171,7 +171,7 @@ def message(data: bytes) -> object:
 
 
 def _message_checksum(random: Random, data: bytearray) -> None:
-    """Repair the checksum, and now and then the size of the metadata."""
+    """Repair the checksum, and sometimes the size of the metadata."""
     if len(data) < 10:
         return
     data[:2] = b"\x0e\x01"

@@ -1,6 +1,6 @@
 """Requests of Kafka, Pulsar and gRPC to servers in this process: what handlers make of values that decode well.
 
-A request may end its connection. It is no fault of the server (`faults`), and the server serves the next connection.
+A request may end its connection. It must not cause a fault of the server (`faults`), and the server must serve the next connection.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ Ask = Callable[[bytes], Awaitable[object]]
 STREAM = "t"
 """The stream that exists; `kafka_codec` and `pulsar` name it in some of their requests."""
 QUIET_S = 0.03
-"""Wall-clock time after which a request counts as one that waits, such as a fetch of records to come."""
+"""Wall-clock time after which a request counts as waiting, such as a fetch of later records."""
 INTEGERS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
 STRINGS = (
     "",
@@ -106,7 +106,7 @@ def kafka_requests() -> list[bytes]:
 
 
 def change_message(random: Random, data: bytearray) -> None:
-    """Give a field of a request another value of its type; leaves what is no request as it is."""
+    """Give a field of a request another value of its type; leaves other bytes unchanged."""
     try:
         header, position = codec.read_request_header(memoryview(bytes(data)))
         request_codec = codec.request(header.api_key, header.version)
@@ -317,7 +317,7 @@ GRPC: Sequence[Method[Any, Any]] = (
     *(methods.INIT_PRODUCER, methods.PRODUCE, methods.PRODUCE_STREAM, methods.FETCH, methods.CONSUME),
 )
 BUGS = frozenset({grpc.StatusCode.UNKNOWN, grpc.StatusCode.DATA_LOSS})
-"""What gRPC ends a call with whose error no handler translated. INTERNAL is the answer to a malformed message."""
+"""The status with which gRPC ends a call if no handler translated the error. INTERNAL is the answer to a malformed message."""
 
 
 @asynccontextmanager

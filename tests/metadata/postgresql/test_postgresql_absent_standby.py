@@ -97,7 +97,7 @@ async def test_a_migration_without_a_standby_lets_running_servers_read(
     pair: Pair, client: Client, admin: asyncpg.Connection
 ) -> None:
     pair.standby.kill()
-    for _ in range(3):  # as one that is started again and again
+    for _ in range(3):  # as a process that is started repeatedly
         with pytest.raises(Unavailable):
             await open_postgresql(pair.url, IMPATIENT, layout=NEXT)
         assert [stream.name for stream in await client.metadata.streams.list()] == ["orders"]

@@ -95,7 +95,7 @@ async def test_a_forbidden_token_and_its_commit_exclude_each_other(postgresql_ba
 async def test_a_token_that_is_forgotten_while_its_commit_runs_is_refused(
     postgresql_backend: Any, writer_on: Any
 ) -> None:
-    """I8: the commit finds the token forbidden, or the floor above it; never neither."""
+    """I8: the commit finds the token forbidden, or the floor above it; at least one of them."""
     handles = [await postgresql_backend.open() for _ in range(3)]
     stream = await handles[0].streams.create(StreamSpec(name="orders", partition_count=1))
     for turn in range(20):

@@ -37,7 +37,7 @@ class Old(Enum):
     ISOLATED = "isolated"
     """It runs on and keeps its connections. Its standby has left it, so it commits nothing."""
     SILENT = "silent"
-    """As isolated; and its connections pass nothing on, until all is over."""
+    """As isolated; and its connections forward nothing until the end of the test."""
 
 
 class World:
@@ -101,7 +101,7 @@ class World:
             self.switch.silence()
 
     async def deliver_late(self, old: Old) -> None:
-        """The old primary gets what was sent to it, and has done what it can."""
+        """Deliver to the old primary what was sent to it, and wait until it has handled this."""
         self.switch.deliver()
         if old is not Old.CRASHED:
             assert self.pair.former is not None
@@ -128,7 +128,7 @@ async def world(pair: Pair) -> AsyncIterator[World]:
 
 
 Step = Callable[[World], Awaitable["asyncio.Future[int] | None"]]
-"""Takes a process to a step; returns the write of partition 0 that is held there, if there is one."""
+"""Brings a process to a step; returns the write to partition 0 that is held there, if any."""
 
 
 def held(statement: str, at: At) -> Step:

@@ -124,6 +124,7 @@ STEPS: dict[str, Callable[[Metadata], Awaitable[object]]] = {
     "schemas.subjects": lambda m: m.schemas.subjects(context=None, deletion=Deletion.ALL, limit=1),
     "schemas.versions": lambda m: m.schemas.versions(context=None, deletion=Deletion.ALL, limit=1),
     "schemas.usages": lambda m: m.schemas.usages(".", 1, limit=1),
+    "schemas.some_usages": lambda m: m.schemas.some_usages(".", 1, limit=1),
     "schemas.referrers": lambda m: m.schemas.referrers(VersionKey(SUBJECT, 1)),
     "schemas.contexts": lambda m: m.schemas.contexts(),
     "schemas.last_id": lambda m: m.schemas.last_id("."),

@@ -40,7 +40,7 @@ async def test_programs_of_layout_26_find_all_functions_that_they_call(
         await admin.prepare(statement)
 
 
-async def test_bodies_of_functions_name_only_what_there_is(postgresql_url: str, admin: asyncpg.Connection) -> None:
+async def test_function_bodies_name_only_what_exists(postgresql_url: str, admin: asyncpg.Connection) -> None:
     await (await open_postgresql(postgresql_url)).close()
     await admin.execute("set check_function_bodies = on")
 

@@ -38,7 +38,7 @@ async def test_a_lapsed_server_is_revived_after_a_concurrent_take_over_of_its_le
     await taker.execute("begin")
     await taker.fetchval("select bearlake.acquire_lease('lease', $1, $2)", b.node_id, b.epoch)
     beating = asyncio.create_task(metadata.servers.heartbeat(a))
-    await until_one_waits(watcher)  # else A could look its lease up, and find it its own
+    await until_one_waits(watcher)  # otherwise A could look up its lease and still find itself as the holder
     await taker.execute("commit")
 
     assert await beating == 1

@@ -142,7 +142,7 @@ async def test_schemas_are_separate_stores(postgresql_url: str) -> None:
 
 
 @pytest.mark.parametrize("schema", ["", "Upper", 'a"b', "a-b", "x" * 49])
-def test_a_schema_name_that_is_no_plain_word_is_refused(schema: str) -> None:
+def test_a_schema_name_that_is_not_a_plain_word_is_refused(schema: str) -> None:
     with pytest.raises(Invalid, match="schema"):
         PostgresqlSettings(schema=schema)
 
@@ -174,7 +174,7 @@ async def test_a_wrong_url_is_invalid_and_shows_no_password(url: str) -> None:
     assert raised.value.__suppress_context__ or raised.value.__context__ is None
 
 
-async def test_statements_need_no_cache_with_a_pooler(postgresql_url: str, writer_on: Any) -> None:
+async def test_the_store_works_without_a_statement_cache(postgresql_url: str, writer_on: Any) -> None:
     metadata = await open_postgresql(postgresql_url, PostgresqlSettings(statement_cache_count=0))
     stream = await metadata.streams.create(StreamSpec(name="orders", partition_count=1))
     writer = await writer_on.on(metadata)

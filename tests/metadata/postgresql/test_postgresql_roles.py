@@ -37,14 +37,14 @@ async def test_limits_of_the_role_end_neither_statements_nor_connections(
     before = await admin.fetch(BACKENDS)
     await admin.execute(
         "set statement_timeout = 0; select pg_sleep(0.2)"
-    )  # the database's time, which its limits measure
+    )  # the limits are measured in the database's time
     await store.streams.create(StreamSpec(name="bills", partition_count=1))
 
     assert [stream.name for stream in await store.streams.list()] == ["bills", "orders"]
     assert await admin.fetch(BACKENDS) == before
 
 
-async def test_a_user_who_may_not_ask_for_the_timeline_is_served(
+async def test_a_user_without_the_right_to_read_the_timeline_is_served(
     postgresql_url: str, opened: Opening, admin: asyncpg.Connection
 ) -> None:
     database = await admin.fetchval("select current_database()")

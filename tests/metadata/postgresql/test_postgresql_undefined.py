@@ -82,7 +82,7 @@ async def test_a_commit_that_an_upgrade_overtakes_is_committed(
     ("gone", "code"),
     [("bearlake.gone()", "42883"), ("x.gone from bearlake.stream x", "42703"), ("1 from bearlake.gone", "42P01")],
 )
-async def test_a_write_that_names_what_does_not_exist_changes_nothing_and_says_so(
+async def test_a_write_that_names_a_missing_function_fails_and_changes_nothing(
     metadata: PostgresqlMetadata, admin: asyncpg.Connection, gone: str, code: str
 ) -> None:
     await admin.execute(GONE.format(gone=gone))
@@ -92,7 +92,7 @@ async def test_a_write_that_names_what_does_not_exist_changes_nothing_and_says_s
     assert await admin.fetchval("select last_value from bearlake.attempt") == 3
 
 
-async def test_a_read_that_names_what_does_not_exist_can_be_tried_again(
+async def test_a_read_that_names_a_missing_function_can_be_repeated(
     metadata: PostgresqlMetadata, admin: asyncpg.Connection
 ) -> None:
     await admin.execute("drop function bearlake.max_timestamp")

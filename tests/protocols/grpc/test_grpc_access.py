@@ -76,7 +76,7 @@ async def test_every_method_is_refused_without_any_right(node: GrpcNode, method:
 @pytest.mark.parametrize(
     "method", [m for m in METHODS if m is not methods.LIST_STREAMS], ids=lambda method: method.name
 )
-async def test_a_refusal_does_not_tell_whether_a_stream_exists(node: GrpcNode, method: Method[Any, Any]) -> None:
+async def test_a_refusal_does_not_reveal_whether_a_stream_exists(node: GrpcNode, method: Method[Any, Any]) -> None:
     node.streams.authorizer = OnlyRights([])
     assert await outcome(node, method, ABSENT) == await outcome(node, method)
 

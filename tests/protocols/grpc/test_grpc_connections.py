@@ -108,7 +108,7 @@ async def test_more_calls_than_the_limit_are_refused_with_the_reason(grpc_cluste
     assert await lists(node) == 1
 
 
-async def test_more_calls_of_one_connection_than_its_limit_are_refused_and_those_of_others_are_not(
+async def test_calls_above_a_connections_limit_are_refused_and_other_connections_are_not_affected(
     grpc_cluster: MakeGrpc,
 ) -> None:
     node = (await grpc_cluster(1, settings=GrpcSettings(connection_call_count_max=2)))[0]

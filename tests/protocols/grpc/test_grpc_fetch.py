@@ -31,7 +31,7 @@ async def put(node: GrpcNode, batch: bytes, stream: str = "one", partition: int 
 
 
 async def read_records(call: Any, count: int) -> list[Any]:
-    """Records of as many answers as it takes to have `count` of them."""
+    """Read answers until there are `count` records; return them."""
     found: list[Any] = []
     while len(found) < count:
         answer = await call.read()
@@ -156,7 +156,28 @@ async def test_times_and_bounds_are_positions(grpc_node: GrpcNode) -> None:
     assert await first(timestamp_ms=3_000) == 2
 
 
-async def test_no_more_is_sent_than_there_is_credit_for(grpc_cluster: MakeGrpc) -> None:
+async def test_a_record_that_arrives_during_a_look_up_by_time_is_sent(
+    grpc_node: GrpcNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await grpc_node.create("one")
+    await put(grpc_node, batch_of(b"old", timestamp=1_000))
+    look_up = grpc_node.streams.offsets
+
+    async def slow(questions: Any) -> Any:
+        answers = await look_up(questions)
+        await put(grpc_node, batch_of(b"new", timestamp=3_000))
+        return answers
+
+    monkeypatch.setattr(grpc_node.streams, "offsets", slow)
+    call = grpc_node.open(methods.FETCH)
+    await call.write(pb.FetchRequest(assign=[pb.Position(stream="one", timestamp_ms=2_000)], credit=PLENTY))
+    found = await read_records(call, 1)
+    call.cancel()
+
+    assert (found[0].offset, found[0].value) == (1, b"new")
+
+
+async def test_the_server_sends_only_as_much_as_the_credit_allows(grpc_cluster: MakeGrpc) -> None:
     node = (await grpc_cluster(1, settings=GrpcSettings(payload_bytes=1_000)))[0]
     await node.create("one")
     for _ in range(10):
@@ -282,10 +303,10 @@ async def test_a_draining_server_sends_drain_and_the_call_ends_without_error(grp
     await until(lambda: bool(grpc_node.server.call_count))
 
     draining = asyncio.create_task(grpc_node.server.drain(3_000))
-    told = await call.read()
+    notice = await call.read()
     await call.done_writing()
 
-    assert told.drain.deadline_ms > 0
+    assert notice.drain.deadline_ms > 0
     assert await call.read() is grpc.aio.EOF
     assert await call.code() is grpc.StatusCode.OK
     await draining

@@ -1,4 +1,4 @@
-"""Logins of gRPC calls, with grpcio as the client: who is let in, what others are told, and when a call ends.
+"""Logins of gRPC calls, with grpcio as the client: which calls are accepted, the errors of others, and when a call ends.
 
 Source: gRPC's status codes (UNAUTHENTICATED: the request has no valid credentials).
 """
@@ -43,7 +43,7 @@ def metadata_of(headers: dict[str, str]) -> Metadata:
 
 
 class Seen(Authorizer):
-    """An authorizer that notes who asks."""
+    """An authorizer that records the callers."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()

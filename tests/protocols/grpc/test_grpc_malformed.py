@@ -1,4 +1,4 @@
-"""Messages that are not Protocol Buffers: the call ends with INTERNAL, which is the client's fault and no error of the server."""
+"""Messages that are not Protocol Buffers: the call ends with INTERNAL, which is the client's fault and not an error of the server."""
 
 import logging
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ async def call(node: GrpcNode, method: Method[Any, Any], messages: Sequence[byte
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
-async def test_a_malformed_message_ends_the_call_and_is_no_error_of_the_server(
+async def test_a_malformed_message_ends_the_call_and_does_not_count_as_a_server_error(
     grpc_node: GrpcNode, method: Method[Any, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     error = await status(grpc_node, method, MALFORMED)

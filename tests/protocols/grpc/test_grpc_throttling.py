@@ -1,5 +1,7 @@
 """Quotas of gRPC clients: RESOURCE_EXHAUSTED with RetryInfo for calls of one answer; streams are paced."""
 
+import asyncio
+
 import grpc
 import pytest
 from google.rpc.error_details_pb2 import RetryInfo
@@ -7,10 +9,14 @@ from google.rpc.status_pb2 import Status
 
 from bearlake.metadata.quotas import QuotaKey
 from bearlake.protocols.grpc import methods
+from bearlake.protocols.grpc.call import Node
 from bearlake.protocols.grpc.errors import DETAILS_KEY
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
+from bearlake.streams.principal import ANONYMOUS
+from bearlake.telemetry import metrics
 from fixtures.grpc_server import GrpcNode
 from fixtures.quotas import ManualQuotas
+from fixtures.waiting import until
 
 
 @pytest.fixture
@@ -89,3 +95,62 @@ async def test_streams_are_created_at_the_rate_of_the_quota(grpc_node: GrpcNode,
 
     assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert retry_s(refused.value) == 2.0
+
+
+async def test_produce_calls_that_began_together_keep_to_the_quota(
+    grpc_node: GrpcNode, quotas: ManualQuotas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All begin while nothing is owed. Those that the first one leaves nothing are refused, and store nothing."""
+    await grpc_node.create("t")
+    await quotas.limit(QuotaKey.PRODUCER_BYTE_RATE, 1000.0)
+    begun: list[None] = []
+    may_go_on = asyncio.Event()
+
+    async def held(node: Node) -> None:
+        begun.append(None)
+        await may_go_on.wait()
+
+    monkeypatch.setattr(Node, "room", held)
+    request = pb.ProduceRequest(stream="t", payload=payload(3000))
+    calls = [asyncio.ensure_future(grpc_node.call(methods.PRODUCE, request)) for _ in range(5)]
+    await until(lambda: len(begun) == 5)
+    may_go_on.set()
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+
+    refused = [answer for answer in answers if isinstance(answer, grpc.aio.AioRpcError)]
+    assert [error.code() for error in refused] == [grpc.StatusCode.RESOURCE_EXHAUSTED] * 4
+    assert all(retry_s(error) > 2 for error in refused)
+    found = await grpc_node.call(methods.DESCRIBE_STREAM, pb.DescribeStreamRequest(name="t"))
+    assert found.partitions[0].end_offset == 1
+
+
+async def test_fetch_calls_that_go_on_together_keep_to_the_quota(
+    grpc_node: GrpcNode, quotas: ManualQuotas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All wait for the same debt. When it is paid, the first one owes again, and the others go on waiting."""
+    await grpc_node.create("t")
+    for _ in range(2):
+        await grpc_node.call(methods.PRODUCE, pb.ProduceRequest(stream="t", payload=payload(3000)))
+    await quotas.limit(QuotaKey.CONSUMER_BYTE_RATE, 1000.0)
+    quotas.control.charge(ANONYMOUS, QuotaKey.CONSUMER_BYTE_RATE, 10_000)
+    waiting: list[asyncio.Event] = []
+
+    async def sleep(_: float) -> None:
+        waiting.append(asyncio.Event())
+        await waiting[-1].wait()
+
+    monkeypatch.setattr(quotas.control, "_sleep", sleep)
+    calls = [grpc_node.open(methods.FETCH) for _ in range(5)]
+    for call in calls:
+        position = pb.Position(stream="t", partition=0, earliest=True)
+        await call.write(pb.FetchRequest(assign=[position], credit=pb.Credit(bytes=1_000_000, messages=100)))
+    await until(lambda: len(waiting) == 5)
+    sent = metrics.FETCH_BYTES.value
+    quotas.now += 100
+    for event in waiting:
+        event.set()
+    await until(lambda: len(waiting) == 10)
+
+    assert 0 < metrics.FETCH_BYTES.value - sent < 2 * 3000 + 1000  # both records of one call
+    for call in calls:
+        call.cancel()

@@ -31,7 +31,7 @@ def executor() -> Iterator[ThreadPoolExecutor]:
 async def test_a_login_lasts_an_hour_at_most(
     executor: ThreadPoolExecutor, set_s: float, passed_s: float, is_logged_in: bool
 ) -> None:
-    """`set_s`: by how much somebody sets the clock after the login. `passed_s`: the time that really passes."""
+    """`set_s`: by how much the clock is set after the login. `passed_s`: the time that really passes."""
     settings = AuthenticationSettings(mechanisms=[PLAIN], session_ms_max=int(HOUR_S * 1000))
     tokens = Tokens(settings.token, SigningKeys(no_keys, refresh_ms=1, retry_ms=1, stale_ms_max=1))
     authenticator = Authenticator(settings, Users({"alice": "secret"}), tokens, executor)

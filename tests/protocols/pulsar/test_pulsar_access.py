@@ -65,7 +65,7 @@ class Without(Authorizer):
         return operation is not Operation.READ or who.name != self._name
 
 
-async def test_another_user_gets_what_one_may_not_read(pulsar_cluster: Make, logins: Logins) -> None:
+async def test_messages_that_one_user_may_not_read_go_to_another_user(pulsar_cluster: Make, logins: Logins) -> None:
     """The denied consumer does not hold up the subscription."""
     node = (await pulsar_cluster(1, authentication=logins.settings()))[0]
     await node.create("t")

@@ -72,7 +72,7 @@ async def test_unknown_commands_are_refused_and_the_connection_stays(pulsar: Pul
     assert reverse.error == pb.NotAllowedError
 
 
-async def test_transactions_are_refused_in_their_own_words(pulsar: PulsarNode) -> None:
+async def test_transaction_commands_are_refused_with_their_own_responses(pulsar: PulsarNode) -> None:
     client = await pulsar.client()
 
     coordinator = await client.ask("tc_client_connect_request", pb.TxnRequest())

@@ -67,7 +67,7 @@ def test_an_unknown_codec_is_refused() -> None:
         entries.to_batch(head, b"v")
 
 
-def test_an_unknown_codec_of_an_encrypted_entry_is_the_clients() -> None:
+def test_an_unknown_codec_of_an_encrypted_entry_is_left_to_clients() -> None:
     head = MessageMetadata.FromString(
         metadata(encryption_keys=[EncryptionKeys(key="k", value=b"x")]).SerializeToString() + b"\x40\x09"
     )
@@ -100,7 +100,7 @@ def test_a_wrong_count_is_refused(count: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["producer_name", "sequence_id", "publish_time"])
-def test_metadata_without_what_every_message_has_is_refused(name: str) -> None:
+def test_metadata_without_required_fields_is_refused(name: str) -> None:
     head = metadata()
     head.ClearField(name)
 

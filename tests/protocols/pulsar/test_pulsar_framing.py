@@ -108,7 +108,7 @@ def test_a_message_without_metadata_is_refused(message: bytes) -> None:
 
 
 @given(data=st.binary(max_size=200))
-def test_hostile_bytes_are_refused_in_our_words(data: bytes) -> None:
+def test_hostile_bytes_are_refused_with_our_own_messages(data: bytes) -> None:
     for read in (framing.read_frame, framing.read_message):
         with contextlib.suppress(Corrupt):
             read(memoryview(data))

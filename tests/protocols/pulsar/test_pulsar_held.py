@@ -18,7 +18,7 @@ def packed(size: int) -> bytes:
     return bytes(blocks.compress(BlockCodec.ZSTD, bytes(size)))
 
 
-async def test_a_small_message_that_is_large_does_not_hold_the_loop(pulsar: PulsarNode) -> None:
+async def test_a_small_message_that_decompresses_to_a_large_one_does_not_hold_the_loop(pulsar: PulsarNode) -> None:
     """3 KB of zstd are 40 MiB, which are decompressed and compressed again."""
     client = await pulsar.client()
     await client.produce("t")

@@ -37,7 +37,7 @@ async def test_a_broken_frame_closes_its_connection_only(pulsar: PulsarNode, dat
 
 
 @pytest.mark.parametrize("name", ["ping", "lookup", "send"])
-async def test_nothing_is_taken_before_connect(pulsar: PulsarNode, name: str) -> None:
+async def test_no_command_is_accepted_before_connect(pulsar: PulsarNode, name: str) -> None:
     client = await pulsar.silent_client()
     bodies = {"ping": pb.CommandPing(), "lookup": pb.CommandLookupTopic(topic="t"), "send": pb.CommandSend()}
 
@@ -71,7 +71,7 @@ async def test_a_message_above_the_limit_is_refused_and_one_below_is_not(pulsar_
 
 
 async def test_a_chunk_that_is_taken_fits_into_a_frame_on_its_way_out(pulsar_cluster: Make) -> None:
-    """It may not be compressed; so one with too much metadata is refused before it is stored."""
+    """A chunk must not be compressed, so a chunk with too much metadata is refused before it is stored."""
     node = (await pulsar_cluster(1, settings=PulsarSettings(message_bytes_max=1000)))[0]
     await node.create("t", max_message_bytes="20000")
     client = await node.client()
@@ -169,7 +169,7 @@ async def answer_to(client: PulsarClient, name: str) -> Any:
 
 
 @pytest.mark.parametrize("sequence_id", [2**63 - 1, 2**63, 2**64 - 1])
-async def test_sequence_ids_beyond_the_stores_are_refused(pulsar: PulsarNode, sequence_id: int) -> None:
+async def test_sequence_ids_that_no_store_can_hold_are_refused(pulsar: PulsarNode, sequence_id: int) -> None:
     client = await pulsar.client()
     await client.produce("t")
 

@@ -80,7 +80,7 @@ async def test_a_partitioned_topic_grows_and_never_shrinks(call: Call):
     assert (await call("POST", f"{T}/partitions", 1_000_000))[0] == 412
 
 
-async def test_partitions_of_a_topic_that_is_not_partitioned_are_none(call: Call):
+async def test_a_topic_that_is_not_partitioned_has_no_partitions(call: Call):
     await call("PUT", T)
 
     assert await call("GET", f"{T}/partitions") == (200, {"partitions": 0})
@@ -89,7 +89,7 @@ async def test_partitions_of_a_topic_that_is_not_partitioned_are_none(call: Call
 
 
 @pytest.mark.parametrize("body", ["{", '"two"', "true", "0", "-1", "1.5", "[]", ""])
-async def test_a_number_of_partitions_that_is_none_is_refused(call: Call, body: str):
+async def test_an_invalid_number_of_partitions_is_refused(call: Call, body: str):
     status, answer = await call("PUT", f"{T}/partitions", data=body)
 
     assert status in (400, 412)
@@ -253,7 +253,7 @@ async def test_schemas_by_http_are_those_of_the_protocol(pulsar: PulsarNode, cal
     assert answer.schema_version == bytes(8)
 
 
-async def test_deleted_schemas_can_be_read_by_version_until_they_are_gone_for_good(call: Call):
+async def test_deleted_schemas_can_be_read_by_version_until_they_are_deleted_permanently(call: Call):
     await call("PUT", T)
     path = "/admin/v2/schemas/public/default/t/schema"
     body = {"type": "AVRO", "schema": ORDER}
@@ -287,7 +287,7 @@ async def test_a_key_value_schema_is_an_object_of_two(pulsar: PulsarNode, call: 
 @pytest.mark.parametrize(
     "body", [[], {}, {"type": "NOPE"}, {"type": "AVRO", "schema": 1}, {"type": "KEY_VALUE", "schema": "[]"}]
 )
-async def test_a_schema_that_is_none_is_refused(call: Call, body: object):
+async def test_an_invalid_schema_is_refused(call: Call, body: object):
     await call("PUT", T)
 
     status, answer = await call("POST", "/admin/v2/schemas/public/default/t/schema", body)
@@ -346,7 +346,7 @@ async def test_unsupported_requests_get_an_explanation(call: Call, method: str, 
 @pytest.mark.parametrize(
     "path", ["/admin/v2/persistent/a b/c/t/stats", "/admin/v2/persistent/public/default/%2F/stats"]
 )
-async def test_a_name_that_is_none_is_refused(call: Call, path: str):
+async def test_an_invalid_name_is_refused(call: Call, path: str):
     status, answer = await call("GET", path)
 
     assert status == 412
@@ -402,7 +402,7 @@ async def test_the_python_client_looks_up_topics_and_schemas_by_http(pulsar: Pul
     await asyncio.to_thread(read_what_was_written, pulsar.http_url, tmp_path / "client.log")
 
 
-async def test_a_message_whose_metadata_are_no_text_can_be_peeked(
+async def test_a_message_whose_metadata_is_not_text_can_be_peeked(
     pulsar: PulsarNode, call: Call, session: aiohttp.ClientSession
 ) -> None:
     client = await filled(pulsar, "t", 0)

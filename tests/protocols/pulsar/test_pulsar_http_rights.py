@@ -122,7 +122,9 @@ async def test_routes_without_rights_answer_everybody(node: PulsarNode, session:
         assert status in (200, 204, 501), (route, body)
 
 
-async def test_a_refusal_does_not_tell_whether_a_topic_exists(node: PulsarNode, session: aiohttp.ClientSession) -> None:
+async def test_a_refusal_does_not_reveal_whether_a_topic_exists(
+    node: PulsarNode, session: aiohttp.ClientSession
+) -> None:
     node.streams.authorizer = OnlyRights([])
     told = []
     for route in NAMING:
@@ -131,6 +133,34 @@ async def test_a_refusal_does_not_tell_whether_a_topic_exists(node: PulsarNode, 
             if status != 403 or ("permissions" not in route[1] and f"/{topic}" not in body["reason"]):
                 told.append((route, topic, status, body))
     assert not told
+
+
+class OnStreams(OnlyRights):
+    """Allows some operations on streams, and nothing else."""
+
+    def __init__(self, **operations: Operation) -> None:
+        super().__init__([])
+        self._allowed = {(f"acme..prod..{name.replace('_', '-')}", operation) for name, operation in operations.items()}
+
+    def allows(self, who: Principal, operation: Operation, kind: Resource, name: str) -> bool:
+        return kind is Resource.STREAM and (name, operation) in self._allowed
+
+
+@pytest.mark.parametrize("route", sorted(CREATIONS), ids=" ".join)
+async def test_creating_the_name_of_a_partition_does_not_tell_whether_there_is_its_topic(
+    node: PulsarNode, session: aiohttp.ClientSession, route: Route
+) -> None:
+    create, describe = Operation.CREATE, Operation.DESCRIBE
+    node.streams.authorizer = OnStreams(p_partition_0=create, q_partition_0=create)
+    there, missing = [await send(session, node, route, f"{topic}-partition-0") for topic in "pq"]
+
+    assert there[0] == missing[0] == 403
+    assert there[1]["reason"].replace("prod/p", "prod/q") == missing[1]["reason"]
+    for of_topic in (create, describe):
+        node.streams.authorizer = OnStreams(p_partition_0=create, p=of_topic)
+        assert (await send(session, node, route, "p-partition-0"))[0] == 409
+    node.streams.authorizer = OnStreams(q_partition_0=create, q=describe)
+    assert (await send(session, node, route, "q-partition-0"))[0] == 204
 
 
 @pytest.mark.parametrize("route", SECURED, ids=" ".join)

@@ -27,7 +27,7 @@ RENEWS = pb.FeatureFlags(supports_auth_refresh=True)
 
 
 class Seen(Authorizer):
-    """An authorizer that notes who asks."""
+    """An authorizer that records the callers."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
@@ -66,7 +66,7 @@ async def test_a_password_or_a_token_lets_a_client_in_as_its_user(pulsar_cluster
         assert seen.names == {name}
 
 
-async def test_others_are_refused_and_disconnected(pulsar_cluster: Make, logins: Logins) -> None:
+async def test_wrong_logins_are_refused_and_disconnected(pulsar_cluster: Make, logins: Logins) -> None:
     node = await start(pulsar_cluster, logins)
     refused = [
         {},

@@ -28,13 +28,13 @@ LAST = 2**64 - 1
         (7, 100, {"ack_set": [0, 1]}, 164),
     ],
 )
-def test_where_a_client_wants_to_start(ledger: int, entry: int, fields: dict[str, object], offset: int) -> None:
+def test_a_start_message_id_becomes_an_offset(ledger: int, entry: int, fields: dict[str, object], offset: int) -> None:
     message = MessageIdData(ledger_id=ledger, entry_id=entry, **fields)  # type: ignore[arg-type]
 
     assert message_ids.start_offset(message, PARTITION) == offset
 
 
-def test_a_whole_entry_is_wanted_by_who_skips_in_it() -> None:
+def test_a_client_that_skips_messages_of_a_batch_itself_gets_the_whole_entry() -> None:
     message = MessageIdData(ledger_id=7, entry_id=100, batch_index=5)
 
     assert message_ids.start_offset(message, PARTITION, is_whole=True) == 100
@@ -48,7 +48,7 @@ def test_an_entry_is_named_by_incarnation_and_offset() -> None:
     assert part.partition == 3
 
 
-def test_ack_sets_are_those_of_pulsar() -> None:
+def test_ack_sets_equal_pulsars() -> None:
     # Measured: of 100 messages the first is acknowledged.
     assert message_ids.words(100, [(500, 501)], 500) == [-2, 68719476735]
     assert message_ids.bits([-2, 68719476735]) == (1 << 100) - 2

@@ -1,4 +1,4 @@
-"""Topics' and streams' names."""
+"""Names of topics and streams."""
 
 import pytest
 from hypothesis import given
@@ -49,7 +49,7 @@ def test_topic_and_stream_names_map_to_each_other(topic: str, full: str, stream:
         "\udcff",
     ],
 )
-def test_a_name_that_is_none_is_refused(topic: str) -> None:
+def test_an_invalid_name_is_refused(topic: str) -> None:
     with pytest.raises(Invalid):
         names.parse(topic)
 
@@ -70,7 +70,7 @@ def test_streams_of_a_namespace_have_a_prefix(namespace: str, prefix: str | None
             assert TopicName(namespace, local).stream.startswith(prefix)
 
 
-def test_a_prefix_covers_no_other_namespace_but_one_that_continues_with_an_escape() -> None:
+def test_a_prefix_covers_other_namespaces_only_if_they_continue_with_an_escape() -> None:
     prefix = names.prefix_of("acme/prod")
     assert prefix is not None
     others = ["acme/prod2", "acme/prod-x", "acme/prod.x", "acme/pro", "acme2/prod", "acm=e/prod"]

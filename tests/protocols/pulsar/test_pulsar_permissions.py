@@ -125,7 +125,7 @@ async def test_public_default_has_no_permissions_of_its_own(node: PulsarNode, ca
         (None, 400),
     ],
 )
-async def test_actions_that_are_none_are_refused_by_name(node: PulsarNode, call: Call, body: Any, status: int) -> None:
+async def test_unknown_actions_are_refused_by_name(node: PulsarNode, call: Call, body: Any, status: int) -> None:
     for path in (NAMESPACE, TOPIC):
         found, answer = await call("POST", f"{path}/alice", body)
         assert found == status
@@ -179,7 +179,7 @@ def produce(secured: PulsarNode, logins: Logins) -> Produce:
     return open_one
 
 
-async def test_a_permission_lets_its_role_in_and_nobody_else(
+async def test_a_permission_lets_in_only_its_role(
     secured: PulsarNode, produce: Produce, session: aiohttp.ClientSession, logins: Logins
 ) -> None:
     for stream in ("acme..prod..orders", "acme..prod2..orders", "orders"):

@@ -22,7 +22,7 @@ def configs(pulsar: PulsarNode) -> dict[str, str]:
     return dict(view.stream.configs)
 
 
-async def test_retention_is_the_streams(pulsar: PulsarNode, call: Call) -> None:
+async def test_the_retention_of_a_topic_is_that_of_its_stream(pulsar: PulsarNode, call: Call) -> None:
     await call("PUT", T)
     assert await call("GET", f"{T}/retention") == (204, None)
     assert await call("GET", f"{T}/retention?applied=true") == (
@@ -61,7 +61,7 @@ async def test_retention_without_limits(pulsar: PulsarNode, call: Call) -> None:
         ({"retentionTimeInMinutes": 0, "retentionSizeInMB": 0}, 412),
     ],
 )
-async def test_a_retention_that_cannot_be_is_refused(call: Call, body: object, expected: int) -> None:
+async def test_an_impossible_retention_is_refused(call: Call, body: object, expected: int) -> None:
     await call("PUT", T)
 
     status, answer = await call("POST", f"{T}/retention", body)
@@ -88,7 +88,7 @@ async def test_a_changed_deduplication_setting_applies_to_new_producers(pulsar: 
     assert (await call("POST", f"{T}/deduplicationEnabled", "yes"))[0] == 400
 
 
-async def test_the_schema_strategy_is_the_subjects_level(pulsar: PulsarNode, call: Call) -> None:
+async def test_the_schema_strategy_is_the_level_of_the_subject(pulsar: PulsarNode, call: Call) -> None:
     await call("PUT", T)
     path = f"{T}/schemaCompatibilityStrategy"
     assert await call("GET", path) == (204, None)
@@ -107,7 +107,7 @@ async def test_the_schema_strategy_is_the_subjects_level(pulsar: PulsarNode, cal
     assert (await call("PUT", path, "SIDEWAYS"))[0] == 400
 
 
-async def test_a_namespace_shows_what_holds_by_default(call: Call) -> None:
+async def test_a_namespace_shows_the_defaults(call: Call) -> None:
     status, policies = await call("GET", N)
 
     assert (status, policies["retention_policies"]["retentionTimeInMinutes"]) == (200, 10080)
@@ -143,7 +143,7 @@ async def test_topics_follow_their_namespace_but_for_those_that_have_their_own(p
     assert await call("GET", f"{ACME}/own/retention") == (200, RETENTION)
 
 
-async def test_a_namespace_changes_and_gives_up_its_policies(call: Call) -> None:
+async def test_policies_of_a_namespace_are_set_and_removed(call: Call) -> None:
     await call("POST", f"{ACME_N}/retention", RETENTION)
     await call("POST", f"{ACME_N}/deduplication", False)
     await call("PUT", f"{ACME}/t")
@@ -172,7 +172,7 @@ async def test_a_namespace_changes_and_gives_up_its_policies(call: Call) -> None
         ("POST", f"{T}/maxMessageSize", "max.message.bytes"),
     ],
 )
-async def test_a_policy_that_is_not_kept_is_refused_with_what_to_do(
+async def test_the_refusal_of_an_unsupported_policy_says_what_to_do(
     call: Call, method: str, path: str, word: str
 ) -> None:
     status, answer = await call(method, path)

@@ -174,7 +174,7 @@ async def test_a_name_is_taken_once_until_its_producer_reconnects(pulsar: Pulsar
     assert (closed.producer_id, closed.request_id, closed.assigned_broker_service_url) == (1, NOTHING, "")
 
 
-async def test_a_closed_producer_answers_what_it_took_first(pulsar: PulsarNode) -> None:
+async def test_a_closed_producer_first_answers_the_messages_that_it_accepted(pulsar: PulsarNode) -> None:
     client = await pulsar.client()
     await client.produce("t", producer_name="p")
 
@@ -288,7 +288,7 @@ async def test_a_read_accepts_no_more_sends_than_may_be_in_flight(pulsar_cluster
 # -- access modes ------------------------------------------------------------------------------------------------
 
 
-async def test_an_exclusive_producer_is_alone(pulsar_cluster: Make) -> None:
+async def test_an_exclusive_producer_excludes_others(pulsar_cluster: Make) -> None:
     cluster = await pulsar_cluster(2)
     alone, beside, remote = await cluster[0].client(), await cluster[0].client(), await cluster[1].client()
 

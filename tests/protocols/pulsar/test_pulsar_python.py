@@ -256,7 +256,7 @@ async def test_a_large_message_in_chunks(client: Any) -> None:
     await asyncio.to_thread(work)
 
 
-async def test_what_fails_too_often_goes_to_the_dead_letters(client: Any) -> None:
+async def test_a_message_that_fails_too_often_goes_to_the_dead_letters(client: Any) -> None:
     def work() -> None:
         policy = pulsar_client.ConsumerDeadLetterPolicy(2, "dead", "dead-s")
         consumer = client.subscribe(
@@ -270,7 +270,7 @@ async def test_what_fails_too_often_goes_to_the_dead_letters(client: Any) -> Non
             consumer.negative_acknowledge(message)
         dead = client.subscribe("dead", "dead-s", initial_position=EARLIEST)
 
-        # The client sends the message there when it is delivered once more, which a receive makes it notice.
+        # The client sends the message to the dead letters when it is delivered once more; it notices this in a receive.
         assert counts == [0, 1, 2]
         assert has_no_more(consumer)
         assert dead.receive(WAIT_MS).data() == b"m0"

@@ -56,7 +56,7 @@ async def end_offset(node: PulsarNode) -> int:
 
 
 def reopening(opened: Any, *, is_named: bool, epoch: int) -> dict[str, Any]:
-    """Options of PRODUCER as the C++ client sends them when it has had `opened`."""
+    """Options of PRODUCER as the C++ client sends them after it received `opened`."""
     options = {"producer_name": opened.producer_name, "user_provided_producer_name": is_named, "epoch": epoch}
     return options | ({"topic_epoch": opened.topic_epoch} if opened.HasField("topic_epoch") else {})
 
@@ -67,14 +67,14 @@ MODES = [pb.Shared, pb.Exclusive]
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("is_named", [True, False])
 @pytest.mark.parametrize("stored_count", [0, 1, 3])
-async def test_new_messages_of_a_reopened_producer_cannot_meet_waiting_ones(
+async def test_new_messages_of_a_reopened_producer_cannot_collide_with_waiting_ones(
     pulsar_cluster: Make, is_named: bool, stored_count: int, mode: int
 ) -> None:
     cluster = await pulsar_cluster(2)
     first = await cpp_client(cluster[0])
     own = {"producer_name": "p"} if is_named else {"user_provided_producer_name": False}
     opened = await first.produce("t", producer_access_mode=mode, **own)
-    for number in range(stored_count):  # its receipts shall count as lost
+    for number in range(stored_count):  # the client below acts as if it had lost the receipts
         await sent(first, b"m%d" % number, number)
     first.send("close_producer", pb.CommandCloseProducer(producer_id=1, request_id=77))
     await first.receive("success")
@@ -92,7 +92,7 @@ async def test_new_messages_of_a_reopened_producer_cannot_meet_waiting_ones(
     assert again.last_sequence_id + 1 >= WAITING_COUNT_MAX
 
 
-async def test_a_first_answer_is_the_truth_however_often_the_client_asked_before(pulsar: PulsarNode) -> None:
+async def test_a_first_response_has_the_true_sequence_however_often_the_client_asked_before(pulsar: PulsarNode) -> None:
     client = await cpp_client(pulsar)
 
     fresh = await client.produce("t", producer_name="p", epoch=4)
@@ -137,17 +137,17 @@ class Sender:
         self._producer = client.create_producer("t", **options)
 
     def send(self, count: int) -> None:
-        """Send `count` messages with values that no other has; do not wait for receipts."""
+        """Send `count` messages with unique values, without waiting for receipts."""
         for _ in range(count):
             value = b"m%d" % self._count
             self._count += 1
-            self._producer.send_async(value, lambda result, _, value=value: self._told(result, value))
+            self._producer.send_async(value, lambda result, _, value=value: self._record(result, value))
 
     def flush(self) -> None:
-        """Return when all have their receipt."""
+        """Wait for the receipts of all messages."""
         self._producer.flush()
 
-    def _told(self, result: Any, value: bytes) -> None:
+    def _record(self, result: Any, value: bytes) -> None:
         if result.name == "Ok":
             self.acknowledged.append(value)
         else:
@@ -170,7 +170,7 @@ async def values(node: PulsarNode) -> list[bytes]:
 
 
 class Openings:
-    """The producers that a server opens; it refuses to while `is_refused`."""
+    """Counts the producers that a server opens; refuses to open producers while `is_refused`."""
 
     def __init__(self, node: PulsarNode, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
@@ -187,7 +187,7 @@ class Openings:
 
 
 async def reopened(openings: Openings, count: int, puts: Puts) -> None:
-    """Return when the producer has been opened `count` times, and its client knows: it has sent something again."""
+    """Wait until the producer has been opened `count` times and its client has sent something again."""
     await until(lambda: openings.count >= count)
     before = puts.count
     await until(lambda: puts.count > before)

@@ -155,7 +155,7 @@ async def test_every_command_needs_exactly_the_rights_of_the_table(node: PulsarN
 
 
 @pytest.mark.parametrize("name", NAMING)
-async def test_a_refusal_does_not_tell_whether_a_topic_exists(node: PulsarNode, name: str) -> None:
+async def test_a_refusal_does_not_reveal_whether_a_topic_exists(node: PulsarNode, name: str) -> None:
     for topic in ("t", "p", "absent", "p-partition-1", "p-partition-7", "t-partition-1", "absent-partition-0"):
         found = await answer(node, name, OnlyRights([]), topic)
         assert error_in(found) == pb.AuthorizationError, topic
@@ -163,7 +163,7 @@ async def test_a_refusal_does_not_tell_whether_a_topic_exists(node: PulsarNode, 
 
 
 @pytest.mark.parametrize("name", NAMING)
-async def test_a_refusal_does_not_tell_whether_a_topic_exists_on_a_server_that_creates_none(
+async def test_a_refusal_does_not_reveal_whether_a_topic_exists_on_a_server_that_creates_none(
     pulsar_cluster: Make, name: str
 ) -> None:
     node = (await pulsar_cluster(1, settings=PulsarSettings(auto_create_streams=False)))[0]
@@ -177,7 +177,7 @@ async def test_a_refusal_does_not_tell_whether_a_topic_exists_on_a_server_that_c
 async def test_a_refusal_needs_no_answer_of_the_metadata_store(
     node: PulsarNode, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Servers ask it about missing topics only: how long it takes, and its absence, would tell that a topic is missing."""
+    """Servers ask the store about missing topics only: the time or the absence of its answer would reveal that a topic is missing."""
 
     async def get(name: str) -> Stream:
         raise Unavailable(f"the store is down, and was asked for {name}")
@@ -199,7 +199,7 @@ class OnlyStream(OnlyRights):
 
 
 @pytest.mark.parametrize("name", NAMING)
-async def test_a_right_on_one_meaning_of_a_name_does_not_tell_whether_there_is_the_other(
+async def test_a_right_on_one_meaning_of_a_name_does_not_reveal_whether_the_other_exists(
     pulsar_cluster: Make, name: str
 ) -> None:
     """`p-partition-1` is a partition of stream `p`, or a stream of that name."""

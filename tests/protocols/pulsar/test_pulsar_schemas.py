@@ -257,7 +257,7 @@ async def test_get_or_create_gives_versions_and_none_for_no_schema(pulsar: Pulsa
 
 
 @pytest.mark.parametrize("asked", [version(7), b"\0" * 7, b"\xff" * 8, b"x" * 99])
-async def test_a_version_that_is_not_there_is_not_found(pulsar: PulsarNode, asked: bytes):
+async def test_a_missing_version_is_not_found(pulsar: PulsarNode, asked: bytes):
     client = await pulsar.client()
     await client.produce("orders", schema=schema())
 
@@ -266,7 +266,7 @@ async def test_a_version_that_is_not_there_is_not_found(pulsar: PulsarNode, aske
     assert answer.error_code == pb.TopicNotFound
 
 
-async def test_a_topic_without_schema_has_none(pulsar: PulsarNode):
+async def test_a_topic_without_a_schema_reports_no_schema(pulsar: PulsarNode):
     await pulsar.create("orders")
     client = await pulsar.client()
 
@@ -276,7 +276,7 @@ async def test_a_topic_without_schema_has_none(pulsar: PulsarNode):
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff", b'{"type":"nothing"}', b"[" * 5000])
-async def test_a_schema_that_is_none_is_refused(pulsar: PulsarNode, content: bytes):
+async def test_an_invalid_schema_is_refused(pulsar: PulsarNode, content: bytes):
     client = await pulsar.client()
 
     refused = await client.produce("orders", schema=schema(content=content))

@@ -45,7 +45,9 @@ async def test_consumers_of_key_shared_subscriptions_have_slots(pulsar: PulsarNo
     assert stats["subscriptions"]["s"]["consumers"][0]["keyHashRanges"] == ["[0, 65535]"]
 
 
-async def test_a_look_takes_no_partition_over(pulsar_cluster: Make, session: aiohttp.ClientSession) -> None:
+async def test_reading_statistics_does_not_take_a_partition_over(
+    pulsar_cluster: Make, session: aiohttp.ClientSession
+) -> None:
     cluster = await pulsar_cluster(2)
     await cluster[0].create("t")
     await filled(cluster[0], "t", 3)
@@ -134,6 +136,6 @@ async def test_each_dispatcher_executes_requests_for_a_partitioned_topic(
     assert await call("POST", "subscription/a%20b/expireMessages/1") == 204
     assert await backlogs("a b") == 0
     assert await call("DELETE", "subscription/s") == 412  # every server reports the consumers
-    assert await call("POST", "subscription/s/skip_all") == 404  # in the third partition there is none
+    assert await call("POST", "subscription/s/skip_all") == 404  # the third partition has none
     assert await call("DELETE", "subscription/a%20b?force=true") == 204
     assert await call("DELETE", "subscription/a%20b") == 404

@@ -113,7 +113,7 @@ async def test_routes_without_rights_answer_everybody(scene: Scene) -> None:
         assert (await scene.registry.get(path.format(context=".c"))).status == 200, path
 
 
-async def test_a_refusal_does_not_tell_whether_a_subject_or_a_schema_exists(scene: Scene) -> None:
+async def test_a_refusal_does_not_reveal_whether_a_subject_or_a_schema_exists(scene: Scene) -> None:
     scene.rights.now = OnlyRights([])
     for route in NAMING:
         there, missing = await scene.ask(route), await scene.ask(route, is_absent=True)
@@ -171,7 +171,7 @@ async def test_a_schema_may_reference_only_what_its_caller_may_read(scene: Scene
     assert (await send("secret")).status != 403
 
 
-async def test_who_has_rights_on_one_subject_chooses_no_ids_of_its_context(scene: Scene) -> None:
+async def test_rights_on_one_subject_do_not_allow_choosing_ids_of_its_context(scene: Scene) -> None:
     """The next ids follow the largest one: otherwise the largest possible id would end all registrations of the context."""
     largest = {**LONG, "id": 2**31 - 1, "version": 1}
     scene.rights.now = On("mine", *Operation)
@@ -185,7 +185,7 @@ async def test_who_has_rights_on_one_subject_chooses_no_ids_of_its_context(scene
 
 
 @pytest.mark.parametrize("operation", ["versions", "config", "mode"])
-async def test_rights_in_a_context_are_none_in_the_default_context(scene: Scene, operation: str) -> None:
+async def test_rights_in_a_context_do_not_count_in_the_default_context(scene: Scene, operation: str) -> None:
     """A subject `:.c:x` of the default context would have the name, and so the rights, of the subject `x` of the context `c`."""
     scene.rights.now = On(":.c:x", *Operation)
     name = ":.::.c:x"

@@ -387,7 +387,7 @@ async def test_configs_add_and_impose_metadata(registry: RegistryNode) -> None:
     assert shown["metadata"]["properties"] == {"owner": "me", "zone": "eu", "checked": "yes"}
 
 
-async def test_normalizing_takes_spellings_together(registry: RegistryNode) -> None:
+async def test_normalizing_unifies_spellings(registry: RegistryNode) -> None:
     first = {"type": "record", "name": "R", "fields": [], "b": 1, "a": 2}
     second = {"type": "record", "name": "R", "fields": [], "a": 2, "b": 1}
     await registry.register("plain", first)

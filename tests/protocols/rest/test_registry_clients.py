@@ -196,7 +196,7 @@ def metadata_of(properties: dict[str, str]) -> Any:
 
 
 def order_message() -> Any:
-    """A message type made at run time, with a type of another file and one that everybody has."""
+    """A message type made at run time, with a type of another file and a well-known type."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 
     pool = descriptor_pool.Default()

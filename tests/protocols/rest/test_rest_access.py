@@ -115,7 +115,7 @@ async def test_every_route_is_refused_without_any_right(node: RestNode, route: t
 
 
 @pytest.mark.parametrize("route", [route for route in ROUTES if NEEDED[route]], ids=str)
-async def test_a_refusal_does_not_tell_whether_a_topic_exists(node: RestNode, route: tuple[str, str]) -> None:
+async def test_a_refusal_does_not_reveal_whether_a_topic_exists(node: RestNode, route: tuple[str, str]) -> None:
     node.streams.authorizer = OnlyRights([])
     present, absent = await ask(node, route, "t"), await ask(node, route, "absent")
     assert present.status == absent.status
@@ -135,7 +135,7 @@ async def test_every_route_needs_exactly_the_rights_of_the_table(node: RestNode,
 
 
 @pytest.mark.parametrize("creates", [True, False])
-async def test_a_refused_write_does_not_tell_whether_a_partition_exists(
+async def test_a_refused_write_does_not_reveal_whether_a_partition_exists(
     rest_servers: MakeServers, creates: bool
 ) -> None:
     [node] = await rest_servers(1, auto_create_streams=creates)

@@ -46,7 +46,7 @@ async def test_an_instance_does_not_exist_for_another_user(
 async def test_a_server_whose_token_is_refused_says_so_and_creates_no_second_instance(
     rest_servers: MakeServers, logins: Logins, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The client has logged in, so it must not be told to log in; and who cannot ask the others cannot say that a name is free."""
+    """The client has logged in, so the answer must not ask it to log in. A server that cannot ask the others cannot call a name free."""
     nodes = await rest_servers(2, authentication=logins.settings())
     made = await nodes[0].post("/consumers/g", {"name": "one"}, headers=logins.bearer())
     monkeypatch.setattr(forwarding, "VALID_S", -1)

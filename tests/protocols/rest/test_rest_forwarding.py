@@ -36,7 +36,7 @@ async def test_every_request_of_an_instance_may_go_to_another_server(rest_server
     assert [told(answer) for answer in gone] == [(404, 40403)] * 3
 
 
-async def test_an_instance_is_served_where_it_is_without_a_hop(rest_servers: MakeServers) -> None:
+async def test_the_server_of_an_instance_serves_it_without_forwarding(rest_servers: MakeServers) -> None:
     nodes = await rest_servers(3)
     await nodes[0].create("t")
     before = sent_count()
@@ -89,7 +89,7 @@ async def test_clients_that_use_servers_own_addresses_get_the_address_of_the_ins
         ({"Host": "rest.example", "X-Forwarded-Host": ""}, "http://rest.example"),
     ],
 )
-async def test_base_uri_is_what_the_client_calls_the_server(
+async def test_base_uri_has_the_address_that_the_client_uses(
     rest_servers: MakeServers, headers: dict[str, str], base: str, is_elsewhere: bool
 ) -> None:
     first, second = await rest_servers(2)
@@ -158,10 +158,10 @@ async def test_instances_are_found_and_their_names_taken_when_a_new_server_would
         costs.append(sent_count() - before)
 
     assert [told(answer) for answer in taken] == [(409, 40902)] * 2
-    assert costs == [2, 1, 2, 2]  # a question each, but where the place of the last one is known
+    assert costs == [2, 1, 2, 2]  # one question each, except where the place of the last instance is known
 
 
-async def test_an_instance_that_is_not_where_it_belongs_is_found_for_every_method(rest_servers: MakeServers) -> None:
+async def test_a_misplaced_instance_is_found_for_every_method(rest_servers: MakeServers) -> None:
     nodes = first, second, third = await rest_servers(3)
     answers = []
     for method, at in (("HEAD", ""), ("GET", "/assignments"), ("DELETE", "/subscription"), ("DELETE", "")):
@@ -225,7 +225,7 @@ async def test_other_errors_and_bodies_pass_as_they_are(rest_servers: MakeServer
 
 async def test_a_long_poll_through_another_server_ends_when_records_arrive(rest_servers: MakeServers) -> None:
     first, *_ = await rest_servers(1)
-    second, *_ = await rest_servers(1, request_timeout_ms=1)  # which is no limit to what follows a stream
+    second, *_ = await rest_servers(1, request_timeout_ms=1)  # which does not limit requests that follow a stream
     await first.create("t")
     client = await Client.create(first)
     await client.subscribe("t")

@@ -49,7 +49,7 @@ async def test_a_draining_server_creates_instances_on_other_servers_and_ends_its
     assert read == [b"b"]
 
 
-async def test_a_server_that_has_drained_has_no_instance_any_more(rest_servers: MakeServers) -> None:
+async def test_a_drained_server_has_no_instances(rest_servers: MakeServers) -> None:
     first, second = await rest_servers(2)
     client = await Client.create(first)
     await first.member.drain()

@@ -141,3 +141,58 @@ def test_many_lines_become_lines_of_data() -> None:
     assert [line.removeprefix("data:") for line in lines] == [
         f" {line}" if line.startswith(" ") else line for line in expected
     ]
+
+
+async def v3_reports(rest: RestNode, body: bytes) -> list[dict[str, Any]]:
+    """The reports of a v3 request."""
+    cluster = (await rest.get("/v3/clusters")).body["data"][0]["cluster_id"]
+    url = f"{rest.url}/v3/clusters/{cluster}/topics/t/records"
+    async with rest.session.post(url, data=pieces(body), headers={"Content-Type": "application/json"}) as answer:
+        return [json.loads(line) for line in (await answer.read()).splitlines()]
+
+
+V3 = {
+    "empty records": b"{}",
+    "small values": b'{"value":{"type":"BINARY","data":"eA=="}}',
+    "refused records": b'{"partition_id":9}',
+    "values with schemas": b'{"value":{"schema_id":77,"data":1}}',
+}
+
+
+@pytest.mark.parametrize("what", V3)
+async def test_many_records_of_v3_do_not_hold_the_loop(rest: RestNode, what: str) -> None:
+    """The answer has about 150 bytes for each record, which may have two."""
+    await rest.create("t", 3)
+    count = 150_000 // len(V3[what])
+    await v3_reports(rest, V3[what] * 3)
+    cluster = (await rest.get("/v3/clusters")).body["data"][0]["cluster_id"]
+    url = f"{rest.url}/v3/clusters/{cluster}/topics/t/records"
+    headers = {"Content-Type": "application/json"}
+    line_count = 0
+
+    async with held_at_most(BOUND_S), rest.session.post(url, data=V3[what] * count, headers=headers) as answer:
+        async for chunk in answer.content.iter_any():
+            line_count += chunk.count(b"\n")
+
+    assert line_count == count
+
+
+async def test_records_of_v3_that_arrive_together_are_reported_in_their_order(rest: RestNode) -> None:
+    await rest.create("t", 1)
+    items = [b'{"partition_id":9}' if at % 5 == 4 else b"{}" for at in range(5_000)]
+
+    reports = await v3_reports(rest, b"".join(items))
+
+    assert [report["error_code"] == 200 for report in reports] == [at % 5 != 4 for at in range(5_000)]
+    assert [report["offset"] for report in reports if report["error_code"] == 200] == list(range(4_000))
+
+
+async def test_a_record_of_v3_with_too_many_values_is_refused_before_it_is_parsed(rest: RestNode) -> None:
+    await rest.create("t", 1)
+    body = b'{}{"value":{"type":"JSON","data":[' + b"0," * 300_000 + b"0]}}"
+
+    async with held_at_most(BOUND_S):
+        reports = await v3_reports(rest, body)
+
+    assert reports[0]["error_code"] == 200
+    assert reports[-1]["error_code"] == 413

@@ -27,7 +27,7 @@ def test_servers_agree_whatever_the_order_in_which_they_see_each_other() -> None
         assert placement.order(key, SERVERS) == placement.order(key, SERVERS[::-1])
 
 
-def test_only_instances_of_the_server_that_goes_move_and_to_the_next_in_turn() -> None:
+def test_only_instances_of_a_leaving_server_move_each_to_its_next_server() -> None:
     keys = [("g", f"name-{number}") for number in range(500)]
     for key in keys:
         whole = placement.order(key, SERVERS)
@@ -37,7 +37,7 @@ def test_only_instances_of_the_server_that_goes_move_and_to_the_next_in_turn() -
     assert all(50 < firsts.count(server) < 150 for server in SERVERS)
 
 
-def test_the_group_counts_too() -> None:
+def test_the_group_also_determines_the_placement() -> None:
     assert len({placement.order((f"g{number}", "one"), SERVERS)[0].ref for number in range(100)}) == len(SERVERS)
 
 

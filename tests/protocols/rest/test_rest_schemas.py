@@ -145,7 +145,7 @@ async def test_avro_of_the_serializer_is_read_by_rest(scene: Scene) -> None:
     assert await scene.read("avro") == [{"id": 7, "note": {"string": "x"}, "raw": "\u0080"}, None]
 
 
-async def test_json_schema_goes_both_ways(scene: Scene) -> None:
+async def test_json_schema_values_are_written_and_read(scene: Scene) -> None:
     answer = await scene.produce("jsonschema", {"value_schema": JSON, "records": [{"value": {"id": 1, "ü": 1.5}}]})
     by_client = await scene.with_client(lambda client: JSONSerializer(JSON, client)({"id": 2}, CONTEXT))
     await scene.produce("binary", {"records": [{"value": base64.b64encode(by_client).decode()}]})
@@ -158,7 +158,7 @@ async def test_json_schema_goes_both_ways(scene: Scene) -> None:
     assert found == await scene.read("jsonschema") == [{"id": 1, "ü": 1.5}, {"id": 2}]
 
 
-async def test_protobuf_goes_both_ways(scene: Scene) -> None:
+async def test_protobuf_values_are_written_and_read(scene: Scene) -> None:
     value = {"id": 5, "long_note": "größe", "when": "2026-01-31T12:00:00Z", "lines": [{"raw": "/w=="}]}
     camel = {"id": "6", "longNote": "x"}
     body = {"value_schema": PROTOBUF, "records": [{"value": value}, {"value": camel}]}
@@ -327,7 +327,7 @@ async def test_large_values_go_through_a_thread(scene: Scene) -> None:
     assert await scene.read("avro") == [text, text]
 
 
-async def test_v3_takes_schemas_in_every_way(scene: Scene) -> None:
+async def test_v3_accepts_schemas_in_every_form(scene: Scene) -> None:
     first = {"type": "AVRO", "schema": AVRO, "data": {"id": 1}}
     others: list[Any] = [
         {"schema_id": 1, "data": {"id": 2}},

@@ -199,7 +199,7 @@ async def test_a_producer_s_appends_are_in_flight_together_and_keep_their_order(
     ]
     answers = await asyncio.gather(*session_order)
     sequence = next((n for n, answer in enumerate(answers) if answer.status != 200), 8)
-    for n in range(sequence, 8):  # those that a connection of its own let overtake others
+    for n in range(sequence, 8):  # appends on separate connections may overtake others
         assert (await rest.post("/v1/stream/t", b"[%d]" % n, headers=producer(0, n))).status in (200, 204)
 
     assert {answer.status for answer in answers} <= {200, 409}
@@ -259,7 +259,7 @@ async def test_records_that_other_protocols_write_after_the_end_are_not_read_her
 
 async def test_an_append_of_a_producer_that_was_cut_off_before_its_close_is_closed_by_the_retry(rest: RestNode) -> None:
     await rest.put("/v1/stream/t", b"", headers=JSON)
-    await rest.post("/v1/stream/t", b"[0]", headers=producer(0, 0))  # the close did not happen any more
+    await rest.post("/v1/stream/t", b"[0]", headers=producer(0, 0))  # the close did not happen
     again = await rest.post("/v1/stream/t", b"[0]", headers={**producer(0, 0), "Stream-Closed": "true"})
 
     assert (again.status, again.headers["Stream-Closed"]) == (204, "true")
@@ -298,7 +298,7 @@ async def test_stream_seq_grows_whatever_server_takes_the_append(rest_servers: M
     less = await second_server.post("/v1/stream/t", b'["a"]', headers=in_sequence("a"))
     await first_server.post("/topics/t", {"records": [{"value": "again"}]}, kind="json")
     more = await second_server.post("/v1/stream/t", b'["\xc3\xa4"]', headers={**JSON, "Stream-Seq": "ä"})
-    (third_server,) = await rest_servers(1)  # as one that was started anew
+    (third_server,) = await rest_servers(1)  # as a server that was restarted
     late = await third_server.post("/v1/stream/t", b'["z"]', headers=in_sequence("z"))
     plain = await third_server.post("/v1/stream/t", b'["plain"]', headers=JSON)
 
@@ -306,7 +306,7 @@ async def test_stream_seq_grows_whatever_server_takes_the_append(rest_servers: M
     assert (await first_server.get("/v1/stream/t")).body == ["of Kafka", "b", "again", "ä", "plain"]
 
 
-async def test_of_appends_with_one_stream_seq_at_two_servers_one_is_taken(rest_servers: MakeServers) -> None:
+async def test_two_servers_accept_only_one_append_with_the_same_stream_seq(rest_servers: MakeServers) -> None:
     first, second = await rest_servers(2)
     await first.put("/v1/stream/t", b"", headers=JSON)
     for n in range(100, 115):

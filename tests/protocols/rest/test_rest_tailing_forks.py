@@ -91,7 +91,7 @@ async def test_a_fork_begins_where_its_source_was_trimmed(rest: RestNode) -> Non
     assert (await rest.get(f"/v1/stream/fork?offset={token(4)}")).status == 200
 
 
-async def test_a_source_that_another_protocol_deleted_leaves_the_fork_its_own(rest: RestNode) -> None:
+async def test_a_fork_keeps_its_own_records_if_another_protocol_deletes_the_source(rest: RestNode) -> None:
     await rest.put("/v1/stream/source", b"[0,1]", headers=JSON)
     await fork(rest, "fork", "source")
     await rest.post("/v1/stream/fork", b'["x"]', headers=JSON)
@@ -101,7 +101,7 @@ async def test_a_source_that_another_protocol_deleted_leaves_the_fork_its_own(re
     assert (await rest.get("/v1/stream/fork")).body == ["x"]
     assert (await rest.get(f"/v1/stream/fork?offset={token(0)}")).status == 410
     assert (await rest.delete("/v1/stream/source")).status == 204
-    assert (await rest.get("/v1/stream/source")).status == 404  # that one has no forks
+    assert (await rest.get("/v1/stream/source")).status == 404  # the new stream has no forks
 
 
 async def test_forks_and_deletions_of_two_servers_agree(rest_servers: MakeServers) -> None:
@@ -118,7 +118,10 @@ async def test_forks_and_deletions_of_two_servers_agree(rest_servers: MakeServer
     while "source" in {stream.name for stream in await first.streams.metadata.streams.list()}:  # noqa: ASYNC110 - until the sweep did it
         await asyncio.sleep(0)
 
-    assert (await first.get("/v1/stream/source")).status in (404, 410)  # it may not have heard
+    assert (await first.get("/v1/stream/source")).status in (
+        404,
+        410,
+    )  # the server may not have followed the deletion yet
 
 
 async def test_a_fork_of_a_stream_that_is_being_deleted_is_whole_or_not_made(rest_servers: MakeServers) -> None:
@@ -138,7 +141,7 @@ async def test_a_fork_of_a_stream_that_is_being_deleted_is_whole_or_not_made(res
 async def test_a_creation_that_was_cut_off_is_hidden_and_made_again(rest: RestNode) -> None:
     await rest.create("t", http_content_type="text/plain", http_incomplete="true")
     early = [await rest.get("/v1/stream/t"), await rest.put("/v1/stream/t", b"a", headers=TEXT)]
-    rest.server._tailing.lifetimes._create_ms_max = -1  # noqa: SLF001 - the time of who began it is over
+    rest.server._tailing.lifetimes._create_ms_max = -1  # noqa: SLF001 - the creator's time is over
     late = await rest.put("/v1/stream/t", b"a", headers=TEXT)
 
     assert [answer.status for answer in early] == [503, 503]
@@ -165,7 +168,7 @@ async def test_a_stream_with_content_is_shown_when_it_is_whole(rest: RestNode) -
         {"Stream-Fork-Offset": token(0)},
     ],
 )
-async def test_a_fork_of_no_place_is_refused(rest: RestNode, headers: dict[str, str]) -> None:
+async def test_a_fork_at_an_invalid_place_is_refused(rest: RestNode, headers: dict[str, str]) -> None:
     await rest.put("/v1/stream/source", b"[0,1]", headers=JSON)
     answer = await rest.put("/v1/stream/fork", headers=headers, skip_auto_headers=["Content-Type"])
 

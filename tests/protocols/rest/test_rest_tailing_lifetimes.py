@@ -113,7 +113,7 @@ async def test_use_renews_the_time_to_live_and_moves_the_config_after_a_tenth_of
 async def test_a_stream_that_one_server_renewed_is_not_ended_by_another(scene: Scene) -> None:
     first, second = scene.servers
     await first.make("t", http_ttl_seconds="10")
-    await second.streams.catalog.find("t")  # and follows the log no more
+    await second.streams.catalog.find("t")  # and no longer follows the log
     scene.advance(9_000)
     await first.use("t")
     scene.advance(9_000)
@@ -205,7 +205,7 @@ async def test_a_failed_deletion_of_one_expired_stream_does_not_stop_the_sweep(
         await asyncio.gather(sweep, return_exceptions=True)
 
 
-async def test_a_time_to_live_of_nothing_ends_at_once(rest: RestNode) -> None:
+async def test_a_time_to_live_of_zero_ends_at_once(rest: RestNode) -> None:
     made = await rest.put("/v1/stream/t", b"", headers={**TEXT, "Stream-TTL": "0"})
 
     assert made.status == 201
@@ -229,5 +229,5 @@ async def test_a_time_to_live_of_nothing_ends_at_once(rest: RestNode) -> None:
         ("", None),
     ],
 )
-def test_times_are_those_of_rfc_3339(text: str, expected: int | None) -> None:
+def test_times_have_the_format_of_rfc_3339(text: str, expected: int | None) -> None:
     assert parse_time(text) == expected

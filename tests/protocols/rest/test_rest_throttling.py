@@ -3,10 +3,12 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from bearlake.metadata.quotas import DEFAULT, Entity, Quota, QuotaChange, QuotaKey
+from bearlake.protocols.rest.produce import Writing
 from bearlake.streams.quotas.buckets import Buckets, QuotaSettings
 from bearlake.streams.quotas.limits import Limits
 from bearlake.streams.quotas.usage import Usage
@@ -81,6 +83,27 @@ async def test_bodies_that_arrive_together_keep_to_the_quota(rest: RestNode, quo
     assert statuses.count(429) == len(asked) - 1
 
 
+async def test_writes_that_were_read_together_keep_to_the_quota(
+    rest: RestNode, quotas: ManualQuotas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads parse and encode large bodies. All of these begin while nothing is owed."""
+    await rest.create("t")
+    await quotas.limit(QuotaKey.PRODUCER_BYTE_RATE, 1000.0)
+    worked, begun, may_end = Writing.worked, [], asyncio.Event()
+
+    async def held(writing: Writing, *arguments: Any, **options: Any) -> Any:
+        begun.append(None)
+        await may_end.wait()
+        return await worked(writing, *arguments, **options)
+
+    monkeypatch.setattr(Writing, "worked", held)
+    asked = [asyncio.ensure_future(rest.post("/topics/t", PRODUCE, kind="binary")) for _ in range(3)]
+    await until(lambda: len(begun) == len(asked))
+    may_end.set()
+
+    assert sorted([(await answer).status for answer in asked]) == [200, 429, 429]
+
+
 async def test_a_stream_of_records_is_read_at_the_rate_of_the_quota(rest: RestNode, quotas: ManualQuotas) -> None:
     await rest.create("t")
     await quotas.limit(QuotaKey.PRODUCER_BYTE_RATE, 1000.0)
@@ -114,6 +137,46 @@ async def test_reads_over_the_quota_are_refused(rest: RestNode, quotas: ManualQu
     assert refused.headers["Retry-After"] == "2"
     quotas.now += 2
     assert (await rest.get("/v1/stream/s?offset=-1")).status == 200
+
+
+@pytest.mark.parametrize("what", ["streams", "consumer instances"])
+async def test_reads_that_begin_together_keep_to_the_quota(
+    rest: RestNode, quotas: ManualQuotas, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """All begin while nothing is owed. Those that end after the first are refused, and read the same records later."""
+    text, binary = {"Content-Type": "text/plain"}, {"Accept": "application/vnd.kafka.binary.v2+json"}
+    await rest.create("t")
+    await rest.put("/v1/stream/s", b"x" * 3000, headers=text)
+    await rest.post("/topics/t", PRODUCE, kind="binary")
+    paths = ["/v1/stream/s?offset=-1"] * 3
+    if what == "consumer instances":
+        paths = []
+        for name in "abc":
+            made = {"name": name, "format": "binary", "auto.offset.reset": "earliest"}
+            await rest.post("/consumers/g", made)
+            base = f"/consumers/g/instances/{name}"
+            await rest.post(f"{base}/assignments", {"partitions": [{"topic": "t", "partition": 0}]})
+            paths.append(f"{base}/records?timeout=10000")
+    await quotas.limit(QuotaKey.CONSUMER_BYTE_RATE, 1000.0)
+    fetch, begun, may_end = rest.streams.fetch, [], asyncio.Event()
+
+    async def held(*arguments: Any, **options: Any) -> Any:
+        begun.append(None)
+        await may_end.wait()
+        return await fetch(*arguments, **options)
+
+    monkeypatch.setattr(rest.streams, "fetch", held)
+    asked = [asyncio.ensure_future(rest.get(path, headers=binary if "consumers" in path else {})) for path in paths]
+    await until(lambda: len(begun) == len(paths))
+    may_end.set()
+    statuses = [(await answer).status for answer in asked]
+
+    assert sorted(statuses) == [200, 429, 429]
+    for path, status in zip(paths, statuses, strict=True):
+        quotas.now += 30
+        if status == 429:
+            again = await rest.get(path, headers=binary if "consumers" in path else {})
+            assert (again.status, len(again.body)) == (200, 3000 if "stream" in path else 1)
 
 
 async def test_consumer_instances_read_at_the_rate_of_the_quota(rest: RestNode, quotas: ManualQuotas) -> None:

@@ -169,7 +169,7 @@ def test_objects_are_parsed_whole_however_their_bytes_are_split() -> None:
     values = [{"a": 'ü\\"}{', "b": [1.5, True, None]}, {}, {"c": {"d": "x" * 50}}]
     octets = " \n".join(json.dumps(value, ensure_ascii=False) for value in values).encode()
     for size in (1, 2, 3, 7, 1000):
-        objects = Objects(1000)
+        objects = Objects(1000, 1000)
         found = [object_ for at in range(0, len(octets), size) for object_ in objects.feed(octets[at : at + size])]
         objects.end()
 
@@ -178,9 +178,9 @@ def test_objects_are_parsed_whole_however_their_bytes_are_split() -> None:
 
 def test_malformed_and_endless_objects_are_refused() -> None:
     with pytest.raises(Problem, match="JSON"):
-        list(Objects(100).feed(b'{"a": nope, "b": "long enough"}'))
+        list(Objects(100, 100).feed(b'{"a": nope, "b": "long enough"}'))
     with pytest.raises(TooLarge):
-        list(Objects(100).feed(b'{"a": "' + bytes(200).replace(b"\0", b"x")))
+        list(Objects(100, 100).feed(b'{"a": "' + bytes(200).replace(b"\0", b"x")))
 
 
 async def test_groups_and_their_lag_are_reported(rest: RestNode) -> None:
@@ -218,7 +218,7 @@ class CountingDecoder(json.JSONDecoder):
 
 
 def test_an_object_in_many_pieces_is_parsed_once() -> None:
-    objects, decoder = Objects(1_000_000), CountingDecoder()
+    objects, decoder = Objects(1_000_000, 250_000), CountingDecoder()
     objects._decoder = decoder  # noqa: SLF001 - counts how often the text is parsed
     value = {"a": [{"b": f'}}"{at}\\'} for at in range(500)]}
     body = json.dumps(value).encode()

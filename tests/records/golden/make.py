@@ -1,6 +1,6 @@
-"""Makes the golden batches again: `python tests/records/golden/make.py`. The same records, built by other people's libraries.
-
-The files are kept because what a client once wrote must stay readable, whatever later versions of it write.
+"""Makes the golden batches again: `python tests/records/golden/make.py`. The same records, encoded by third-party libraries. The files
+are kept because records that a client once wrote must stay readable,
+whatever its later versions write.
 """
 
 from pathlib import Path

@@ -71,7 +71,7 @@ async def test_a_listener_can_accept_tokens_but_no_passwords_without_tls(executo
     )
 
 
-async def test_a_mechanism_that_is_not_enabled_is_refused_with_the_others_named(executor: ThreadPoolExecutor) -> None:
+async def test_the_refusal_of_a_disabled_mechanism_names_the_enabled_ones(executor: ThreadPoolExecutor) -> None:
     authenticator, peer = new_authenticator(executor), Peer("127.0.0.1", False, ["SCRAM-SHA-512"])
     with pytest.raises(Denied, match="SCRAM-SHA-512"):
         await authenticator.log_in("alice", "secret", peer)
@@ -207,7 +207,7 @@ def test_a_certificate_that_no_rule_matches_names_nobody() -> None:
 
 
 @pytest.mark.parametrize("rule", ["", "default", "RULE:a", "RULE:(/x/", "RULE:a/b/X"])
-def test_a_rule_that_is_none_is_refused(rule: str) -> None:
+def test_an_invalid_rule_is_refused(rule: str) -> None:
     with pytest.raises(Invalid):
         CertificateNames([rule])
 

@@ -93,7 +93,7 @@ async def test_a_malformed_first_message_is_denied(message: bytes) -> None:
         await ScramExchange("SCRAM-SHA-256", Users({"alice": "secret"})).answer(message)
 
 
-async def test_nothing_logs_in_after_a_failure() -> None:
+async def test_no_login_succeeds_after_a_failure() -> None:
     exchange = ScramExchange("SCRAM-SHA-256", Users({"alice": "secret"}))
     client = ScramClient(["SCRAM-SHA-256"], "alice", "secret")
     client.set_server_first((await exchange.answer(client.get_client_first().encode())).decode())

@@ -6,9 +6,10 @@ import pytest
 
 from bearlake.metadata import Metadata
 from bearlake.metadata.open import open_metadata
-from bearlake.metadata.users import CredentialChange
+from bearlake.metadata.users import CredentialChange, ScramCredential
 from bearlake.serving.authentication.credentials import create_credential, has_password
 from bearlake.serving.authentication.users import StoredUsers
+from fixtures.later_versions import store_credentials
 
 SMALL, LARGE = "SCRAM-SHA-256", "SCRAM-SHA-512"
 
@@ -36,13 +37,23 @@ async def test_a_user_is_found_by_mechanism_and_a_password_is_checked_against_th
     assert has_password(await users.find_any("bob"), "secret")
 
 
-async def test_what_changes_in_the_store_counts_at_once(metadata: Metadata) -> None:
+async def test_changes_in_the_store_take_effect_at_once(metadata: Metadata) -> None:
     users = StoredUsers(metadata.users)
     await put(metadata, "alice", LARGE)
     assert has_password(await users.find("alice", LARGE), "secret")
     await metadata.users.change([CredentialChange("alice", LARGE, None)], revision=1)
 
     assert not has_password(await users.find("alice", LARGE), "secret")
+
+
+async def test_a_user_with_a_credential_of_a_later_version_logs_in_by_the_others(metadata: Metadata) -> None:
+    await put(metadata, "alice", SMALL)
+    unknown = ScramCredential("SCRAM-BLAKE2", 4096, b"salt", b"stored", b"server")
+    await store_credentials(metadata, [CredentialChange(user, unknown.mechanism, unknown) for user in ("alice", "bob")])
+    users = StoredUsers(metadata.users)
+
+    assert has_password(await users.find_any("alice"), "secret")
+    assert not has_password(await users.find_any("bob"), "secret")
 
 
 @pytest.mark.parametrize("user", ["ghost", "", "a\0b", "x" * 10_000])

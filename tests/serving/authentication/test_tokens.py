@@ -98,7 +98,7 @@ REFUSED = {
     "without an audience": token(aud=None),
     "without a user": token(sub=None),
     "with an empty user": token(sub=""),
-    "with groups that are no list": token(groups="ops"),
+    "with groups that are not a list": token(groups="ops"),
     "with too many groups": token(groups=[str(i) for i in range(201)]),
     "signed by another key": token(OTHER_RSA),
     "of an unknown key": token(OTHER_RSA, key_id="x"),
@@ -110,7 +110,7 @@ REFUSED = {
     "empty": "",
     "too long": "x" * 20_000,
     "with its signature cut": token()[:-10],
-    "with an end that is no time": token(exp=10**400),
+    "with an end that is not a time": token(exp=10**400),
 }
 
 
@@ -221,6 +221,6 @@ async def test_a_hostile_header_is_denied(text: str) -> None:
         await Issuer().tokens.verify(text)
 
 
-async def test_the_name_of_callers_without_a_login_is_nobodys() -> None:
+async def test_a_token_cannot_have_the_name_of_callers_without_a_login() -> None:
     with pytest.raises(Denied):
         await Issuer().tokens.verify(token(sub="ANONYMOUS"))

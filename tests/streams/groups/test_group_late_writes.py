@@ -22,14 +22,16 @@ WRITES = ("save", "commit_offsets", "delete_offsets", "delete")
 
 
 class Groups:
-    """The store's groups. While it is `cut_off`, reads are answered, and writes are given up; the newest of them happens later: at the
-    latest when a write begins that reaches the store."""
+    """The store's groups. While the store is `cut_off`, reads succeed and writes fail.
+
+    The newest failed write takes effect later, at the latest when the next write that reaches the store begins.
+    """
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
         self.cut_off = False
         self.lost_count = 0
-        """Writes that are given up as if it were cut off."""
+        """Further writes that fail as if the store were cut off."""
         self.error: Exception = Unavailable("cut off")
         self.hangs = False
         self.late: Callable[[], Awaitable[None]] | None = None
@@ -123,7 +125,7 @@ async def test_an_offset_that_was_read_after_a_failed_commit_does_not_change_wit
     while_cut_off = await scene.read()
     scene.groups.cut_off = False
     read = await scene.read()
-    await scene.groups.happen()  # what has not happened by now, and may still
+    await scene.groups.happen()  # takes effect now, if it has not before
 
     assert failed is Problem.COORDINATOR_UNAVAILABLE
     assert while_cut_off in (Problem.COORDINATOR_UNAVAILABLE, 2)
@@ -153,7 +155,7 @@ async def test_an_offset_that_was_read_after_a_commit_ended_by_a_bug_does_not_ch
     with pytest.raises(RuntimeError):
         await scene.commit(2)
     read = await scene.read()
-    await scene.groups.happen()  # what has not happened by now, and may still
+    await scene.groups.happen()  # takes effect now, if it has not before
 
     assert await scene.read() == read
     await scene.close()
@@ -173,7 +175,7 @@ async def test_the_answer_to_a_failed_commit_does_not_wait_for_a_store_that_is_s
 
 
 class Member:
-    """A client in a loop: join, sync, and again whatever the answer is, after the pause that clients make when a coordinator is away."""
+    """A client that repeats join and sync until both succeed, with the pause that clients make when a coordinator is away."""
 
     def __init__(self, coordinator: Coordinator, member_id: str) -> None:
         self._coordinator = coordinator
@@ -196,7 +198,7 @@ class Member:
 
 
 @virtual_time
-async def test_a_store_that_takes_no_writes_begins_no_generation_after_generation():
+async def test_no_further_generations_begin_while_the_store_accepts_no_writes():
     scene = await Scene().open()
     first = asyncio.create_task(scene.one.join("g", request()))
     first_id = (await first).member_id

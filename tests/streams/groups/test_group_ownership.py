@@ -40,7 +40,7 @@ def request(member_id: str = "", **changes: Any) -> JoinRequest:
 
 
 class Store:
-    """The metadata store as one server sees it: looks at its registration can be counted, held up, and fail."""
+    """The metadata store as one server sees it: reads of its registration can be counted, delayed, and made to fail."""
 
     def __init__(self, inner: Metadata) -> None:
         self._inner = inner

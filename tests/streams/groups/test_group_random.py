@@ -108,7 +108,7 @@ class Crowd:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_a_group_makes_sense_whatever_its_members_do(seed):
+def test_a_groups_invariants_hold_whatever_its_members_do(seed):
     @virtual_time
     async def run():
         scene = Scene(saves_by_hand=True, initial_delay_ms=random.Random(seed).choice([0, 3_000]), size_max=8)
@@ -121,7 +121,7 @@ def test_a_group_makes_sense_whatever_its_members_do(seed):
             if crowd.random.random() < 0.3:
                 await asyncio.sleep(crowd.random.choice([0.1, 1, 4, 11]))
                 check(scene)
-        # All clients go away: the group empties by itself, and everybody who waited was answered.
+        # All clients go away: the group empties by itself, and every waiting client was answered.
         for _ in range(200):
             await asyncio.sleep(10)
             while scene.saves:
@@ -157,7 +157,7 @@ def test_members_that_follow_the_protocol_always_reach_a_stable_group(seed):
 
 
 async def drive(scene, members, joining, number, noise, is_calm):
-    """One client: join, sync, then heartbeats; while not calm it leaves or changes its mind now and then."""
+    """One client: join, sync, then heartbeats; while not calm, it sometimes leaves or changes its subscription."""
     call = joining.get(number)
     if call is not None:
         answer = call.answer

@@ -85,7 +85,7 @@ async def test_a_newcomer_while_the_assignment_is_awaited_starts_the_round_again
 
 
 @virtual_time
-async def test_a_second_join_of_the_same_member_takes_the_place_of_the_first():
+async def test_a_second_join_of_a_member_replaces_the_first():
     scene = Scene()
     a, b = await scene.stable("a", "b")
     first = scene.join(id=a.id)

@@ -114,7 +114,7 @@ def owners(deployment: Deployment) -> list[bool]:
 
 
 @virtual_time
-async def test_a_member_is_one_of_the_chosen_servers_group_whichever_server_it_is_in():
+async def test_a_member_at_any_server_joins_the_group_of_the_chosen_server():
     deployment = await Deployment().open("1", "2")
     deployment.eligible.remove(deployment.servers[1])
     first, second = deployment.groups
@@ -131,7 +131,7 @@ async def test_a_member_is_one_of_the_chosen_servers_group_whichever_server_it_i
 
 
 @virtual_time
-async def test_a_group_is_handed_over_when_another_server_shall_have_it_and_keeps_its_generation():
+async def test_a_group_moves_to_its_preferred_server_and_keeps_its_generation():
     deployment = await Deployment().open("1", "2")
     first = deployment.servers[0]
     deployment.eligible.remove(first)

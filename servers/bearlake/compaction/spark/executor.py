@@ -1,6 +1,6 @@
 """The code in Spark's Python workers: runs one work item, from JSON to JSON.
 
-A worker process lives long and runs many items, one at a time; it keeps its event loop and its object store (with connections). The
+A worker process is long-lived and runs many items, one at a time. It keeps its event loop and its object store (with connections). The
 store is opened from a URL and settings without secrets. Credentials come from the executor's own environment: the same variables, role or
 mounted file as on every server. Spark's configuration, pages, logs and job files therefore contain no secrets.
 """
@@ -31,14 +31,14 @@ class ItemFunction:
     def __call__(self, encoded: str) -> str:
         """Return JSON `{"result": …}` or `{"error": kind, "message": …}`: an error in one item must not end a job of many."""
         try:
-            return json.dumps({"result": _surroundings(self).run(encoded)})
+            return json.dumps({"result": _worker_context(self).run(encoded)})
         except BearlakeError as error:
             return json.dumps({"error": type(error).__name__, "message": str(error), "process": os.getpid()})
         except Exception as error:  # noqa: BLE001 (boundary: a bug in one item is that item's failure)
             return json.dumps({"error": Invalid.__name__, "message": repr(error), "process": os.getpid()})
 
 
-class _Surroundings:
+class _WorkerContext:
     """An event loop, a store and a thread for all items of this process."""
 
     def __init__(self, function: ItemFunction) -> None:
@@ -60,15 +60,15 @@ class _Surroundings:
         self._runner.close()
 
 
-_found: dict[ItemFunction, _Surroundings] = {}
+_contexts: dict[ItemFunction, _WorkerContext] = {}
 
 
-def _surroundings(function: ItemFunction) -> _Surroundings:
+def _worker_context(function: ItemFunction) -> _WorkerContext:
     """Return the event loop, store and thread of this process, which runs one function at a time."""
-    if function not in _found:
-        for other in _found.values():
+    if function not in _contexts:
+        for other in _contexts.values():
             atexit.unregister(other.close)
             other.close()
-        _found.clear()
-        _found[function] = _Surroundings(function)
-    return _found[function]
+        _contexts.clear()
+        _contexts[function] = _WorkerContext(function)
+    return _contexts[function]

@@ -38,7 +38,7 @@ static PyObject *make_append(PyTypeObject *type, PyObject *entry, PyObject *fram
     return item;
 }
 
-/* Whether the records of a batch are good, as far as that needs no decompression. */
+/* Whether the records of a batch are good, as far as this can be checked without decompression. */
 static bool has_good_records(const Py_buffer *frame, const int64_t *number)
 {
     const int64_t start = number[START] + HEADER_BYTES, end = number[END];

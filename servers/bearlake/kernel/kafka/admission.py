@@ -45,7 +45,7 @@ def admit_plain(
 
 
 def _has_good_records(frame: memoryview, low: int, high: int, attributes: int, count: int) -> bool:
-    """Whether the records of a batch are good, as far as that needs no decompression."""
+    """Whether the records of a batch are good, as far as this can be checked without decompression."""
     if attributes & _COMPRESSION_MASK or not 0 <= low <= high - HEADER_BYTES <= len(frame) - HEADER_BYTES:
         return False
     return check_records(frame[low + HEADER_BYTES : high], count) < 0

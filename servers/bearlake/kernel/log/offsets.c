@@ -31,8 +31,8 @@ static int append_row(PyObject *rows, PyObject *row)
     return outcome;
 }
 
-/* Reads the batch at `at`: 1; 0 if there is none, it is of another partition, or it has a producer or an expected offset; -1 with an
-   exception set. */
+/* Reads the batch at `at`. Returns 1; 0 if there is none, or if the batch is of another partition, or has a producer or an expected
+   offset; -1 with an exception set. */
 static int next_batch(PyObject *batches, Py_ssize_t at, bool is_first, int64_t *batch)
 {
     const int64_t partition = batch[COMMIT_PARTITION];

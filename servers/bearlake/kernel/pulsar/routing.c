@@ -26,7 +26,7 @@ static void take_routing(Cursor fields, bool is_entry, Routing *routing)
     }
 }
 
-/* false: the first record is malformed */
+/* Returns false if the first record is malformed. */
 static bool find_routing(const Source *source, Routing *routing)
 {
     Cursor records = source->records;

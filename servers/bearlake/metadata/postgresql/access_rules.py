@@ -11,7 +11,7 @@ from bearlake.metadata.access_rules import (
     RuleSet,
     check_rules,
     row_of,
-    rule_of,
+    rule_set,
 )
 from bearlake.metadata.postgresql.calls import call
 from bearlake.metadata.postgresql.database import Database
@@ -37,7 +37,7 @@ class PostgresqlAccessRules(AccessRules):
     @override
     async def read(self) -> RuleSet:
         rows = await self._database.rows(READ, is_read=True)
-        return RuleSet(rows[0][0], [rule_of(tuple(row)[1:]) for row in rows if row[1] is not None])
+        return rule_set(rows[0][0], [tuple(row)[1:] for row in rows if row[1] is not None])
 
     @override
     async def change(self, *, created: Sequence[AccessRule], deleted: Sequence[AccessRule], revision: int) -> int:

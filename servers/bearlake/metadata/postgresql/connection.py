@@ -35,7 +35,7 @@ select c.system_identifier, ('x' || substr(pg_walfile_name(pg_current_wal_lsn())
 """The system identifier of a primary, and its timeline, which grows with each promotion of a standby."""
 
 _HAS_NO_HISTORY = ("0A000", "42501", "42883")
-"""Feature not supported, no privilege, no such function: the errors of a database that does not tell its history."""
+"""Feature not supported, no privilege, no such function: the errors of a database that does not report its history."""
 
 
 class Connection(asyncpg.Connection):  # type: ignore[misc] # the driver has no types
@@ -96,7 +96,7 @@ class Connections:
         return connection
 
     async def _history(self, connection: Connection) -> tuple[int, int]:
-        """Return the server's system identifier and timeline; zeros if the database does not tell them."""
+        """Return the server's system identifier and timeline; zeros if the database does not report them."""
         try:
             system, timeline = await connection.fetchrow(HISTORY)
         except asyncpg.PostgresError as error:
@@ -105,7 +105,7 @@ class Connections:
             if self._tells_history:
                 self._tells_history = False
                 log.warning(
-                    "the database does not tell its timeline: fence former primaries", extra={"error": repr(error)}
+                    "the database does not report its timeline: fence former primaries", extra={"error": repr(error)}
                 )
             return 0, 0
         return system, timeline

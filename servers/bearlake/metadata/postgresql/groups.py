@@ -2,12 +2,14 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
+import asyncpg
 from typing_extensions import override
 
 from bearlake.metadata import GroupStore
 from bearlake.metadata.model import CommittedOffset, GroupListing, GroupSnapshot, Lease, PartitionKey
 from bearlake.metadata.postgresql.calls import call, of_lease
 from bearlake.metadata.postgresql.database import Database
+from bearlake.metadata.postgresql.turns import keyed
 
 
 class PostgresqlGroups(GroupStore):
@@ -61,10 +63,7 @@ class PostgresqlGroups(GroupStore):
             None if partitions is None else list(partitions),
             is_read=True,
         )
-        return {
-            partition: CommittedOffset(offset=offset, leader_epoch=epoch, metadata=text, committed_ms=committed_ms)
-            for partition, offset, epoch, text, committed_ms in rows
-        }
+        return await keyed(rows, _offset)
 
     @override
     async def delete_offsets(self, group: str, partitions: Collection[PartitionKey], lease: Lease) -> None:
@@ -82,3 +81,8 @@ class PostgresqlGroups(GroupStore):
         """Names sort by code point."""
         rows = await self._database.rows(*call("list_groups", after=after, limit=limit), is_read=True)
         return [GroupListing(group=name, protocol_type=protocol_type) for name, protocol_type in rows]
+
+
+def _offset(row: asyncpg.Record) -> tuple[PartitionKey, CommittedOffset]:
+    partition, offset, epoch, text, committed_ms = row
+    return partition, CommittedOffset(offset=offset, leader_epoch=epoch, metadata=text, committed_ms=committed_ms)

@@ -30,6 +30,7 @@ from bearlake.metadata.postgresql import swap as swaps
 from bearlake.metadata.postgresql.calls import call
 from bearlake.metadata.postgresql.commit import arguments, by_position, outcomes_of, runs_of, slices_of
 from bearlake.metadata.postgresql.database import Database
+from bearlake.metadata.postgresql.turns import keyed
 from bearlake.metadata.postgresql.watch import Watch
 
 SEQUENCE_MASK = 0x7FFF_FFFF
@@ -106,13 +107,13 @@ class PostgresqlLog(CommitLog):
     @override
     async def bounds(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, PartitionBounds]:
         rows = await self._database.rows(BOUNDS, list(partitions), is_read=True)
-        return {partition: PartitionBounds(start, end, end) for partition, start, end in rows}
+        return await keyed(rows, _bounds)
 
     @override
     async def usage(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, PartitionUsage]:
         """Bytes of a slice count until all of it is below the start offset."""
         rows = await self._database.rows(USAGE, list(partitions), is_read=True)
-        return {partition: PartitionUsage(size, record_count) for partition, size, record_count in rows}
+        return await keyed(rows, _usage)
 
     @override
     async def locate(self, partition: PartitionKey, offset: int, *, limit: int) -> Located:
@@ -274,6 +275,16 @@ def _entry(row: asyncpg.Record) -> Entry:
         start_offset=row["start_offset"] or 0,
         stream_number=row["stream_number"] or 0,
     )
+
+
+def _bounds(row: asyncpg.Record) -> tuple[PartitionKey, PartitionBounds]:
+    partition, start, end = row
+    return partition, PartitionBounds(start, end, end)
+
+
+def _usage(row: asyncpg.Record) -> tuple[PartitionKey, PartitionUsage]:
+    partition, size, record_count = row
+    return partition, PartitionUsage(size, record_count)
 
 
 def _located(partition: PartitionKey, rows: list[asyncpg.Record]) -> Located:

@@ -188,6 +188,17 @@ class PostgresqlSchemas(SchemaStore):
         return [_usage(row) for row in rows]
 
     @override
+    async def some_usages(self, context: str, schema_id: int, *, limit: int) -> Sequence[SubjectVersion]:
+        rows = await self._database.rows(
+            "select * from bearlake.schema_version where context = $1 and schema_id = $2 limit $3",
+            context,
+            schema_id,
+            limit,
+            is_read=True,
+        )
+        return [_usage(row) for row in rows]
+
+    @override
     async def referrers(self, version: VersionKey) -> Sequence[int]:
         context, subject = version.subject
         find = call("schema_referrers", context=context, subject=subject, version=version.number)

@@ -1,6 +1,6 @@
 """Learns of new log entries: LISTEN on a separate connection, with polling as the fallback.
 
-Notifications are hints. A waiter that listens still polls the head now and then, and a waiter that cannot listen polls often. So a
+Notifications are hints. A waiter that listens still polls the head from time to time, and a waiter that cannot listen polls often. So a
 lost notification, a lost connection or a pooler that does not pass notifications on costs time, but never an entry. There is no
 background task: waiters keep the listening connection alive, with a growing pause between attempts.
 """

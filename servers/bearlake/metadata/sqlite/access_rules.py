@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing_extensions import override
 
 from bearlake.errors import Conflict
-from bearlake.metadata.access_rules import AccessRule, AccessRules, RuleSet, check_count, check_rules, row_of, rule_of
+from bearlake.metadata.access_rules import AccessRule, AccessRules, RuleSet, check_count, check_rules, row_of, rule_set
 from bearlake.metadata.model import NO_STREAM
 from bearlake.metadata.sqlite.database import Database
 from bearlake.metadata.sqlite.log import SqliteLog
@@ -44,7 +44,7 @@ class SqliteAccessRules(AccessRules):
         with self._database.reading() as connection:
             (revision,) = connection.execute("SELECT revision FROM access_state").fetchone()
             rows = connection.execute(f"SELECT {COLUMNS} FROM access_rules").fetchall()
-        return RuleSet(revision, [rule_of(row) for row in rows])
+        return rule_set(revision, rows)
 
     def _change(self, created: Sequence[AccessRule], deleted: Sequence[AccessRule], revision: int) -> int:
         with self._database.writing() as connection:

@@ -111,6 +111,14 @@ class SqliteSchemas(SchemaStore):
         return [_usage(row) for row in await self._rows(find, context, schema_id, *first, limit)]
 
     @override
+    async def some_usages(self, context: str, schema_id: int, *, limit: int) -> Sequence[SubjectVersion]:
+        find = (
+            "SELECT context, subject, version, schema_id, is_deleted FROM schema_versions"
+            " WHERE context = ? AND schema_id = ? LIMIT ?"
+        )
+        return [_usage(row) for row in await self._rows(find, context, schema_id, limit)]
+
+    @override
     async def referrers(self, version: VersionKey) -> Sequence[int]:
         return [row[0] for row in await self._rows(LIVE_REFERRERS, *version.subject, version.number)]
 

@@ -1,4 +1,4 @@
-"""Converts payloads that clients write into record batches; large ones in a thread, so that the event loop goes on."""
+"""Converts payloads that clients write into record batches; large ones in a thread, so that the event loop is not blocked."""
 
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple

@@ -159,7 +159,7 @@ def unary(
                 with node.counted(context.peer()):
                     who, _ = await node.admit(context)
                     request = _parsed(parse, message)
-                    return await charged(node.streams.quotas.usage, who, lambda: handle(node, who, request))
+                    return await charged(node.streams.quotas, who, lambda: handle(node, who, request))
             except (BearlakeError, Failure) as error:
                 await _end(method.name, context, error)
                 raise

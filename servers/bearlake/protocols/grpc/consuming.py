@@ -7,7 +7,7 @@ when the call ends. A member led by us may be a Kafka client, and a Kafka client
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 
 from bearlake.errors import BearlakeError, Denied, OutOfRange
 from bearlake.metadata.model import CommittedOffset, PartitionKey
@@ -17,11 +17,12 @@ from bearlake.protocols.grpc.fetching import Assigned, Feed, locate, put
 from bearlake.protocols.grpc.grouping import failure_of_refusal
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
 from bearlake.streams.catalog import StreamView
-from bearlake.streams.groups import assignment
+from bearlake.streams.groups import assignment, leading
 from bearlake.streams.groups.model import Joined, JoinRequest, MemberRef
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.groups.shared import AWAY
 from bearlake.streams.principal import Operation, Principal, Resource, require
+from bearlake.streams.turns import in_turns
 
 SESSION_TIMEOUT_MS = 45_000
 REBALANCE_TIMEOUT_MS = 60_000
@@ -214,10 +215,11 @@ class _Member:
         assignments: dict[str, bytes] = {}
         self._leads_counts = None
         if joined.leader == joined.member_id:
-            subscriptions = {item.member_id: assignment.decode_subscription(item.metadata) for item in joined.members}
-            self._leads_counts = self._counts({name for names in subscriptions.values() for name in names})
-            divided = assignment.assign(joined.protocol_name, subscriptions, self._leads_counts)
-            assignments = {member: assignment.encode_assignment(parts) for member, parts in divided.items()}
+            off_loop = self._node.streams.checks.off_loop
+            subscriptions, names = await leading.subscriptions_of(joined, off_loop)
+            counts = await self._counts(names)
+            assignments = await leading.assignments_of(joined.protocol_name, subscriptions, counts, off_loop)
+            self._leads_counts = counts
         synced = await self._groups.sync(
             self._ref(),
             (joined.protocol_type, joined.protocol_name),
@@ -225,9 +227,13 @@ class _Member:
         )
         return await self._positions(assignment.decode_assignment(synced.assignment))
 
-    def _counts(self, names: set[str]) -> dict[str, int]:
-        views = (self._node.streams.catalog.peek(name) for name in names)
-        return {view.name: view.partition_count for view in views if view is not None}
+    async def _counts(self, names: Collection[str]) -> dict[str, int]:
+        """The partition counts of the streams that exist, in turns of the event loop: other members may subscribe to very many."""
+        counts: dict[str, int] = {}
+        async for part in in_turns(list(names)):
+            views = (self._node.streams.catalog.peek(name) for name in part)
+            counts |= {view.name: view.partition_count for view in views if view is not None}
+        return counts
 
     async def _positions(self, partitions: assignment.Partitions) -> list[Assigned]:
         views = {name: await self._node.streams.catalog.find(name) for name in partitions}
@@ -269,7 +275,7 @@ class _Member:
                     return
                 if refusal.problem not in AWAY:
                     raise
-            if self._leads_counts is not None and self._counts(set(self._leads_counts)) != self._leads_counts:
+            if self._leads_counts is not None and await self._counts(self._leads_counts) != self._leads_counts:
                 return
 
     async def _give_up(self) -> None:

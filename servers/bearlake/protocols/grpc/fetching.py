@@ -126,9 +126,11 @@ async def _offset(node: Node, key: PartitionKey, position: pb.Position) -> int:
             timestamp = position.timestamp_ms
         case _:
             raise BadField("start", "expected an offset, a time, earliest or latest")
-    (answer,) = await node.streams.offsets([OffsetQuestion(key, timestamp)])
+    # The end as of before the look-up by time: a later record may be at or after that time.
+    questions = [OffsetQuestion(key, timestamp), OffsetQuestion(key, int(OffsetSpec.LATEST))]
+    answer, latest = await node.streams.offsets(questions)
     if answer.error is None and answer.offset < 0:  # no record at or after that time
-        (answer,) = await node.streams.offsets([OffsetQuestion(key, int(OffsetSpec.LATEST))])
+        answer = latest
     if answer.error is not None:
         raise answer.error
     return answer.offset
@@ -275,8 +277,12 @@ class Feed:
     async def _deliver_one(
         self, assigned: Assigned, fetched: Fetched, answer: Answer, message: pb.FetchResponse
     ) -> None:
-        """Send one payload once there is credit. Raises `Changed` if the client's partitions or rights have changed by then."""
+        """Send one payload once there is credit and the client owes nothing. Raises `Changed` if its partitions or rights have changed by
+        then."""
         await self._await_credit()
+        await self._node.streams.quotas.pace(
+            self._who, QuotaKey.CONSUMER_BYTE_RATE
+        )  # other calls may have used it up meanwhile
         if self._assigned.get((assigned.stream, assigned.partition)) is not assigned:
             raise Changed
         if not self._node.streams.may(self._who, Operation.READ, assigned.stream):

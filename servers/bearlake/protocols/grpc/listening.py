@@ -8,8 +8,9 @@ import contextlib
 import logging
 import os
 import socket
+import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import grpc
 import grpc.aio
 
 from bearlake.errors import Invalid, Unavailable
+from bearlake.serving.certificates import SESSION_MS_MAX
 from bearlake.serving.files import FollowedFiles
 from bearlake.serving.listener import ListenerSettings, is_wildcard, join_address, tls_context, tls_files
 from bearlake.streams.principal import host_of
@@ -33,11 +35,11 @@ class Endpoint:
     """Advertised `host:port`."""
 
 
-def bind(server: grpc.aio.Server, settings: ListenerSettings) -> Endpoint:
+def bind(server: grpc.aio.Server, settings: ListenerSettings, now_s: Callable[[], float] = time.monotonic) -> Endpoint:
     """Bind a port of a server that is not started yet. Raises `Invalid`, `Unavailable`."""
     place = join_address(settings.host or "0.0.0.0", settings.port)  # noqa: S104 - as the settings say
     try:
-        credentials = _credentials(settings) if settings.tls_certificate_file else None
+        credentials = _credentials(settings, now_s) if settings.tls_certificate_file else None
         port = server.add_secure_port(place, credentials) if credentials else server.add_insecure_port(place)
     except RuntimeError as error:
         raise Unavailable(f"grpc: cannot listen on {place}: {error} (port 0 selects a free port)") from error
@@ -127,14 +129,22 @@ def _sockets(port: int) -> Iterator[socket.socket]:
                 yield socket_
 
 
-def _credentials(settings: ListenerSettings) -> grpc.ServerCredentials:
-    """Return credentials that gRPC reloads at every handshake, so that renewed files apply without a restart. Raises `Invalid`."""
+def _credentials(settings: ListenerSettings, now_s: Callable[[], float]) -> grpc.ServerCredentials:
+    """Return credentials that gRPC reloads at every handshake, so that renewed files apply without a restart. Raises `Invalid`.
+
+    If clients have certificates, credentials are also replaced after `SESSION_MS_MAX`: a client that resumes a session, for two hours with
+    TLS 1.2 and two days with TLS 1.3, is not verified again. New credentials know no sessions.
+    """
     followed = FollowedFiles(tls_files(settings))
+    loaded_s = now_s()
 
     def renewed() -> grpc.ServerCertificateConfiguration | None:
         """Called on gRPC's threads; None means no change."""
-        if not followed.have_changed():
+        nonlocal loaded_s
+        is_old = bool(settings.tls_client_ca_file) and now_s() - loaded_s >= SESSION_MS_MAX / 1000
+        if not followed.have_changed() and not is_old:
             return None
+        loaded_s = now_s()
         try:
             # Check here: gRPC accepts a mismatched key and certificate, then fails every handshake.
             tls_context(settings, "grpc")

@@ -41,6 +41,7 @@ async def produce(node: Node, who: Principal, message: Incoming[pb.ProduceReques
     await node.room()
     batch = await PayloadReader(node.streams.checks.off_loop).batch(message, node.streams.clock.now_ms())
     append = await _append(node, view, request.partition, batch, _expected(request))
+    node.streams.quotas.require(who, QuotaKey.PRODUCER_BYTE_RATE)  # other calls may have used it up meanwhile
     node.streams.quotas.charge(who, QuotaKey.PRODUCER_BYTE_RATE, len(append.batch))
     (result,) = await node.streams.append([append], seen)
     if result[0] not in _STORED:
@@ -142,10 +143,12 @@ class _Call:
                     streams = self._node.streams
                     if view is None or view.name != name or streams.catalog.peek(name) is not view:
                         view = await writable(self._node, self._who, name)
-                    elif not streams.may(self._who, Operation.WRITE, name):  # the access rules changed
-                        raise Denied(f"{self._who} may not write to stream {name!r}")
+                    self._check_right(name)
                     batch = await self._payloads.batch(message, streams.clock.now_ms())
-                    self._submit(await _append(self._node, view, partition, batch, _expected(request)))
+                    append = await _append(self._node, view, partition, batch, _expected(request))
+                    await self._wait_for_quota()  # other calls may have used it up meanwhile
+                    self._check_right(name)
+                    self._submit(append)
                 except (BearlakeError, Failure) as error:
                     entry = _Entry(0)
                     entry.result = error if isinstance(error, Failure) else failure_of(error)
@@ -153,6 +156,11 @@ class _Call:
                     return
         finally:
             self.wake()
+
+    def _check_right(self, name: str) -> None:
+        """Raise `Denied` if the access rules changed meanwhile."""
+        if not self._node.streams.may(self._who, Operation.WRITE, name):
+            raise Denied(f"{self._who} may not write to stream {name!r}")
 
     def _submit(self, append: Append) -> None:
         entry = _Entry(len(append.batch))
@@ -172,8 +180,11 @@ class _Call:
         while self._bytes > settings.in_flight_bytes_max or len(self._entries) >= settings.in_flight_batches_max:
             self._room.clear()
             await self._room.wait()
-        await self._node.streams.quotas.pace(self._who, QuotaKey.PRODUCER_BYTE_RATE)
+        await self._wait_for_quota()
         await self._node.room()
+
+    async def _wait_for_quota(self) -> None:
+        await self._node.streams.quotas.pace(self._who, QuotaKey.PRODUCER_BYTE_RATE)
 
     async def acknowledge(self, reader: asyncio.Task[None], notice: asyncio.Task[int]) -> None:
         """Acknowledge until every batch read is acknowledged. Raises the `Failure` of the first failed batch."""

@@ -8,9 +8,10 @@
 - Three lanes run in parallel. Produce is one. Fetch requests run one at a time, so that a client that does not read holds one response
   in memory. All other requests run one at a time, as in Kafka, so that a later commit or leave cannot overtake a commit.
 - When the client disconnects, its long polls and joins are cancelled; requests that change something run to completion. An administrative
-  request that has not begun by then is dropped (decision 110). A frame that violates the protocol closes only this connection.
+  request that has not begun by then is dropped (decision 110), and so is a Produce request of a client whose quota is limited.
+- A frame that violates the protocol closes only this connection.
 - On a listener with SASL, a client that is not logged in may send only small requests of `sasl.LOGIN_APIS`, one after another. A login that
-  has ended closes the connection at the next other request, after the answers to the requests before it, or at one that a quota holds.
+  has ended closes the connection at the next other request, after the answers to the requests before it, or at one that was held.
 """
 
 import asyncio
@@ -35,7 +36,6 @@ from bearlake.protocols.kafka.request_kinds import ADMINISTRATIVE, LOGIN, WAITIN
 from bearlake.protocols.kafka.sasl import FRAME_BYTES_MAX, LOGIN_APIS, SaslSession
 from bearlake.protocols.kafka.slot import Slot
 from bearlake.protocols.kafka.throttling import Throttling
-from bearlake.serving.hangups import has_hung_up
 from bearlake.serving.pacing import PacedConnection, Register
 from bearlake.serving.slabs import Slab
 from bearlake.streams.principal import ANONYMOUS, at_host, with_client_id
@@ -83,9 +83,8 @@ class Connection(PacedConnection):
         self._ready_bytes = 0
         self._fetches: deque[Coroutine[None, None, None]] = deque()  # waiting behind the running fetch
         self._is_fetching = False
-        self._others = Lane(self, self._throttling)
-        self._is_pumping = False
-        self._is_finishing = False
+        self._others = Lane(self, self._throttling, self._has_room)
+        self._is_pumping = self._is_finishing = False
         self._waiting_bytes = 0  # of requests that wait, undecoded, behind the request that runs
         self._has_spoken = False  # whether the client has sent a request
 
@@ -126,7 +125,7 @@ class Connection(PacedConnection):
             self._fetches.popleft().close()
         self._slots.clear()
         self._request_count = 0
-        self._others.go_on()  # requests that a quota held
+        self._others.start_next()  # requests that were held
 
     def close_if_idle(self) -> None:
         """Close the connection if no request is in progress."""
@@ -170,7 +169,7 @@ class Connection(PacedConnection):
         usage = self._quotas.usage
         if session is not None and not session.is_logged_in:
             usage = self._produce_lead = None
-        self._is_frugal = usage is not None and self._throttling.takes_singly(usage, self.who)
+        self._is_frugal = usage is not None and self._throttling.limits_produce(usage, self.who)
         if self._is_frugal:
             self._produce_lead = None
         try:
@@ -230,18 +229,19 @@ class Connection(PacedConnection):
             or self._is_logging_in
         )
 
+    def _has_room(self) -> bool:
+        return self._ready_bytes < self.context.settings.response_bytes_max
+
     def resume_writing(self) -> None:
         """Called by the event loop when the client has read its responses."""
         super().resume_writing()
         self._pump()
 
-    def _take_up(self) -> None:
+    def _resume_frames(self) -> None:
         if self._fetches or self._others.waiting:
             self._fetch_next()
-            if self._others.needs_login:
-                self._close_if_login_ended()
-            self._others.go_on()
-        super()._take_up()
+            self._others.start_next()
+        super()._resume_frames()
 
     def _record_unsent(self, unsent_bytes: int) -> None:
         self.context.unsent_bytes += unsent_bytes - self._unsent_bytes
@@ -311,15 +311,16 @@ class Connection(PacedConnection):
             self._others.add(key, work)
 
     def _fetch_next(self) -> None:
-        if not self._fetches or self._close_if_login_ended() or self._is_fetching or self._is_write_paused:
+        if not self._fetches or self.close_if_login_ended() or self._is_fetching or self._is_write_paused:
             return
         if not self._throttling.holds_read(ApiKey.FETCH):
             self._is_fetching = True  # until the response is written to the transport
             self.start(self._fetches.popleft())
 
-    def _close_if_login_ended(self) -> bool:
+    def close_if_login_ended(self) -> bool:
+        """Close the connection at a request that was held, if the login has ended meanwhile; returns whether it has."""
         if has_ended := (not self.session.is_logged_in if self.session else self._is_ending):
-            self.close("a request waited until the login had ended", "ended_login")
+            self.close("a request was held until the login had ended", "ended_login")
         return has_ended
 
     async def _run(self, slot: Slot, caller: Caller, correlation_id: int, key: int, body: bytes) -> None:
@@ -331,21 +332,19 @@ class Connection(PacedConnection):
         except BearlakeError as error:
             self._malformed(error)
             return
-        if key in ADMINISTRATIVE and has_hung_up(self._descriptor):
-            self.close("the client has gone without its answer", "abandoned")
+        if key in ADMINISTRATIVE and self.close_if_abandoned():
             return
         handled = self._apis[key].handle(self.context, caller, request)
         response = await (handled if self._quotas.usage is None else self._throttling.handled(caller, key, handled))
         if key in LOGIN and caller.session is not None:
             self._note_login(caller.session)
-        encoder = codec.response(key, caller.version)
         if type(response) is Rendered:
-            self.answer(slot, response.frame(correlation_id, encoder.header_version))
+            self.answer(slot, response.frame(correlation_id, codec.response(key, caller.version).header_version))
         else:
-            self.answer(slot, encoder.frame(correlation_id, response))
+            self.answer(slot, await self.context.encode(key, caller.version, correlation_id, response, len(body)))
 
     def _note_login(self, session: SaslSession) -> None:
-        """A request of the login has its answer: go on as whoever is logged in now, or close after the answer."""
+        """A request of the login has its answer: continue as the user that is logged in now, or close after the answer."""
         self._is_logging_in = False
         if session.principal is not None and session.principal is not self.who:
             self.who = session.principal
@@ -388,13 +387,12 @@ class Connection(PacedConnection):
                 self._request_count -= slot.count
                 if slot.api == ApiKey.FETCH:
                     self._is_fetching = False
-                for chunk in slot.chunks:
-                    ready.append(chunk)
-                    size += len(chunk)
+                ready += slot.chunks
+                size += sum(map(len, slot.chunks))
             self._ready_bytes -= size
             self._write(transport, ready, size)
         self._fetch_next()
         if self._is_ending and not slots:
             self._loop.call_later(self._refusal_s if self.session and self.session.is_refused else 0, transport.close)
             return
-        self._go_on()
+        self._resume()

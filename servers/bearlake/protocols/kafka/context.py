@@ -1,10 +1,11 @@
 """State that the handlers of one Kafka server share: streams, groups, live servers, settings.
 
 A handler is `async def handle(context, caller, request) -> response`. Requests and responses are messages of the codec; handlers see
-neither sockets nor frames. `Caller` tells who sent the request, and through which listener.
+neither sockets nor frames. `Caller` says who sent the request, and through which listener.
 """
 
 import asyncio
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -18,8 +19,8 @@ from bearlake.streams.principal import Principal
 from bearlake.streams.producer_ids import ProducerIds
 from bearlake.streams.service import Streams
 
-_DECODE_AT_ONCE_BYTES = 64 * 1024
-"""Larger requests are decoded in a thread; this many bytes take about 10 ms at most."""
+_AT_ONCE_BYTES = 64 * 1024
+"""Larger requests are decoded in a thread, and so are their responses encoded; this many bytes take about 10 ms at most."""
 
 EPOCH_MAX = 0
 """The largest leader epoch that a client may send: librdkafka sends 0 if the server never returned a leader epoch."""
@@ -38,16 +39,25 @@ class KafkaContext:
         self.producer_ids = ProducerIds(streams.metadata.producers)
         self.renderings = Renderings()
         self.workers = ThreadPoolExecutor(1, thread_name_prefix="kafka-codec")
-        """Decodes large requests and encodes large responses, so that the event loop goes on."""
+        """Decodes large requests and encodes large responses, so that the event loop is not blocked."""
         self.unsent_bytes = 0
         """Bytes of responses that clients have not read, as of each connection's last check."""
 
     async def decode(self, key: int, version: int, body: bytes) -> Any:  # Any: the class depends on the API
-        """Decode a request; a large one in a thread, so that the event loop goes on. Raises error kinds."""
+        """Decode a request; a large one in a thread, so that the event loop is not blocked. Raises error kinds."""
         decoder = codec.request(key, version)
-        if len(body) <= _DECODE_AT_ONCE_BYTES:
+        if len(body) <= _AT_ONCE_BYTES:
             return decoder.decode(memoryview(body), 0)
         return await asyncio.get_running_loop().run_in_executor(self.workers, decoder.decode, memoryview(body), 0)
+
+    async def encode(
+        self, key: int, version: int, correlation_id: int, response: codec.Message, request_bytes: int
+    ) -> Sequence[codec.Buffer]:
+        """Return the frame of a response; that of a large request is encoded in a thread, because it may be as large."""
+        encoder = codec.response(key, version)
+        if request_bytes <= _AT_ONCE_BYTES:
+            return encoder.frame(correlation_id, response)
+        return await asyncio.get_running_loop().run_in_executor(self.workers, encoder.frame, correlation_id, response)
 
     @property
     def node_id(self) -> int:

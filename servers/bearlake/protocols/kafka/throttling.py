@@ -8,6 +8,9 @@ A Produce request is charged when it begins to arrive, other requests when they 
 memory: its connection has read no more than its head. While a client's Produce requests are limited, they are read and taken one by one,
 so that each response can say how long to wait.
 
+A client may give up a Produce request that waits, close its connection and send the request again. What it gave up is not taken: it would
+be stored twice, and use the quota that the repeated request needs. Only a client with acks=0 may close without an answer.
+
 Several requests may have been read while nothing was owed. Each is held again when its turn comes.
 
 Requests about a group wait for time only after their answers, `MEMBER_WAIT_S_MAX` at most, and so do all requests on the connection of a
@@ -58,6 +61,10 @@ MEMBER_WAIT_S_MAX = 1.0
 
 _CLIENT_ID = struct.Struct(">8xh")
 """The length of the client id in the head of a request, after API key, version and correlation id."""
+_ORDINARY = (b"\xff\xff", b"\0\0")
+"""Between the client id and acks of a Produce request: no transactional id; from version 9 on, no tagged fields and no transactional id."""
+_ACKS_END = 4
+"""Where acks ends, in bytes after the client id."""
 
 
 class ThrottledConnection(Protocol):
@@ -71,6 +78,9 @@ class ThrottledConnection(Protocol):
 
     def throttle(self, wait_s: float) -> bool:
         """Read no more requests for that time (s); returns whether the connection waits."""
+
+    def close_if_abandoned(self) -> bool:
+        """Close if the client has closed its end; returns whether it has."""
 
 
 class Throttling:
@@ -95,7 +105,7 @@ class Throttling:
         self._connection.throttle(wait_s)
         return wait_s
 
-    def takes_singly(self, usage: Usage, who: Principal) -> bool:
+    def limits_produce(self, usage: Usage, who: Principal) -> bool:
         """Whether the client's Produce requests are limited."""
         known = self._known
         if known is None or known[0] is not usage or known[1] is not who:
@@ -104,7 +114,7 @@ class Throttling:
         return self._is_limited
 
     def holds(self, usage: Usage, begun: memoryview, size: int) -> bool:
-        """Whether the next request must wait; the connection goes on when it need not wait any more.
+        """Whether the next request must wait; the connection continues when the wait is over.
 
         `begun`: what has arrived of the request, which has `size` bytes. The request waits until this names the client.
         """
@@ -115,12 +125,14 @@ class Throttling:
         if len(begun) < min(size, _CLIENT_ID.size):
             return True
         end = _CLIENT_ID.size + (max(_CLIENT_ID.unpack_from(begun)[0], 0) if size >= _CLIENT_ID.size else 0)
-        if len(begun) < min(size, end):
+        if len(begun) < min(size, end + _ACKS_END):
             return True
         who = self._named(str(begun[_CLIENT_ID.size : end], "utf-8", "replace"))
         if self._connection.throttle(usage.due_s(who, *limits)):
             return True
-        if key == ApiKey.PRODUCE and self.takes_singly(usage, who):
+        if key == ApiKey.PRODUCE and self.limits_produce(usage, who):
+            if _awaits_answer(begun, end) and self._connection.close_if_abandoned():
+                return True
             self._begun = usage
             usage.charge(who, QuotaKey.PRODUCER_BYTE_RATE, size)
         return False
@@ -173,15 +185,17 @@ class Throttling:
 
     async def handled(self, caller: Caller, key: int, work: Awaitable[Any]) -> Any:
         """Handle another request; return its response, which says how long to wait if it can."""
-        usage, who = self._quotas.usage, caller.who
-        assert usage is not None
-        timed = Timed(work)
-        response = await timed
+        who = caller.who
         if key in LOGIN:
-            return response
+            return await work
+        response = await Timed(self._quotas, who, work)
         if key in _JOINED:
             self._is_member = response.error_code == 0
-        wait_s = self._time_wait_s(usage.charge_time(who, timed.seconds), key) if usage.is_timed else 0.0
+        usage = self._quotas.usage  # the quotas may have changed meanwhile
+        if usage is None:
+            return response
+        # Nothing more is charged, but the client counts as throttled if it owes time.
+        wait_s = self._time_wait_s(usage.charge_time(who, 0.0), key) if usage.is_timed else 0.0
         if key == ApiKey.FETCH:
             if usage.due_s(who, QuotaKey.CONSUMER_BYTE_RATE) > 0:  # requests on other connections used it up meanwhile
                 fetch.empty(response)
@@ -193,6 +207,15 @@ class Throttling:
             response.throttle_time_ms = _milliseconds(wait_s)
         self._connection.throttle(wait_s)
         return response
+
+
+def _awaits_answer(begun: memoryview, end: int) -> bool:
+    """Whether the Produce request whose client id ends at `end` certainly asks for an answer: its acks is not 0.
+
+    Without tagged fields and a transactional id, which no client sends that is served, two bytes are before acks in all versions.
+    """
+    acks = begun[end + 2 : end + _ACKS_END]
+    return bytes(begun[end : end + 2]) in _ORDINARY and len(acks) == 2 and any(acks)
 
 
 def _milliseconds(seconds: float) -> int:

@@ -257,7 +257,7 @@ class Connection(PacedConnection):
     def _has_prepared(self, prepared: Prepared) -> None:
         self._is_preparing = False
         self._prepared = prepared
-        self._go_on()
+        self._resume()
 
     def connected(self) -> None:
         """Accept other commands from now on: CONNECT was answered."""
@@ -294,13 +294,13 @@ class Connection(PacedConnection):
         """Note that `count` messages or batches have been answered."""
         self.send_count -= count
         if self._is_reading_paused:
-            self._go_on()
+            self._resume()
 
     # -- requests ------------------------------------------------------------------------------------------------
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
         super()._task_done(task)
-        self._go_on()
+        self._resume()
 
     def refuse(self, request_id: int, error: BearlakeError) -> None:
         """Answer a request with an error."""
@@ -338,4 +338,4 @@ class Connection(PacedConnection):
         super().resume_writing()
         for consumer in list(self.consumers.values()):
             consumer.resume()
-        self._go_on()
+        self._resume()

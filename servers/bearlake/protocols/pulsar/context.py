@@ -13,6 +13,7 @@ from bearlake.metadata.model import PartitionKey, Server, ServerRef
 from bearlake.protocols.pulsar.access import Access
 from bearlake.protocols.pulsar.errors import Refused
 from bearlake.protocols.pulsar.framing import PADDING_BYTES, entry_bytes_max
+from bearlake.protocols.pulsar.opening import Opener
 from bearlake.protocols.pulsar.preparing import Preparer
 from bearlake.protocols.pulsar.producers import Producer
 from bearlake.protocols.pulsar.schemas import Schemas
@@ -57,7 +58,8 @@ class PulsarContext:
             entry_bytes_max(settings.message_bytes_max),
         )
         """Largest payload, and largest message with its metadata (bytes), of a SEND that the kernel may process alone."""
-        self.entry_reader = EntryReader(settings.uncompressed_bytes_max)
+        self.opener = Opener(streams.checks, settings.uncompressed_bytes_max)
+        self.entry_reader = EntryReader(self.opener)
         self.preparer = Preparer(settings.uncompressed_bytes_max)
         self.topics = Topics(streams, settings)
         self.access = Access(streams.metadata, streams.tenure)

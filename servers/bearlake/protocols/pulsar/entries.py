@@ -80,7 +80,7 @@ class Routing(NamedTuple):
 
     `ordering_key`: the key for Key_Shared: the ordering key of the entry or of its first message, else the partition key, else b"".
     `deliver_at_ms`: Shared subscriptions do not deliver the entry before this time (ms since 1970); 0: deliver at once.
-    `chunk_uuid`: the id of the large message that the entry is a chunk of; b"" if the entry is no chunk.
+    `chunk_uuid`: the id of the large message that the entry is a chunk of; b"" if the entry is not a chunk.
     `chunk_id`, `chunk_count`: the number of the chunk, from 0 on, and the number of chunks.
     """
 
@@ -133,7 +133,14 @@ def from_batch(
         Corrupt: a record or the compressed data is malformed.
         TooLarge: the entry exceeds `message_bytes_max` even compressed, or `uncompressed_bytes_max` uncompressed.
     """
-    records = _records(batch, uncompressed_bytes_max)
+    records = records_of(batch, uncompressed_bytes_max)
+    return from_records(batch, base_offset, message_bytes_max, records, uncompressed_bytes_max)
+
+
+def from_records(
+    batch: memoryview, base_offset: int, message_bytes_max: int, records: Buffer | None, uncompressed_bytes_max: int
+) -> ReadEntry:
+    """Convert as `from_batch` does; `records` is what `records_of` returns."""
     payload_bytes_max = _READ_RATIO * uncompressed_bytes_max
     frame, message_count, is_batch = kernel.decode_entry(batch, records, base_offset, payload_bytes_max)
     if len(frame) > message_bytes_max:
@@ -147,7 +154,34 @@ def routing(batch: memoryview, uncompressed_bytes_max: int = UNCOMPRESSED_BYTES_
     Raises:
         Corrupt, TooLarge: as in `from_batch`.
     """
-    return Routing(*kernel.entry_routing(batch, _records(batch, uncompressed_bytes_max)))
+    return routing_of(batch, records_of(batch, uncompressed_bytes_max))
+
+
+def routing_of(batch: memoryview, records: Buffer | None) -> Routing:
+    """As `routing`; `records` is what `records_of` returns."""
+    return Routing(*kernel.entry_routing(batch, records))
+
+
+def codec_of(batch: memoryview) -> int:
+    """The number of the codec that compresses the records of a batch; 0: they are not compressed."""
+    return batch[_CODEC_AT] & COMPRESSION_MASK
+
+
+def records_of(batch: memoryview, bytes_max: int) -> Buffer | None:
+    """The uncompressed records section; None if the batch is not compressed.
+
+    Raises:
+        Corrupt: the codec is unknown, or the compressed data is malformed.
+        TooLarge: the section has more than `bytes_max` bytes, whatever the data claims; no more are decompressed.
+    """
+    number = codec_of(batch)
+    if number == Compression.NONE:
+        return None
+    try:
+        codec = Compression(number)
+    except ValueError as error:
+        raise Corrupt(f"record batch with {error}") from error
+    return compression.decompress(codec, batch[HEADER_BYTES:], bytes_max)
 
 
 def _is_opaque(metadata: MessageMetadata) -> bool:
@@ -166,18 +200,6 @@ def _compressed(batch: bytes, codec: Compression) -> bytes:
     _ATTRIBUTES.pack_into(packed, _ATTRIBUTES_AT, codec)
     _CHECKSUM.pack_into(packed, _CHECKSUM_AT, kernel.crc32c(packed, _CHECKSUM_START))
     return bytes(packed)
-
-
-def _records(batch: memoryview, bytes_max: int) -> Buffer | None:
-    """The uncompressed records section; None if the batch is not compressed."""
-    number = batch[_CODEC_AT] & COMPRESSION_MASK
-    if number == Compression.NONE:
-        return None
-    try:
-        codec = Compression(number)
-    except ValueError as error:
-        raise Corrupt(f"record batch with {error}") from error
-    return compression.decompress(codec, batch[HEADER_BYTES:], bytes_max)
 
 
 def _smaller(frame: bytes, bytes_max: int) -> bytes:

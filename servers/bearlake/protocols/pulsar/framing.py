@@ -48,7 +48,7 @@ class Frame(NamedTuple):
 
 
 class Message(NamedTuple):
-    """The metadata and payload of a message; the metadata tells whether the payload is compressed, encrypted or a batch."""
+    """The metadata and payload of a message; the metadata says whether the payload is compressed, encrypted or a batch."""
 
     metadata: MessageMetadata
     payload: memoryview

@@ -1,5 +1,7 @@
 """GET_LAST_MESSAGE_ID: the last message of a topic, and how far the consumer has acknowledged."""
 
+from functools import partial
+
 from bearlake import kernel
 from bearlake.errors import NotFound, Unavailable
 from bearlake.metadata.model import PartitionKey, partition_index, stream_number
@@ -51,12 +53,7 @@ async def find_last(context: PulsarContext, partition: PartitionKey) -> MessageI
     view = found.views[0]
     start, base_offset, header = next(iter(kernel.batches(view, 0, len(view))))
     batch = view[start : start + header.length]
-    entry = entries.from_batch(
-        batch,
-        base_offset,
-        message_bytes_max=entries.ANY_BYTES,
-        uncompressed_bytes_max=context.settings.uncompressed_bytes_max,
-    )
+    entry = await context.opener.opened(batch, partial(entries.from_records, batch, base_offset, entries.ANY_BYTES))
     last.entry_id = base_offset
     last.batch_index = header.last_offset_delta if entry.is_batch else -1
     return last

@@ -256,7 +256,7 @@ class Producer:
         return sends
 
     def _view(self) -> StreamView | None:
-        """The stream; None if it was deleted, or if the client may not write to it any more: opening the producer again tells it so."""
+        """The stream; None if it was deleted, or if the client may no longer write to it: a new producer gets the reason."""
         streams = self.connection.context.streams
         view = streams.catalog.peek_number(self.topic.view.stream.number)
         is_allowed = view is not None and streams.may(self.connection.who, Operation.WRITE, view.name)

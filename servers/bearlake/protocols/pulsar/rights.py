@@ -2,38 +2,35 @@
 
 from collections.abc import Mapping
 
-from bearlake.streams.access.rights import Right, on
+from bearlake.streams.access.rights import DESCRIBE_STREAM, READ_STREAM, WRITE_STREAM, Right, on
 from bearlake.streams.principal import Operation, Resource
 
-_DESCRIBE, _READ, _WRITE = (
-    on(Resource.STREAM, operation) for operation in (Operation.DESCRIBE, Operation.READ, Operation.WRITE)
-)
-_READ_SCHEMA, _WRITE_SCHEMA = (on(Resource.SUBJECT, operation) for operation in (Operation.READ, Operation.WRITE))
+_READ_SUBJECT, _WRITE_SUBJECT = (on(Resource.SUBJECT, operation) for operation in (Operation.READ, Operation.WRITE))
 
 NEEDED: Mapping[str, tuple[Right, ...]] = {
     "connect": (),
     "auth_response": (),
     "ping": (),
     "pong": (),
-    "partitioned_metadata": _DESCRIBE,
-    "lookup": _DESCRIBE,
-    "get_topics_of_namespace": _DESCRIBE,
-    "watch_topic_list": _DESCRIBE,
+    "partitioned_metadata": DESCRIBE_STREAM,
+    "lookup": DESCRIBE_STREAM,
+    "get_topics_of_namespace": DESCRIBE_STREAM,
+    "watch_topic_list": DESCRIBE_STREAM,
     "watch_topic_list_close": (),
-    "producer": _WRITE,
-    "send": _WRITE,
+    "producer": WRITE_STREAM,
+    "send": WRITE_STREAM,
     "close_producer": (),
-    "subscribe": _READ,
-    "flow": _READ,
-    "ack": _READ,
-    "redeliver_unacknowledged_messages": _READ,
-    "seek": _READ,
-    "unsubscribe": _READ,
-    "consumer_stats": _READ,
-    "get_last_message_id": _READ,
+    "subscribe": READ_STREAM,
+    "flow": READ_STREAM,
+    "ack": READ_STREAM,
+    "redeliver_unacknowledged_messages": READ_STREAM,
+    "seek": READ_STREAM,
+    "unsubscribe": READ_STREAM,
+    "consumer_stats": READ_STREAM,
+    "get_last_message_id": READ_STREAM,
     "close_consumer": (),
-    "get_schema": _DESCRIBE + _READ_SCHEMA,
-    "get_or_create_schema": _WRITE + _READ_SCHEMA + _WRITE_SCHEMA,
+    "get_schema": DESCRIBE_STREAM + _READ_SUBJECT,
+    "get_or_create_schema": WRITE_STREAM + _READ_SUBJECT + _WRITE_SUBJECT,
     "tc_client_connect_request": (),  # transactions are refused
     "new_txn": (),
     "add_partition_to_txn": (),

@@ -154,7 +154,7 @@ class Session:
             if str(who) != str(self._client.who):
                 raise Denied(f"this connection belongs to {self._client.who}; log in again as the same user")
         except (Overloaded, Unavailable):
-            return  # the present login goes on until its end
+            return  # the present login stays valid until its end
         except BearlakeError as error:
             self._refuse(error)
             return

@@ -29,7 +29,7 @@ from bearlake.protocols.pulsar.proto.commands_pb2 import (
     MessageIdData,
 )
 from bearlake.protocols.pulsar.topics import Topic
-from bearlake.streams.offsets import OffsetQuestion
+from bearlake.streams.offsets import OffsetQuestion, OffsetSpec
 from bearlake.streams.principal import Operation
 from bearlake.streams.subscriptions import Attachment
 from bearlake.streams.subscriptions.model import EARLIEST, LATEST, ConsumerSpec, SubscriptionType
@@ -50,8 +50,9 @@ def begin(connection: Connection, request: CommandSubscribe) -> bool:
     if connection.context.is_draining:
         raise Refused("ServiceNotReady", "this server is draining: look the topic up again")
     connection.check_room()
+    context = connection.context
     connection.consumers[request.consumer_id] = Consumer(
-        connection, request, connection.context.streams, connection.context.settings
+        connection, request, context.streams, context.settings, context.opener
     )
     return True
 
@@ -87,10 +88,13 @@ async def _position(context: PulsarContext, request: CommandSubscribe, topic: To
     """The start position of a subscription that does not exist yet."""
     if request.start_message_rollback_duration_sec:
         since_ms = context.streams.clock.now_ms() - request.start_message_rollback_duration_sec * 1000
-        (answer,) = await context.streams.offsets([OffsetQuestion(topic.partition, max(0, since_ms))])
-        if answer.error is not None:
-            raise answer.error
-        return answer.offset if answer.offset >= 0 else LATEST
+        # The end as of now, not LATEST: a message may arrive before the subscription exists.
+        times = max(0, since_ms), int(OffsetSpec.LATEST)
+        found, end = await context.streams.offsets([OffsetQuestion(topic.partition, time) for time in times])
+        error = found.error or end.error
+        if error is not None:
+            raise error
+        return found.offset if found.offset >= 0 else end.offset
     if request.HasField("start_message_id"):
         return message_ids.start_offset(request.start_message_id, topic.partition, is_whole=True)
     return EARLIEST if request.initial_position == CommandSubscribe.Earliest else LATEST
@@ -263,7 +267,7 @@ def refuse_stats(request: CommandConsumerStats, number: int, message: str) -> by
 
 
 def attached(connection: Connection, consumer_id: int) -> Consumer:
-    """The consumer that a request uses. Raises `Refused` (ConsumerNotFound); `Denied`: the client may not read the topic any more."""
+    """The consumer that a request uses. Raises `Refused` (ConsumerNotFound); `Denied`: the client may no longer read the topic."""
     consumer = connection.consumers.get(consumer_id)
     if consumer is None or consumer.attachment is None:
         raise Refused("ConsumerNotFound", f"the connection has no consumer {consumer_id}")

@@ -56,7 +56,7 @@ class Throttling:
             self._connection.throttle(usage.connected(address))
 
     def holds_sends(self) -> bool:
-        """Whether messages must wait; the connection goes on when they need not wait any more."""
+        """Whether messages must wait; the connection continues when the wait is over."""
         usage = self._quotas.usage
         return usage is not None and self._connection.throttle(usage.due_s(self._connection.who, *_PRODUCE))
 

@@ -4,9 +4,9 @@ A stream with several partitions is a partitioned topic. A stream with one parti
 `pulsar.partitioned` is true. Clients use the topics of the partitions, `t-partition-0` and so on; to use `t` itself is an error, as in
 Pulsar. A request for a missing topic creates it, if the settings and the request permit.
 
-Every way to a topic asks for a right. A refusal does not tell whether the topic exists: a caller learns that a topic is missing only if it
-may DESCRIBE a topic of that name. A name `t-partition-N` has two meanings, so a caller with rights on one of them gets for the other the
-same answer as for a missing topic.
+Every access to a topic needs a right. A refusal does not reveal whether the topic exists: a caller learns that a topic is missing only if
+the caller may DESCRIBE a topic of that name. A name `t-partition-N` has two meanings; a caller with rights on only one of them gets the
+answer for a missing topic if the other exists.
 """
 
 from collections.abc import AsyncIterator
@@ -101,7 +101,7 @@ class Topics:
         name = parse(text)
         sees, streams = self._streams.sees, _streams_of(name)
         if not any(sees(who, right, stream) for stream in streams for right in (operation, Operation.DESCRIBE)):
-            # The store is asked only about missing topics: the time of its answer, or its absence, would tell.
+            # Before the look-up: only a missing topic needs an answer of the store, whose time or absence would reveal it.
             self._streams.audit.denied(who, operation, Resource.STREAM, name.stream)
             raise _denied(who, operation, name)
         topic = await self._find(name)
@@ -136,9 +136,15 @@ class Topics:
                     yield topic, view
 
     async def create_new(self, who: Principal, name: TopicName, partition_count: int) -> None:
-        """Create a topic that is missing; 0 partitions: not partitioned. Raises `Denied`, `AlreadyExists`, `Invalid`, `Unavailable`."""
+        """Create a topic that is missing; 0 partitions: not partitioned. Raises `Denied`, `AlreadyExists`, `Invalid`, `Unavailable`.
+
+        `t-partition-N` already exists if `t` has that partition. So its creation also needs a right to learn whether `t` exists.
+        """
         if not self._streams.may_create(who, name.stream):
             raise _denied(who, Operation.CREATE, name)
+        split = name.split_partition()
+        if split is not None and not self._learns(who, split[0].stream):
+            raise _denied(who, Operation.DESCRIBE, split[0])
         if await self._find(name) is not None:
             raise AlreadyExists(f"This topic already exists: {name}")
         await self.create(who, name, partition_count)
@@ -158,6 +164,12 @@ class Topics:
             return await self._streams.create(who, name.stream, max(1, partition_count), configs)
         except AlreadyExists:
             return await self._streams.catalog.find(name.stream)
+
+    def _learns(self, who: Principal, stream: str) -> bool:
+        """Whether `who` may learn if a stream exists: by describing it, or by creating it."""
+        sees, administers = self._streams.sees, self._streams.authorizer.administers
+        may_create = sees(who, Operation.CREATE, stream) or administers(who, Operation.CREATE)
+        return may_create or self._streams.may(who, Operation.DESCRIBE, stream)
 
     async def _find(self, name: TopicName) -> Topic | None:
         """The topic of that name, whoever asks; for a partitioned topic, the first partition."""

@@ -91,10 +91,15 @@ async def parse_many(
     return await asyncio.to_thread(_parse_counted, reader, body, value_count_max, status, code)
 
 
-def _parse_counted(reader: Reader[T], body: bytes, value_count_max: int, status: int, code: int) -> T:
+def check_values(body: bytes, value_count_max: int) -> None:
+    """Raise `TooLarge` if a JSON text has more than `value_count_max` values, before a parser makes an object of each."""
     marks = sum(map(body.count, _MARKS))
     if marks > value_count_max and has_more_values(body, value_count_max):
         raise TooLarge("JSON values of the request body", marks, value_count_max)
+
+
+def _parse_counted(reader: Reader[T], body: bytes, value_count_max: int, status: int, code: int) -> T:
+    check_values(body, value_count_max)
     return parse(reader, body, status=status, code=code)
 
 

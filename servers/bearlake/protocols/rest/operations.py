@@ -43,7 +43,7 @@ _GROUP = _CLUSTER + "/consumer-groups/{group}"
 _CONSUMER_PATH = "/consumers/{group}/instances/{instance}"
 
 
-def _looks(*paths: str, kind: str) -> dict[tuple[str, str], Operation]:
+def _lookups(*paths: str, kind: str) -> dict[tuple[str, str], Operation]:
     return {("GET", path): Operation((200,), _LOOK, (kind,)) for path in paths}
 
 
@@ -63,9 +63,9 @@ def _streams(path: str) -> dict[tuple[str, str], Operation]:
 
 
 OPERATIONS: Mapping[tuple[str, str], Operation] = {
-    **_looks("/topics", "/topics/{topic}", "/topics/{topic}/partitions", "/brokers", kind=V2),
-    **_looks("/topics/{topic}/partitions/{partition}", kind=V2),
-    **_looks("/topics/{topic}/partitions/{partition}/offsets", kind=V2),
+    **_lookups("/topics", "/topics/{topic}", "/topics/{topic}/partitions", "/brokers", kind=V2),
+    **_lookups("/topics/{topic}/partitions/{partition}", kind=V2),
+    **_lookups("/topics/{topic}/partitions/{partition}/offsets", kind=V2),
     ("POST", "/topics/{topic}"): Operation((200,), _WRITE, (V2,), _TO_TOPIC, answer=v2.Produced),
     ("POST", "/topics/{topic}/partitions/{partition}"): Operation(
         (200,), _WRITE, (V2,), _TO_PARTITION, answer=v2.Produced
@@ -73,7 +73,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("POST", "/consumers/{group}"): Operation((200,), _WRITE, (V2,), {V2: v2.NewConsumer}, False),
     ("HEAD", _CONSUMER_PATH): Operation((204,), (403, 404, 429, 503)),
     ("DELETE", _CONSUMER_PATH): Operation((204,), _INSTANCE),
-    **_looks(f"{_CONSUMER_PATH}/subscription", f"{_CONSUMER_PATH}/assignments", kind=V2),
+    **_lookups(f"{_CONSUMER_PATH}/subscription", f"{_CONSUMER_PATH}/assignments", kind=V2),
     ("POST", f"{_CONSUMER_PATH}/subscription"): Operation((204,), _INSTANCE, body={V2: v2.Subscription}),
     ("DELETE", f"{_CONSUMER_PATH}/subscription"): Operation((204,), _INSTANCE),
     ("POST", f"{_CONSUMER_PATH}/assignments"): Operation((204,), _INSTANCE, body=_PLACES),
@@ -88,11 +88,11 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("POST", f"{_CONSUMER_PATH}/positions"): Operation((204,), _INSTANCE, body=_POSITIONS),
     ("POST", f"{_CONSUMER_PATH}/positions/beginning"): Operation((204,), _INSTANCE, body=_PLACES),
     ("POST", f"{_CONSUMER_PATH}/positions/end"): Operation((204,), _INSTANCE, body=_PLACES),
-    **_looks("/v3/clusters", _CLUSTER, f"{_CLUSTER}/brokers", f"{_CLUSTER}/brokers/{{broker}}", kind=JSON),
-    **_looks(f"{_CLUSTER}/topics", _TOPIC, f"{_TOPIC}/partitions", f"{_TOPIC}/configs", kind=JSON),
-    **_looks(f"{_TOPIC}/partitions/{{partition}}", f"{_TOPIC}/configs/{{config}}", kind=JSON),
-    **_looks(f"{_CLUSTER}/consumer-groups", _GROUP, f"{_GROUP}/consumers", f"{_GROUP}/lag-summary", kind=JSON),
-    **_looks(f"{_GROUP}/lags", f"{_GROUP}/lags/{{topic}}/partitions/{{partition}}", kind=JSON),
+    **_lookups("/v3/clusters", _CLUSTER, f"{_CLUSTER}/brokers", f"{_CLUSTER}/brokers/{{broker}}", kind=JSON),
+    **_lookups(f"{_CLUSTER}/topics", _TOPIC, f"{_TOPIC}/partitions", f"{_TOPIC}/configs", kind=JSON),
+    **_lookups(f"{_TOPIC}/partitions/{{partition}}", f"{_TOPIC}/configs/{{config}}", kind=JSON),
+    **_lookups(f"{_CLUSTER}/consumer-groups", _GROUP, f"{_GROUP}/consumers", f"{_GROUP}/lag-summary", kind=JSON),
+    **_lookups(f"{_GROUP}/lags", f"{_GROUP}/lags/{{topic}}/partitions/{{partition}}", kind=JSON),
     ("POST", f"{_CLUSTER}/topics"): Operation(
         (200, 201),
         _WRITE,
@@ -121,4 +121,4 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
 """Every route."""
 
 DESCRIPTION = Description("Bearlake REST", OPERATIONS, PARAMETERS, (V2, JSON), Error)
-"""The REST server's application."""
+"""What the REST server's OpenAPI document says beyond the docstrings of its handlers."""

@@ -128,14 +128,21 @@ class Writing:
         if not self._streams.may(who, Operation.WRITE, name):
             raise Denied(f"{who} may not write to {name[:249]!r}")
 
-    async def write(self, who: Principal, view: StreamView, placed: Sequence[tuple[int, Record]]) -> list[Written]:
+    async def write(
+        self, who: Principal, view: StreamView, placed: Sequence[tuple[int, Record]], *, is_all: bool = False
+    ) -> list[Written]:
         """Append records, each with its partition; return one result per record, in order. Records without an error are durable.
 
+        `is_all`: nothing of the request was done before, so it can be refused if other requests have used up the client's quota.
+
         Raises:
+            Throttled: with `is_all`; nothing was stored.
             Denied: `who` may not write to the stream.
         """
         self.require(who, view.name)
         prepared = await self.worked(len(placed), _prepared, view, placed, self.now_ms())
+        if is_all:
+            self.check_quota(who)
         self._charge(who, prepared.appends)
         outcomes = await self._streams.append(prepared.appends, self.seen)  # without a producer, `seen` has no effect
         done = await self.worked(len(placed), prepared.completed, outcomes)

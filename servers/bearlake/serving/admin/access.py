@@ -57,7 +57,7 @@ class AccessRoutes:
         return web.json_response({"revision": revision})
 
     async def delete(self, request: web.Request) -> web.Response:
-        """Delete exactly these access rules, all or none; a rule that does not exist is no error."""
+        """Delete exactly these access rules, all or none; missing rules are ignored."""
         who, change = principal_of(request), await _change(request)
         rules = [_rule(rule) for rule in change.rules]
         if change.revision is UNSET:

@@ -1,79 +1,45 @@
-"""Access control of the admin API.
+"""Who may use the admin API.
 
 On a loopback address every user of this machine has access, if the request's Host header names the machine itself (this blocks a web
 page whose own name resolves to 127.0.0.1). Any other address requires a bearer token; the server does not start without one.
-A configured token is always required, or else the login of a super user (`guard.py`).
+A configured token is always required, or else the login of a super user. `guard.py` applies these rules to requests.
 
 Source: RFC 6750 (bearer tokens); CWE-346 and CWE-350 (DNS rebinding).
 """
 
-import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
-
-from typing_extensions import override
 
 from bearlake.errors import Invalid
+from bearlake.serving.admin.settings import AdminSettings
 from bearlake.serving.admin.token import AdminToken, check_token, read_token_file
-from bearlake.serving.listener import BoundSettings, is_loopback
+from bearlake.serving.http.login import LoginRefused
+from bearlake.serving.listener import is_loopback
 
 TOKEN_VARIABLE = "BEARLAKE_ADMIN_TOKEN"  # noqa: S105 - a variable's name
 OPEN_PATHS = frozenset({"/livez", "/healthz", "/readyz"})
+"""Paths of health checks, which need neither a token nor a login."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdminSettings(BoundSettings):
-    """The admin API: streams, servers, settings, metrics and health over HTTP."""
+def has_access(authorization: str | None, host: str | None, token: AdminToken | None) -> bool:
+    """Return whether a request with these headers may use the API; False: only with the login of a super user.
 
-    host: str = "127.0.0.1"
-    """Address to bind. Any address other than loopback requires a token."""
-    port: int = 9644
-    """Port to bind; 0 selects a free port."""
-    advertised_host: str = ""
-    """Host that other processes connect to; empty: `host`, or the name of the machine if `host` means all addresses."""
-    tls_client_ca_file: str = ""
-    """PEM file with the authorities of client certificates. A client may then present a certificate instead of a login; the user whom it
-    names must be a super user. Clients without a certificate log in by the token or as super users. Empty: certificates are not asked
-    for."""
-    tls_ca_file: str = ""
-    """PEM file with the authorities of the other servers' certificates; empty: the authorities that this machine trusts. Servers verify
-    each other before they send the token of `token_file`."""
-    tls_server_name: str = ""
-    """Name that the certificates of all servers have, if these are reached by addresses that are not in the certificates, such as pods.
-    Empty: each certificate must have the host by which its server is reached."""
-    token_file: str = ""
-    """File with the bearer token (at least 16 characters); empty: the variable BEARLAKE_ADMIN_TOKEN, if it is set. A changed file is read
-    again within a second."""
-    token_overlap_ms: int = 600_000
-    """How long the previous token is accepted after a new token was found in the file. Longer than a Secret takes to reach all pods (about
-    two minutes); 0 rejects a leaked token at once."""
-    request_bytes_max: int = 1024 * 1024
-    """Largest request body."""
-    request_timeout_ms: int = 30_000
-    """Longest time for one request."""
-    request_count_max: int = 64
-    """Concurrent requests; further requests are answered with 503."""
-    connection_count_max: int = 256
-    """Open connections; a request over a further connection is answered with 503, and the connection is closed."""
-    address_connection_count_max: int = 128
-    """Open connections of one client address; further connections are closed at once; 0: no limit. One client must not keep the machine's
-    health checks out."""
-    first_request_ms: int = 10_000
-    """Time (ms) in which a new connection must send the head of its first request; otherwise it is closed."""
-    tokens_without_tls: bool = False
-    """Without TLS, also accept JSON Web Tokens of super users from other machines. Everybody on the way can read such a token, as well as
-    the bearer token of `token_file`. For short-lived tokens on a network that you trust, such as that of a cluster."""
-    host_names: tuple[str, ...] = ()
-    """Public DNS names by which clients reach this server without TLS; `*` for any name. Addresses, names without a dot and names of
-    private networks are always allowed."""
-    health_timeout_ms: int = 5_000
-    """Time in which the metadata store must answer for the server to count as healthy."""
+    `token` None: only this machine can reach the API, without a token.
 
-    @property
-    @override
-    def client_verification(self) -> ssl.VerifyMode:
-        """A certificate is optional: health checks have none, and neither have the other servers."""
-        return ssl.CERT_OPTIONAL
+    Raises:
+        LoginRefused: no token is configured, and the Host header does not name this machine.
+    """
+    if token is not None:
+        return token.is_in(authorization)
+    if not is_own_name(host):
+        raise LoginRefused(403, "send the request to this server as 127.0.0.1 or localhost", {})
+    return True
+
+
+def is_own_name(host_header: str | None) -> bool:
+    """Return whether a request's Host header names this machine's loopback."""
+    name = (host_header or "").lower()
+    name = name[: name.rfind("]") + 1] if name.startswith("[") else name.partition(":")[0]
+    return is_loopback(name.strip("[]"))
 
 
 def read_token(settings: AdminSettings, environ: Mapping[str, str]) -> AdminToken | None:
@@ -100,10 +66,3 @@ def read_token(settings: AdminSettings, environ: Mapping[str, str]) -> AdminToke
         f"the admin API on {settings.host} can be reached from elsewhere and needs a token: "
         f"set admin.token_file or the variable {TOKEN_VARIABLE}, or bind it to 127.0.0.1 (admin.host)"
     )
-
-
-def is_own_name(host_header: str | None) -> bool:
-    """Return whether a request's Host header names this machine's loopback."""
-    name = (host_header or "").lower()
-    name = name[: name.rfind("]") + 1] if name.startswith("[") else name.partition(":")[0]
-    return is_loopback(name.strip("[]"))

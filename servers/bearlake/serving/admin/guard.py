@@ -1,4 +1,4 @@
-"""The admin API's own rules for requests: access (`access.py`), and errors as problem documents."""
+"""The admin API's own handling of requests: who may use it (`auth.py`), and errors as problem documents."""
 
 import re
 from collections.abc import Callable
@@ -8,7 +8,8 @@ from typing_extensions import override
 
 from bearlake.errors import BearlakeError, Denied
 from bearlake.serving.admin import problems
-from bearlake.serving.admin.auth import OPEN_PATHS, AdminSettings, is_own_name
+from bearlake.serving.admin.auth import OPEN_PATHS, has_access
+from bearlake.serving.admin.settings import AdminSettings
 from bearlake.serving.admin.token import AdminToken
 from bearlake.serving.http.guard import HttpGuard, HttpMeters, InternalError, TimedOut, TooManyRequests
 from bearlake.serving.http.login import HttpListenerLogin, LoginRefused, client_address, note_principal, principal_of
@@ -61,16 +62,15 @@ class AdminGuard(HttpGuard):
         if request.path in OPEN_PATHS:
             return None
         authorization = request.headers.get(hdrs.AUTHORIZATION)
-        if self._token is None:
-            if not is_own_name(request.headers.get(hdrs.HOST)):
-                raise LoginRefused(403, "ask for this server as 127.0.0.1 or localhost", {})
-        elif not self._token.is_in(authorization):
+        if not has_access(authorization, request.headers.get(hdrs.HOST), self._token):
             return await self._admit_super_user(request, authorization or "")
         note_principal(request, at_host(ADMIN, client_address(request), self.listener))
         return None
 
     async def _admit_super_user(self, request: web.Request, authorization: str) -> float | None:
-        """Admit a user by login. A token of another form is an admin token that this server does not know, and no failed login: tokens
+        """Admit a super user by login.
+
+        A token of another form is an admin token that this server does not know. It does not count as a failed login, because tokens
         change while servers and clients run.
         """
         if self.login is None or not self._is_login(self.login, request, authorization):

@@ -14,7 +14,7 @@ _FAILED = (400, 401, 403, 404, 500, 503)
 _WRITE = (400, 401, 403, 409, 413, 500, 503)
 
 
-def _look(*parameters: Schema, answer: object = _ANY_OBJECT) -> Operation:
+def _get(*parameters: Schema, answer: object = _ANY_OBJECT) -> Operation:
     return Operation((200,), _FAILED, (JSON,), parameters=parameters, answer=answer)
 
 
@@ -33,33 +33,33 @@ def _between_servers() -> Operation:
 
 
 OPERATIONS: Mapping[tuple[str, str], Operation] = {
-    ("GET", "/livez"): _look(),
-    ("GET", "/healthz"): _look(),
-    ("GET", "/readyz"): _look(),
+    ("GET", "/livez"): _get(),
+    ("GET", "/healthz"): _get(),
+    ("GET", "/readyz"): _get(),
     ("GET", "/metrics"): Operation((200,), _FAILED, ("text/plain",)),
-    ("GET", "/v1/servers"): _look(),
-    ("GET", "/v1/config"): _look(),
-    ("GET", "/v1/streams"): _look(*models.STREAM_PAGE.parameters()),
+    ("GET", "/v1/servers"): _get(),
+    ("GET", "/v1/config"): _get(),
+    ("GET", "/v1/streams"): _get(*models.STREAM_PAGE.parameters()),
     ("POST", "/v1/streams"): _batch(models.Batch[models.NewStream]),
     ("PATCH", "/v1/streams"): _batch(models.Batch[models.StreamChange]),
     ("DELETE", "/v1/streams"): _batch(models.Batch[models.StreamToDelete], *models.STREAM_NAMES.parameters()),
-    ("GET", "/v1/streams/{name}"): _look(answer=models.Stream),
-    ("GET", "/v1/streams/{name}/partitions"): _look(*models.PARTITION_PAGE.parameters()),
-    ("GET", "/v1/access"): _look(*models.ACCESS_PAGE.parameters(), answer=models.RulePage),
+    ("GET", "/v1/streams/{name}"): _get(answer=models.Stream),
+    ("GET", "/v1/streams/{name}/partitions"): _get(*models.PARTITION_PAGE.parameters()),
+    ("GET", "/v1/access"): _get(*models.ACCESS_PAGE.parameters(), answer=models.RulePage),
     ("POST", "/v1/access"): _rules(),
     ("DELETE", "/v1/access"): _rules(),
-    ("GET", "/v1/compaction/backlog"): _look(*models.COMPACTION_PAGE.parameters()),
-    ("GET", "/v1/compaction/commits"): _look(*models.COMPACTION_PAGE.parameters()),
-    ("GET", "/v1/compaction/tasks"): _look(*models.TASK_PAGE.parameters()),
-    ("POST", "/v1/compaction/tasks/{id}/retry"): _look(),
+    ("GET", "/v1/compaction/backlog"): _get(*models.COMPACTION_PAGE.parameters()),
+    ("GET", "/v1/compaction/commits"): _get(*models.COMPACTION_PAGE.parameters()),
+    ("GET", "/v1/compaction/tasks"): _get(*models.TASK_PAGE.parameters()),
+    ("POST", "/v1/compaction/tasks/{id}/retry"): _get(),
     **{
         ("POST", f"/v1/groups/{name}"): _between_servers()
         for name in ("join", "sync", "heartbeat", "leave", "commit", "describe")
     },
-    ("GET", "/openapi.json"): _look(),
+    ("GET", "/openapi.json"): _get(),
     ("GET", "/docs"): Operation((200,), _FAILED, ("text/html",)),
 }
 """Every route that a process may have."""
 
 DESCRIPTION = Description("Bearlake admin", OPERATIONS, {"id": INDEX}, (problems.CONTENT_TYPE,), models.Problem)
-"""The admin API's application."""
+"""What the admin API's OpenAPI document says beyond the docstrings of its handlers."""

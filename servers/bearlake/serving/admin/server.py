@@ -14,8 +14,8 @@ from bearlake.errors import Unavailable
 from bearlake.metadata import CommitLog
 from bearlake.metadata.model import Server
 from bearlake.serving.admin import operations, problems
-from bearlake.serving.admin.auth import AdminSettings
 from bearlake.serving.admin.guard import AdminGuard
+from bearlake.serving.admin.settings import AdminSettings
 from bearlake.serving.admin.token import AdminToken
 from bearlake.serving.http.login import HttpListenerLogin
 from bearlake.serving.http.openapi.routes import DocumentRoutes

@@ -32,6 +32,8 @@ class AdminToken:
         self._followed = FollowedFiles([file] if file else [], now_s=now_s)
         self._overlap_s = overlap_ms / 1000
         self._now_s = now_s
+        if file:
+            self._read()  # the file may have changed since the caller read it
 
     def accepted(self) -> Sequence[str]:
         """Return the tokens that a server accepts and a client tries, the newest first."""
@@ -78,4 +80,5 @@ def check_token(token: str, source: str) -> None:
 def has_token(authorization: str | None, token: str) -> bool:
     """Return whether the Authorization header carries `token`, in constant time."""
     scheme, _, given = (authorization or "").partition(" ")
-    return scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), token.encode())
+    octets = given.strip().encode(errors="surrogateescape")  # a header may have octets that are not UTF-8
+    return scheme.lower() == "bearer" and hmac.compare_digest(octets, token.encode())

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -27,8 +28,22 @@ _CHAIN_COUNT_MAX = 1_000
 _CHAIN_LENGTH_MAX = 10
 """Most certificates between a client and a root, with both."""
 
-_Lists = Sequence[tuple[x509.CertificateRevocationList, x509.Certificate]]
-_Chain = Sequence[tuple[int, Sequence[x509.CertificateRevocationList]]]
+
+class _List(NamedTuple):
+    """What a revocation list says. Its own look-up would read the whole list with every call."""
+
+    issuer: x509.Name
+    start: datetime
+    end: datetime | None
+    numbers: frozenset[int]
+    """The serial numbers of the revoked certificates."""
+
+    def is_valid(self, now: datetime) -> bool:
+        return self.start <= now and (self.end is None or now < self.end)
+
+
+_Lists = Sequence[tuple[_List, x509.Certificate]]
+_Chain = Sequence[tuple[int, Sequence[_List]]]
 """The serial number of each certificate, from the client's to the root's, and the lists of its authority, valid now or not."""
 
 
@@ -59,10 +74,10 @@ class RevocationLists:
             self._renew()
         now = self._now()
         for number, lists in self._chain(certificate):
-            valid = [found for found in lists if _is_valid(found, now)]
+            valid = [found for found in lists if found.is_valid(now)]
             if not valid:
                 raise Denied("there is no valid revocation list of an authority of the client's certificate")
-            if any(found.get_revoked_certificate_by_serial_number(number) is not None for found in valid):
+            if any(number in found.numbers for found in valid):
                 raise Denied("the client's certificate, or that of an authority above it, is revoked")
 
     def _renew(self) -> None:
@@ -87,7 +102,7 @@ class RevocationLists:
 
 
 def _chain_of(certificate: x509.Certificate, lists: _Lists) -> _Chain:
-    chain: list[tuple[int, Sequence[x509.CertificateRevocationList]]] = []
+    chain: list[tuple[int, Sequence[_List]]] = []
     for _ in range(_CHAIN_LENGTH_MAX):
         own = [
             (found, authority)
@@ -114,12 +129,12 @@ def _read(lists_file: str, authorities_file: str, *, skips_unknown: bool = False
         raise Invalid(f"cannot use {lists_file} and {authorities_file}: {error}") from error
     if not lists:
         raise Invalid(f"{lists_file} has no revocation list in PEM (-----BEGIN X509 CRL-----)")
-    signed: list[tuple[x509.CertificateRevocationList, x509.Certificate]] = []
+    signed: list[tuple[_List, x509.Certificate]] = []
     unknown: Invalid | None = None
     for found in lists:
         _check_scope(found, lists_file)
         try:
-            signed.append((found, _signer(found, authorities, lists_file)))
+            signed.append((_list_of(found), _signer(found, authorities, lists_file)))
         except Invalid as error:
             unknown = error
             log.warning("a revocation list has no authority", extra={"error": str(error)})
@@ -166,6 +181,6 @@ def _issued(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
     return True
 
 
-def _is_valid(found: x509.CertificateRevocationList, now: datetime) -> bool:
-    ends = found.next_update_utc
-    return found.last_update_utc <= now and (ends is None or now < ends)
+def _list_of(found: x509.CertificateRevocationList) -> _List:
+    numbers = frozenset(revoked.serial_number for revoked in found)
+    return _List(found.issuer, found.last_update_utc, found.next_update_utc, numbers)

@@ -1,8 +1,8 @@
 """The public keys with which an issuer signs its tokens (JWKS), fetched in the background and bounded.
 
 Only the configured issuer is asked. Keys are fetched again after `refresh_ms`, and earlier if a token names an unknown key, but never more
-often than every `retry_ms`. If the issuer does not answer, the known keys stay in force until they are `stale_ms_max` old: a short
-outage of the issuer does not refuse every token, and a key that the issuer withdrew does not stay trusted.
+often than every `retry_ms`. If the issuer does not answer, the known keys stay in force until they are `stale_ms_max` old. So tokens stay
+valid through a short outage of the issuer, and a key that the issuer withdrew does not stay trusted.
 
 Source: RFC 7517 (JSON Web Key); OpenID Connect Discovery 1.0 section 4.
 """
@@ -50,7 +50,7 @@ class SigningKeys:
         self._fetching: asyncio.Task[None] | None = None
 
     async def find(self, key_id: str | None) -> jwt.PyJWK | None:
-        """Return the key with this id; without an id the issuer's only key. None if the issuer has no such key.
+        """Return the key with this id; without an id, the issuer's only key. None if the issuer has no such key.
 
         Raises:
             Unavailable: the keys are not known, or older than `stale_ms_max`.

@@ -3,7 +3,7 @@
 Source: RFC 5802 section 9 (an attacker must not learn which users exist).
 """
 
-from bearlake.metadata.users import ScramCredential, User, UserStore
+from bearlake.metadata.users import SCRAM_HASHES, ScramCredential, User, UserStore
 from bearlake.serving.authentication.credentials import decoy_credential
 
 STRONGEST = "SCRAM-SHA-512"
@@ -34,4 +34,6 @@ class StoredUsers:
 
 
 def _credentials(user: User | None) -> dict[str, ScramCredential]:
-    return {} if user is None else {credential.mechanism: credential for credential in user.credentials}
+    """Return the user's credentials that this version can check, by mechanism."""
+    stored = () if user is None else user.credentials
+    return {credential.mechanism: credential for credential in stored if credential.mechanism in SCRAM_HASHES}

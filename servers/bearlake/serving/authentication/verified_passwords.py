@@ -1,7 +1,7 @@
 """Passwords that were verified before: the slow check of a password that a client sends with every request runs once.
 
 An entry holds for one credential. A user who is deleted or has a new password has another credential, or none, in the metadata store, so
-the entry does not fit any more. The table keeps a keyed digest under a key of this process, and no password.
+the entry no longer matches. The table keeps a keyed digest under a key of this process, and no password.
 """
 
 import hmac
@@ -21,7 +21,7 @@ class VerifiedPasswords:
 
     def has(self, credential: ScramCredential, password: str) -> bool:
         """Whether this password has been verified for this credential."""
-        digest = self._digest(password)  # also without an entry, so that the time does not tell who has logged in
+        digest = self._digest(password)  # also without an entry, so that the time does not reveal who has logged in
         if not hmac.compare_digest(self._digests.get(credential, b""), digest):
             return False
         self._digests.move_to_end(credential)

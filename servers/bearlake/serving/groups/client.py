@@ -215,6 +215,7 @@ class GroupClient:
                 url,
                 data=body,
                 headers=headers,
+                allow_redirects=False,  # to another server, perhaps without TLS
                 ssl=self._trust.context(),
                 server_hostname=self._trust.server_name,
             ) as response:

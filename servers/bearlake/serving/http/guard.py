@@ -231,8 +231,7 @@ class HttpGuard(ABC):
             async with asyncio.timeout(limit_ms / 1000):
                 left_s = await self.admit(request)
             async with asyncio.timeout(left_s if has_own_time(request) else limit_ms / 1000):
-                usage = None if self.quotas is None else self.quotas.usage
-                return await charged(usage, principal_of(request), lambda: handler(request))
+                return await charged(self.quotas, principal_of(request), lambda: handler(request))
         except TimeoutError:
             if left_s is not None and has_own_time(request):
                 return self._ended(request)

@@ -4,11 +4,15 @@ The hot path asks for streams: the caller's `Principal` keeps a mask of operatio
 same object. So this is one look-up by name per request and stream. Principals of the same client share these masks: an HTTP request and a
 gRPC call make a new `Principal`. Without any rule, and with the default that allows everything, nothing is looked up at all.
 
-Until the rules are loaded, everything is denied. If the metadata store does not answer, the server goes on with the rules that it knows,
+Rules of a later version, with values that this version does not know, only restrict (`metadata.access_rules.restrictions`). They are
+reported, and no call here deletes them.
+
+Until the rules are loaded, everything is denied. If the metadata store does not answer, the server continues with the rules that it knows,
 and reads them again when the store answers (`streams/follower.py`).
 """
 
 import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
@@ -31,12 +35,16 @@ from bearlake.metadata.access_rules import (
     RuleFilter,
     RuleSet,
     check_rule,
+    restrictions,
     row_of,
 )
 from bearlake.streams.access.snapshot import ALL_OPERATIONS, Snapshot
 from bearlake.streams.audit import Audit
 from bearlake.streams.conflicts import repeated
 from bearlake.streams.principal import INTERNAL, Authorizer, Grants, Principal
+from bearlake.telemetry import metrics
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -54,6 +62,9 @@ MASKS_MAX = 10_000
 
 CACHED_NAME_LENGTH_MAX = 249
 """Longest name (characters) whose mask is cached: that of a stream. Callers also ask for longer names, which no stream has."""
+
+SHOWN_COUNT = 10
+"""Maximum number of unknown rules in a log line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,10 +162,14 @@ class AccessControl(Authorizer):
         return (await self.select(selected)).rules
 
     async def select(self, selected: RuleFilter) -> RuleSet:
-        """Return the rules that the filter selects, in a fixed order, with the revision of all rules. Raises `Unavailable`."""
+        """Return the rules that the filter selects, in a fixed order, with the revision of all rules and all unknown rules.
+
+        Raises `Unavailable`.
+        """
         found = await self._store.read()
         await self._apply(found)
-        return RuleSet(found.revision, await _worked(len(found.rules), partial(_matching, selected, found.rules)))
+        matching = await _worked(len(found.rules), partial(_matching, selected, found.rules))
+        return found._replace(rules=matching)
 
     async def create(self, rules: Sequence[AccessRule], *, who: Principal = INTERNAL) -> None:
         """Create rules for `who`, all or none; rules that exist stay.
@@ -222,7 +237,7 @@ class AccessControl(Authorizer):
     ) -> int:
         """Create and delete these rules for `who` in one step, if the rules have this revision; returns the new revision.
 
-        The revision grows even if no rule changes. So when this returns, no change that names an older revision can take effect any more,
+        The revision grows even if no rule changes. So when this returns, no change that names an older revision can still take effect,
         however late it arrives.
 
         Raises:
@@ -256,17 +271,10 @@ class AccessControl(Authorizer):
     async def _apply(self, found: RuleSet) -> None:
         if found.revision <= self._snapshot.revision:
             return
-        settings = self._settings
-        compiled = partial(
-            Snapshot,
-            found.rules,
-            found.revision,
-            super_users=settings.super_users,
-            allows_by_default=settings.allow_if_no_rule,
-        )
-        snapshot = await _worked(len(found.rules), compiled)
+        snapshot = await _worked(len(found.rules) + len(found.unknown), partial(_compiled, found, self._settings))
         if snapshot.revision > self._snapshot.revision:  # otherwise a newer change is applied already
             self._snapshot = snapshot
+            _report(found)
 
 
 class _KnownCallers:
@@ -295,6 +303,27 @@ class _KnownCallers:
         else:
             self._grants.move_to_end(key)
         grants.snapshot, grants.masks, grants.applying = snapshot, known.masks, known.applying
+
+
+def _compiled(found: RuleSet, settings: AccessSettings) -> Snapshot:
+    restricting = {rule for row in found.unknown for rule in restrictions(row)}
+    return Snapshot(
+        [*found.rules, *restricting],
+        found.revision,
+        super_users=settings.super_users,
+        allows_by_default=settings.allow_if_no_rule,
+    )
+
+
+def _report(found: RuleSet) -> None:
+    """Report rules that this version does not know."""
+    metrics.ACCESS_UNKNOWN_RULES.set(len(found.unknown))
+    if found.unknown:
+        shown = "; ".join(" ".join(row) for row in sorted(found.unknown)[:SHOWN_COUNT])
+        log.warning(
+            "access rules of a later version only restrict here; upgrade this server",
+            extra={"revision": found.revision, "count": len(found.unknown), "rules": shown},
+        )
 
 
 def _operation(created: Collection[AccessRule], deleted: Collection[AccessRule]) -> Operation:

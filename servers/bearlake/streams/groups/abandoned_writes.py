@@ -41,7 +41,7 @@ class AbandonedWrites:
         self._writes[name] = _Write(lease)
 
     def remove(self, name: str, lease: Lease | None = None) -> None:
-        """No write of the group (None: with any lease) can take effect any more; no-op without an abandoned write."""
+        """No write of the group (None: with any lease) can still take effect; no-op without an abandoned write."""
         write = self._writes.get(name)
         if write is not None and lease in (None, write.lease):
             del self._writes[name]

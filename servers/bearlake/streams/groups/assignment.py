@@ -71,8 +71,11 @@ def decode_assignment(assignment: bytes) -> Partitions:
     return found
 
 
-def assign(protocol: str, members: Mapping[str, Collection[str]], counts: Mapping[str, int]) -> dict[str, Partitions]:
-    """Assign the partitions: `members` maps member ids to subscribed streams, `counts` each existing stream to its partition count."""
+def assign(
+    protocol: str, subscriptions: Mapping[str, Collection[str]], counts: Mapping[str, int]
+) -> dict[str, Partitions]:
+    """Assign the partitions: `subscriptions` maps member ids to streams, `counts` each existing stream to its partition count."""
+    members = {member: frozenset(names) for member, names in subscriptions.items()}
     result: dict[str, Partitions] = {member: {} for member in members}
     if protocol == RANGE:
         for name in sorted(counts):

@@ -1,6 +1,6 @@
 """The deployment's quotas as one server knows them.
 
-The hot path looks at `usage`, which is None while there is no quota. If the metadata store does not answer, the server goes on with the
+The hot path looks at `usage`, which is None while there is no quota. If the metadata store does not answer, the server continues with the
 quotas that it knows, and reads them again when the store answers (`streams/follower.py`).
 """
 
@@ -57,6 +57,11 @@ class QuotaControl:
         """Note that the client used `amount`."""
         if (usage := self.usage) is not None:
             usage.charge(who, key, amount)
+
+    def spend_time(self, who: Principal, seconds: float) -> None:
+        """Note that the client used so much of the event loop's time, in a part of some work."""
+        if (usage := self.usage) is not None:
+            usage.spend_time(who, seconds)
 
     async def pace(self, who: Principal, *keys: QuotaKey) -> None:
         """Wait until the client may use more of these."""

@@ -1,4 +1,8 @@
-"""How much of the event loop's time some work takes: the time of its steps, without the time in which it waits."""
+"""How much of the event loop's time some work takes: the time of its steps, without the time in which it waits.
+
+Each step is charged when it ends, not the work as a whole: otherwise all requests of a client that begin before the first one ends would
+begin for nothing, and a request that is cancelled would cost nothing.
+"""
 
 import time
 from collections.abc import Awaitable, Callable, Generator
@@ -6,17 +10,19 @@ from typing import Any, TypeVar
 
 from bearlake.metadata.quotas import QuotaKey
 from bearlake.streams.principal import Principal
+from bearlake.streams.quotas.control import QuotaControl
 from bearlake.streams.quotas.usage import Usage
 
 T = TypeVar("T")
 
 
 class Timed:
-    """Awaits some work, and measures the time (s) of its steps on the event loop."""
+    """Awaits some work, and charges the time of each of its steps on the event loop to a client."""
 
-    def __init__(self, work: Awaitable[Any]) -> None:
+    def __init__(self, quotas: QuotaControl, who: Principal, work: Awaitable[Any]) -> None:
+        self._quotas = quotas
+        self._who = who
         self._work = work
-        self.seconds = 0.0
 
     def __await__(self) -> Generator[Any, Any, Any]:
         """Run the work's steps."""
@@ -30,7 +36,7 @@ class Timed:
             except StopIteration as stop:
                 return stop.value
             finally:
-                self.seconds += time.perf_counter() - started
+                self._quotas.spend_time(self._who, time.perf_counter() - started)
             sent = failure = None
             try:
                 sent = yield waited_for
@@ -38,18 +44,15 @@ class Timed:
                 failure = error
 
 
-def charged(usage: Usage | None, who: Principal, work: Callable[[], Awaitable[T]]) -> Awaitable[T]:
+def charged(quotas: QuotaControl | None, who: Principal, work: Callable[[], Awaitable[T]]) -> Awaitable[T]:
     """Return the work, whose time will count against the client's quota. Awaiting it raises `Throttled`, and begins nothing, if the client
-    must wait.
+    must wait. `quotas` None: clients have none.
     """
-    return work() if usage is None or not usage.is_timed else _charged(usage, who, work)
+    usage = None if quotas is None else quotas.usage
+    return work() if quotas is None or usage is None or not usage.is_timed else _charged(quotas, usage, who, work)
 
 
-async def _charged(usage: Usage, who: Principal, work: Callable[[], Awaitable[T]]) -> T:
+async def _charged(quotas: QuotaControl, usage: Usage, who: Principal, work: Callable[[], Awaitable[T]]) -> T:
     usage.require(who, QuotaKey.REQUEST_PERCENTAGE)
-    timed = Timed(work())
-    try:
-        answer: T = await timed
-        return answer
-    finally:
-        usage.charge_time(who, timed.seconds)
+    answer: T = await Timed(quotas, who, work())
+    return answer

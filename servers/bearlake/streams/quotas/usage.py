@@ -68,6 +68,12 @@ class Usage:
         """Note that the client used so much of the event loop's time; returns how long (s) it should wait."""
         return self.charge(who, QuotaKey.REQUEST_PERCENTAGE, 100 * seconds)
 
+    def spend_time(self, who: Principal, seconds: float) -> None:
+        """As `charge_time`, for a part of some work: the client does not wait before the end of the work, nor counts as throttled."""
+        limit = self._limit(who, QuotaKey.REQUEST_PERCENTAGE)
+        if limit is not None:
+            self._buckets.take(limit.name, self._rate(limit), 100 * seconds)
+
     def due_s(self, who: Principal, *keys: QuotaKey) -> float:
         """Return how long (s) the client should wait before it uses more of these; 0: it may begin."""
         longest = 0.0

@@ -30,9 +30,7 @@ def split(text: str) -> SubjectKey:
         raise InvalidSubject(f"The specified subject {text!r} is not a valid subject: expected :.context:name")
     if context == DEFAULT_CONTEXT and name.startswith(":."):
         # `shown` would write it as a subject of another context, and access rules of that context would match it.
-        raise InvalidSubject(
-            f"The specified subject {text!r} is not a valid subject: its name begins as a context does"
-        )
+        raise InvalidSubject(f"The specified subject {text!r} is not a valid subject: its name begins like a context")
     return SubjectKey(context, name)
 
 

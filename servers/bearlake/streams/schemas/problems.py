@@ -3,6 +3,8 @@
 Source of the numbers: Confluent, "Schema Registry API Reference", section of errors per call.
 """
 
+from collections.abc import Sequence
+
 from bearlake.errors import BearlakeError, Conflict, Invalid, NotFound
 
 
@@ -67,13 +69,21 @@ class ModeNotFound(Refusal, NotFound):
 
 
 class Incompatible(Refusal, Conflict):
-    """The schema is incompatible with earlier versions; `messages` say why."""
+    """The schema is incompatible with earlier versions of `subject`; `messages` say why, with details of those versions."""
 
     code = 409
 
-    def __init__(self, message: str, messages: list[str]) -> None:
-        super().__init__(message)
+    def __init__(self, subject: str, messages: Sequence[str]) -> None:
+        details = f", details: [{', '.join(messages)}]" if messages else ""
+        super().__init__(
+            f'Schema being registered is incompatible with an earlier schema for subject "{subject}"{details}'
+        )
+        self.subject = subject
         self.messages = messages
+
+    def without_details(self) -> "Incompatible":
+        """Return the error for a caller who may not read the subject."""
+        return Incompatible(self.subject, ())
 
 
 class InvalidSchema(Refusal, Invalid):

@@ -89,9 +89,12 @@ class Registrar:
         budget: Budget,
         *,
         is_normalized: bool,
+        permit: Callable[[], object],
         audited: Callable[[], AuditedChange],
     ) -> SchemaVersion:
         """Return the version with this schema; registers a new version if needed, within `audited`, which takes details.
+
+        `permit` raises `Denied` if the caller lost its rights during a wait; it is called before each answer and each commit.
 
         Child processes work without the subject's lock, so that a schema that takes long to compile or compare delays no other. Under the
         lock, `_register` decides with the comparisons made so far, or says which comparisons it needs.
@@ -101,7 +104,7 @@ class Registrar:
             prepared = await self._prepared(draft, budget)
             try:
                 async with self._lock_of(subject):
-                    return await self._register(subject, prepared, is_normalized, known, audited)
+                    return await self._register(subject, prepared, is_normalized, known, permit, audited)
             except _Compare as needed:
                 await self._compare(subject.context, prepared.compiled, needed.pairs, known, budget)
             except Conflict as conflict:
@@ -113,11 +116,18 @@ class Registrar:
         return self._locks.setdefault(subject, asyncio.Lock())
 
     async def lookup(
-        self, subject: SubjectKey, draft: Draft, *, is_normalized: bool, with_deleted: bool
+        self,
+        subject: SubjectKey,
+        draft: Draft,
+        permit: Callable[[], object],
+        *,
+        is_normalized: bool,
+        with_deleted: bool,
     ) -> SchemaVersion:
-        """Find a schema under its subject."""
+        """Find a schema under its subject; `permit` as in `register`."""
         prepared = await self._prepared(draft, Budget(self._settings))
         state, understood = await self._understand(subject, prepared, is_normalized)
+        permit()
         present = [row for row in state.versions if with_deleted or not row.is_deleted]
         if not present:
             raise SubjectNotFound(f"Subject '{names.shown(subject)}' not found.")
@@ -127,9 +137,15 @@ class Registrar:
         return found
 
     async def check(
-        self, subject: SubjectKey, draft: Draft, rows: Sequence[VersionRow] | None, *, is_normalized: bool
+        self,
+        subject: SubjectKey,
+        draft: Draft,
+        rows: Sequence[VersionRow] | None,
+        permit: Callable[[], object],
+        *,
+        is_normalized: bool,
     ) -> list[str]:
-        """Check compatibility with `rows`; None: with the versions that the subject's level requires."""
+        """Check compatibility with `rows`; None: with the versions that the subject's level requires. `permit` as in `register`."""
         budget = Budget(self._settings)
         prepared = await self._prepared(draft, budget)
         known: dict[_Pair, list[str]] = {}
@@ -141,7 +157,9 @@ class Registrar:
                 live = [row for row in state.versions if not row.is_deleted]
                 compared = live if policy.level.is_transitive else live[-1:]
             try:
-                return await self._incompatibilities(state, policy, understood, compared, known)
+                found = await self._incompatibilities(state, policy, understood, compared, known)
+                permit()
+                return found
             except _Compare as needed:
                 await self._compare(subject.context, prepared.compiled, needed.pairs, known, budget)
         raise _overtaken(subject)
@@ -201,11 +219,13 @@ class Registrar:
         prepared: _Prepared,
         is_normalized: bool,
         known: Mapping[_Pair, list[str]],
+        permit: Callable[[], object],
         audited: Callable[[], AuditedChange],
     ) -> SchemaVersion:
         """Decide and store. Raises `_Compare` if `known` lacks comparisons."""
         draft = prepared.draft
         state, understood = await self._understand(subject, prepared, is_normalized)
+        permit()
         live = [row for row in state.versions if not row.is_deleted]
         found = self._find(state, understood, live)
         if found is not None and draft.id in (None, found.schema.id):
@@ -218,13 +238,10 @@ class Registrar:
             compared = live if policy.level.is_transitive else live[-1:]
             messages = await self._incompatibilities(state, policy, understood, compared, known)
             if messages:
-                raise Incompatible(
-                    f"Schema being registered is incompatible with an earlier schema for subject"
-                    f' "{names.shown(subject)}", details: [{", ".join(messages)}]',
-                    messages,
-                )
+                raise Incompatible(names.shown(subject), messages)
             _check_next(draft, state)
         metadata, rule_set = await self._completed(state, policy, draft, live)
+        permit()  # the rights may have changed since the request arrived: nothing waits between this and the commit
         with audited() as details:
             version = await self._store_version(state, understood, metadata, rule_set)
             details.append(f"version {version.number} id {version.schema.id}")

@@ -1,10 +1,15 @@
 """What callers may do to subjects, contexts and schemas."""
 
+import asyncio
+
 from bearlake.metadata.schemas import DEFAULT_CONTEXT, GLOBAL_SUBJECT, SchemaStore, SubjectKey
 from bearlake.streams.principal import Authorizer, Operation, Principal, Resource, require
 from bearlake.streams.schemas import names
 from bearlake.streams.schemas.listing import usages_of
 from bearlake.streams.schemas.model import Draft
+
+SOME_USAGES_COUNT = 100
+"""Usages of a schema at which a caller's rights are looked at first; the store need not sort all of them to find these."""
 
 
 class SubjectRights:
@@ -26,6 +31,12 @@ class SubjectRights:
         """Whether `who` may read a schema: by a right on its context, or on a subject with a version of it, which may be deleted."""
         if self.sees(who, Operation.READ, SubjectKey(context, GLOBAL_SUBJECT)):
             return True
+        usages = await self._store.some_usages(context, schema_id, limit=SOME_USAGES_COUNT)
+        if any(self.sees(who, Operation.READ, version.subject) for version in usages):
+            return True
+        if len(usages) < SOME_USAGES_COUNT:
+            return False
+        await asyncio.sleep(0)  # a store in memory does not wait
         async for part in usages_of(self._store, context, schema_id):
             if any(self.sees(who, Operation.READ, version.subject) for version in part):
                 return True
@@ -46,6 +57,13 @@ class SubjectRights:
         key = self.subject(who, operation, subject)
         for reference in draft.references:
             self.require(who, Operation.READ, reference.version.subject)
+        return key
+
+    def subject_to_register(self, who: Principal, subject: str, draft: Draft) -> SubjectKey:
+        """As `subject_of_draft`, to register it. `Denied` also if the draft has an id and `who` may not write in the context."""
+        key = self.subject_of_draft(who, Operation.WRITE, subject, draft)
+        if draft.id is not None:  # the next ids of the context follow the largest one
+            self.require(who, Operation.WRITE, SubjectKey(key.context, GLOBAL_SUBJECT))
         return key
 
     def level(self, who: Principal, operation: Operation, subject: str) -> SubjectKey:

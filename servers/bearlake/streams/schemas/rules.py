@@ -14,6 +14,7 @@ from typing import Any
 from bearlake.errors import Invalid
 from bearlake.metadata.schemas import SubjectState
 from bearlake.streams.schemas.model import Document, Level, Mode
+from bearlake.streams.schemas.nesting import is_deeper
 from bearlake.streams.schemas.problems import InvalidCompatibilityLevel, SchemaTooLarge
 
 LEVEL = "compatibilityLevel"
@@ -151,17 +152,8 @@ def _over(more: Document | None, own: Document | None, fields: tuple[str, ...], 
 
 
 def _check_depth(document: object) -> None:
-    level = [document]
-    for _ in range(DEPTH_MAX + 1):
-        level = [
-            inner
-            for outer in level
-            if isinstance(outer, dict | list)
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-        ]
-        if not level:
-            return
-    raise Invalid(f"metadata and rules are nested more than {DEPTH_MAX} levels deep")
+    if is_deeper(document, DEPTH_MAX):
+        raise Invalid(f"metadata and rules are nested more than {DEPTH_MAX} levels deep")
 
 
 def _name(rule: Any) -> str:

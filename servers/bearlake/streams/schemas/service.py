@@ -9,8 +9,9 @@ it reads subjects, versions, configs and modes from the store for every call.
     config, set_config, mode, set_mode
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from typing import TypeVar
 from uuid import UUID
 
 from bearlake.metadata.schemas import (
@@ -31,10 +32,11 @@ from bearlake.streams.schemas.budget import Budget
 from bearlake.streams.schemas.compiled import Compiled
 from bearlake.streams.schemas.deletion import Remover, existing, pick
 from bearlake.streams.schemas.library import Library
-from bearlake.streams.schemas.listing import LOADED_COUNT, PAGE_COUNT, bounded, is_listed, sliced, usages_of
+from bearlake.streams.schemas.listing import PAGE_COUNT, bounded, is_listed, sliced, usages_of, with_schemas
 from bearlake.streams.schemas.model import Document, Draft, Mode, Schema, SchemaType, SchemaVersion
 from bearlake.streams.schemas.problems import (
     ConfigNotFound,
+    Incompatible,
     ModeNotFound,
     SchemaNotFound,
     SubjectNotFound,
@@ -46,6 +48,8 @@ from bearlake.streams.schemas.ruling import Ruler
 from bearlake.streams.schemas.settings import SchemasSettings
 from bearlake.streams.schemas.values.model import Unfit
 from bearlake.streams.turns import in_turns
+
+R = TypeVar("R")
 
 
 class Schemas:
@@ -95,19 +99,26 @@ class Schemas:
             NotPermitted, IdDoesNotMatch: the subject's mode forbids the change, or the imported id does not match.
             Denied: also if the draft has an id, which belongs to the context, and `who` may not write in the context.
         """
-        key = self._rights.subject_of_draft(who, Operation.WRITE, subject, draft)
-        if draft.id is not None:  # the next ids of the context follow the largest one
-            self._rights.require(who, Operation.WRITE, SubjectKey(key.context, GLOBAL_SUBJECT))
+        permit = partial(self._rights.subject_to_register, who, subject, draft)
+        key = permit()
         audited = partial(self._changing, who, Operation.WRITE, key)
         budget = budget or Budget(self.settings)
-        return await self._registrar.register(key, draft, budget, is_normalized=is_normalized, audited=audited)
+        try:
+            return await self._registrar.register(
+                key, draft, budget, is_normalized=is_normalized, permit=permit, audited=audited
+            )
+        except Incompatible as error:
+            if self._rights.sees(who, Operation.READ, key):
+                raise
+            raise error.without_details() from None
 
     async def lookup(
         self, who: Principal, subject: str, draft: Draft, *, is_normalized: bool = False, with_deleted: bool = False
     ) -> SchemaVersion:
         """Return the subject's version with this schema. Raises `SubjectNotFound`, `SchemaNotFound`, `InvalidSchema`."""
-        key = self._rights.subject_of_draft(who, Operation.READ, subject, draft)
-        return await self._registrar.lookup(key, draft, is_normalized=is_normalized, with_deleted=with_deleted)
+        permit = partial(self._rights.subject_of_draft, who, Operation.READ, subject, draft)
+        key = permit()
+        return await self._registrar.lookup(key, draft, permit, is_normalized=is_normalized, with_deleted=with_deleted)
 
     async def check(
         self, who: Principal, subject: str, draft: Draft, version: int | None = None, *, is_normalized: bool = False
@@ -116,14 +127,15 @@ class Schemas:
 
         Returns the incompatibilities; empty: compatible. Raises `InvalidSchema`, and for one version `SubjectNotFound`, `VersionNotFound`.
         """
-        key = self._rights.subject_of_draft(who, Operation.READ, subject, draft)
+        permit = partial(self._rights.subject_of_draft, who, Operation.READ, subject, draft)
+        key = permit()
         rows: Sequence[VersionRow] | None = None
         if version is not None:
             state = await self._store.subject(key)
             if not state.versions and version == names.LATEST:
                 return []
             rows = [pick(state, version, with_deleted=False)]
-        return await self._registrar.check(key, draft, rows, is_normalized=is_normalized)
+        return await self._registrar.check(key, draft, rows, permit, is_normalized=is_normalized)
 
     # -- reading -------------------------------------------------------------------------------------------------
 
@@ -245,7 +257,7 @@ class Schemas:
             if len(page) < PAGE_COUNT:
                 break
             after = VersionKey(page[-1].subject, page[-1].number)
-        return await self._with_schemas(sliced(found, offset, limit))
+        return await with_schemas(self._library, sliced(found, offset, limit), self.settings.schema_list_bytes_max)
 
     async def versions(
         self, who: Principal, subject: str, deletion: Deletion, *, offset: int = 0, limit: int = -1
@@ -296,8 +308,8 @@ class Schemas:
             SubjectNotFound, SubjectSoftDeleted, SubjectNotSoftDeleted, ReferenceExists, NotPermitted
         """
         key = self._rights.subject(who, Operation.DELETE, subject)
-        with self._changing(who, Operation.DELETE, key, f"permanent={is_permanent}"):
-            return await self._registrar.deciding(key, lambda: self._remover.subject(key, is_permanent))
+        decide = partial(self._remover.subject, key, is_permanent)
+        return await self._change(who, Operation.DELETE, key, f"permanent={is_permanent}", decide)
 
     async def delete_version(self, who: Principal, subject: str, version: int, *, is_permanent: bool = False) -> int:
         """Soft-delete one version (or `names.LATEST`), or permanently delete a soft-deleted version.
@@ -306,8 +318,8 @@ class Schemas:
             SubjectNotFound, VersionNotFound, VersionSoftDeleted, VersionNotSoftDeleted, ReferenceExists, NotPermitted
         """
         key = self._rights.subject(who, Operation.DELETE, subject)
-        with self._changing(who, Operation.DELETE, key, f"version {version} permanent={is_permanent}"):
-            return await self._registrar.deciding(key, lambda: self._remover.version(key, version, is_permanent))
+        decide = partial(self._remover.version, key, version, is_permanent)
+        return await self._change(who, Operation.DELETE, key, f"version {version} permanent={is_permanent}", decide)
 
     # -- config and mode -----------------------------------------------------------------------------------------
 
@@ -328,15 +340,14 @@ class Schemas:
     async def set_config(self, who: Principal, subject: str, update: Document) -> Document:
         """Change fields of a config; see `rules.updated`. Returns the applied update. Raises `NotPermitted`."""
         key = self._rights.level(who, Operation.ALTER, subject)
-        with self._changing(who, Operation.ALTER, key, f"config {','.join(update)}"):
-            return await self._registrar.deciding(key, lambda: self._ruler.set_config(key, update))
+        decide = partial(self._ruler.set_config, key, update)
+        return await self._change(who, Operation.ALTER, key, f"config {','.join(update)}", decide)
 
     async def unset_config(self, who: Principal, subject: str = "") -> Document:
         """Unset a config; returns the previous config. Raises `ConfigNotFound`, `NotPermitted`."""
         before = await self.config(who, subject)
         key = self._rights.level(who, Operation.ALTER, subject)
-        with self._changing(who, Operation.ALTER, key, "config unset"):
-            await self._registrar.deciding(key, lambda: self._ruler.unset_config(key))
+        await self._change(who, Operation.ALTER, key, "config unset", partial(self._ruler.unset_config, key))
         return before
 
     async def mode(self, who: Principal, subject: str = "", *, is_in_scope: bool = False) -> Mode:
@@ -352,18 +363,29 @@ class Schemas:
     async def set_mode(self, who: Principal, subject: str, mode: Mode, *, is_forced: bool = False) -> None:
         """Set a mode. Raises `NotPermitted`: unless forced, IMPORT requires a subject (or context) without schemas."""
         key = self._rights.level(who, Operation.ALTER, subject)
-        with self._changing(who, Operation.ALTER, key, f"mode {mode.value}"):
-            await self._registrar.deciding(key, lambda: self._ruler.set_mode(key, mode, is_forced=is_forced))
+        decide = partial(self._ruler.set_mode, key, mode, is_forced=is_forced)
+        await self._change(who, Operation.ALTER, key, f"mode {mode.value}", decide)
 
     async def unset_mode(self, who: Principal, subject: str = "") -> Mode:
         """Unset a mode; returns the previous mode. Raises `ModeNotFound`."""
         before = await self.mode(who, subject)
         key = self._rights.level(who, Operation.ALTER, subject)
-        with self._changing(who, Operation.ALTER, key, "mode unset"):
-            await self._registrar.deciding(key, lambda: self._ruler.set_mode(key, None))
+        await self._change(who, Operation.ALTER, key, "mode unset", partial(self._ruler.set_mode, key, None))
         return before
 
     # -- internals -----------------------------------------------------------------------------------------------
+
+    async def _change(
+        self, who: Principal, operation: Operation, key: SubjectKey, detail: str, decide: Callable[[], Awaitable[R]]
+    ) -> R:
+        """Make a change. The right is asked again for each attempt: a change waits for earlier changes of its subject."""
+
+        async def permitted() -> R:
+            self._rights.require(who, operation, key)
+            return await decide()
+
+        with self._changing(who, operation, key, detail):
+            return await self._registrar.deciding(key, permitted)
 
     def _changing(self, who: Principal, operation: Operation, key: SubjectKey, *details: str) -> AuditedChange:
         return self._audit.change(who, operation, Resource.SUBJECT.value, names.resource(key), *details)
@@ -376,24 +398,3 @@ class Schemas:
             aliased = names.within(alias, state.subject.context)
             state = await self._store.subject(self._rights.subject(who, operation, names.shown(aliased)))
         return existing(state)
-
-    async def _with_schemas(self, found: Sequence[SubjectVersion]) -> list[SchemaVersion]:
-        """Return the versions with their schemas, up to `schema_list_bytes_max` and at least one. Loads a few schemas at a time."""
-        listed: list[SchemaVersion] = []
-        size_bytes = 0
-        for start in range(0, len(found), LOADED_COUNT):
-            page = found[start : start + LOADED_COUNT]
-            ids: dict[str, set[int]] = {}
-            for version in page:
-                ids.setdefault(version.subject.context, set()).add(version.schema_id)
-            schemas = {context: await self._library.schemas(context, several) for context, several in ids.items()}
-            for version in page:
-                schema = schemas[version.subject.context].get(version.schema_id)
-                if schema is None:
-                    continue
-                size_bytes += schema.size_bytes
-                if listed and size_bytes > self.settings.schema_list_bytes_max:
-                    return listed
-                subject, number, is_deleted = version.subject, version.number, version.is_deleted
-                listed.append(SchemaVersion(subject=subject, number=number, is_deleted=is_deleted, schema=schema))
-        return listed

@@ -31,7 +31,8 @@ class Consumer(Protocol):
     def deliver(self, deliveries: Sequence[Delivery]) -> int:
         """Send these entries, in order; returns how many permits they use (usually `Delivery.open_count` each).
 
-        Must not raise or call the attachment.
+        A consumer that sends some of them later counts `open_count` for them, is not ready until they are sent, and corrects the count
+        with `Attachment.give_back`. Must not raise or call the attachment.
         """
 
     def is_ready(self) -> bool:
@@ -50,8 +51,14 @@ class Consumer(Protocol):
 class EntryReader(Protocol):
     """Extracts from an entry what the dispatcher must know; implemented by the protocol whose format the entry has."""
 
-    def traits(self, batch: memoryview) -> EntryTraits:
-        """Return the traits of a whole record batch; empty traits for an unknown format. Must not raise."""
+    def traits(self, batch: memoryview) -> EntryTraits | None:
+        """Return the traits of a whole record batch; empty traits for an unknown format. Must not raise.
+
+        None: that is too much work for this turn of the event loop; call `read`.
+        """
+
+    async def read(self, batch: memoryview) -> EntryTraits:
+        """Return the traits, however much work it is; other tasks run meanwhile. Must not raise."""
 
 
 class Attachment(Protocol):
@@ -67,6 +74,9 @@ class Attachment(Protocol):
 
     def flow(self, permits: int) -> None:
         """Grant `permits` (>= 1) more messages. The dispatcher sends whole entries while at least one permit is left."""
+
+    def give_back(self, permits: int) -> None:
+        """Return permits that `Consumer.deliver` counted as used but were not; a negative number: more were used than it counted."""
 
     def resume(self) -> None:
         """Report that the consumer is ready again."""

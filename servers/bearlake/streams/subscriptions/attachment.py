@@ -59,6 +59,11 @@ class Attached(Attachment):
             self._subscription.flow(self._consumer, permits)
 
     @override
+    def give_back(self, permits: int) -> None:
+        if not self._is_over:
+            self._consumer.give_back(permits)
+
+    @override
     def resume(self) -> None:
         if not self._is_over:
             self._subscription.resume()
@@ -74,7 +79,7 @@ class Attached(Attachment):
             self._subscription.acknowledge(self._consumer, [ack], is_through=True)
 
     def _may_acknowledge(self) -> bool:
-        """False if acknowledgements have no effect any more. Raises `Unavailable` if they would be lost."""
+        """False if acknowledgements no longer have an effect. Raises `Unavailable` if they would be lost."""
         if self._is_over and self._ended not in _FORGETTING:
             raise Unavailable("the consumer is closed")
         return not self._is_over

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from bearlake.streams.subscriptions.model import ConsumerSpec, ConsumerStats, Delivery
+from bearlake.streams.subscriptions.model import ConsumerSpec, ConsumerStats, Delivery, EntryTraits
 from bearlake.telemetry import metrics
 
 if TYPE_CHECKING:
@@ -15,11 +15,15 @@ _AGAIN = metrics.SUBSCRIPTION_MESSAGES.labels("again")
 
 
 class StoredEntry(NamedTuple):
-    """A record batch that was read: offsets `[base, end)`. `batch` is None without records for consumers (control batch, gap)."""
+    """A record batch that was read: offsets `[base, end)`. `batch` is None without records for consumers (control batch, gap).
+
+    `traits` is None if they were not read, because the dispatcher does not need them.
+    """
 
     base: int
     end: int
     batch: memoryview | None
+    traits: EntryTraits | None = None
 
 
 class AttachedConsumer:
@@ -87,6 +91,11 @@ class AttachedConsumer:
         self.redelivered_message_count += again
         _AGAIN.value += again
         _FIRST.value += expected - again
+
+    def give_back(self, permits: int) -> None:
+        """Correct what `deliver` counted: the consumer used so many permits fewer (negative: more)."""
+        self.permits += permits
+        self.delivered_message_count -= permits
 
     def stats(self, *, is_active: bool, slot_ranges: Sequence[tuple[int, int]] = ()) -> ConsumerStats:
         """Return the consumer's statistics."""

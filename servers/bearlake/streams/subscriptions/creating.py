@@ -28,7 +28,7 @@ async def create_cursor(
 
 
 async def refuse_deletions(store: CursorStore, partition: PartitionKey, lease: Lease, named: int) -> None:
-    """Return when no pending deletion that named a count up to `named` can take effect any more. Raises `Fenced`, `Unavailable`."""
+    """Return when no pending deletion that named a count up to `named` can still take effect. Raises `Fenced`, `Unavailable`."""
     count = await store.deletion_count(partition)
     if count > named:
         return

@@ -2,7 +2,7 @@
 
     Subscription (I/O)                        Dispatcher (pure)
         want()  ─────────────────────────────> Read(offset) | ReadAgain(bases) | None
-        read from the log
+        read from the log, and the traits of entries for which needs_traits()
         offer(entries) / offer_again(entries) > remembers them
         dispatch(now) ───────────────────────> AttachedConsumer.deliver(…)
         flow, acknowledge, redeliver ────────> changes what want() and dispatch() do
@@ -71,9 +71,16 @@ class Dispatcher(ABC):
     def want(self) -> Want:
         """Return what to read next; None if nothing can be delivered now."""
 
+    def needs_traits(self, entry: StoredEntry) -> bool:
+        """Whether `offer` needs the traits of this entry."""
+        return False
+
     @abstractmethod
     def offer(self, entries: Sequence[StoredEntry], now_ms: int) -> None:
-        """Take entries read from `read_offset` on, in order; only the first entry may begin before it."""
+        """Take entries read from `read_offset` on, in order; only the first entry may begin before it.
+
+        They have their traits if `needs_traits` said so at any time since they were read.
+        """
 
     @abstractmethod
     def offer_again(self, entries: Sequence[StoredEntry]) -> None:

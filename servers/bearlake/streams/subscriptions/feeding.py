@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bearlake.clock import Clock
 from bearlake.errors import BearlakeError, Corrupt, NotFound, OutOfRange, Overloaded, Unavailable
@@ -23,6 +23,9 @@ from bearlake.streams.subscriptions.settings import SubscriptionSettings
 from bearlake.telemetry import metrics
 from bearlake.telemetry.containment import fault
 from bearlake.telemetry.outage import Outage
+
+if TYPE_CHECKING:
+    from bearlake.streams.subscriptions import EntryReader
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +60,7 @@ class Feeder:
         self,
         partition: PartitionKey,
         machine: Dispatcher,
+        reader: "EntryReader",
         surroundings: Surroundings,
         on_moved: Callable[[], None],
         on_failed: Callable[[Closed], None],
@@ -64,10 +68,11 @@ class Feeder:
     ) -> None:
         """`on_moved` is called when the cursor may have moved.
 
-        Called last: `on_failed` when the partition cannot be read any more; `on_damaged`, with the ranges read, when entries are damaged.
+        Called last: `on_failed` when the partition can no longer be read; `on_damaged`, with the ranges read, when entries are damaged.
         """
         self._partition = partition
         self._machine = machine
+        self._reader = reader
         self._around = surroundings
         self._settings = surroundings.settings
         self._on_moved = on_moved
@@ -75,6 +80,8 @@ class Feeder:
         self._on_damaged = on_damaged
         self._ranges: Sequence[FetchRange] = ()
         """The ranges of the last read."""
+        self._mark_delete_read = 0
+        """The mark-delete offset when the last read began."""
         self._unresolved: deque[_Unresolved] = deque()
         self._taken_count = 0
         """Total number of acknowledgements that had to wait for a read; the last of them are still waiting."""
@@ -151,6 +158,8 @@ class Feeder:
                 self._on_failed(Closed.DELETED)
                 return
             except Corrupt as error:
+                if self._has_passed():
+                    continue
                 self._on_damaged(error, self._ranges)
                 return
             except BearlakeError as error:
@@ -159,6 +168,11 @@ class Feeder:
             except Exception as error:  # noqa: BLE001 - boundary: one subscription, whose consumers attach again
                 fault(log, "feed a subscription", error, lambda _: self._on_failed(Closed.FAILED))
                 return
+
+    def _has_passed(self) -> bool:
+        """Whether the cursor has moved during the last read, past the offset where that began."""
+        mark_delete = self._machine.cursor.mark_delete
+        return mark_delete > self._mark_delete_read and mark_delete > self._ranges[0].offset
 
     async def _step(self) -> None:
         machine = self._machine
@@ -194,7 +208,7 @@ class Feeder:
         """Offer entries read from `offset` on, in parts, so that other tasks can run; stops if the machine now reads elsewhere."""
         machine = self._machine
         for at in range(0, len(entries), OFFER_COUNT_MAX):
-            part = entries[at : at + OFFER_COUNT_MAX]
+            part = await self._with_traits(entries[at : at + OFFER_COUNT_MAX])
             if machine.read_offset != (part[0].base if at else offset):
                 return
             now_ms = self._around.clock.now_ms()
@@ -203,6 +217,20 @@ class Feeder:
             if at + OFFER_COUNT_MAX < len(entries) and self._may_deliver():
                 machine.dispatch(now_ms)
                 await asyncio.sleep(0)
+
+    async def _with_traits(self, entries: Sequence[StoredEntry]) -> Sequence[StoredEntry]:
+        """Return the entries with the traits that the machine needs. Reading them may take several turns of the event loop."""
+        machine, reader = self._machine, self._reader
+        found = []
+        for entry in entries:
+            if not machine.needs_traits(entry):
+                found.append(entry)
+                continue
+            base, end, batch, _ = entry
+            assert batch is not None
+            traits = reader.traits(batch)
+            found.append(StoredEntry(base, end, batch, await reader.read(batch) if traits is None else traits))
+        return found
 
     async def _wait_at_end(self, offset: int) -> Fetched | None:
         """Wait for records at `offset`; None if there is other work first."""
@@ -231,6 +259,8 @@ class Feeder:
         offsets = [max(base, start) for base in want.bases]
         ranges = ranges_of(self._partition, offsets, settings.replay_range_count_max, settings.read_bytes_max)
         found = await self._fetch(ranges)
+        damaged = next((at for at, fetched in enumerate(found) if isinstance(fetched.error, Corrupt)), 0)
+        found = found[: damaged or None]  # what precedes the damage is delivered first
         if any(self._is_trimmed(fetched) for fetched in found):
             return
         entries = {entry.base: entry for fetched in found for entry in entries_of(fetched)}
@@ -279,7 +309,7 @@ class Feeder:
         return None
 
     async def _fetch(self, ranges: list[FetchRange], *, wait_ms: int = 0) -> list[Fetched]:
-        self._ranges = ranges
+        self._ranges, self._mark_delete_read = ranges, self._machine.cursor.mark_delete
         bytes_max = max(self._settings.read_bytes_max, 1)
         return await self._around.records.fetch(
             ranges, bytes_min=1 if wait_ms else 0, bytes_max=bytes_max, wait_ms=wait_ms

@@ -30,7 +30,7 @@ class HeldPartition:
         self.subscriptions: dict[str, Subscription] = {}
         self.last_used = asyncio.get_running_loop().time()
         self.is_left = False
-        """Released or taken over: no attachments or changes are allowed any more."""
+        """Released or taken over: attachments and changes are no longer allowed."""
         self.deletions = asyncio.Lock()
         """Held by a deletion of a subscription, so that the deletions of this server do not refuse each other."""
         self.drop_count = 0

@@ -15,7 +15,6 @@ Source: Apache Pulsar, PIP-34, PIP-379 (Key_Shared draining hashes).
 
 from bisect import insort
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
@@ -26,15 +25,12 @@ from bearlake.streams.subscriptions.pool import Entry, Pool
 from bearlake.streams.subscriptions.settings import SubscriptionSettings
 from bearlake.streams.subscriptions.slots import Slots, SplitSlots, StickySlots, slot_of
 
-if TYPE_CHECKING:
-    from bearlake.streams.subscriptions import EntryReader
-
 
 class KeyShared(Pool):
     """A dispatcher that gives each slot's entries to one consumer at a time."""
 
-    def __init__(self, cursor: AckCursor, settings: SubscriptionSettings, reader: "EntryReader") -> None:
-        super().__init__(SubscriptionType.KEY_SHARED, cursor, settings, reader)
+    def __init__(self, cursor: AckCursor, settings: SubscriptionSettings) -> None:
+        super().__init__(SubscriptionType.KEY_SHARED, cursor, settings)
         self._slots: Slots[AttachedConsumer] | None = None
         self._is_ordered = True
         self._given_of: dict[int, dict[AttachedConsumer, int]] = {}

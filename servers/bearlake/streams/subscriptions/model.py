@@ -51,7 +51,7 @@ class Closed(Enum):
     DELETED = "deleted"
     """The stream was deleted."""
     DENIED = "denied"
-    """The client may not read the stream any more."""
+    """The client may no longer read the stream."""
     FAILED = "failed"
     """The partition cannot be read; attach again later."""
     DAMAGED = "damaged"

@@ -16,7 +16,6 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Iterable, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
@@ -27,9 +26,6 @@ from bearlake.streams.subscriptions.delayed import DelayedEntries
 from bearlake.streams.subscriptions.dispatcher import Dispatcher, Read, ReadAgain, Want
 from bearlake.streams.subscriptions.model import Delivery, EntryAck, EntryTraits, SubscriptionType
 from bearlake.streams.subscriptions.settings import SubscriptionSettings
-
-if TYPE_CHECKING:
-    from bearlake.streams.subscriptions import EntryReader
 
 AGAIN_COUNT_MAX = 1_000
 """Most entries in one `ReadAgain`."""
@@ -65,11 +61,8 @@ class Entry:
 class Pool(Dispatcher):
     """A dispatcher whose consumers share the partition's entries."""
 
-    def __init__(
-        self, type_: SubscriptionType, cursor: AckCursor, settings: SubscriptionSettings, reader: "EntryReader"
-    ) -> None:
+    def __init__(self, type_: SubscriptionType, cursor: AckCursor, settings: SubscriptionSettings) -> None:
         super().__init__(type_, cursor, settings)
-        self._reader = reader
         self._entries: dict[int, Entry] = {}
         self._ready: deque[tuple[Entry, memoryview]] = deque()
         self._delayed = DelayedEntries()
@@ -137,8 +130,16 @@ class Pool(Dispatcher):
         return Read(self.read_offset)
 
     @override
+    def needs_traits(self, entry: StoredEntry) -> bool:
+        return (
+            entry.batch is not None
+            and entry.base not in self._entries
+            and self.cursor.open_count(entry.base, entry.end) > 0
+        )
+
+    @override
     def offer(self, entries: Sequence[StoredEntry], now_ms: int) -> None:
-        for base, end, batch in entries:
+        for base, end, batch, traits in entries:
             self.read_offset, self._is_at_entry = end, True
             if batch is None:
                 self.cursor.acknowledge(base, end)
@@ -146,7 +147,7 @@ class Pool(Dispatcher):
             open_count = self.cursor.open_count(base, end)
             if not open_count or base in self._entries:
                 continue
-            traits = self._reader.traits(batch)
+            assert traits is not None
             entry = self._entries[base] = Entry(base, end, open_count, traits, self._slot_of(traits, base))
             if traits.deliver_at_ms > now_ms:
                 entry.state = State.DELAYED
@@ -158,7 +159,7 @@ class Pool(Dispatcher):
     def offer_again(self, entries: Sequence[StoredEntry]) -> None:
         self._notice_readiness()
         deliveries: dict[AttachedConsumer, list[Delivery]] = {}
-        for base, end, batch in entries:
+        for base, end, batch, _ in entries:
             if batch is None:  # compaction has dropped records that existed at the first read
                 if self.cursor.acknowledge(base, end):
                     self.moved()
@@ -169,7 +170,7 @@ class Pool(Dispatcher):
             consumer = None if self._is_blocked else self._choose(entry)
             if consumer is not None:
                 self._forget_again(entry)
-                self._give(entry, batch, consumer, deliveries)
+                self._deliver_entry(entry, batch, consumer, deliveries)
         _deliver(deliveries)
 
     @override
@@ -185,13 +186,13 @@ class Pool(Dispatcher):
             if entry.state is State.READY:
                 consumer = self._choose(entry)
                 if consumer is not None:
-                    self._give(entry, batch, consumer, deliveries)
+                    self._deliver_entry(entry, batch, consumer, deliveries)
                 elif not self._pass_over(entry):
                     break
             ready.popleft()
         _deliver(deliveries)
 
-    def _give(
+    def _deliver_entry(
         self,
         entry: Entry,
         batch: memoryview,

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LOOK_ROUND_S_MAX = 1.0
+CHECK_S_MAX = 1.0
 """Longest time between two checks for idle partitions and deleted streams."""
 
 
@@ -106,7 +106,7 @@ class SubscriptionService(Subscriptions):
         try:
             async with asyncio.TaskGroup() as self._group:
                 self._group.create_task(self._saver.run(), name="save cursors")
-                self._group.create_task(self._look_round(), name="release idle partitions")
+                self._group.create_task(self._check_periodically(), name="release idle partitions")
                 self._group.create_task(self._endings.run(), name="find the ends of terminated streams")
         finally:
             self._group = None
@@ -241,11 +241,12 @@ class SubscriptionService(Subscriptions):
         await self.move(subscription, await self._offset_of_time(subscription.partition, timestamp_ms))
 
     async def _offset_of_time(self, partition: PartitionKey, timestamp_ms: int) -> int:
-        """Return the offset of the first record at or after a time; `LATEST` if there is none."""
+        """Return the offset of the first record at or after a time; the end if there is none."""
+        end = (await self._bounds(partition)).end  # as of before the look-up: later records may be at or after the time
         (answer,) = await self._records.offsets([OffsetQuestion(partition, max(0, timestamp_ms))])
         if answer.error is not None:
             raise answer.error
-        return answer.offset if answer.offset >= 0 else LATEST
+        return answer.offset if answer.offset >= 0 else end
 
     async def forget(self, subscription: Subscription, on_forgotten: Callable[[], None] = lambda: None) -> None:
         """Delete the subscription; `on_forgotten` runs before its consumers are closed. Raises `Fenced`, `Unavailable`."""
@@ -313,15 +314,15 @@ class SubscriptionService(Subscriptions):
     @override
     async def skip(self, partition: PartitionKey, subscription: str, count: int) -> None:
         found = await self._find(partition, subscription)
-        end = (await self._bounds(partition)).end
-        found.skip_before(min(found.cursor.offset_behind(count), end))
+        bounds = await self._bounds(partition)
+        found.skip_before(bounds.start)  # trimmed offsets do not count
+        found.skip_before(min(found.cursor.offset_behind(count), bounds.end))
         await self.flush(found)
 
     @override
     async def expire(self, partition: PartitionKey, subscription: str, before_ms: int) -> None:
         found = await self._find(partition, subscription)
-        offset = await self._offset_of_time(partition, before_ms)
-        found.skip_before(_clamp(offset, await self._bounds(partition)))
+        found.skip_before(await self._offset_of_time(partition, before_ms))
         await self.flush(found)
 
     async def _find(self, partition: PartitionKey, name: str) -> Subscription:
@@ -346,10 +347,10 @@ class SubscriptionService(Subscriptions):
             raise NotFound(f"no partition {partition}")
         return bounds
 
-    async def _look_round(self) -> None:
+    async def _check_periodically(self) -> None:
         outage = Outage(log, "cannot look up leases and streams; retrying", "looking up leases and streams works again")
         while True:
-            await asyncio.sleep(min(self.settings.idle_ms / 4000, LOOK_ROUND_S_MAX))
+            await asyncio.sleep(min(self.settings.idle_ms / 4000, CHECK_S_MAX))
             self._attached_count = self._consumer_count
             for subscription in list(self._local.values()):
                 contained(log, "look after a subscription", partial(self._local_moved, subscription))

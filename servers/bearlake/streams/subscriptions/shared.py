@@ -5,7 +5,6 @@ Source: Apache Pulsar, "Shared"; PIP-37 (chunks).
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
@@ -15,9 +14,6 @@ from bearlake.streams.subscriptions.model import EntryTraits, SubscriptionType
 from bearlake.streams.subscriptions.pool import Entry, Pool
 from bearlake.streams.subscriptions.settings import SubscriptionSettings
 
-if TYPE_CHECKING:
-    from bearlake.streams.subscriptions import EntryReader
-
 CHUNKED_COUNT_MAX = 10_000
 """Most incomplete chunked messages whose consumer is remembered; bounded because a producer may never send the last chunk."""
 
@@ -25,8 +21,8 @@ CHUNKED_COUNT_MAX = 10_000
 class Shared(Pool):
     """Round robin over consumers with permits. A consumer gets up to `burst_entry_count_max` entries in a row, fewer if few wait."""
 
-    def __init__(self, cursor: AckCursor, settings: SubscriptionSettings, reader: "EntryReader") -> None:
-        super().__init__(SubscriptionType.SHARED, cursor, settings, reader)
+    def __init__(self, cursor: AckCursor, settings: SubscriptionSettings) -> None:
+        super().__init__(SubscriptionType.SHARED, cursor, settings)
         self._again_bases: list[int] = []
         self._current: AttachedConsumer | None = None
         self._burst_left = 0

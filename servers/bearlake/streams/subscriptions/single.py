@@ -123,13 +123,13 @@ class SingleActive(Dispatcher):
     def dispatch(self, now_ms: int) -> None:
         self._notice_readiness()
         if self.type is SubscriptionType.FAILOVER:
-            self._tell()
+            self._notify_active()
         active = self.active
         if active is None or self.is_handing_over:
             return
         deliveries = []
         while self._ready and active.can_take:
-            base, end, batch = self._ready.popleft()
+            base, end, batch, _ = self._ready.popleft()
             assert batch is not None
             open_count = self.cursor.open_count(base, end)
             if open_count:
@@ -139,7 +139,7 @@ class SingleActive(Dispatcher):
         if deliveries:
             active.deliver(deliveries)
 
-    def _tell(self) -> None:
+    def _notify_active(self) -> None:
         for consumer in self.consumers:
             is_active = consumer is self.active
             if consumer.has_flowed and consumer.notified_active is not is_active:

@@ -88,7 +88,7 @@ class Subscription:
         self, spec: ConsumerSpec, sink: "Consumer", reader: "EntryReader", on_closed: Callable[[Closed], None]
     ) -> AttachedConsumer:
         """Attach a consumer; `on_closed` is called when it is closed. Raises `Busy`, `Overlap`, `Overloaded`, `Invalid`."""
-        machine = self.machine or self._new_machine(spec.type, reader)
+        machine = self.machine or self._new_machine(spec.type)
         if machine.type is not spec.type:
             raise Busy(f"the subscription has consumers of type {machine.type.value}, not {spec.type.value}")
         if len(machine.consumers) >= self._around.settings.consumer_per_subscription_max:
@@ -101,7 +101,7 @@ class Subscription:
         self.retained_until_s = 0.0
         if self._feeder is None:
             self.machine = machine
-            self._feeder = Feeder(self.partition, machine, self._around, self.moved, self.close, self._damaged)
+            self._feeder = Feeder(self.partition, machine, reader, self._around, self.moved, self.close, self._damaged)
         self._changed(machine)
         return consumer
 
@@ -141,12 +141,12 @@ class Subscription:
         self.retained_until_s = asyncio.get_running_loop().time() + REATTACH_S
         self.close(Closed.DAMAGED)
 
-    def _new_machine(self, type_: SubscriptionType, reader: "EntryReader") -> Dispatcher:
+    def _new_machine(self, type_: SubscriptionType) -> Dispatcher:
         settings = self._around.settings
         if type_ is SubscriptionType.SHARED:
-            return Shared(self.cursor, settings, reader)
+            return Shared(self.cursor, settings)
         if type_ is SubscriptionType.KEY_SHARED:
-            return KeyShared(self.cursor, settings, reader)
+            return KeyShared(self.cursor, settings)
         return SingleActive(type_, self.cursor, settings)
 
     def _changed(self, machine: Dispatcher) -> None:
@@ -275,19 +275,19 @@ class Subscription:
         """Call this when the cursor may have moved."""
         self._on_moved(self)
         if self.end is not None:
-            self._tell_end()
+            self._notify_end()
 
     def ends_at(self, offset: int) -> None:
         """Set the final end offset of a terminated stream; consumers are notified once all earlier offsets are acknowledged."""
         self.end = offset
-        self._tell_end()
+        self._notify_end()
 
     @property
     def awaits_end(self) -> bool:
         """Whether the end is not known yet, or a consumer does not know yet that it has reached the end."""
         return self.end is None or not all(consumer.notified_end for consumer in self._closers)
 
-    def _tell_end(self) -> None:
+    def _notify_end(self) -> None:
         if self.end is None or self.cursor.mark_delete < self.end:
             return
         for consumer in self._closers:

@@ -53,7 +53,7 @@ def encoded(key, kind, version, message):
     return b"".join(getattr(codec, kind)(key, version).encode(message))
 
 
-def test_schema_has_the_facts_of_the_one_in_kafka_python(api, kind):
+def test_our_schemas_agree_with_those_of_kafka_python(api, kind):
     schema = getattr(load(api), kind)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)

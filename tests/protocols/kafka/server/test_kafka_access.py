@@ -329,13 +329,13 @@ async def test_deleted_rules_are_returned_for_each_filter(root):
     ],
     ids=str,
 )  # fmt: skip
-async def test_a_rule_that_means_nothing_is_refused_alone(root, bad):
+async def test_an_invalid_rule_does_not_affect_others(root, bad):
     assert await create(root, creation(**bad), creation("good")) == [ErrorCode.INVALID_REQUEST, 0]
     assert await names(root) == [(2, "good", 3, 1)]
 
 
 @pytest.mark.parametrize("bad", [{"kind": 0}, {"pattern": 0}, {"operation": 0}, {"permission": 0}], ids=str)
-async def test_a_filter_that_means_nothing_is_refused(root, bad):
+async def test_an_invalid_filter_is_refused(root, bad):
     await create(root, creation())
     described = await root.ask(any_filter(m.DescribeAclsRequest, **bad), 3)
     assert described.error_code == ErrorCode.INVALID_REQUEST

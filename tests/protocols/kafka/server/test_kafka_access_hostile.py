@@ -1,4 +1,4 @@
-"""Callers without rights: what refusals tell them, and what their requests cost the server."""
+"""Callers without rights: what refusals reveal to them, and what their requests cost the server."""
 
 from dataclasses import replace
 
@@ -43,13 +43,13 @@ async def login(node, user="alice"):
     return client
 
 
-async def test_a_refused_fetch_does_not_tell_whether_the_topic_exists(node):
+async def test_a_refused_fetch_does_not_reveal_whether_the_topic_exists(node):
     alice = await login(node)
 
     assert [(await alice.fetch(name, 0)).error_code for name in ("t", "absent")] == [DENIED, DENIED]
 
 
-async def test_a_refused_produce_does_not_tell_whether_the_topic_exists(node):
+async def test_a_refused_produce_does_not_reveal_whether_the_topic_exists(node):
     alice = await login(node)
 
     assert [(await alice.produce(name, batch_of())).error_code for name in ("t", "absent")] == [DENIED, DENIED]

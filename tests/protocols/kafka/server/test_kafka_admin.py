@@ -114,7 +114,7 @@ async def test_assignments_only_determine_the_number_of_partitions(kafka):
     assert (answer.error_code, answer.num_partitions) == (0, 3)
 
 
-async def test_a_name_is_taken_or_stands_twice_and_the_others_are_created(kafka):
+async def test_taken_and_repeated_names_fail_and_the_others_are_created(kafka):
     client = await kafka.client()
     await create(client, "t")
 
@@ -203,7 +203,7 @@ async def test_partitions_are_added_and_never_taken(kafka):
     assert (await client.produce("t", batch_of(b"v"), index=3)).error_code == 0
 
 
-async def test_log_dirs_tell_sizes(kafka):
+async def test_log_dirs_report_sizes(kafka):
     client = await kafka.client()
     await create(client, "t", count=2)
     batch = batch_of(b"x" * 1000)
@@ -329,6 +329,39 @@ async def test_describe_topic_partitions_pages_with_a_cursor_kip_966(kafka):
     assert pages == [[("a", 0), ("a", 1)], [("a", 2), ("b", 0)], [("b", 1)]]
 
 
+@pytest.mark.parametrize("index", [1_000_000, 2**31 - 1, -1, -(2**31)])
+async def test_a_page_begins_inside_the_stream_of_its_cursor_and_keeps_its_limit(kafka, index):
+    """Otherwise an index past the end would lift the limit of the page, and a negative one would list partitions that do not exist."""
+    client = await kafka.client()
+    for name in ("a", "b", "c"):
+        await create(client, name, count=3)
+    r = m.DescribeTopicPartitionsRequest
+    cursor = r.Cursor(topic_name="a", partition_index=index)
+
+    answer = await client.ask(r(topics=[], response_partition_limit=4, cursor=cursor), 0)
+
+    found = [(t.name, p.partition_index) for t in answer.topics for p in t.partitions]
+    everything = [(name, at) for name in ("a", "b", "c") for at in range(3)]
+    first = 0 if index < 0 else 3
+    assert found == everything[first : first + 4]
+
+
+async def test_a_page_whose_stream_was_deleted_begins_with_the_first_partition_of_the_next(kafka):
+    client = await kafka.client()
+    for name in ("a", "b"):
+        await create(client, name, count=3)
+    r = m.DescribeTopicPartitionsRequest
+    topics = [r.Topic(name="a"), r.Topic(name="b")]
+    page = await client.ask(r(topics=topics, response_partition_limit=2), 0)
+    await client.ask(m.DeleteTopicsRequest(topics=[m.DeleteTopicsRequest.Topic(name="a")], timeout_ms=1000), 6)
+    cursor = r.Cursor(topic_name=page.next_cursor.topic_name, partition_index=page.next_cursor.partition_index)
+
+    answer = await client.ask(r(topics=topics, response_partition_limit=10, cursor=cursor), 0)
+
+    found = {t.name: (t.error_code, [p.partition_index for p in t.partitions]) for t in answer.topics}
+    assert found == {"a": (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, []), "b": (0, [0, 1, 2])}
+
+
 # -- configs -------------------------------------------------------------------------------------------------------
 
 
@@ -347,7 +380,7 @@ async def test_all_configs_are_described_with_their_defaults(kafka):
     assert (found["cleanup.policy"].value, found["cleanup.policy"].config_source) == ("delete", 5)
 
 
-async def test_named_configs_are_described_alone(kafka):
+async def test_only_requested_configs_are_described(kafka):
     client = await kafka.client()
     await create(client, "t")
 
@@ -433,7 +466,7 @@ async def test_wrong_changes_are_refused_whole(kafka, changes, code):
     assert await own_configs(client, "t") == {"segment.bytes": "1000"}
 
 
-async def test_configs_of_what_does_not_exist(kafka):
+async def test_configs_of_missing_resources_are_refused(kafka):
     client = await kafka.client()
 
     assert (await describe(client, TOPIC, "none")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -485,7 +518,7 @@ async def test_resources_with_configs_are_listed(kafka):
     assert (await client.ask(r(), 0)).config_resources == []
 
 
-async def test_records_survive_what_administration_does_around_them(kafka):
+async def test_records_survive_administration_of_their_topic(kafka):
     client = await kafka.client()
     await create(client, "t")
     await client.produce("t", batch_of(b"a"))

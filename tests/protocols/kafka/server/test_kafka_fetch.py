@@ -259,7 +259,7 @@ async def test_a_store_that_cannot_answer_now_leads_to_a_code_that_consumers_ret
     assert (read.error_code, looked_up.error_code) == (ErrorCode.KAFKA_STORAGE_ERROR,) * 2
 
 
-async def test_there_are_no_leader_epochs_kip_320(kafka):
+async def test_answers_have_no_leader_epochs_kip_320(kafka):
     client = await filled(kafka, 10)
     r = m.OffsetForLeaderEpochRequest
 

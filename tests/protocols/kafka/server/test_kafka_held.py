@@ -7,19 +7,21 @@ import struct
 
 import pytest
 
+from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka import messages as m
+from bearlake.protocols.kafka.codec import ApiKey
 from bearlake.records.batch import Compression
 from bearlake.records.codec import Record, encode
 from bearlake.telemetry.watchdog import LIMIT_S
 from fixtures.held import held_at_most
-from fixtures.kafka_server import batch_of
+from fixtures.kafka_server import batch_of, fetch_request
 
 MIB = 1024 * 1024
 BOUND_S = 2 * LIMIT_S
 
 
-def compressed(codec, values):
-    return encode([Record(value=value, timestamp=-1) for value in values], codec=codec)
+def compressed(kind, values):
+    return encode([Record(value=value, timestamp=-1) for value in values], codec=kind)
 
 
 BATCHES = {
@@ -34,8 +36,8 @@ BATCHES = {
 async def test_a_hostile_batch_does_not_hold_the_loop(kafka, what):
     client = await kafka.client()
     await kafka.create("t")
-    for codec in Compression:
-        assert (await client.produce("t", batch_of(b"warm", compression=codec))).error_code == 0
+    for kind in Compression:
+        assert (await client.produce("t", batch_of(b"warm", compression=kind))).error_code == 0
     batch = BATCHES[what]()
 
     async with held_at_most(BOUND_S):
@@ -79,6 +81,78 @@ async def test_metadata_of_everything_does_not_hold_the_loop(kafka):
         frame = await client.receive_frame()
 
     assert len(frame) > 50_000 * 20
+
+
+COUNT = 100_000
+"""Items of one request: what the largest sensible message has."""
+
+
+def many(key):
+    """A request with `COUNT` items, which takes less than 4 MB, and its version."""
+    match key:
+        case ApiKey.FIND_COORDINATOR:
+            return m.FindCoordinatorRequest(coordinator_keys=["g"] * COUNT), 4
+        case ApiKey.LIST_OFFSETS:
+            r = m.ListOffsetsRequest
+            partition = r.Partition(partition_index=0, timestamp=-1)
+            return r(replica_id=-1, topics=[r.Topic(name="t", partitions=[partition] * COUNT)]), 7
+        case ApiKey.OFFSET_FOR_LEADER_EPOCH:
+            r = m.OffsetForLeaderEpochRequest
+            partition = r.Partition(partition=0, leader_epoch=0)
+            return r(topics=[r.Topic(topic="t", partitions=[partition] * COUNT)]), 4
+        case ApiKey.FETCH:
+            return fetch_request([("t", 0, 0)] * COUNT), 11
+        case ApiKey.OFFSET_FETCH:
+            r = m.OffsetFetchRequest
+            topic = r.GroupTopic(name="t", partition_indexes=[0] * COUNT)
+            return r(groups=[r.Group(group_id="g", topics=[topic])]), 8
+        case ApiKey.OFFSET_COMMIT:
+            r = m.OffsetCommitRequest
+            partition = r.Partition(partition_index=0, committed_offset=1, committed_metadata="")
+            return r(group_id="g", topics=[r.Topic(name="t", partitions=[partition] * COUNT)]), 8
+        case ApiKey.DESCRIBE_CONFIGS:
+            r = m.DescribeConfigsRequest
+            return r(resources=[r.Resource(resource_type=32, resource_name="t")] * COUNT), 4
+        case ApiKey.ALTER_CONFIGS:
+            r = m.AlterConfigsRequest
+            return r(resources=[r.Resource(resource_type=32, resource_name="t", configs=[])] * COUNT), 2
+        case ApiKey.DESCRIBE_PRODUCERS:
+            r = m.DescribeProducersRequest
+            return r(topics=[r.Topic(name="t", partition_indexes=[7] * COUNT)]), 0
+        case ApiKey.DESCRIBE_LOG_DIRS:
+            r = m.DescribeLogDirsRequest
+            return r(topics=[r.Topic(topic="t", partitions=[0] * COUNT)]), 4
+        case ApiKey.METADATA:
+            r = m.MetadataRequest
+            return r(topics=[r.Topic(name=f"/{at}") for at in range(COUNT)]), 12
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        ApiKey.FIND_COORDINATOR,
+        ApiKey.LIST_OFFSETS,
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
+        ApiKey.FETCH,
+        ApiKey.OFFSET_FETCH,
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.DESCRIBE_CONFIGS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.DESCRIBE_PRODUCERS,
+        ApiKey.DESCRIBE_LOG_DIRS,
+        ApiKey.METADATA,
+    ],
+)
+async def test_a_request_with_many_items_does_not_hold_the_loop(kafka, key):
+    client = await kafka.client()
+    await kafka.create("t")
+    await client.ask(m.MetadataRequest(topics=[]), 12)
+    request, version = many(key)
+    frame = b"".join(codec.request(key, version).frame(1, "test", request))
+
+    async with held_at_most(LIMIT_S):
+        client.send_bytes(frame)
+        await client.receive_frame()
 
 
 async def test_a_name_that_is_repeated_does_not_multiply_its_partitions(kafka):

@@ -58,7 +58,7 @@ MALFORMED = {
     "negative version": header(3, -1) + bytes(8),
     "fetch version below": header(1, 3) + bytes(8),
     "client id beyond the frame": struct.pack(">ihhih", 10, 3, 1, 1, 500),
-    "client id that is no utf-8": struct.pack(">ihhih", 12, 3, 1, 1, 2) + b"\xff\xfe",
+    "client id that is not utf-8": struct.pack(">ihhih", 12, 3, 1, 1, 2) + b"\xff\xfe",
     "body cut off": struct.pack(">ihhihi", 14, 3, 1, 1, -1, 5),
     "array of 2 billion": struct.pack(">ihhihi", 14, 3, 1, 1, -1, 2**31 - 1),
     "produce cut off": struct.pack(">ihhih", 10, 0, 3, 1, -1),
@@ -112,7 +112,7 @@ async def test_damaged_requests_close_a_connection_or_are_answered(kafka, seed):
 
 
 @pytest.mark.parametrize("version", [10, 11, 12])
-async def test_a_topic_without_a_name_is_answered_in_versions_without_a_way_to_say_so(kafka, version):
+async def test_a_topic_without_a_name_is_answered_in_versions_whose_responses_need_a_name(kafka, version):
     """Versions 10 and 11 have topic ids, and responses that need a name (Kafka: INVALID_REQUEST)."""
     await kafka.create("t")
     client = await kafka.client()
@@ -203,7 +203,7 @@ async def test_a_connection_that_can_be_neither_checked_nor_closed_keeps_no_othe
     def broken(*_):
         raise RuntimeError("a bug")
 
-    for number, connection in enumerate(connections):  # whatever the order, one that is well is behind one that is not
+    for number, connection in enumerate(connections):  # whatever the order, a valid connection follows a stuck one
         is_well = number in (0, len(connections) - 1)
         monkeypatch.setattr(connection, "check", (lambda _, at=number: checked.append(at)) if is_well else broken)
         monkeypatch.setattr(connection, "failed", broken)
@@ -227,7 +227,7 @@ async def test_a_server_accepts_a_limited_number_of_connections(kafka_cluster):
     assert (await (await cluster.client()).ask(m.MetadataRequest(topics=[]), 12)).brokers
 
 
-async def test_idle_connections_are_closed_and_busy_ones_are_not(kafka_cluster):
+async def test_only_idle_connections_are_closed(kafka_cluster):
     cluster = await kafka_cluster(1, settings=KafkaSettings(idle_ms=600_000))
     await cluster[0].create("t")
     idle, waiting = await cluster.client(), await cluster.client()

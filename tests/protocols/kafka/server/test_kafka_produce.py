@@ -92,7 +92,7 @@ async def test_a_stream_that_was_deleted_is_unknown_by_name_and_by_id(any_cluste
     client = await cluster[1].client()
     topic_id = await cluster[0].create("t")
     assert (await client.produce("t", GOOD)).error_code == 0
-    cluster[1].tasks[0].cancel()  # this server does not follow the log any more
+    cluster[1].tasks[0].cancel()  # this server no longer follows the log
     await cluster[0].streams.catalog.delete((await cluster[0].streams.catalog.resolve("t")).stream)
 
     assert (await client.produce("t", GOOD)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -102,7 +102,7 @@ async def test_a_stream_that_was_deleted_is_unknown_by_name_and_by_id(any_cluste
 async def test_a_stream_created_on_another_server_is_found_by_name_at_once(any_cluster):
     cluster = await any_cluster(2)
     client = await cluster[1].client()
-    cluster[1].tasks[0].cancel()  # this server does not follow the log any more
+    cluster[1].tasks[0].cancel()  # this server no longer follows the log
     await cluster[0].create("t")
 
     client.send(produce_request("t", batch_of(b"1")), 9)
@@ -191,7 +191,7 @@ async def test_acks_0_is_not_answered_and_keeps_its_order(kafka):
 async def test_acks_0_of_an_unknown_stream_is_stored_although_the_client_disconnects_at_once(any_cluster):
     cluster = await any_cluster(2)
     client = await cluster[1].client()
-    cluster[1].tasks[0].cancel()  # this server does not follow the log any more: the name must be looked up
+    cluster[1].tasks[0].cancel()  # this server no longer follows the log: the name must be looked up
     await cluster[0].create("t")
 
     await client.produce("t", GOOD, acks=0)

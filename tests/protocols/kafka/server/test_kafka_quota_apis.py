@@ -112,7 +112,7 @@ async def test_default_and_combined_entities_are_kept_apart(node, client):
     ],
     ids=str,
 )
-async def test_an_entity_that_means_nothing_is_refused_alone(node, client, bad, message):
+async def test_an_invalid_entity_does_not_affect_others(node, client, bad, message):
     good = entry(("user", "good"), producer_byte_rate=1.0)
     refused, accepted = await alter(client, bad, good)
 
@@ -122,7 +122,7 @@ async def test_an_entity_that_means_nothing_is_refused_alone(node, client, bad, 
     assert [quota.entity.user for quota in (await node.streams.metadata.quotas.read()).quotas] == ["good"]
 
 
-async def test_the_changes_of_one_entity_are_all_or_none(node, client):
+async def test_the_changes_of_one_entity_are_made_all_or_none(node, client):
     await alter(client, entry(("user", "a"), producer_byte_rate=1.0, bytes=1.0))
 
     assert (await node.streams.metadata.quotas.read()).quotas == []
@@ -176,7 +176,7 @@ async def test_filters_select_as_in_kafka(client):
         ),
     ],
 )
-async def test_a_filter_that_means_nothing_is_refused(client, components, code, message):
+async def test_an_invalid_filter_is_refused(client, components, code, message):
     assert await describe(client, *components) == (code, message)
 
 

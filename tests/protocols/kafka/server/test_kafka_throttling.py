@@ -26,10 +26,10 @@ async def limited(kafka):
     return LimitedServer(kafka)
 
 
-def produce(size):
+def produce(size, acks=-1):
     partition = m.ProduceRequest.Partition(index=0, records=batch_of(b"x" * size))
     return m.ProduceRequest(
-        acks=-1, timeout_ms=30_000, topic_data=[m.ProduceRequest.Topic(name="t", partition_data=[partition])]
+        acks=acks, timeout_ms=30_000, topic_data=[m.ProduceRequest.Topic(name="t", partition_data=[partition])]
     )
 
 
@@ -63,8 +63,46 @@ async def test_a_produce_request_on_another_connection_waits_and_is_then_served(
     assert (await second.receive()).responses[0].partition_responses[0].base_offset == 1
 
 
+async def left_waiting(limited, request, version, **options):
+    """A client's request waits for the quota when the client closes its connection."""
+    await (await limited.node.client()).ask(produce(3000), 9)
+    client = await limited.node.client()
+    await client.ask(m.ApiVersionsRequest(), 0)
+    client.send(request, version, **options)
+    connection = limited.connection()
+    await until(lambda: connection.quota_wait is not None)
+    await client.close()
+    return connection
+
+
+@pytest.mark.parametrize("version", [7, 9])
+async def test_a_request_that_its_client_gives_up_and_repeats_is_stored_once(limited, version):
+    """What was given up does not use the quota either: the repeated request would wait for it, and be given up too."""
+    await limited.limit(QuotaKey.PRODUCER_BYTE_RATE, 1000.0)
+    given_up = await left_waiting(limited, produce(3000), version)
+    again = await limited.node.client()
+    again.send(produce(3000), version)
+    await until(lambda: limited.waiting_count() == 3)
+
+    await limited.pass_time(10)
+    assert (await again.receive()).responses[0].partition_responses[0].base_offset == 1
+    await until(lambda: given_up not in limited.node.server.connections)
+    assert (await (await limited.node.client()).list_offset("t", -1)).offset == 2
+
+
+async def test_a_request_without_an_answer_is_stored_although_its_client_has_gone(limited):
+    """A client with acks=0 may close as soon as it has sent."""
+    await limited.limit(QuotaKey.PRODUCER_BYTE_RATE, 1000.0)
+    gone = await left_waiting(limited, produce(10, acks=0), 9, has_answer=False)
+
+    await limited.pass_time(10)
+    await until(lambda: gone not in limited.node.server.connections)
+    friend = await limited.node.client("console")
+    assert (await friend.ask(produce(10), 9)).responses[0].partition_responses[0].base_offset == 2
+
+
 async def test_a_first_request_on_another_connection_waits_under_its_client_id(limited):
-    """A Produce request need not be preceded by one that names the client; after a login none is."""
+    """A Produce request need not follow a request that names the client; after a login it follows none."""
     await limited.limit(QuotaKey.PRODUCER_BYTE_RATE, 1000.0, Entity(user=DEFAULT, client_id="batch"))
     await (await limited.node.client("batch")).ask(produce(3000), 9)
     second = await limited.node.client("batch")
@@ -145,7 +183,7 @@ async def test_a_fetch_response_has_its_records_and_says_how_long_to_wait(limite
 
 
 async def test_fetches_on_many_connections_together_keep_to_the_quota(limited, monkeypatch):
-    """All begin while nothing is owed. Those that end after the first get no records, as with Kafka, and ask again."""
+    """All fetches begin while nothing is owed. Those that end after the first one get no records, as with Kafka, and ask again."""
     clients = [await limited.node.client() for _ in range(5)]
     await clients[0].ask(produce(3000), 9)
     await limited.limit(QuotaKey.CONSUMER_BYTE_RATE, 1000.0)
@@ -186,7 +224,7 @@ async def test_pipelined_fetches_wait_one_by_one(limited):
 
 @pytest.mark.parametrize("version", [7, 13])
 async def test_pipelined_requests_of_a_limited_client_are_each_charged(limited, version):
-    """All requests arrive at once: the first that uses more than there is makes the others wait."""
+    """All requests arrive at once: the first request that exceeds the quota makes the others wait."""
     await limited.limit(QuotaKey.PRODUCER_BYTE_RATE, 10_000.0)
     client = await limited.node.client()
     topic = {"name": "t"} if version < 13 else {"topic_id": limited.node.streams.catalog.peek("t").id_bytes}
@@ -299,7 +337,7 @@ async def test_time_on_the_event_loop_is_limited(limited, monkeypatch):
     await until(lambda: limited.connection().quota_wait is not None)
 
 
-async def test_members_of_groups_are_heard_each_second(limited):
+async def test_members_of_groups_wait_at_most_a_second(limited):
     """A client that uses much time must not make groups lose the members of its user."""
     await limited.limit(QuotaKey.REQUEST_PERCENTAGE, 1.0)
     member = await limited.node.client()

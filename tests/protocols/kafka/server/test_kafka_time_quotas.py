@@ -4,10 +4,16 @@ import asyncio
 
 import pytest
 
-from bearlake.metadata.quotas import QuotaKey
+from bearlake.metadata.quotas import Entity, QuotaKey
+from bearlake.metadata.users import CredentialChange
+from bearlake.protocols.kafka import dispatch
 from bearlake.protocols.kafka import messages as m
+from bearlake.protocols.kafka.codec import ApiKey
 from bearlake.protocols.kafka.throttling import MEMBER_WAIT_S_MAX
+from bearlake.serving.authentication.credentials import create_credential
+from bearlake.serving.authentication.settings import AuthenticationSettings
 from bearlake.streams.principal import ANONYMOUS
+from fixtures.kafka_server import fetch_request
 from fixtures.kafka_world import join_of
 from fixtures.quotas import LimitedServer
 from fixtures.waiting import until
@@ -32,6 +38,12 @@ def busy(monkeypatch):
     return begin
 
 
+def commit_of(offset):
+    partition = m.OffsetCommitRequest.Partition(partition_index=0, committed_offset=offset, committed_metadata="")
+    topic = m.OffsetCommitRequest.Topic(name="t", partitions=[partition])
+    return m.OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=-1, member_id="", topics=[topic])
+
+
 def wait_s_of(connection):
     return connection.quota_wait.when() - asyncio.get_running_loop().time()
 
@@ -52,7 +64,7 @@ async def test_a_client_that_owes_time_gains_nothing_by_new_connections(limited)
 
 
 async def test_requests_that_were_read_wait_one_by_one(limited, busy):
-    """All are read before the first has used anything. Each of them makes the client owe more than the first second gives."""
+    """All requests are read before the first has used any time. Each request makes the client owe more than the first second allows."""
     await limited.limit(QuotaKey.REQUEST_PERCENTAGE, 50.0)
     client = await limited.node.client()
     await client.ask(m.ApiVersionsRequest(), 0)
@@ -66,6 +78,35 @@ async def test_requests_that_were_read_wait_one_by_one(limited, busy):
         await until(lambda: connection.quota_wait is not None)
         assert connection._request_count == left  # noqa: SLF001 - the others have not begun
         await limited.pass_time(1000)
+
+
+@pytest.mark.parametrize("ends", ["is answered", "is cancelled"])
+async def test_a_request_is_charged_while_it_runs(kafka_cluster, monkeypatch, busy, ends):
+    """Otherwise all requests that begin before the first one ends would begin for nothing, and cancelled ones would cost nothing."""
+    may_end, fetch = asyncio.Event(), dispatch.HANDLERS[ApiKey.FETCH]
+
+    async def long(context, caller, request):
+        await may_end.wait()
+        return await fetch(context, caller, request)
+
+    monkeypatch.setitem(dispatch.HANDLERS, ApiKey.FETCH, long)
+    limited = LimitedServer((await kafka_cluster(1))[0])
+    await limited.node.create("t")
+    await limited.limit(QuotaKey.REQUEST_PERCENTAGE, 50.0)
+    first, second = await limited.node.client(), await limited.node.client()
+    await second.ask(m.ApiVersionsRequest(), 0)
+    busy()
+    first.send(fetch_request([("t", 0, 0)]), 12)
+    await until(lambda: limited.quotas.usage.due_s(ANONYMOUS, QuotaKey.REQUEST_PERCENTAGE) > 0)
+    if ends == "is cancelled":
+        await first.close()
+        await until(lambda: len(limited.node.server.connections) == 1)
+    second.send(METADATA, 9)
+    await until(lambda: limited.waiting_count() == 1)
+
+    may_end.set()
+    await limited.pass_time(1000)
+    assert (await second.receive()).topics[0].name == "t"
 
 
 async def test_a_new_connection_of_a_member_is_served_while_time_is_owed(limited):
@@ -105,25 +146,23 @@ async def test_other_requests_on_a_members_connection_do_not_silence_it(limited)
         assert (await member.ask(heartbeat, 4)).error_code == 0
 
 
+async def hold_a_commit(client, connection, busy):
+    """Use up the client's time by one request, and let a commit behind it wait, which was read and has not begun."""
+    busy()
+    client.send(METADATA, 9)
+    client.send(commit_of(7), 5)
+    await client.receive()
+    await until(lambda: connection.quota_wait is not None)
+    assert connection._request_count == 1  # noqa: SLF001 - the commit has not begun
+
+
 async def test_a_commit_that_a_quota_holds_is_made_although_its_client_has_gone(limited, busy):
     await limited.limit(QuotaKey.REQUEST_PERCENTAGE, 50.0)
     client = await limited.node.client()
     await client.ask(m.ApiVersionsRequest(), 0)
     connection = limited.connection()
     await limited.pass_time(1000)
-    busy()
-    partition = m.OffsetCommitRequest.Partition(partition_index=0, committed_offset=7, committed_metadata="")
-    commit = m.OffsetCommitRequest(
-        group_id="g",
-        generation_id_or_member_epoch=-1,
-        member_id="",
-        topics=[m.OffsetCommitRequest.Topic(name="t", partitions=[partition])],
-    )
-    client.send(METADATA, 9)
-    client.send(commit, 5)
-    await client.receive()
-    await until(lambda: connection.quota_wait is not None)
-    assert connection._request_count == 1  # noqa: SLF001 - the commit has not begun
+    await hold_a_commit(client, connection, busy)
     connection.close("test", "test")
     await until(lambda: not len(limited.node.server.connections))
 
@@ -132,6 +171,29 @@ async def test_a_commit_that_a_quota_holds_is_made_although_its_client_has_gone(
     other = await limited.node.client()
     answer = await other.ask(asked, 5)
     assert answer.topics[0].partitions[0].committed_offset == 7
+
+
+async def test_a_request_that_a_quota_holds_ends_with_the_login(kafka_cluster, busy):
+    """It was read before the login ended, and would begin after that."""
+    cluster = await kafka_cluster(1, authentication=AuthenticationSettings(mechanisms=["PLAIN"]))
+    credential = create_credential("SCRAM-SHA-256", "secret")
+    await cluster.metadata.users.change([CredentialChange("alice", credential.mechanism, credential)], revision=0)
+    await cluster[0].create("t")
+    limited = LimitedServer(cluster[0])
+    await limited.limit(QuotaKey.REQUEST_PERCENTAGE, 50.0, Entity(user="alice"))
+    client = await cluster.client()
+    await client.ask(m.SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    assert (await client.ask(m.SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret"), 2)).error_code == 0
+    connection = limited.connection()
+    await hold_a_commit(client, connection, busy)
+    connection.session.ends_s = 0.0
+    await limited.pass_time(1000)
+
+    assert await client.is_closed()
+    await until(lambda: not len(cluster[0].server.connections))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not await cluster.metadata.groups.offsets("g")
 
 
 async def test_a_drain_answers_what_a_quota_holds(limited, busy):

@@ -7,12 +7,13 @@ import hashlib
 
 import pytest
 
-from bearlake.metadata.users import CredentialChange
+from bearlake.metadata.users import CredentialChange, ScramCredential
 from bearlake.protocols.kafka import messages as m
 from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.serving.authentication.credentials import create_credential
 from bearlake.serving.authentication.settings import AuthenticationSettings
 from bearlake.streams.access.control import AccessSettings
+from fixtures.later_versions import store_credentials
 
 ALTER, DESCRIBE = m.AlterUserScramCredentialsRequest, m.DescribeUserScramCredentialsRequest
 SMALL, LARGE = 1, 2
@@ -88,7 +89,7 @@ async def test_only_super_users_list_and_change_users(node):
     assert await logged_in(node, "bob")
 
 
-async def test_nobody_changes_users_where_nobody_logs_in(kafka):
+async def test_a_listener_without_logins_lets_nobody_change_users(kafka):
     client = await kafka.client()
     assert await alter(client, put()) == [("carol", ErrorCode.CLUSTER_AUTHORIZATION_FAILED)]
     assert (await client.ask(DESCRIBE(users=None), 0)).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -119,10 +120,19 @@ async def test_a_wrong_alteration_changes_nothing_of_its_user(node, alterations,
     assert [user for user, _, _ in await describe(admin)] == ["alice", "bob", "dave"]
 
 
-async def test_unknown_and_repeated_users_are_told_apart(node):
+async def test_unknown_and_repeated_users_have_different_errors(node):
     admin = await logged_in(node, "alice")
     assert await describe(admin, "bob", "ghost", "alice", "bob") == [
         ("bob", ErrorCode.DUPLICATE_RESOURCE, []),
         ("ghost", ErrorCode.RESOURCE_NOT_FOUND, []),
         ("alice", 0, [(LARGE, 4096)]),
     ]
+
+
+async def test_credentials_of_a_later_version_are_left_out(node):
+    client = await logged_in(node, "alice")
+    unknown = ScramCredential("SCRAM-BLAKE2", 4096, b"salt", b"stored", b"server")
+    await store_credentials(node.streams.metadata, [CredentialChange("bob", unknown.mechanism, unknown)])
+
+    (result,) = (await client.ask(DESCRIBE(users=[DESCRIBE.User(name="bob")]), 0)).results
+    assert [info.mechanism for info in result.credential_infos] == [LARGE]

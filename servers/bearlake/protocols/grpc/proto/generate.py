@@ -29,7 +29,7 @@ def generate() -> dict[str, str]:
     with tempfile.TemporaryDirectory() as folder:
         paths = [f"--proto_path={path}" for path in include_folders()]
         code = protoc.main(["protoc", *paths, f"--python_out={folder}", f"--pyi_out={folder}", SOURCE])
-        assert code == 0, "protoc failed; it has said why"
+        assert code == 0, "protoc failed; its output shows the reason"
         made = Path(folder) / SOURCE
         return {name: HEADERS[name] + _portable((made.parent / name).read_text()) for name in NAMES}
 

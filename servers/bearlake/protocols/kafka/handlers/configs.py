@@ -32,6 +32,9 @@ from bearlake.streams.configs import ConfigType
 from bearlake.streams.principal import Operation, Resource, require
 from bearlake.streams.turns import in_turns
 
+_AT_ONCE = 50
+"""Resources of one turn of the event loop. Each may have all configs with their synonyms and documentation: 0.2 ms."""
+
 
 class ResourceType(IntEnum):
     """The resource types of the config APIs."""
@@ -71,7 +74,11 @@ class ClusterDenied(Denied):
 async def describe(context: KafkaContext, caller: Caller, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """All or the requested configs of each resource, with defaults."""
     return DescribeConfigsResponse(
-        results=[await _describe(context, caller, resource, request) for resource in request.resources]
+        results=[
+            await _describe(context, caller, resource, request)
+            async for part in in_turns(request.resources, _AT_ONCE)
+            for resource in part
+        ]
     )
 
 
@@ -189,16 +196,17 @@ def _broker_configs(context: KafkaContext, name: str) -> list[DescribeConfigsRes
 async def alter(context: KafkaContext, caller: Caller, request: AlterConfigsRequest) -> AlterConfigsResponse:
     """Replace all configs of each topic; configs not in the request return to their defaults."""
     responses = []
-    for resource in request.resources:
-        answer = AlterConfigsResponse.Resource(
-            resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
-        )
-        responses.append(answer)
-        try:
-            desired = {config.name: config.value for config in resource.configs if config.value is not None}
-            await _change(context, caller, resource, request.validate_only, partial(_replacement, desired))
-        except BearlakeError as error:
-            answer.error_code, answer.error_message = _code(error), str(error)
+    async for part in in_turns(request.resources, _AT_ONCE):
+        for resource in part:
+            answer = AlterConfigsResponse.Resource(
+                resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
+            )
+            responses.append(answer)
+            try:
+                desired = {config.name: config.value for config in resource.configs if config.value is not None}
+                await _change(context, caller, resource, request.validate_only, partial(_replacement, desired))
+            except BearlakeError as error:
+                answer.error_code, answer.error_message = _code(error), str(error)
     return AlterConfigsResponse(responses=responses)
 
 
@@ -207,15 +215,16 @@ async def incremental_alter(
 ) -> IncrementalAlterConfigsResponse:
     """Set, unset, append to and subtract from configs of each topic; other configs stay unchanged."""
     responses = []
-    for resource in request.resources:
-        answer = IncrementalAlterConfigsResponse.Resource(
-            resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
-        )
-        responses.append(answer)
-        try:
-            await _change(context, caller, resource, request.validate_only, partial(_changes, resource.configs))
-        except BearlakeError as error:
-            answer.error_code, answer.error_message = _code(error), str(error)
+    async for part in in_turns(request.resources, _AT_ONCE):
+        for resource in part:
+            answer = IncrementalAlterConfigsResponse.Resource(
+                resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
+            )
+            responses.append(answer)
+            try:
+                await _change(context, caller, resource, request.validate_only, partial(_changes, resource.configs))
+            except BearlakeError as error:
+                answer.error_code, answer.error_message = _code(error), str(error)
     return IncrementalAlterConfigsResponse(responses=responses)
 
 

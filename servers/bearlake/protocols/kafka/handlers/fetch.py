@@ -7,7 +7,10 @@ return fewer bytes. Errors are per partition.
 Source: KIP-74 (limits), KIP-227, KIP-320 (leader epochs), KIP-516 (topic ids).
 """
 
+import asyncio
+
 from bearlake.errors import BearlakeError, NotFound, Overloaded, Unavailable
+from bearlake.metadata.model import PartitionKey
 from bearlake.protocols.kafka.context import EPOCH_MAX, Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode, code_of
 from bearlake.protocols.kafka.handlers.list_offsets import find
@@ -15,6 +18,7 @@ from bearlake.protocols.kafka.messages import FetchRequest, FetchResponse
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.fetch import Fetched, FetchRange
 from bearlake.streams.principal import Operation
+from bearlake.streams.turns import Turns
 from bearlake.telemetry import metrics
 
 _TOPIC_IDS_FROM = 13
@@ -31,15 +35,18 @@ async def handle(context: KafkaContext, caller: Caller, request: FetchRequest) -
     names: list[str] = []
     answers: list[FetchResponse.Partition] = []
     has_errors = False
+    asked: set[PartitionKey] = set()
+    turns = Turns()
     for topic in request.topics:
         partitions: list[FetchResponse.Partition] = []
         topics.append(FetchResponse.Topic(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions))
         found = await _resolve(context, caller, topic)
         for partition in topic.partitions:
+            if turns.is_over():
+                await asyncio.sleep(0)
             answer = FetchResponse.Partition(
                 partition_index=partition.partition, high_watermark=-1, last_stable_offset=-1, records=b""
             )
-            partitions.append(answer)
             code = _check(found, partition)
             if code:
                 has_errors = True
@@ -47,13 +54,14 @@ async def handle(context: KafkaContext, caller: Caller, request: FetchRequest) -
                 metrics.KAFKA_ERRORS.labels("FETCH", code.name).inc()
             else:
                 assert isinstance(found, StreamView)
+                key = found.partition(partition.partition)
+                if key in asked:  # as in Kafka: a partition that is repeated is answered once
+                    continue
+                asked.add(key)
                 answers.append(answer)
                 names.append(found.name)
-                ranges.append(
-                    FetchRange(
-                        found.partition(partition.partition), partition.fetch_offset, partition.partition_max_bytes
-                    )
-                )
+                ranges.append(FetchRange(key, partition.fetch_offset, partition.partition_max_bytes))
+            partitions.append(answer)
     if ranges:
         results = await context.streams.fetch(
             ranges,

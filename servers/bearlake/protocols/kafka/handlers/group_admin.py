@@ -11,7 +11,7 @@ from bearlake.protocols.kafka import codec
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.protocols.kafka.handlers.group_codes import code_of
-from bearlake.protocols.kafka.handlers.group_membership import may_describe, takes
+from bearlake.protocols.kafka.handlers.group_membership import coordinator_for, may_describe
 from bearlake.protocols.kafka.messages import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
@@ -36,7 +36,9 @@ async def describe(context: KafkaContext, caller: Caller, request: DescribeGroup
     """The state and members of each group; an unknown group is "Dead"."""
     return DescribeGroupsResponse(
         groups=[
-            await _describe(context, caller, name, request.include_authorized_operations) for name in request.groups
+            await _describe(context, caller, name, request.include_authorized_operations)
+            async for part in in_turns(request.groups)
+            for name in part
         ]
     )
 
@@ -108,7 +110,7 @@ async def list_groups(
         async for part in in_turns(await context.groups.all()):
             for listing in part:
                 if listing.group not in owned:
-                    if takes(context, caller, listing.group).ref.node_id == context.node_id:
+                    if coordinator_for(context, caller, listing.group).ref.node_id == context.node_id:
                         own.append(listing.group)
                 elif listing.group not in found:
                     found[listing.group] = (listing.protocol_type, GroupState.EMPTY.value)

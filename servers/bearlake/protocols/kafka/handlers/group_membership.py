@@ -26,6 +26,7 @@ from bearlake.serving import routing
 from bearlake.streams.groups.model import JoinRequest, MemberRef
 from bearlake.streams.groups.problems import GroupRefusal
 from bearlake.streams.principal import Operation
+from bearlake.streams.turns import in_turns
 
 KEY_TYPE_GROUP = 0
 _MANY_KEYS_FROM = 4
@@ -40,7 +41,7 @@ async def find_coordinator(
 ) -> FindCoordinatorResponse:
     """The server that holds the group's lease, else the server that should take it (rendezvous hashing)."""
     keys = request.coordinator_keys if caller.version >= _MANY_KEYS_FROM else [request.key]
-    found = [await _find(context, caller, key, request.key_type) for key in keys]
+    found = [await _find(context, caller, key, request.key_type) async for part in in_turns(keys) for key in part]
     if caller.version >= _MANY_KEYS_FROM:
         return FindCoordinatorResponse(coordinators=found)
     only = found[0]
@@ -79,21 +80,21 @@ async def coordinator_of(context: KafkaContext, caller: Caller, group: str) -> S
     Raises `Unavailable`.
     """
     holder = await context.groups.holder(group)
-    server = _holds_or_takes(context, caller, group, holder)
+    server = _coordinator_of(context, caller, group, holder)
     if server.ref != holder and server.ref.node_id != context.node_id:
         await context.servers.refresh()  # a server that has started to drain would only send the client back
-        server = _holds_or_takes(context, caller, group, holder)
+        server = _coordinator_of(context, caller, group, holder)
     return server
 
 
-def _holds_or_takes(context: KafkaContext, caller: Caller, group: str, holder: ServerRef | None) -> Server:
+def _coordinator_of(context: KafkaContext, caller: Caller, group: str, holder: ServerRef | None) -> Server:
     for server in context.servers.live():
         if server.ref == holder and caller.listener in server.endpoints:
             return server
-    return takes(context, caller, group)
+    return coordinator_for(context, caller, group)
 
 
-def takes(context: KafkaContext, caller: Caller, group: str) -> Server:
+def coordinator_for(context: KafkaContext, caller: Caller, group: str) -> Server:
     """The server that should coordinate the group if it has no coordinator."""
     return routing.choose(routing.key_of(group), metadata.all_of(context, caller))
 

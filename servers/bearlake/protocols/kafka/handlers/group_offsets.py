@@ -5,10 +5,13 @@ error for a partition that has no committed offset. Source: KIP-211, KIP-447 (re
 stable), KIP-709 (several groups), KIP-848 (topic ids from version 10 on).
 """
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
 
 from bearlake.metadata.model import CommittedOffset, PartitionKey, partition_index, stream_number
-from bearlake.protocols.kafka.codec import UUID_ZERO
+from bearlake.protocols.kafka.codec import UUID_ZERO, ApiKey
 from bearlake.protocols.kafka.context import Caller, KafkaContext
 from bearlake.protocols.kafka.errors import ErrorCode
 from bearlake.protocols.kafka.handlers.group_codes import code_of
@@ -22,6 +25,7 @@ from bearlake.protocols.kafka.messages import (
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
+from bearlake.protocols.kafka.rendered import Rendered, render
 from bearlake.protocols.kafka.rights import on_group
 from bearlake.records.batch import NO_LEADER_EPOCH
 from bearlake.streams.catalog import StreamView
@@ -29,10 +33,13 @@ from bearlake.streams.groups import subscription
 from bearlake.streams.groups.model import GroupState, MemberRef
 from bearlake.streams.groups.problems import GroupRefusal
 from bearlake.streams.principal import Operation, Resource
+from bearlake.streams.turns import Turns, in_turns
 
 _TOPIC_IDS_FROM = 10
 _MANY_GROUPS_FROM = 8
 _GROUP_ERROR_FROM = 2
+_KEYS_AT_ONCE = 2_000
+"""Partitions of a topic that are looked at in one turn of the event loop: 1 ms."""
 NOT_COMMITTED = CommittedOffset(offset=-1)
 
 
@@ -53,12 +60,15 @@ async def commit(context: KafkaContext, caller: Caller, request: OffsetCommitReq
     offsets: dict[PartitionKey, CommittedOffset] = {}
     answers: list[OffsetCommitResponse.Partition] = []
     topics: list[OffsetCommitResponse.Topic] = []
+    turns = Turns()
     limit = context.groups.settings.offset_metadata_bytes_max
     for topic in request.topics:
         found = await _resolve(context, caller, Operation.READ, topic.name, topic.topic_id)
         partitions: list[OffsetCommitResponse.Partition] = []
         topics.append(OffsetCommitResponse.Topic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
         for partition in topic.partitions:
+            if turns.is_over():
+                await asyncio.sleep(0)
             answer = OffsetCommitResponse.Partition(partition_index=partition.partition_index)
             partitions.append(answer)
             text = partition.committed_metadata or ""
@@ -96,20 +106,44 @@ async def commit(context: KafkaContext, caller: Caller, request: OffsetCommitReq
     return OffsetCommitResponse(topics=topics)
 
 
-async def fetch(context: KafkaContext, caller: Caller, request: OffsetFetchRequest) -> OffsetFetchResponse:
+class _Answer(NamedTuple):
+    """The answer for one group; `topics` builds `partition_count` partitions, and may run in a thread."""
+
+    group: OffsetFetchResponse.Group
+    partition_count: int
+    topics: Callable[[], list[OffsetFetchResponse.GroupTopic]]
+
+
+async def fetch(context: KafkaContext, caller: Caller, request: OffsetFetchRequest) -> OffsetFetchResponse | Rendered:
     """The committed offsets of one group, or from version 8 on of several groups."""
-    if caller.version >= _MANY_GROUPS_FROM:
-        return OffsetFetchResponse(groups=[await _fetch_group(context, caller, group) for group in request.groups])
-    asked = OffsetFetchRequest.Group(
-        group_id=request.group_id,
-        topics=None
-        if request.topics is None
-        else [
+    has_many = caller.version >= _MANY_GROUPS_FROM
+    answers = [
+        await _fetch_group(context, caller, group) for group in (request.groups if has_many else [_only_group(request)])
+    ]
+
+    def response() -> OffsetFetchResponse:
+        for answer in answers:
+            answer.group.topics = answer.topics()
+        groups = [answer.group for answer in answers]
+        return OffsetFetchResponse(groups=groups) if has_many else _flat(caller, groups[0])
+
+    count = sum(answer.partition_count for answer in answers)
+    return await render(context.workers, ApiKey.OFFSET_FETCH, caller.version, count, response)
+
+
+def _only_group(request: OffsetFetchRequest) -> OffsetFetchRequest.Group:
+    topics = None
+    if request.topics is not None:
+        topics = [
             OffsetFetchRequest.GroupTopic(name=topic.name, partition_indexes=topic.partition_indexes)
             for topic in request.topics
-        ],
-    )
-    group = await _fetch_group(context, caller, asked)
+        ]
+    return OffsetFetchRequest.Group(group_id=request.group_id, topics=topics)
+
+
+def _flat(caller: Caller, group: OffsetFetchResponse.Group) -> OffsetFetchResponse:
+    """The response of versions that have one group."""
+    partition_error = group.error_code if caller.version < _GROUP_ERROR_FROM else 0
     return OffsetFetchResponse(
         error_code=group.error_code,
         topics=[
@@ -121,7 +155,7 @@ async def fetch(context: KafkaContext, caller: Caller, request: OffsetFetchReque
                         committed_offset=item.committed_offset,
                         committed_leader_epoch=item.committed_leader_epoch,
                         metadata=item.metadata,
-                        error_code=item.error_code or (group.error_code if caller.version < _GROUP_ERROR_FROM else 0),
+                        error_code=item.error_code or partition_error,
                     )
                     for item in topic.partitions
                 ],
@@ -131,35 +165,63 @@ async def fetch(context: KafkaContext, caller: Caller, request: OffsetFetchReque
     )
 
 
-async def _fetch_group(
-    context: KafkaContext, caller: Caller, asked: OffsetFetchRequest.Group
-) -> OffsetFetchResponse.Group:
-    answer = OffsetFetchResponse.Group(group_id=asked.group_id, topics=[])
+async def _fetch_group(context: KafkaContext, caller: Caller, asked: OffsetFetchRequest.Group) -> _Answer:
+    group = OffsetFetchResponse.Group(group_id=asked.group_id, topics=[])
     if not may_describe(context, caller, asked.group_id):
-        answer.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-        return answer
+        group.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        return _Answer(group, 0, list)
     try:
         if asked.topics is None:
             found = await context.groups.offsets(asked.group_id)
-            answer.topics = _all_topics(context, caller, found)
-            return answer
-        views = [
-            await _resolve(context, caller, Operation.DESCRIBE, topic.name, topic.topic_id) for topic in asked.topics
-        ]
-        keys = [
-            view.partition(index)
-            for view, topic in zip(views, asked.topics, strict=True)
-            if isinstance(view, StreamView)
-            for index in topic.partition_indexes
-            if 0 <= index < view.partition_count
-        ]
+            seen = await _seen(context, caller, found)
+            return _Answer(group, len(found), partial(_all_topics, seen, found))
+        views: list[StreamView | ErrorCode] = []
+        async for part in in_turns(asked.topics):
+            views += [await _resolve(context, caller, Operation.DESCRIBE, topic.name, topic.topic_id) for topic in part]
+        keys = await _keys(asked.topics, views)
         found = await context.groups.offsets(asked.group_id, keys) if keys else {}
     except GroupRefusal as refusal:
-        answer.error_code = code_of(refusal)
+        group.error_code = code_of(refusal)
         if caller.version < _GROUP_ERROR_FROM and asked.topics is not None:
-            answer.topics = [_unread(topic) for topic in asked.topics]
-        return answer
-    for view, topic in zip(views, asked.topics, strict=True):
+            return _Answer(group, _count(asked.topics), partial(list, map(_unread, asked.topics)))
+        return _Answer(group, 0, list)
+    return _Answer(group, _count(asked.topics), partial(_asked_topics, asked.topics, views, found))
+
+
+def _count(topics: Sequence[OffsetFetchRequest.GroupTopic]) -> int:
+    return sum(len(topic.partition_indexes) for topic in topics)
+
+
+async def _keys(
+    topics: Sequence[OffsetFetchRequest.GroupTopic], views: Sequence[StreamView | ErrorCode]
+) -> set[PartitionKey]:
+    """The requested partitions that exist, in turns of the event loop."""
+    keys: set[PartitionKey] = set()
+    for view, topic in zip(views, topics, strict=True):
+        if isinstance(view, StreamView):
+            async for part in in_turns(topic.partition_indexes, _KEYS_AT_ONCE):
+                keys.update(view.partition(index) for index in part if 0 <= index < view.partition_count)
+    return keys
+
+
+async def _seen(context: KafkaContext, caller: Caller, found: Collection[PartitionKey]) -> dict[int, StreamView]:
+    """The streams of these partitions that the caller may describe, by number; the offsets of deleted streams are deleted with them."""
+    seen: dict[int, StreamView] = {}
+    async for part in in_turns(list({stream_number(key) for key in found})):
+        for number in part:
+            view = context.streams.catalog.peek_number(number)
+            if view is not None and context.streams.sees(caller.who, Operation.DESCRIBE, view.name):
+                seen[number] = view
+    return seen
+
+
+def _asked_topics(
+    topics: Sequence[OffsetFetchRequest.GroupTopic],
+    views: Sequence[StreamView | ErrorCode],
+    found: Mapping[PartitionKey, CommittedOffset],
+) -> list[OffsetFetchResponse.GroupTopic]:
+    answer = []
+    for view, topic in zip(views, topics, strict=True):
         partitions = []
         for index in topic.partition_indexes:
             if isinstance(view, StreamView) and 0 <= index < view.partition_count:
@@ -169,7 +231,7 @@ async def _fetch_group(
                 if view is ErrorCode.UNKNOWN_TOPIC_ID or view is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                     item.error_code = view
                 partitions.append(item)
-        answer.topics.append(
+        answer.append(
             OffsetFetchResponse.GroupTopic(name=topic.name, topic_id=topic.topic_id or UUID_ZERO, partitions=partitions)
         )
     return answer
@@ -182,20 +244,18 @@ def _unread(topic: OffsetFetchRequest.GroupTopic) -> OffsetFetchResponse.GroupTo
 
 
 def _all_topics(
-    context: KafkaContext, caller: Caller, found: dict[PartitionKey, CommittedOffset]
+    seen: Mapping[int, StreamView], found: Mapping[PartitionKey, CommittedOffset]
 ) -> list[OffsetFetchResponse.GroupTopic]:
     topics: dict[int, OffsetFetchResponse.GroupTopic] = {}
-    for key, offset in sorted(found.items()):
-        view = context.streams.catalog.peek_number(stream_number(key))
+    for key in sorted(found):
+        number = stream_number(key)
+        view = seen.get(number)
         if view is None:
-            continue  # the stream was deleted; its offsets are deleted with it
-        if not context.streams.sees(caller.who, Operation.DESCRIBE, view.name):
             continue
         topic = topics.setdefault(
-            view.stream.number,
-            OffsetFetchResponse.GroupTopic(name=view.name, topic_id=view.id_bytes, partitions=[]),
+            number, OffsetFetchResponse.GroupTopic(name=view.name, topic_id=view.id_bytes, partitions=[])
         )
-        topic.partitions.append(_partition(partition_index(key), offset))
+        topic.partitions.append(_partition(partition_index(key), found[key]))
     return list(topics.values())
 
 

@@ -5,6 +5,8 @@ asks for epoch 0 nevertheless, the epoch ends at the partition's end offset: the
 Source: KIP-79, KIP-734, KIP-405, KIP-1005, KIP-1023 (special timestamps); KIP-320 (leader epochs).
 """
 
+import asyncio
+
 from bearlake.errors import BearlakeError, NotFound, Overloaded, Unavailable
 from bearlake.metadata.model import PartitionKey
 from bearlake.protocols.kafka.context import EPOCH_MAX, Caller, KafkaContext
@@ -19,6 +21,7 @@ from bearlake.records.batch import NO_LEADER_EPOCH
 from bearlake.streams.catalog import StreamView
 from bearlake.streams.offsets import OffsetAnswer, OffsetQuestion, OffsetSpec
 from bearlake.streams.principal import Operation
+from bearlake.streams.turns import Turns, in_turns
 
 EARLIEST_PENDING_UPLOAD = -6
 """KIP-1023. Without tiered storage there is no such offset; the response is -1."""
@@ -31,11 +34,15 @@ async def handle(context: KafkaContext, caller: Caller, request: ListOffsetsRequ
     topics: list[ListOffsetsResponse.Topic] = []
     waiting: list[ListOffsetsResponse.Partition] = []
     questions: list[OffsetQuestion] = []
+    asked: set[PartitionKey] = set()
+    turns = Turns()
     for topic in request.topics:
         found = await find(context, caller, topic.name)
         partitions: list[ListOffsetsResponse.Partition] = []
         topics.append(ListOffsetsResponse.Topic(name=topic.name, partitions=partitions))
         for partition in topic.partitions:
+            if turns.is_over():
+                await asyncio.sleep(0)
             answer = ListOffsetsResponse.Partition(
                 partition_index=partition.partition_index, timestamp=-1, offset=-1, leader_epoch=NO_LEADER_EPOCH
             )
@@ -43,8 +50,13 @@ async def handle(context: KafkaContext, caller: Caller, request: ListOffsetsRequ
             answer.error_code = _check(found, partition)
             if not answer.error_code and partition.timestamp != EARLIEST_PENDING_UPLOAD:
                 assert isinstance(found, StreamView)
+                key = found.partition(partition.partition_index)
+                if key in asked:  # as in Kafka: one request must not ask a million questions about one partition
+                    answer.error_code = ErrorCode.INVALID_REQUEST
+                    continue
+                asked.add(key)
                 waiting.append(answer)
-                questions.append(OffsetQuestion(found.partition(partition.partition_index), partition.timestamp))
+                questions.append(OffsetQuestion(key, partition.timestamp))
     for answer, result in zip(waiting, await context.streams.offsets(questions), strict=True):
         _fill(answer, result)
     return ListOffsetsResponse(topics=topics)
@@ -94,11 +106,14 @@ async def for_leader_epoch(
     """The end offset of an epoch: epoch 0 ends at the partition's end; later epochs do not exist (-1, -1)."""
     topics: list[OffsetForLeaderEpochResponse.Topic] = []
     waiting: list[tuple[OffsetForLeaderEpochResponse.Partition, PartitionKey]] = []
+    turns = Turns()
     for topic in request.topics:
         found = await find(context, caller, topic.topic)
         partitions: list[OffsetForLeaderEpochResponse.Partition] = []
         topics.append(OffsetForLeaderEpochResponse.Topic(topic=topic.topic, partitions=partitions))
         for partition in topic.partitions:
+            if turns.is_over():
+                await asyncio.sleep(0)
             answer = OffsetForLeaderEpochResponse.Partition(
                 partition=partition.partition, leader_epoch=-1, end_offset=-1
             )
@@ -112,14 +127,15 @@ async def for_leader_epoch(
             elif partition.leader_epoch == EPOCH_MAX:
                 waiting.append((answer, found.partition(partition.partition)))
     try:
-        bounds = await context.streams.bounds([partition for _, partition in waiting])
+        bounds = await context.streams.bounds({partition for _, partition in waiting})
     except (Unavailable, Overloaded):
         for answer, _ in waiting:
             answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
     else:
-        for answer, key in waiting:
-            if key in bounds:
-                answer.leader_epoch, answer.end_offset = EPOCH_MAX, bounds[key].end
-            else:
-                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        async for part in in_turns(waiting):
+            for answer, key in part:
+                if key in bounds:
+                    answer.leader_epoch, answer.end_offset = EPOCH_MAX, bounds[key].end
+                else:
+                    answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return OffsetForLeaderEpochResponse(topics=topics)

@@ -31,7 +31,7 @@ from bearlake.records.batch import NO_LEADER_EPOCH
 from bearlake.serving import routing
 from bearlake.streams.catalog import StreamView, check_name
 from bearlake.streams.principal import Operation
-from bearlake.streams.turns import in_turns
+from bearlake.streams.turns import Turns, in_turns
 
 ENDPOINT_TYPE_BROKERS = 1
 _IDS_FROM = 12
@@ -49,9 +49,14 @@ async def handle(context: KafkaContext, caller: Caller, request: MetadataRequest
         key = (caller.version, caller.listener, caller.who, caller.who.host, zone, asked)
         return await context.renderings.get(state, key, lambda: _render_all(context, caller, request))
     # As in Kafka: a name that is repeated must not repeat its partitions.
-    unique = {_key_of(topic): topic for topic in topics}
+    unique: dict[str | bytes, MetadataRequest.Topic] = {}
+    async for part in in_turns(topics):
+        unique |= {_key_of(topic): topic for topic in part}
     found = await _find_all(context, caller, request, list(unique.values()))
-    return await _render(context, caller, request, [(found[key], topic) for key, topic in unique.items()])
+    described: list[tuple[StreamView | ErrorCode, MetadataRequest.Topic | None]] = []
+    async for named in in_turns(list(unique)):
+        described += [(found[key], unique[key]) for key in named]
+    return await _render(context, caller, request, described)
 
 
 def _key_of(topic: MetadataRequest.Topic) -> str | bytes:
@@ -108,7 +113,10 @@ async def _find_all(
     """The requested streams by name or id, or their error codes; looks up at most `_AT_ONCE` names in the store at once."""
     catalog = context.streams.catalog
     found: dict[str | bytes, StreamView | ErrorCode] = {}
+    turns = Turns()
     for topic in topics:
+        if turns.is_over():
+            await asyncio.sleep(0)
         if topic.name is None and caller.version < _IDS_FROM:
             found[topic.topic_id] = ErrorCode.INVALID_REQUEST
         elif topic.name is None:
@@ -116,11 +124,13 @@ async def _find_all(
             is_seen = view is not None and context.streams.may(caller.who, Operation.DESCRIBE, view.name)
             found[topic.topic_id] = view if view is not None and is_seen else ErrorCode.UNKNOWN_TOPIC_ID
     may_create = context.settings.auto_create_streams and request.allow_auto_topic_creation
-    names = list(dict.fromkeys(topic.name for topic in topics if topic.name is not None))
-    for name in names:
-        if catalog.peek(name) is not None:
-            found[name] = await find_or_create(context, caller, name, may_create)
-    unknown = [name for name in names if name not in found]
+    unknown: list[str] = []
+    async for part in in_turns(topics):
+        for name in [topic.name for topic in part if topic.name is not None]:
+            if catalog.peek(name) is not None:
+                found[name] = await find_or_create(context, caller, name, may_create)
+            else:
+                unknown.append(name)
     created_max = context.settings.auto_create_count_max
     for start in range(0, len(unknown), _AT_ONCE):
         chunk = unknown[start : start + _AT_ONCE]
@@ -282,7 +292,7 @@ async def describe_topic_partitions(
     names = sorted({topic.name for topic in request.topics}) or await _described_names(context, caller)
     first_index = 0
     if request.cursor is not None:
-        first_index = request.cursor.partition_index
+        first_index = max(request.cursor.partition_index, 0)
         names = [name for name in names if name >= request.cursor.topic_name]
         if not names or names[0] != request.cursor.topic_name:
             first_index = 0
@@ -294,21 +304,23 @@ async def describe_topic_partitions(
                 cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=0)
                 return DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
             found = await find_or_create(context, caller, name, may_create=False)
+            start, first_index = first_index, 0
             if isinstance(found, ErrorCode):
-                topics.append(
-                    DescribeTopicPartitionsResponse.Topic(
-                        error_code=found, name=name, topic_id=UUID_ZERO, partitions=[]
+                if request.topics:  # a list of all streams omits those that are gone
+                    topics.append(
+                        DescribeTopicPartitionsResponse.Topic(
+                            error_code=found, name=name, topic_id=UUID_ZERO, partitions=[]
+                        )
                     )
-                )
                 continue
-            end = min(found.partition_count, first_index + room)
+            start = min(start, found.partition_count)
+            end = min(found.partition_count, start + room)
             operations = topic_operations(context, caller, name)
-            topics.append(_page(found, servers, first_index, end, operations))
-            room -= end - first_index
+            topics.append(_page(found, servers, start, end, operations))
+            room -= end - start
             if end < found.partition_count:
                 cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=end)
                 return DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
-            first_index = 0
     return DescribeTopicPartitionsResponse(topics=topics)
 
 

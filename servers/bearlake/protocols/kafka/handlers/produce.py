@@ -201,7 +201,7 @@ def receive(
 ) -> None:
     """Handle a Produce request whose bytes are in `slab`; responds through `connection.answer`. Raises `Corrupt`."""
     if caller.version < VERSION_MIN:
-        connection.answer(slot, _too_old(caller, correlation_id, frame, position))
+        connection.answer(slot, _reject_old_version(caller, correlation_id, frame, position))
         return
     transactional_id, acks, _, entries = kernel.parse_produce(frame, position, caller.version)
     call = ProduceCall(connection, slot if acks else None, caller, correlation_id, entries)
@@ -343,7 +343,7 @@ def _admit_one(
 def resolve(context: KafkaContext, caller: Caller, topic: str | bytes) -> StreamView | Refusal:
     """The stream of a topic, or the reason to reject its batches; `UNKNOWN` if it must be looked up in the store first.
 
-    The right is checked before the look-up, so that a refusal does not tell whether the topic exists.
+    The right is checked before the look-up, so that a refusal does not reveal whether the topic exists.
     """
     streams = context.streams
     if context.is_redirecting:
@@ -366,7 +366,7 @@ def _refusal(error: BearlakeError) -> Refusal:
     return Refusal(code_of(error), str(error))
 
 
-def _too_old(caller: Caller, correlation_id: int, frame: memoryview, position: int) -> list[codec.Buffer]:
+def _reject_old_version(caller: Caller, correlation_id: int, frame: memoryview, position: int) -> list[codec.Buffer]:
     """Reject versions 0-2: they are advertised (KAFKA-18659), but their message formats are not supported."""
     request: ProduceRequest = codec.request(ApiKey.PRODUCE, caller.version).decode(frame, position)
     topics = [

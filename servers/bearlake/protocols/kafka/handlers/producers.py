@@ -14,7 +14,9 @@ from bearlake.protocols.kafka.messages import (
     InitProducerIdResponse,
 )
 from bearlake.protocols.kafka.rights import may_take_producer_id
+from bearlake.streams.catalog import StreamView
 from bearlake.streams.principal import Operation
+from bearlake.streams.turns import in_turns
 
 
 async def init(context: KafkaContext, caller: Caller, request: InitProducerIdRequest) -> InitProducerIdResponse:
@@ -40,28 +42,34 @@ async def describe(
         found = await find(context, caller, topic.name, Operation.READ)
         partitions: list[DescribeProducersResponse.Partition] = []
         topics.append(DescribeProducersResponse.Topic(name=topic.name, partitions=partitions))
-        for index in topic.partition_indexes:
-            answer = DescribeProducersResponse.Partition(partition_index=index, active_producers=[])
-            partitions.append(answer)
-            if isinstance(found, ErrorCode):
-                answer.error_code = found
-                continue
-            try:
-                states = await context.streams.metadata.log.producers(found.partition(index))
-            except NotFound:
-                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            except BearlakeError as error:
-                answer.error_code, answer.error_message = code_of(error), str(error)
-            else:
-                answer.active_producers = [
-                    DescribeProducersResponse.Producer(
-                        producer_id=state.producer_id,
-                        producer_epoch=state.producer_epoch,
-                        last_sequence=state.last_sequence,
-                        last_timestamp=state.last_timestamp_ms,
-                        coordinator_epoch=-1,
-                        current_txn_start_offset=-1,
-                    )
-                    for state in states
-                ]
+        async for part in in_turns(topic.partition_indexes):
+            partitions += [await _describe(context, found, index) for index in part]
     return DescribeProducersResponse(topics=topics)
+
+
+async def _describe(
+    context: KafkaContext, found: StreamView | ErrorCode, index: int
+) -> DescribeProducersResponse.Partition:
+    answer = DescribeProducersResponse.Partition(partition_index=index, active_producers=[])
+    if isinstance(found, ErrorCode):
+        answer.error_code = found
+        return answer
+    try:
+        states = await context.streams.metadata.log.producers(found.partition(index))
+    except NotFound:
+        answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    except BearlakeError as error:
+        answer.error_code, answer.error_message = code_of(error), str(error)
+    else:
+        answer.active_producers = [
+            DescribeProducersResponse.Producer(
+                producer_id=state.producer_id,
+                producer_epoch=state.producer_epoch,
+                last_sequence=state.last_sequence,
+                last_timestamp=state.last_timestamp_ms,
+                coordinator_epoch=-1,
+                current_txn_start_offset=-1,
+            )
+            for state in states
+        ]
+    return answer

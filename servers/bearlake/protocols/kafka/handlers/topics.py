@@ -272,8 +272,9 @@ async def describe_log_dirs(
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, results=[])
     requested = await _requested(context, caller, request)
     keys: list[PartitionKey] = []
-    async for part in in_turns(requested):
-        keys += [view.partition(index) for view, indexes in part for index in indexes]
+    for view, indexes in requested:
+        async for part in in_turns(indexes):
+            keys += [view.partition(index) for index in part]
     answer = DescribeLogDirsResponse.LogDir(log_dir="object-store", topics=[], total_bytes=-1, usable_bytes=-1)
     try:
         usage = await context.streams.metadata.log.usage(keys)
@@ -304,8 +305,16 @@ async def _requested(
             view = catalog.peek(name)
             if view is not None and context.streams.sees(caller.who, Operation.DESCRIBE, name):
                 indexes = range(view.partition_count)
-                found.append((view, indexes if chosen is None else [index for index in chosen if index in indexes]))
+                found.append((view, indexes if chosen is None else await _among(indexes, chosen)))
     return found
+
+
+async def _among(indexes: range, chosen: Sequence[int]) -> Sequence[int]:
+    """The chosen partitions that exist, each once."""
+    found: set[int] = set()
+    async for part in in_turns(chosen):
+        found.update(index for index in part if index in indexes)
+    return sorted(found)
 
 
 def _sizes(

@@ -108,6 +108,7 @@ def _result(user: User) -> DescribeUserScramCredentialsResponse.Result:
     infos = [
         kind(mechanism=MECHANISM_NUMBERS[credential.mechanism], iterations=credential.iterations)
         for credential in user.credentials
+        if credential.mechanism in MECHANISM_NUMBERS
     ]
     return DescribeUserScramCredentialsResponse.Result(user=user.name, error_message=None, credential_infos=infos)
 

@@ -8,6 +8,8 @@ Source: Pulsar, "Admin REST API", `…/subscription/{name}/position/{n}`, `…/l
 
 import re
 from datetime import UTC, datetime
+from functools import partial
+from typing import NamedTuple
 
 from aiohttp import web
 from multidict import CIMultiDict
@@ -27,6 +29,15 @@ POSITION_MAX = 1_000
 FETCH_BYTES = 1024 * 1024
 _TIME_MAX = 253_402_300_799_000
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+\Z")  # RFC 9110, 5.6.2
+
+
+class _Peeked(NamedTuple):
+    """An entry; `batch_message_count` is None unless it is a batch."""
+
+    offset: int
+    metadata: MessageMetadata
+    payload: bytes
+    batch_message_count: int | None
 
 
 class PeekRoutes:
@@ -52,7 +63,7 @@ class PeekRoutes:
         found = await self._entry(partition, max(stats[name].mark_delete, bounds.start), max(1, position))
         if found is None:
             raise Problem(404, "Message not found")
-        return _answer(partition, *found)
+        return _answer(partition, found)
 
     async def _by_id(self, request: web.Request) -> web.Response:
         """Return the entry with this id: the ledger is the stream's incarnation, the entry the first offset of a record batch."""
@@ -62,12 +73,12 @@ class PeekRoutes:
         bounds = await paths.bounds_of(self._context, partition)
         is_there = ledger == stream_number(partition) and bounds.start <= offset < bounds.end
         found = await self._entry(partition, offset, 1) if is_there else None
-        if found is None or found[0] != offset:
+        if found is None or found.offset != offset:
             raise Problem(404, "Message id not found")
-        return _answer(partition, *found)
+        return _answer(partition, found)
 
-    async def _entry(self, partition: PartitionKey, offset: int, position: int) -> tuple[int, entries.ReadEntry] | None:
-        """Offset and content of the n-th entry from `offset` on (1: the entry that contains `offset`); None if there are fewer."""
+    async def _entry(self, partition: PartitionKey, offset: int, position: int) -> _Peeked | None:
+        """The n-th entry from `offset` on (1: the entry that contains `offset`); None if there are fewer."""
         while True:
             (found,) = await self._context.streams.fetch(
                 [FetchRange(partition, offset, FETCH_BYTES)], bytes_min=0, bytes_max=FETCH_BYTES, wait_ms=0
@@ -79,24 +90,28 @@ class PeekRoutes:
                 for at, base, header in kernel.batches(view, 0, len(view)):
                     position -= 1
                     if not position:
-                        return base, self._read(view[at : at + header.length], base)
+                        return await self._read(view[at : at + header.length], base)
                     offset = base + header.last_offset_delta + 1
             if offset == start:
                 return None
 
-    def _read(self, batch: memoryview, base: int) -> entries.ReadEntry:
-        limit = self._context.settings.uncompressed_bytes_max
-        return entries.from_batch(batch, base, message_bytes_max=entries.ANY_BYTES, uncompressed_bytes_max=limit)
+    async def _read(self, batch: memoryview, base: int) -> _Peeked:
+        return await self._context.opener.opened(batch, partial(_peeked, batch, base))
 
 
-def _answer(partition: PartitionKey, offset: int, entry: entries.ReadEntry) -> web.Response:
-    """The HTTP response with an entry."""
+def _peeked(batch: memoryview, base: int, records: entries.Buffer | None, bytes_max: int) -> _Peeked:
+    entry = entries.from_records(batch, base, entries.ANY_BYTES, records, bytes_max)
     metadata, payload = framing.read_message(memoryview(entry.headers_and_payload))
-    headers = _headers(metadata)
-    headers["X-Pulsar-Message-ID"] = f"{stream_number(partition)}:{offset}"
-    if entry.is_batch:
-        headers["X-Pulsar-num-batch-message"] = str(entry.message_count)
-    return web.Response(body=bytes(payload), content_type="application/octet-stream", headers=headers)
+    return _Peeked(base, metadata, bytes(payload), entry.message_count if entry.is_batch else None)
+
+
+def _answer(partition: PartitionKey, entry: _Peeked) -> web.Response:
+    """The HTTP response with an entry."""
+    headers = _headers(entry.metadata)
+    headers["X-Pulsar-Message-ID"] = f"{stream_number(partition)}:{entry.offset}"
+    if entry.batch_message_count is not None:
+        headers["X-Pulsar-num-batch-message"] = str(entry.batch_message_count)
+    return web.Response(body=entry.payload, content_type="application/octet-stream", headers=headers)
 
 
 def _headers(metadata: MessageMetadata) -> CIMultiDict[str]:

@@ -22,7 +22,7 @@ def generate() -> dict[str, str]:
     with tempfile.TemporaryDirectory() as folder:
         arguments = [f"--proto_path={ROOT}", f"--python_out={folder}", f"--pyi_out={folder}", *sources]
         code = protoc.main(["protoc", *arguments])
-        assert code == 0, "protoc failed; it has said why"
+        assert code == 0, "protoc failed; its output shows the reason"
         made = sorted((Path(folder) / place).iterdir())
         return {path.name: _head(path) + _portable(path.read_text()) for path in made}
 

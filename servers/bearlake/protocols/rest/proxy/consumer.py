@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from bearlake.errors import BearlakeError, NotFound, OutOfRange
 from bearlake.metadata.model import CommittedOffset, PartitionKey
@@ -19,6 +19,7 @@ from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.proxy.assignor import Partition
 from bearlake.protocols.rest.proxy.formats import Format
 from bearlake.protocols.rest.proxy.membership import GroupMember
+from bearlake.protocols.rest.proxy.patterns import Pattern, topics_of
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.records.codec import Record
 from bearlake.streams.fetch import Fetched, FetchRange
@@ -26,14 +27,10 @@ from bearlake.streams.groups.problems import GroupRefusal
 from bearlake.streams.groups.shared import AWAY
 from bearlake.streams.offsets import OffsetQuestion, OffsetSpec
 from bearlake.streams.service import Streams
+from bearlake.streams.turns import in_turns
 
-
-class Pattern(Protocol):
-    """A compiled pattern of topic names. Matches in linear time, because clients write the patterns."""
-
-    def fullmatch(self, text: str) -> object | None:
-        """Match the whole text, or return None."""
-
+_PLACED_COUNT = 1_000
+"""Partitions whose positions are looked up together: about 10 ms of the event loop."""
 
 Spawn = Callable[[Coroutine[None, None, None]], asyncio.Task[None]]
 
@@ -81,7 +78,7 @@ class Consumer:
         self._member = member
         self._topics: frozenset[str] = frozenset()
         self._pattern: Pattern | None = None
-        self._assigned: list[Partition] = []
+        self._assigned: dict[Partition, None] = {}  # a set in order
         self._is_manual = False
         self._needs_join = False
         self._joining: asyncio.Task[None] | None = None
@@ -116,7 +113,7 @@ class Consumer:
         """End the subscription and leave the group. Raises `GroupRefusal`."""
         await self.await_join()
         self._topics, self._pattern, self._needs_join = frozenset(), None, False
-        self._assigned, self._is_manual = [], False
+        self._assigned, self._is_manual = {}, False
         self._positions, self._acknowledged, self._committed = {}, {}, {}
         await self._member.leave()
 
@@ -125,30 +122,27 @@ class Consumer:
         if self.is_subscribed:
             raise _exclusive()
         self._is_manual = bool(partitions)
-        self._keep(list(dict.fromkeys(partitions)))
+        self._keep(partitions)
 
     @property
     def is_subscribed(self) -> bool:
         """Whether the instance is, or will become, a group member."""
         return bool(self._topics) or self._pattern is not None
 
-    @property
-    def topics(self) -> list[str]:
-        """The subscribed topics, sorted by name."""
-        if self._pattern is None:
-            return sorted(self._topics)
-        return [name for name in self._streams.catalog.names() if self._pattern.fullmatch(name)]
+    async def topics(self) -> Sequence[str]:
+        """Return the subscribed topics, sorted by name."""
+        return await topics_of(self._streams.catalog, self._topics, self._pattern)
 
     @property
     def assigned(self) -> list[Partition]:
         """The partitions that the instance reads."""
         return list(self._assigned)
 
-    def _keep(self, partitions: list[Partition]) -> None:
+    def _keep(self, partitions: Sequence[Partition]) -> None:
         """Replace the assigned partitions; retained partitions keep their positions."""
-        self._assigned = partitions
+        self._assigned = dict.fromkeys(partitions)
         for known in (self._positions, self._acknowledged, self._committed):
-            for partition in known.keys() - set(partitions):
+            for partition in known.keys() - self._assigned.keys():
                 del known[partition]
 
     # -- membership ----------------------------------------------------------------------------------------------
@@ -156,7 +150,7 @@ class Consumer:
     async def beat(self) -> None:
         """Send a heartbeat, and start a rejoin if one is due. Raises `GroupRefusal`."""
         if self.is_subscribed and self._member.id and self._joining is None:
-            needs_join = await self._member.beat(self.topics)
+            needs_join = await self._member.beat(await self.topics())
             if self.is_closed or not self.is_subscribed:
                 return  # the subscription ended in the meantime
             self._needs_join = needs_join or self._needs_join
@@ -193,7 +187,7 @@ class Consumer:
             if self.config.is_auto_commit and self._assigned:
                 await self._commit_before_join()
             self._needs_join = False
-            self._keep(await self._member.join(self.topics))
+            self._keep(await self._member.join(await self.topics()))
         except (BearlakeError, GroupRefusal) as error:  # reported to the next request
             self._needs_join = True
             self._refusal = error
@@ -242,12 +236,13 @@ class Consumer:
     async def _ranges(self, bytes_max: int) -> list[tuple[Partition, FetchRange]]:
         await self._place()
         ranges = []
-        for partition in self._assigned:
-            view = self._streams.catalog.peek(partition[0])
-            is_there = view is not None and partition[1] < view.partition_count
-            if view is not None and is_there and partition in self._positions:
-                key = view.partition(partition[1])
-                ranges.append((partition, FetchRange(key, self._positions[partition], bytes_max)))
+        async for part in in_turns(list(self._assigned)):
+            for partition in part:
+                view = self._streams.catalog.peek(partition[0])
+                is_there = view is not None and partition[1] < view.partition_count
+                if view is not None and is_there and partition in self._positions:
+                    key = view.partition(partition[1])
+                    ranges.append((partition, FetchRange(key, self._positions[partition], bytes_max)))
         self._fetch_count += 1  # rotates the first partition, because an answer may be full
         first = self._fetch_count % len(ranges) if ranges else 0
         return ranges[first:] + ranges[:first]
@@ -261,19 +256,20 @@ class Consumer:
             return []  # a rebalance is running: another member may get the partitions, and our commit would be too late
         found, positions = list[Consumed](), dict[Partition, int]()
         room = reading.Room(self._settings.answer_record_count_max, self._settings.fetch_bytes_max)
-        for (partition, _), fetched in zip(ranges, answers, strict=True):
-            if partition not in self._assigned:
-                continue  # reassigned in the meantime: another member reads and commits this partition
-            if isinstance(fetched.error, OutOfRange):
-                await self._reset(partition, fetched)
-                continue
-            if isinstance(fetched.error, NotFound):
-                continue
-            if fetched.error is not None:
-                raise fetched.error
-            taken, positions[partition] = await reading.take(fetched, self._settings.batch_bytes_max, room)
-            found += [Consumed(*partition, offset, record) for offset, record in taken]
-        if self._joining is not None or not positions.keys() <= set(self._assigned):
+        async for part in in_turns(list(zip(ranges, answers, strict=True))):
+            for (partition, _), fetched in part:
+                if partition not in self._assigned:
+                    continue  # reassigned in the meantime: another member reads and commits this partition
+                if isinstance(fetched.error, OutOfRange):
+                    await self._reset(partition, fetched)
+                    continue
+                if isinstance(fetched.error, NotFound):
+                    continue
+                if fetched.error is not None:
+                    raise fetched.error
+                taken, positions[partition] = await reading.take(fetched, self._settings.batch_bytes_max, room)
+                found += [Consumed(*partition, offset, record) for offset, record in taken]
+        if self._joining is not None or not positions.keys() <= self._assigned.keys():
             return []  # a rebalance began meanwhile
         self.move(positions)
         return found
@@ -297,8 +293,10 @@ class Consumer:
     async def _place(self) -> None:
         """Set missing positions from the committed offset or the reset rule."""
         fresh = [partition for partition in self._assigned if partition not in self._positions]
-        if not fresh:
-            return
+        async for part in in_turns(fresh, _PLACED_COUNT):
+            await self._place_some(part)
+
+    async def _place_some(self, fresh: Sequence[Partition]) -> None:
         committed = await self.committed(fresh)
         self.move({partition: value.offset for partition, value in committed.items()})
         rest = [partition for partition in fresh if partition not in committed]
@@ -369,12 +367,13 @@ class Consumer:
         """Commit in the current generation. For a missing partition, raise `Problem` if `is_strict`, else skip it."""
         member = self._member.ref()
         by_key: dict[PartitionKey, CommittedOffset] = {}
-        for partition, value in offsets.items():
-            key = await self._key(partition)
-            if key is not None:
-                by_key[key] = value
-            elif is_strict:
-                raise problems.partition_not_found(*partition)
+        async for part in in_turns(list(offsets.items())):
+            for partition, value in part:
+                key = await self._key(partition)
+                if key is not None:
+                    by_key[key] = value
+                elif is_strict:
+                    raise problems.partition_not_found(*partition)
         await self._streams.groups.commit(member, by_key)
         self._committed.update({partition: value.offset for partition, value in offsets.items()})
 

@@ -11,9 +11,10 @@ from bearlake.protocols.rest import bodies
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.proxy import models
 from bearlake.protocols.rest.proxy.assignor import Partition
-from bearlake.protocols.rest.proxy.consumer import ConsumerConfig, Pattern
+from bearlake.protocols.rest.proxy.consumer import ConsumerConfig
 from bearlake.protocols.rest.proxy.formats import Format
 from bearlake.protocols.rest.proxy.models import Flag, Number, Position, Reset
+from bearlake.protocols.rest.proxy.patterns import Pattern
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.serving.http.models import Mismatch
 from bearlake.streams.offsets import OffsetSpec

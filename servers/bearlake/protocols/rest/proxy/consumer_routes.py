@@ -24,9 +24,10 @@ from bearlake.protocols.rest.embedded import Embedded
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.proxy import addresses, consumer_requests, formats, placement
 from bearlake.protocols.rest.proxy.consumed import first_offsets, render
-from bearlake.protocols.rest.proxy.consumer import Consumer, Pattern
+from bearlake.protocols.rest.proxy.consumer import Consumer
 from bearlake.protocols.rest.proxy.consumers import Consumers
 from bearlake.protocols.rest.proxy.forwarding import Forwarding
+from bearlake.protocols.rest.proxy.patterns import Pattern
 from bearlake.protocols.rest.proxy.topic_routes import answer, find
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.serving.http.limits import changes, own_time
@@ -36,6 +37,7 @@ from bearlake.serving.live_servers import LiveServers
 from bearlake.streams.offsets import OffsetSpec
 from bearlake.streams.principal import Operation, Principal, Resource, require
 from bearlake.streams.service import Streams
+from bearlake.streams.turns import in_turns
 from bearlake.telemetry import metrics
 
 _INSTANCE = "/consumers/{group}/instances/{instance}"
@@ -116,7 +118,7 @@ class ConsumerRoutes:
 
     async def subscription(self, request: web.Request) -> web.Response:
         """Get the instance's subscription."""
-        return answer({"topics": self._consumer(request).topics})
+        return answer({"topics": await self._consumer(request).topics()})
 
     async def subscribe(self, request: web.Request) -> web.Response:
         """Change the subscription."""
@@ -167,8 +169,11 @@ class ConsumerRoutes:
         async with consumer.exclusive():
             found = await consumer.records(wait_ms, bytes_max)
             try:
-                self._require_topics(request, consumer.assigned)  # the access rules may have changed
+                await self._require_topics(request, consumer.assigned)  # the access rules may have changed
                 answered = await render(self._embedded, who, form, found)
+                body = b"[%b]" % b", ".join(answered.records)
+                if answered.records:
+                    self._charge(who, len(body))
             except BaseException:
                 consumer.move(first_offsets(found))  # the client did not get these records
                 raise
@@ -176,15 +181,18 @@ class ConsumerRoutes:
             if answered.problem is not None and not answered.records:
                 raise answered.problem
         metrics.REST_RECORDS.labels("out").inc(len(answered.records))
-        body = b"[%b]" % b", ".join(answered.records)
-        self._streams.quotas.charge(who, QuotaKey.CONSUMER_BYTE_RATE, len(body))
         return web.Response(body=body, content_type=form.content_type)
+
+    def _charge(self, who: Principal, size: int) -> None:
+        """Raises `Throttled` if other requests have used up the client's quota meanwhile."""
+        self._streams.quotas.require(who, QuotaKey.CONSUMER_BYTE_RATE)
+        self._streams.quotas.charge(who, QuotaKey.CONSUMER_BYTE_RATE, size)
 
     async def committed(self, request: web.Request) -> web.Response:
         """Get committed offsets of partitions; -1 where there is none."""
         consumer, body = self._consumer(request), await self._octets(request)
         partitions = consumer_requests.partitions(body)
-        self._require_topics(request, partitions, Operation.DESCRIBE)
+        await self._require_topics(request, partitions, Operation.DESCRIBE)
         found = await consumer.committed(partitions)
         nothing = CommittedOffset(offset=-1)
         shown = [
@@ -202,7 +210,7 @@ class ConsumerRoutes:
         """Commit offsets: those of the last records read, as named in the body; without a body, all returned records."""
         consumer, body = self._consumer(request), await self._octets(request)
         offsets = consumer_requests.commits(body, self._streams.groups.settings.offset_metadata_bytes_max)
-        self._require_topics(request, consumer.assigned if offsets is None else offsets)
+        await self._require_topics(request, consumer.assigned if offsets is None else offsets)
         async with consumer.exclusive():
             await consumer.commit(offsets)
         return answer({})
@@ -239,13 +247,14 @@ class ConsumerRoutes:
         group = request.match_info["group"]
         require(self._streams.authorizer, principal_of(request), Operation.READ, Resource.GROUP, group)
 
-    def _require_topics(
+    async def _require_topics(
         self, request: web.Request, partitions: Iterable[tuple[str, int]], operation: Operation = Operation.READ
     ) -> None:
         """Raise `Denied` unless the caller may do `operation` to the topics of all these partitions."""
         who = principal_of(request)
-        for topic in {topic for topic, _ in partitions}:
-            require(self._streams.authorizer, who, operation, Resource.STREAM, topic)
+        async for part in in_turns(list({topic for topic, _ in partitions})):
+            for topic in part:
+                require(self._streams.authorizer, who, operation, Resource.STREAM, topic)
 
     def _consumer(self, request: web.Request) -> Consumer:
         self._require_group(request)

@@ -59,7 +59,7 @@ class Consumers:
         if len(self._instances) >= self._settings.consumer_count_max:
             raise Problem(429, 429, f"this server has reached its limit of {len(self._instances)} consumer instances")
         client = (f"rest-{config.name}", client_host)
-        member = GroupMember(self._streams.groups, self._streams.catalog, config.group, client, self._settings)
+        member = GroupMember(self._streams, config.group, client, self._settings)
         consumer = self._instances[key] = Consumer(self._streams, config, member, self._settings, self._spawn)
         return consumer
 

@@ -154,7 +154,7 @@ class Peers:
             raise Untrusted(str(error)) from error
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             outcome = "unreachable"
-            self._tell_unreachable(server, error)
+            self._log_unreachable(server, error)
             raise Unreachable(str(error)) from error
         except (aiohttp.ClientError, TimeoutError) as error:
             outcome = "lost"
@@ -172,7 +172,7 @@ class Peers:
             self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
         return self._session
 
-    def _tell_unreachable(self, server: Server, error: Exception) -> None:
+    def _log_unreachable(self, server: Server, error: Exception) -> None:
         if server.ref.node_id not in self._unreachable:
             log.info("cannot reach another REST server", extra={"server": server.name, "error": str(error)})
         self._unreachable &= {other.ref.node_id for other in self.others()}

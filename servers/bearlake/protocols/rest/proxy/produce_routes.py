@@ -65,7 +65,7 @@ class ProduceRoutes:
             reader, octets if octets.strip() else b"{}", self._settings.request_value_count_max
         )
         name = request.match_info["topic"]
-        self._writing.require(who, name)  # first, so that a refusal does not tell whether the topic exists
+        self._writing.require(who, name)  # first, so that a refusal does not reveal whether the topic exists
         view = await self._view(who, name)
         if partition is not None and partition >= view.partition_count:
             raise problems.partition_not_found(view.name, partition)
@@ -76,7 +76,7 @@ class ProduceRoutes:
         now_ms = self._writing.now_ms()
         worked, count = self._writing.worked, len(body.records)
         placed = await worked(count, self._placed, view, body.records, keys.values, values.values, partition, now_ms)
-        written = await self._writing.write(who, view, placed)
+        written = await self._writing.write(who, view, placed, is_all=True)
         ids = {"key_schema_id": keys.schema_id, "value_schema_id": values.schema_id}
         return web.Response(body=await worked(count, _answer, written, ids), content_type=V2_TYPE)
 

@@ -69,4 +69,4 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
 """Every route."""
 
 DESCRIPTION = Description("Bearlake schema registry", OPERATIONS, {}, TYPES, Error)
-"""The registry's application."""
+"""What the registry's OpenAPI document says beyond the docstrings of its handlers."""

@@ -71,7 +71,7 @@ class Follower:
         May be empty after or before `wait_ms`; call again unless the stream is closed.
 
         Raises:
-            Denied: the access rules changed, and the reader may not read the stream or a fork's source any more.
+            Denied: the access rules changed, and the reader may no longer read the stream or a fork's source.
             Problem: 404 if the stream is deleted, 410 if only its forks remain or the offset was trimmed.
         """
         return await self._next(wait_ms, Room(self._settings.read_record_count_max, bytes_max))

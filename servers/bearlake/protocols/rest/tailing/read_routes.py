@@ -123,8 +123,11 @@ class ReadRoutes:
         return web.Response(body=follower.joined(values), headers=headers)
 
     def _charged(self, request: web.Request, response: web.Response) -> web.Response:
-        size = len(response.body) if isinstance(response.body, bytes) else 0
-        self._streams.quotas.charge(principal_of(request), QuotaKey.CONSUMER_BYTE_RATE, size)
+        """Raises `Throttled` if other requests have used up the client's quota meanwhile."""
+        size, who = len(response.body) if isinstance(response.body, bytes) else 0, principal_of(request)
+        if size:
+            self._streams.quotas.require(who, QuotaKey.CONSUMER_BYTE_RATE)
+            self._streams.quotas.charge(who, QuotaKey.CONSUMER_BYTE_RATE, size)
         return response
 
     def _headers(self, follower: Follower) -> dict[str, str]:

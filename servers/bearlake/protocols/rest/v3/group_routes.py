@@ -3,22 +3,25 @@
 A group that another server coordinates is shown as that server saved it at the last rebalance. Offsets and ends are current.
 """
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from aiohttp import web
 
-from bearlake.metadata.model import PARTITION_BITS
+from bearlake.metadata.model import PARTITION_BITS, PartitionKey, partition_index
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.proxy import assignor
 from bearlake.protocols.rest.proxy.assignor import Partition
-from bearlake.protocols.rest.v3.resources import CLUSTER, Site, answer
+from bearlake.protocols.rest.v3.resources import CLUSTER, Site, answer, items, long_answer
 from bearlake.serving.http.login import principal_of
 from bearlake.serving.live_servers import LiveServers
+from bearlake.streams.groups import leading
 from bearlake.streams.groups.model import Group, GroupState, Member
 from bearlake.streams.groups.problems import GroupRefusal
 from bearlake.streams.groups.problems import Problem as GroupProblem
 from bearlake.streams.principal import Operation, Resource
 from bearlake.streams.service import Streams
+from bearlake.streams.turns import in_turns
 
 _GROUPS = CLUSTER + "/consumer-groups"
 _GROUP = _GROUPS + "/{group}"
@@ -89,17 +92,19 @@ class GroupRoutes:
         """List a group's lag by partition."""
         site = Site(request, self._servers)
         group = await self._existing(request)
-        shown = [_lag(site, group, lag) for lag in await self._lags(request, group)]
-        return answer(site.listing("KafkaConsumerLagList", f"/consumer-groups/{group.name}/lags", shown))
+        lags = await self._lags(request, group)
+        shown = [items(_lag(site, group, lag) for lag in part) async for part in in_turns(lags)]
+        return long_answer(site.listing("KafkaConsumerLagList", f"/consumer-groups/{group.name}/lags", []), shown)
 
     async def lag(self, request: web.Request) -> web.Response:
         """Get a group's lag in one partition."""
         site = Site(request, self._servers)
         group = await self._existing(request)
-        partition = request.match_info["topic"], request.match_info["partition"]
-        for lag in await self._lags(request, group):
-            if (lag.partition[0], str(lag.partition[1])) == partition:
-                return answer(_lag(site, group, lag))
+        topic, index = request.match_info["topic"], request.match_info["partition"]
+        view = self._streams.catalog.peek(topic)
+        keys = [] if view is None else [key for key in view.partitions() if str(partition_index(key)) == index]
+        for lag in await self._lags(request, group, keys):
+            return answer(_lag(site, group, lag))
         raise Problem(404, 404, "Consumer lag cannot be found: the group has no offset there.")
 
     async def summary(self, request: web.Request) -> web.Response:
@@ -109,7 +114,10 @@ class GroupRoutes:
         lags = await self._lags(request, group)
         if not lags:
             raise Problem(404, 404, "Consumer group lag summary cannot be found: the group has no offsets.")
-        worst = max(lags, key=lambda lag: lag.behind)
+        worst, total = lags[0], 0
+        async for part in in_turns(lags):
+            worst = max(worst, *part, key=lambda lag: lag.behind)
+            total += sum(lag.behind for lag in part)
         member = worst.member
         fields = {
             "consumer_group_id": group.name,
@@ -119,7 +127,7 @@ class GroupRoutes:
             "max_lag_topic_name": worst.partition[0],
             "max_lag_partition_id": worst.partition[1],
             "max_lag": worst.behind,
-            "total_lag": sum(lag.behind for lag in lags),
+            "total_lag": total,
         }
         path = f"/consumer-groups/{group.name}/lag-summary"
         name = f"/consumer-group={group.name}/lag-summary"
@@ -147,23 +155,34 @@ class GroupRoutes:
         saved = await self._streams.metadata.groups.load(name)
         return Group(name=name) if saved is None else Group.decode(name, saved.protocol_type, saved.state)
 
-    async def _lags(self, request: web.Request, group: Group) -> list[Lag]:
+    async def _lags(
+        self, request: web.Request, group: Group, partitions: Collection[PartitionKey] | None = None
+    ) -> list[Lag]:
+        """Return the lag in these partitions (None: in all that have an offset) that the caller may see, by topic and index."""
         who = principal_of(request)
-        committed = await self._streams.groups.offsets(group.name)
+        committed = await self._streams.groups.offsets(group.name, partitions)
         bounds = await self._streams.bounds(list(committed))
-        owners = {
-            partition: member
-            for member in group.members.values()
-            if group.protocol_type == "consumer"
-            for partition in assignor.decode_assignment(member.assignment)
-        }
-        lags = []
-        for key, offset in committed.items():
-            view = self._streams.catalog.peek_number(key >> PARTITION_BITS)
-            if view is not None and key in bounds and self._streams.sees(who, Operation.DESCRIBE, view.name):
-                partition = view.name, key - view.first_key
-                lags.append(Lag(partition, offset.offset, bounds[key].end, owners.get(partition)))
-        return sorted(lags, key=lambda lag: lag.partition)
+        owners = await self._owners(group)
+        lags: dict[str, list[Lag]] = {}
+        async for part in in_turns(sorted(committed)):
+            for key in part:
+                view = self._streams.catalog.peek_number(key >> PARTITION_BITS)
+                if view is not None and key in bounds and self._streams.sees(who, Operation.DESCRIBE, view.name):
+                    partition = view.name, partition_index(key)
+                    lag = Lag(partition, committed[key].offset, bounds[key].end, owners.get(partition))
+                    lags.setdefault(view.name, []).append(lag)
+        return [lag for name in sorted(lags) for lag in lags[name]]
+
+    async def _owners(self, group: Group) -> dict[Partition, Member]:
+        """Return the members that read the group's partitions; decodes large assignments in a thread."""
+        owners: dict[Partition, Member] = {}
+        if group.protocol_type != "consumer":
+            return owners
+        for member in list(group.members.values()):
+            assigned = await leading.decoded_assignment(member.assignment, self._streams.checks.off_loop)
+            async for part in in_turns(assignor.pairs(assigned)):
+                owners.update(dict.fromkeys(part, member))
+        return owners
 
 
 def _group(site: Site, group: Group) -> dict[str, object]:

@@ -5,8 +5,9 @@ no further records. The status is that of the request; the report of a failed re
 """
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from aiohttp import web
 
@@ -30,6 +31,8 @@ from bearlake.streams.service import Streams
 
 _PIECE_BYTES = 64 * 1024
 """How much of a compressed body is handled at a time, as much as arrives at a time without compression."""
+_RECORD_BYTES = 16
+"""Estimated size of a small record: pieces of 16 KiB, which may have 8,000 empty records, are parsed on the event loop."""
 _TYPES = ("application/json", "application/octet-stream")
 
 
@@ -58,12 +61,12 @@ class RecordRoutes:
             raise Problem(415, 415, f"HTTP 415 Unsupported Media Type: {detail}")
         view, who = await find(self._streams, request, Operation.WRITE), principal_of(request)
         response = web.StreamResponse(headers={"Content-Type": JSON_TYPE})
-        objects = Objects(self._settings.request_bytes_max)
+        objects = Objects(self._settings.request_bytes_max, self._settings.request_value_count_max)
         try:
             async for piece in self._pieces(request):
                 items: list[object] = []
                 try:
-                    items.extend(objects.feed(piece))  # keeps the objects before a malformed one
+                    await self._writing.worked(len(piece) // _RECORD_BYTES, _feed, objects, piece, items)
                 finally:
                     if items:
                         reports = await self._write(site, view, who, items)
@@ -74,7 +77,7 @@ class RecordRoutes:
                 raise
             problem = error if isinstance(error, Problem) else problems.of_error(error)
             response.force_close()
-            await self._report(request, response, [_failed(problem)])
+            await self._report(request, response, _json([_failed(problem)]))
         if not response.prepared:
             raise Problem(422, 42206, "Payload error. Request body is empty. Data is required.")
         await response.write_eof()
@@ -93,39 +96,37 @@ class RecordRoutes:
             await self._writing.next_room(who)
             yield piece
 
-    async def _report(
-        self, request: web.Request, response: web.StreamResponse, reports: list[dict[str, object]]
-    ) -> None:
+    async def _report(self, request: web.Request, response: web.StreamResponse, reports: bytes) -> None:
         if not response.prepared:
             await response.prepare(request)
-        await response.write("".join(json.dumps(report) + "\r\n" for report in reports).encode())
+        await response.write(reports)
 
-    async def _write(
-        self, site: Site, view: StreamView, who: Principal, items: list[object]
-    ) -> list[dict[str, object]]:
-        """Append records that arrived together; return one report per record."""
-        now_ms = self._writing.now_ms()
-        asked = await self._writing.worked(len(items), lambda: [_parsed(item, now_ms) for item in items])
-        composer = Composer(self._embedded, who, view.name)
-        composed = iter(await composer.composed([item for item in asked if not isinstance(item, Problem)]))
-        reports: list[dict[str, object] | None] = []
-        placed: list[tuple[int, Record]] = []
-        accepted: list[Composed] = []
+    async def _write(self, site: Site, view: StreamView, who: Principal, items: list[object]) -> bytes:
+        """Append records that arrived together; return one report per record, as JSON."""
+        now_ms, count = self._writing.now_ms(), len(items)
+        asked = await self._writing.worked(count, lambda: [_parsed(item, now_ms) for item in items])
+        composer = Composer(self._embedded, who, view.name, self._writing.worked)
+        composed = await composer.composed([item for item in asked if not isinstance(item, Problem)])
+        placed = await self._writing.worked(count, self._placed, view, asked, composed)
+        written = await self._writing.write(who, view, placed.records)
+        return await self._writing.worked(count, placed.shown, site, view, written)
+
+    def _placed(
+        self, view: StreamView, asked: Sequence[ProduceItem | Problem], composed: Sequence[Composed | Problem]
+    ) -> "_Placed":
+        """Choose the partitions; `composed` has an item for each of `asked` that is no problem. May run in a thread."""
+        placed, made = _Placed([], [], []), iter(composed)
         for item in asked:
             try:
-                record = _raised(item if isinstance(item, Problem) else next(composed))
+                record = _raised(item if isinstance(item, Problem) else next(made))
                 partition = None if isinstance(item, Problem) else item.partition
-                placed.append((self._place(view, partition, record.record), record.record))
+                placed.records.append((self._place(view, partition, record.record), record.record))
             except Problem as problem:
-                reports.append(_failed(problem))
+                placed.reports.append(_failed(problem))
             else:
-                reports.append(None)
-                accepted.append(record)
-        written = iter(zip(accepted, await self._writing.write(who, view, placed), strict=True))
-        return await self._writing.worked(
-            len(items),
-            lambda: [_shown(site, view, *next(written)) if report is None else report for report in reports],
-        )
+                placed.reports.append(None)
+                placed.accepted.append(record)
+        return placed
 
     def _place(self, view: StreamView, partition: int | None, record: Record) -> int:
         if partition is not None:
@@ -134,6 +135,28 @@ class RecordRoutes:
             return partition
         chosen = self._writing.choose(view, record.key)
         return self._writing.any_partition(view) if chosen is None else chosen
+
+
+class _Placed(NamedTuple):
+    """Records with their partitions, and the reports of all items; None for those that are `accepted`, in order."""
+
+    records: list[tuple[int, Record]]
+    accepted: list[Composed]
+    reports: list[dict[str, object] | None]
+
+    def shown(self, site: Site, view: StreamView, written: Sequence[Written]) -> bytes:
+        """Return the reports of all items, given the results of the accepted ones. May run in a thread."""
+        done = iter(zip(self.accepted, written, strict=True))
+        return _json([_shown(site, view, *next(done)) if report is None else report for report in self.reports])
+
+
+def _feed(objects: Objects, piece: bytes, items: list[object]) -> None:
+    """Parse a piece; `items` gets its objects, also those before a malformed one. May run in a thread."""
+    items.extend(objects.feed(piece))
+
+
+def _json(reports: Sequence[dict[str, object]]) -> bytes:
+    return "".join(json.dumps(report) + "\r\n" for report in reports).encode()
 
 
 def _shown(site: Site, view: StreamView, composed: Composed, written: Written) -> dict[str, object]:

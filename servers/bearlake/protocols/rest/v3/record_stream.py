@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from bearlake.errors import TooLarge
+from bearlake.protocols.rest import bodies
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.v3 import models
 from bearlake.protocols.rest.v3.parts import Part, part
@@ -38,10 +39,11 @@ class ProduceItem(NamedTuple):
 
 
 class Objects:
-    """Parses objects from pieces. One object may have up to `bytes_max` bytes."""
+    """Parses objects from pieces. One object may have up to `bytes_max` bytes, and a large object up to `value_count_max` values."""
 
-    def __init__(self, bytes_max: int) -> None:
+    def __init__(self, bytes_max: int, value_count_max: int) -> None:
         self._bytes_max = bytes_max
+        self._value_count_max = value_count_max
         self._utf8 = codecs.getincrementaldecoder("utf-8")()
         self._decoder = json.JSONDecoder(parse_constant=_refuse)
         self._text = ""
@@ -55,6 +57,8 @@ class Objects:
             raise Problem(400, 400, f"Malformed JSON: {error}") from error
         self._text += text
         if self._brackets.close(text):
+            if len(self._text) > bodies.AT_ONCE_BYTES:
+                bodies.check_values(self._text.encode(), self._value_count_max)
             yield from self._whole()
         if len(self._text) > self._bytes_max:
             raise TooLarge("record", len(self._text), self._bytes_max)

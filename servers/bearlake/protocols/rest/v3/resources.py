@@ -1,7 +1,7 @@
 """JSON resources of the v3 API: each has its kind, URL and resource name; a list contains its items."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from aiohttp import web
@@ -56,11 +56,16 @@ def answer(value: object, status: int = 200) -> web.Response:
     return web.Response(status=status, body=json.dumps(value).encode(), content_type=JSON_TYPE)
 
 
-def long_answer(listing: Mapping[str, object], items: Sequence[str]) -> web.Response:
-    """Build the answer of an empty list with these items, which are JSON already."""
-    empty = json.dumps(listing)
-    assert empty.endswith("[]}"), "data comes last"
-    body = "".join([empty[:-2], ", ".join(items), empty[-2:]]).encode()
+def items(resources: Iterable[object]) -> bytes:
+    """Encode resources for `long_answer`."""
+    return ", ".join([json.dumps(resource) for resource in resources]).encode()
+
+
+def long_answer(listing: Mapping[str, object], parts: Sequence[bytes]) -> web.Response:
+    """Build the answer of an empty list with the items of these parts (`items`)."""
+    empty = json.dumps(listing).encode()
+    assert empty.endswith(b"[]}"), "data comes last"
+    body = b"".join([empty[:-2], b", ".join(filter(None, parts)), empty[-2:]])
     return web.Response(body=body, content_type=JSON_TYPE)
 
 

@@ -1,7 +1,5 @@
 """Routes for clusters, brokers, topics and partitions: get, list, create, grow, delete."""
 
-import json
-
 from aiohttp import web
 
 from bearlake.errors import AlreadyExists, Denied, Invalid
@@ -9,7 +7,17 @@ from bearlake.metadata.model import PartitionKey, Server
 from bearlake.protocols.rest.problems import Problem
 from bearlake.protocols.rest.settings import RestSettings
 from bearlake.protocols.rest.v3 import models
-from bearlake.protocols.rest.v3.resources import CLUSTER, CLUSTERS, Site, answer, body, find, index_of, long_answer
+from bearlake.protocols.rest.v3.resources import (
+    CLUSTER,
+    CLUSTERS,
+    Site,
+    answer,
+    body,
+    find,
+    index_of,
+    items,
+    long_answer,
+)
 from bearlake.serving import routing
 from bearlake.serving.http.login import principal_of
 from bearlake.serving.live_servers import LiveServers
@@ -71,10 +79,10 @@ class TopicRoutes:
     async def topics(self, request: web.Request) -> web.Response:
         """List the topics."""
         site, catalog = Site(request, self._servers), self._streams.catalog
-        who, shown = principal_of(request), []
+        who, shown = principal_of(request), list[bytes]()
         async for part in in_turns(catalog.names()):
             seen = [name for name in part if self._streams.sees(who, Operation.DESCRIBE, name)]
-            shown += [json.dumps(_topic(site, view)) for name in seen if (view := catalog.peek(name)) is not None]
+            shown.append(items(_topic(site, view) for name in seen if (view := catalog.peek(name)) is not None))
         return long_answer(site.listing("KafkaTopicList", "/topics", []), shown)
 
     async def create(self, request: web.Request) -> web.Response:

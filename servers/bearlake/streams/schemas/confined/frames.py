@@ -5,7 +5,7 @@
 
     message   size of the head (4), head (JSON, with the sizes of the parts), parts
 
-Numbers are big-endian. `work` defines heads and parts. Texts travel as parts: to parse a large JSON document would stop the event loop.
+Numbers are big-endian. `work` and `value_work` define heads and parts. Texts are parts: parsing large JSON would block the event loop.
 """
 
 import json

@@ -21,6 +21,8 @@ from typing import Any
 
 from bearlake.streams.schemas.compiled import Compiled
 from bearlake.streams.schemas.confined import frames
+from bearlake.streams.schemas.confined.boundary import answered
+from bearlake.streams.schemas.nesting import is_deeper
 from bearlake.streams.schemas.problems import InvalidSchema, SchemaTooLarge
 from bearlake.streams.schemas.values.by_schema import values_of
 from bearlake.streams.schemas.values.model import Unfit, Values
@@ -68,16 +70,7 @@ def answer(request: bytes, known: Known, restart: Callable[[int], None], done: C
     Calls `restart` with the processor time for the values, in milliseconds, after it made a schema ready; and `done` with the number of
     values after each one.
     """
-    try:
-        return _answer(request, known, restart, done)
-    except (InvalidSchema, SchemaTooLarge) as error:
-        return frames.packed({"refused": [type(error).__name__, str(error)]})
-    except RecursionError:
-        return frames.packed({"refused": [SchemaTooLarge.__name__, "The schema is nested too deeply"]})
-    except MemoryError:
-        raise
-    except Exception as error:  # noqa: BLE001 - the boundary of the process: the server reports it
-        return frames.packed({"error": f"{type(error).__name__}: {error}"[:1000]})
+    return answered(lambda: _answer(request, known, restart, done))
 
 
 def _answer(request: bytes, known: Known, restart: Callable[[int], None], done: Callable[[int], None]) -> bytes:
@@ -121,7 +114,7 @@ def _written(values: Values, text: bytes, depth_max: int) -> bytes:
     try:
         value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
     except (ValueError, RecursionError) as error:
-        raise Unfit(f"it is no JSON: {error}") from error
+        raise Unfit(f"it is not JSON: {error}") from error
     _check_depth(text, value, depth_max)
     return _evaluated(lambda: values.write(value))
 
@@ -149,23 +142,12 @@ def _evaluated(work: Callable[[], bytes]) -> bytes:
 
 def _check_depth(text: bytes, value: Any, depth_max: int) -> None:
     """Raise `Unfit` if the value (Any: JSON) is nested too deeply for the servers and clients that parse it."""
-    if text.count(b"{") + text.count(b"[") <= depth_max:
-        return
-    level: list[Any] = [value]
-    for _ in range(depth_max + 1):
-        level = [
-            inner
-            for outer in level
-            if isinstance(outer, dict | list)
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-        ]
-        if not level:
-            return
-    raise Unfit(f"it is nested more than {depth_max} levels deep")
+    if text.count(b"{") + text.count(b"[") > depth_max and is_deeper(value, depth_max):
+        raise Unfit(f"it is nested more than {depth_max} levels deep")
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")
 
 
 def _finite(text: str) -> float:

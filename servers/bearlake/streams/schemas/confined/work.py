@@ -17,23 +17,17 @@ from typing import Any
 from bearlake.streams.schemas import parsing
 from bearlake.streams.schemas.compiled import Compiled
 from bearlake.streams.schemas.confined import frames
+from bearlake.streams.schemas.confined.boundary import answered
 from bearlake.streams.schemas.model import SchemaType
-from bearlake.streams.schemas.problems import InvalidSchema, SchemaTooLarge
 
 
 def answer(request: bytes) -> bytes:
     """Answer a request. Raises `MemoryError`."""
-    try:
-        head, parts = frames.unpacked(request)
-        return _compiled(head, parts) if head["work"] == "compile" else _compared(head, parts)
-    except (InvalidSchema, SchemaTooLarge) as error:
-        return frames.packed({"refused": [type(error).__name__, str(error)]})
-    except RecursionError:
-        return frames.packed({"refused": [SchemaTooLarge.__name__, "The schema is nested too deeply"]})
-    except MemoryError:
-        raise
-    except Exception as error:  # noqa: BLE001 - the boundary of the process: the server reports it
-        return frames.packed({"error": f"{type(error).__name__}: {error}"[:1000]})
+    return answered(lambda: _answer(*frames.unpacked(request)))
+
+
+def _answer(head: dict[str, Any], parts: Sequence[bytes]) -> bytes:
+    return _compiled(head, parts) if head["work"] == "compile" else _compared(head, parts)
 
 
 def _compiled(head: dict[str, Any], parts: Sequence[bytes]) -> bytes:

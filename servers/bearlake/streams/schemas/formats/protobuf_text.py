@@ -186,10 +186,10 @@ class _Renderer:
         yield f"service {service.name} {{"
         yield from self._option_lines(service.options, "  ")
         for method in service.method:
-            asked = f"{'stream ' * method.client_streaming}{self._name(method.input_type)}"
-            given = f"{'stream ' * method.server_streaming}{self._name(method.output_type)}"
+            request = f"{'stream ' * method.client_streaming}{self._name(method.input_type)}"
+            response = f"{'stream ' * method.server_streaming}{self._name(method.output_type)}"
             options = list(self._option_lines(method.options, "    "))
-            yield f"  rpc {method.name} ({asked}) returns ({given}){' {' if options else ';'}"
+            yield f"  rpc {method.name} ({request}) returns ({response}){' {' if options else ';'}"
             yield from options
             if options:
                 yield "  }"

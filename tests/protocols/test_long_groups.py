@@ -1,0 +1,242 @@
+"""Consumers and groups of very many streams: complete answers, in turns of the event loop or in a thread."""
+
+import re
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+
+from bearlake.metadata.model import CommittedOffset, PartitionBounds, PartitionKey
+from bearlake.protocols.kafka import messages as m
+from bearlake.protocols.rest.proxy.consumer import Consumer
+from bearlake.streams.catalog import Catalog
+from bearlake.streams.groups import assignment
+from bearlake.streams.service import Streams
+from bearlake.streams.turns import AT_ONCE
+from bearlake.telemetry.watchdog import LIMIT_S
+from fixtures.held import held_at_most
+from fixtures.kafka_server import Node
+from fixtures.rest_consumer import Client
+from fixtures.rest_server import RestNode
+from fixtures.turns import CountingTurns, fill
+
+COUNT = 2_500
+MANY = 20_000
+
+
+class Listed(list[str]):
+    """A list that must not be searched, because that takes as long as it is."""
+
+    def __contains__(self, name: object) -> bool:
+        raise AssertionError("searched")
+
+
+@pytest.mark.parametrize("protocol", assignment.PROTOCOLS)
+def test_an_assignment_takes_no_search_of_each_stream_in_each_subscription(protocol: str) -> None:
+    names = ["a", "b", "c"]
+
+    found = assignment.assign(protocol, {"one": Listed(names), "two": Listed(["b"])}, dict.fromkeys(names, 2))
+
+    assert sorted(found["one"]) in (["a", "b", "c"], ["a", "c"])
+    assert sorted(found["one"].get("b", []) + found["two"]["b"]) == [0, 1]
+
+
+def offsets_everywhere(streams: Streams, monkeypatch: pytest.MonkeyPatch, offset: int = 3) -> None:
+    """Let every group have an offset in every partition, as a store would answer."""
+    all_keys = [view.first_key for view in streams.catalog.views()]
+
+    async def offsets(
+        name: str, partitions: Collection[PartitionKey] | None = None
+    ) -> dict[PartitionKey, CommittedOffset]:
+        keys = all_keys if partitions is None else partitions
+        return {PartitionKey(key): CommittedOffset(offset=offset) for key in keys}
+
+    async def bounds(partitions: Collection[PartitionKey]) -> dict[PartitionKey, PartitionBounds]:
+        return {key: PartitionBounds(0, 10, 10) for key in partitions}
+
+    monkeypatch.setattr(type(streams.coordinator), "offsets", lambda groups, *asked: offsets(*asked))
+    monkeypatch.setattr(streams, "bounds", bounds)
+
+
+# -- consumers of REST ----------------------------------------------------------------------------------------------
+
+
+async def consumer_of(rest: RestNode) -> tuple[Client, Consumer]:
+    client = await Client.create(rest)
+    (consumer,) = rest.server._proxy.consumers._instances.values()  # noqa: SLF001 - to join when the test says
+    return client, consumer
+
+
+async def test_streams_are_compared_with_a_pattern_in_turns(rest: RestNode) -> None:
+    expected = fill(rest.streams.catalog, COUNT)
+    client, _ = await consumer_of(rest)
+    await rest.post(f"{client.base}/subscription", {"topic_pattern": "many.*"})
+    turns = rest.streams.authorizer = CountingTurns()
+
+    body = (await rest.get(f"{client.base}/subscription")).body
+
+    assert body["topics"] == expected
+    assert turns.count >= COUNT
+    assert turns.most <= AT_ONCE + 10
+
+
+async def test_a_consumer_of_many_streams_joins_and_moves_without_holding_the_loop(
+    rest: RestNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = fill(rest.streams.catalog, MANY)
+    _, consumer = await consumer_of(rest)
+    offsets_everywhere(rest.streams, monkeypatch)
+    await consumer.subscribe([], re.compile("many.*"))
+
+    async with held_at_most(2 * LIMIT_S):
+        assert await consumer.await_assignment(60_000)
+        positions = {(name, 0): 7 for name in expected}
+        await consumer.seek(positions)
+        consumer.move(positions)
+
+    assert consumer.assigned == list(positions)
+
+
+async def test_rights_of_a_consumer_of_many_streams_are_checked_in_turns(
+    rest: RestNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = fill(rest.streams.catalog, COUNT)
+    client, consumer = await consumer_of(rest)
+    consumer.assign([(name, 0) for name in expected])
+    turns = rest.streams.authorizer = CountingTurns()
+
+    await rest.post(f"{client.base}/offsets")
+
+    assert turns.count >= COUNT
+    assert turns.most <= AT_ONCE + 10
+
+
+# -- groups ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [1, 5, 7, 8, 10])
+async def test_kafka_lists_all_offsets_of_a_group_in_turns(
+    kafka: Node, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    names = fill(kafka.streams.catalog, COUNT)
+    client = await kafka.client()
+    offsets_everywhere(kafka.streams, monkeypatch)
+    turns = kafka.streams.authorizer = CountingTurns()
+    has_many, has_all = version >= 8, version >= 2
+    topics = None if has_all else [m.OffsetFetchRequest.Topic(name=name, partition_indexes=[0]) for name in names]
+    groups = [m.OffsetFetchRequest.Group(group_id="g", topics=None)] if has_many else []
+
+    answer = await client.ask(m.OffsetFetchRequest(group_id="g", topics=topics, groups=groups), version)
+
+    found = answer.groups[0].topics if has_many else answer.topics
+    views = kafka.streams.catalog
+    shown = [views.peek_id(topic.topic_id).name if version >= 10 else topic.name for topic in found]  # type: ignore[union-attr]
+    assert shown == names
+    assert {(item.partition_index, item.committed_offset) for topic in found for item in topic.partitions} == {(0, 3)}
+    assert turns.count >= COUNT
+    assert turns.most <= AT_ONCE + 10
+
+
+async def test_kafka_encodes_many_offsets_in_a_thread(kafka: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(kafka.streams.catalog, 3 * MANY)
+    client = await kafka.client()
+    offsets_everywhere(kafka.streams, monkeypatch)
+    request = m.OffsetFetchRequest(groups=[m.OffsetFetchRequest.Group(group_id="g", topics=None)])
+    client.send(request, 8)
+    await client.receive_frame()
+
+    async with held_at_most(LIMIT_S):
+        client.send(request, 8)
+        await client.receive_frame()
+
+
+async def group_with_offsets_everywhere(
+    rest: RestNode, monkeypatch: pytest.MonkeyPatch
+) -> tuple[list[str], str, CountingTurns]:
+    """Make a group with offsets in all streams; returns the streams, the cluster's id, and what counts turns from now on."""
+    expected = fill(rest.streams.catalog, COUNT)
+    cluster = (await rest.get("/v3/clusters")).body["data"][0]["cluster_id"]
+    client, _ = await consumer_of(rest)
+    await rest.post(f"{client.base}/subscription", {"topics": expected[:1]})
+    await client.poll(0)
+    offsets_everywhere(rest.streams, monkeypatch)
+    turns = rest.streams.authorizer = CountingTurns()
+    return expected, cluster, turns
+
+
+@pytest.mark.parametrize("what", ["lags", "lag-summary"])
+async def test_rest_lists_the_lags_of_a_group_in_turns(
+    rest: RestNode, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    expected, cluster, turns = await group_with_offsets_everywhere(rest, monkeypatch)
+
+    body: Any = (await rest.get(f"/v3/clusters/{cluster}/consumer-groups/g/{what}")).body
+
+    if what == "lags":
+        assert [(lag["topic_name"], lag["lag"]) for lag in body["data"]] == [(name, 7) for name in expected]
+    else:
+        assert (body["max_lag"], body["total_lag"], body["max_lag_topic_name"]) == (7, 7 * COUNT, expected[0])
+    assert turns.count >= COUNT
+    assert turns.most <= AT_ONCE + 10
+
+
+async def test_one_lag_of_a_group_is_found_without_the_others(rest: RestNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected, cluster, turns = await group_with_offsets_everywhere(rest, monkeypatch)
+    path = f"/v3/clusters/{cluster}/consumer-groups/g/lags"
+
+    found = await rest.get(f"{path}/{expected[9]}/partitions/0")
+    missing = [await rest.get(f"{path}/{expected[9]}/partitions/{index}") for index in ("1", "00")]
+
+    assert (found.status, found.body["lag"]) == (200, 7)
+    assert [answer.status for answer in missing] == [404, 404]
+    assert turns.count < 20
+
+
+# -- the catalog ----------------------------------------------------------------------------------------------------
+
+
+async def test_the_catalog_is_loaded_and_refreshed_in_turns(rest: RestNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(1000):
+        await rest.streams.catalog.create(f"t{number:03}", 1, {})
+    store, turns = rest.streams.metadata.streams, CountingTurns()
+    catalog = Catalog(store, 10_000)
+    put = Catalog._put  # noqa: SLF001
+
+    def counted(target: Catalog, stream: Any) -> Any:
+        if target is catalog:
+            turns.tick()
+        return put(target, stream)
+
+    monkeypatch.setattr(Catalog, "_put", counted)
+
+    await catalog.load(1_000_000)
+    names = catalog.names()
+    refreshed = await catalog.refresh([view.stream.number for view in catalog.views()])
+
+    assert names == [f"t{number:03}" for number in range(1000)]
+    assert [stream.name for stream in refreshed] == names
+    assert turns.count == 2000
+    assert turns.most <= 3 * AT_ONCE  # the store in memory does not wait between the end of a walk and the next
+
+
+async def test_a_stream_that_is_deleted_during_a_load_stays_deleted(
+    rest: RestNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page that lists the stream was read before its deletion."""
+    for name in ("a", "b", "c"):
+        await rest.streams.catalog.create(name, 1, {})
+    store = rest.streams.metadata.streams
+    catalog = Catalog(store, 100)
+    await catalog.load(0)
+    listing = store.list
+
+    async def late(**options: Any) -> Any:
+        page = await listing(**options)
+        await catalog.delete((await catalog.find("b")).stream)
+        return page
+
+    monkeypatch.setattr(store, "list", late)
+
+    await catalog.load(0)
+
+    assert catalog.names() == ["a", "c"]
