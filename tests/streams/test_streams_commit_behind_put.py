@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bearlake.errors import Unavailable
-from bearlake.metadata.model import ObjectCommit, ObjectCommitted, ServerRef
+from bearlake.metadata.model import Entries, ObjectCommit, ObjectCommitted, ServerRef
 from bearlake.objects import Buffer
 from bearlake.objects.memory import MemoryObjectStore
 from bearlake.streams.attempt import Attempt
@@ -36,22 +36,39 @@ class EmbeddedStore(MemoryObjectStore):
 
 
 class EmbeddedLog(FailingLog):
-    """Records which commits followed a put on its thread, and fails chosen commits before their effect."""
+    """Records which commits followed a put on its thread, fails chosen commits before their effect, and counts the reads of the log."""
 
     def __init__(self, inner: Any, *failures: Exception) -> None:
         super().__init__(inner)
         self.behind: list[str] = []
         self.failures_behind = list(failures)
+        self.read_count = 0
 
-    def blocking_commit(self) -> Callable[[ObjectCommit], ObjectCommitted]:
-        def commit_here(commit: ObjectCommit) -> ObjectCommitted:
-            self.behind.append(commit.token)
-            if self.failures_behind:
-                raise self.failures_behind.pop(0)
-            result: ObjectCommitted = self._inner._commit(commit)  # noqa: SLF001 - as the store in a file does after a put
-            return result
+    def blocking_commit(self) -> "CommitBehind":
+        return CommitBehind(self, self._inner)
 
-        return commit_here
+    async def follow(self, after: int, *, limit: int) -> Entries:
+        self.read_count += 1
+        entries: Entries = await self._inner.follow(after, limit=limit)
+        return entries
+
+
+class CommitBehind:
+    """Commits as a store in a file does after a put."""
+
+    def __init__(self, log: EmbeddedLog, inner: Any) -> None:
+        self._log = log
+        self._inner = inner
+
+    def commit(self, commit: ObjectCommit) -> ObjectCommitted:
+        self._log.behind.append(commit.token)
+        if self._log.failures_behind:
+            raise self._log.failures_behind.pop(0)
+        result: ObjectCommitted = self._inner._commit(commit)  # noqa: SLF001 - the step of the writer's thread
+        return result
+
+    def announce(self, position: int) -> None:
+        self._inner.notify(position)
 
 
 def test_a_commit_made_by_the_put_is_not_repeated() -> None:
@@ -67,6 +84,25 @@ def test_a_commit_made_by_the_put_is_not_repeated() -> None:
             assert verdicts_of(results) == ["ACCEPTED"]
             assert (len(log.behind), log.tokens) == (1, [])
             assert values_of(await fetch(streams, view)) == [(0, b"a")]
+
+    body()
+
+
+def test_a_server_does_not_read_its_own_commits_from_the_log() -> None:
+    @virtual_time
+    async def body() -> None:
+        async with deployment(EmbeddedStore()) as stores:
+            log = EmbeddedLog(stores.metadata.log)
+            streams = await stores.serve(settings(), metadata=Failing(stores.metadata, log))
+            view = await create(streams)
+            await append(streams, view, batch_of(b"a"))
+            before = log.read_count
+
+            for value in (b"b", b"c", b"d"):
+                await append(streams, view, batch_of(value))
+
+            assert len(log.behind) == 4
+            assert log.read_count == before
 
     body()
 

@@ -179,6 +179,16 @@ class Membership(Protocol):
         """
 
 
+class BlockingCommit(Protocol):
+    """`CommitLog.commit` as a blocking call."""
+
+    def commit(self, commit: ObjectCommit) -> ObjectCommitted:
+        """Commit in the calling thread, which is not the event loop's. Wakes nobody in this process."""
+
+    def announce(self, position: int) -> None:
+        """Wake this process's callers of `wait`; called on the event loop once the caller has applied the commit with this log position."""
+
+
 class CommitLog(Protocol):
     """Committed state (end offsets, slices, producer states) and the log by which servers follow it."""
 
@@ -199,8 +209,8 @@ class CommitLog(Protocol):
         Source: KIP-98 (sequences, last five batches), DESIGN.md I1-I3.
         """
 
-    def blocking_commit(self) -> Callable[[ObjectCommit], ObjectCommitted] | None:
-        """Return `commit` as a blocking function, for a thread that has just stored the object; None if the store is on another machine."""
+    def blocking_commit(self) -> BlockingCommit | None:
+        """Return `commit` for a thread that has just stored the object; None if the store is on another machine."""
 
     async def follow(self, after: int, *, limit: int) -> Entries:
         """Return at most `limit` log entries with position > `after`, oldest first, as of now (may be empty).

@@ -224,8 +224,8 @@ class Writer:
                 return
             key = self._keys.next()
             commit = ObjectCommit(token=key, server=self._server, size=len(buffer), batches=batches, seen=seen)
-            is_next = before is None or before.done()
-            attempt = Attempt(self._commit_here, commit) if is_next and self._commit_here is not None else None
+            here = self._commit_here if before is None or before.done() else None
+            attempt = Attempt(here.commit, commit) if here is not None else None
             try:
                 await self._store.put(key, (buffer,), *(() if attempt is None else (attempt.run,)))
             except BearlakeError:
@@ -255,6 +255,8 @@ class Writer:
             others = outcomes.count(result, size)
             if result.position:
                 self._on_committed(ObjectRef(key, len(buffer)), buffer, result)
+                if here is not None:
+                    here.announce(result.position)  # now, so that the follower need not read the entry
             if OutcomeKind.UNSURE in others:
                 await self._seen.read_head()
                 self._unstored.record_unsure(batches, result.outcomes, self._flush_count + len(self._full) + 1)

@@ -4,7 +4,6 @@ Steps that use the ledger run on the writer's thread, each in one transaction th
 `follow` and `head` (`entries.py`) do not need the ledger and run on the reader's thread, in parallel with commits.
 """
 
-import asyncio
 import sqlite3
 from collections.abc import Callable, Collection
 from typing import TypeVar
@@ -13,7 +12,7 @@ from typing_extensions import override
 
 from bearlake.clock import Clock
 from bearlake.errors import NotFound, OutOfRange
-from bearlake.metadata import CommitLog
+from bearlake.metadata import BlockingCommit, CommitLog
 from bearlake.metadata.compaction import OffsetRange, Swap
 from bearlake.metadata.ledger import Ledger
 from bearlake.metadata.model import (
@@ -52,6 +51,25 @@ PARTITIONS_PER_STEP = 32
 """Partitions whose slices are read in one step (a few ms), for which a commit may have to wait."""
 
 
+class CommitHere(BlockingCommit):
+    """`metadata.BlockingCommit`."""
+
+    def __init__(
+        self, database: Database, step: Callable[[ObjectCommit], ObjectCommitted], waiting: Waiting
+    ) -> None:
+        self._database = database
+        self._step = step
+        self._waiting = waiting
+
+    @override
+    def commit(self, commit: ObjectCommit) -> ObjectCommitted:
+        return self._database.run_here(self._step, commit)
+
+    @override
+    def announce(self, position: int) -> None:
+        self._waiting.notify(position)
+
+
 class SqliteLog(CommitLog):
     """`metadata.CommitLog`."""
 
@@ -84,18 +102,9 @@ class SqliteLog(CommitLog):
         return committed
 
     @override
-    def blocking_commit(self) -> Callable[[ObjectCommit], ObjectCommitted] | None:
-        """Must be called inside the event loop. The returned function and the steps of the writer's thread run one at a time."""
-        if not self._database.is_shared:
-            return None
-        loop = asyncio.get_running_loop()
-
-        def commit_here(commit: ObjectCommit) -> ObjectCommitted:
-            committed = self._database.run_here(self._commit, commit)
-            loop.call_soon_threadsafe(self._waiting.notify, committed.position)
-            return committed
-
-        return commit_here
+    def blocking_commit(self) -> BlockingCommit | None:
+        """Its commits and the steps of the writer's thread run one at a time."""
+        return CommitHere(self._database, self._commit, self._waiting) if self._database.is_shared else None
 
     @override
     async def follow(self, after: int, *, limit: int) -> Entries:
