@@ -76,6 +76,13 @@ class _GroupFeed(Feed):
         self._from_latest = join.from_latest
         self._lock = asyncio.Lock()
 
+    async def announce(self, assigned: pb.Assigned, positions: Sequence[Assigned]) -> None:
+        """Assign the partitions and tell the client, which may seek in them before our write returns. Records follow the message."""
+        async with self._lock:
+            for item in positions:
+                self.assign(item)
+            await self._group_writer.write(pb.ConsumeResponse(assigned=assigned))
+
     async def send(self, message: pb.FetchResponse) -> None:
         """Send a payload, unless the partition was revoked while the message waited."""
         async with self._lock:
@@ -260,9 +267,7 @@ class _Member:
         ]
         assigned = pb.Assigned(member_id=self._member_id, generation=self._generation, positions=offsets)
         self._owned = frozenset(item.key for item in positions)
-        await self.feed.send_control(pb.ConsumeResponse(assigned=assigned))
-        for item in positions:
-            self.feed.assign(item)
+        await self.feed.announce(assigned, positions)
 
     async def _stay(self) -> None:
         """Send heartbeats until the group changes. Reads continue while the coordinator is unreachable, as in Kafka's clients."""
