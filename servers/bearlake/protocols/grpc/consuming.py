@@ -84,10 +84,12 @@ class _GroupFeed(Feed):
             await self._group_writer.write(pb.ConsumeResponse(assigned=assigned))
 
     async def send(self, message: pb.FetchResponse) -> None:
-        """Send a payload, unless the partition was revoked while the message waited."""
+        """Send a payload; if the partition was revoked while the message waited, take its credit back."""
         async with self._lock:
             if self.has(message.stream, message.partition) or message.HasField("error"):
                 await self._group_writer.write(pb.ConsumeResponse(records=message))
+            else:
+                self.add_credit(message.credit_bytes, 1)
 
     async def send_control(self, response: pb.ConsumeResponse) -> None:
         """Send one message after the previous message has left."""
@@ -98,10 +100,13 @@ class _GroupFeed(Feed):
         """Continue at the start or the end when the committed offset is no longer available."""
         if not isinstance(error, OutOfRange):
             await super().deliver_error(assigned, error)
-        elif self.has(assigned.stream, assigned.partition):
-            found = await locate(self._group_node, self._who, self.begin(assigned.stream, assigned.partition))
-            if isinstance(found, Failure):
-                raise found
+            return
+        position = self.begin(assigned.stream, assigned.partition)
+        position.tag = assigned.tag
+        found = await locate(self._group_node, self._who, position)
+        if isinstance(found, Failure):
+            raise found
+        if self.reads(assigned):  # neither revoked nor moved by a seek in the meantime
             self.assign(found)
 
     def begin(self, stream: str, partition: int) -> pb.Position:
