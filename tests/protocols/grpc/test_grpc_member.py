@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from bearlake.protocols.grpc.call import Node
 from bearlake.protocols.grpc.errors import Failure
 from bearlake.protocols.grpc.proto import stream_pb2 as pb
 from bearlake.protocols.grpc.settings import GrpcSettings
-from bearlake.streams.groups.model import MemberRef
+from bearlake.streams.groups.model import Joined, JoinRequest, MemberRef, Synced
 from bearlake.streams.groups.problems import GroupRefusal, Problem
 from bearlake.streams.principal import ANONYMOUS, Principal
 from bearlake.telemetry import metrics
@@ -216,3 +217,32 @@ async def test_credit_of_a_message_that_is_not_sent_remains(
         answer = (await client.news("records")).records
 
     assert [record.value for record in answer.payload.records.records] == [b"a", b"b"]
+
+
+async def test_a_member_keeps_its_id_when_its_generation_was_not_saved(
+    filled: GrpcNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = filled.streams.groups
+    join, sync = groups.join, groups.sync
+    asked: list[str] = []
+    given: list[str] = []
+
+    async def join_noted(name: str, request: JoinRequest) -> Joined:
+        answer = await join(name, request)
+        asked.append(request.member_id)
+        given.append(answer.member_id)
+        return answer
+
+    async def sync_after_a_move(member: MemberRef, *rest: Any) -> Synced:
+        if len(asked) == 1:  # the next coordinator has a snapshot of an earlier generation
+            raise GroupRefusal(Problem.ILLEGAL_GENERATION)
+        return await sync(member, *rest)
+
+    monkeypatch.setattr(groups, "join", join_noted)
+    monkeypatch.setattr(groups, "sync", sync_after_a_move)
+    client = Client()
+    async with joined(filled, client):
+        member_id = (await client.news("assigned")).assigned.member_id
+
+    assert asked == ["", member_id]
+    assert given == [member_id, member_id]

@@ -28,8 +28,8 @@ SESSION_TIMEOUT_MS = 45_000
 REBALANCE_TIMEOUT_MS = 60_000
 HEARTBEAT_MS = 1_000
 _PROTOCOL_TYPE = "consumer"
-_AGAIN = (Problem.UNKNOWN_MEMBER, Problem.ILLEGAL_GENERATION)
-"""Answers to a member that the group has forgotten or fenced: the server joins again as a new member."""
+_AGAIN = (Problem.UNKNOWN_MEMBER, Problem.ILLEGAL_GENERATION, Problem.REBALANCE_IN_PROGRESS)
+"""Answers after which the server joins again: as a new member if the group has forgotten the member, otherwise with its id, as in Kafka."""
 
 
 async def consume(node: Node, who: Principal, requests: AsyncIterator[pb.ConsumeRequest], writer: Writer) -> None:
@@ -150,10 +150,10 @@ class _Member:
                 await self._give_up()
                 self._owned = frozenset()
             except GroupRefusal as refusal:
-                if refusal.problem in _AGAIN:
-                    self._member_id = ""
-                elif refusal.problem is not Problem.REBALANCE_IN_PROGRESS:
+                if refusal.problem not in _AGAIN:
                     raise
+                if refusal.problem is Problem.UNKNOWN_MEMBER:
+                    self._member_id = ""
                 self.feed.clear()
                 self._owned = frozenset()
 
