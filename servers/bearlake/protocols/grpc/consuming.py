@@ -28,8 +28,8 @@ SESSION_TIMEOUT_MS = 45_000
 REBALANCE_TIMEOUT_MS = 60_000
 HEARTBEAT_MS = 1_000
 _PROTOCOL_TYPE = "consumer"
-_AGAIN = (Problem.UNKNOWN_MEMBER, Problem.ILLEGAL_GENERATION)
-"""Answers to a member that the group has forgotten or fenced: the server joins again as a new member."""
+_AGAIN = (Problem.UNKNOWN_MEMBER, Problem.ILLEGAL_GENERATION, Problem.REBALANCE_IN_PROGRESS)
+"""Answers after which the server joins again: as a new member if the group has forgotten the member, otherwise with its id, as in Kafka."""
 
 
 async def consume(node: Node, who: Principal, requests: AsyncIterator[pb.ConsumeRequest], writer: Writer) -> None:
@@ -76,11 +76,20 @@ class _GroupFeed(Feed):
         self._from_latest = join.from_latest
         self._lock = asyncio.Lock()
 
+    async def announce(self, assigned: pb.Assigned, positions: Sequence[Assigned]) -> None:
+        """Assign the partitions and tell the client, which may seek in them before our write returns. Records follow the message."""
+        async with self._lock:
+            for item in positions:
+                self.assign(item)
+            await self._group_writer.write(pb.ConsumeResponse(assigned=assigned))
+
     async def send(self, message: pb.FetchResponse) -> None:
-        """Send a payload, unless the partition was revoked while the message waited."""
+        """Send a payload; if the partition was revoked while the message waited, take its credit back."""
         async with self._lock:
             if self.has(message.stream, message.partition) or message.HasField("error"):
                 await self._group_writer.write(pb.ConsumeResponse(records=message))
+            else:
+                self.add_credit(message.credit_bytes, 1)
 
     async def send_control(self, response: pb.ConsumeResponse) -> None:
         """Send one message after the previous message has left."""
@@ -91,10 +100,13 @@ class _GroupFeed(Feed):
         """Continue at the start or the end when the committed offset is no longer available."""
         if not isinstance(error, OutOfRange):
             await super().deliver_error(assigned, error)
-        elif self.has(assigned.stream, assigned.partition):
-            found = await locate(self._group_node, self._who, self.begin(assigned.stream, assigned.partition))
-            if isinstance(found, Failure):
-                raise found
+            return
+        position = self.begin(assigned.stream, assigned.partition)
+        position.tag = assigned.tag
+        found = await locate(self._group_node, self._who, position)
+        if isinstance(found, Failure):
+            raise found
+        if self.reads(assigned):  # neither revoked nor moved by a seek in the meantime
             self.assign(found)
 
     def begin(self, stream: str, partition: int) -> pb.Position:
@@ -138,10 +150,10 @@ class _Member:
                 await self._give_up()
                 self._owned = frozenset()
             except GroupRefusal as refusal:
-                if refusal.problem in _AGAIN:
-                    self._member_id = ""
-                elif refusal.problem is not Problem.REBALANCE_IN_PROGRESS:
+                if refusal.problem not in _AGAIN:
                     raise
+                if refusal.problem is Problem.UNKNOWN_MEMBER:
+                    self._member_id = ""
                 self.feed.clear()
                 self._owned = frozenset()
 
@@ -260,9 +272,7 @@ class _Member:
         ]
         assigned = pb.Assigned(member_id=self._member_id, generation=self._generation, positions=offsets)
         self._owned = frozenset(item.key for item in positions)
-        await self.feed.send_control(pb.ConsumeResponse(assigned=assigned))
-        for item in positions:
-            self.feed.assign(item)
+        await self.feed.announce(assigned, positions)
 
     async def _stay(self) -> None:
         """Send heartbeats until the group changes. Reads continue while the coordinator is unreachable, as in Kafka's clients."""

@@ -89,8 +89,14 @@ async def _listen(feed: "Feed", node: Node, who: Principal, requests: AsyncItera
 
 
 async def put(feed: "Feed", node: Node, who: Principal, position: pb.Position) -> None:
-    """Start reading at `position`, or report the failure to the client. Raises `Unavailable`, `BadField` over `partitions_max`."""
+    """Start reading at `position`, or report the failure to the client; no-op if all partitions are revoked meanwhile.
+
+    Raises `Unavailable`, `BadField` over `partitions_max`.
+    """
+    clear_count = feed.clear_count
     assigned = await locate(node, who, position)
+    if feed.clear_count != clear_count:
+        return
     if isinstance(assigned, Failure):
         await feed.refuse(position, assigned)
     else:
@@ -149,6 +155,8 @@ class Feed:
         self._who = who
         self._writer = writer
         self.form: pb.Form = pb.FORM_RECORDS
+        self.clear_count = 0
+        """How often all partitions have been revoked."""
         self._assigned: dict[tuple[str, int], Assigned] = {}
         self._bytes = 0
         self._messages = 0
@@ -161,6 +169,10 @@ class Feed:
     def has(self, stream: str, partition: int) -> bool:
         """Return whether the partition is assigned."""
         return (stream, partition) in self._assigned
+
+    def reads(self, assigned: Assigned) -> bool:
+        """Return whether the partition is assigned, and no seek has replaced `assigned`."""
+        return self._assigned.get((assigned.stream, assigned.partition)) is assigned
 
     def assign(self, assigned: Assigned) -> None:
         """Start reading a partition, or move it if it is already assigned. Raises `BadField` over `partitions_max`."""
@@ -176,6 +188,7 @@ class Feed:
 
     def clear(self) -> None:
         """Unassign all partitions."""
+        self.clear_count += 1
         self._assigned.clear()
         self._changed.set()
 
@@ -253,6 +266,8 @@ class Feed:
 
     async def _deliver(self, assigned: Assigned, fetched: Fetched) -> None:
         place = (assigned.stream, assigned.partition)
+        if not self.reads(assigned):  # not even its error concerns the client any more
+            raise Changed
         if not self._node.streams.may(self._who, Operation.READ, assigned.stream):  # the access rules changed
             denied = Denied(f"{self._who} may not read stream {assigned.stream!r}")
             position = pb.Position(stream=assigned.stream, partition=assigned.partition, tag=assigned.tag)
@@ -271,7 +286,7 @@ class Feed:
                 assigned.offset = answer.end
             else:
                 await self._deliver_one(assigned, fetched, answer, answer.message)
-        if self._assigned.get(place) is assigned:  # move to the end of the queue, so that every partition gets its turn
+        if self.reads(assigned):  # move to the end of the queue, so that every partition gets its turn
             self._assigned[place] = self._assigned.pop(place)
 
     async def _deliver_one(
@@ -283,7 +298,7 @@ class Feed:
         await self._node.streams.quotas.pace(
             self._who, QuotaKey.CONSUMER_BYTE_RATE
         )  # other calls may have used it up meanwhile
-        if self._assigned.get((assigned.stream, assigned.partition)) is not assigned:
+        if not self.reads(assigned):
             raise Changed
         if not self._node.streams.may(self._who, Operation.READ, assigned.stream):
             raise Changed  # `_deliver` refuses the partition

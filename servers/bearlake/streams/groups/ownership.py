@@ -17,6 +17,7 @@ from typing import Any
 from bearlake.errors import BearlakeError, Conflict, Fenced, NotFound
 from bearlake.metadata import Metadata
 from bearlake.metadata.model import GroupSnapshot, Lease, ServerRef
+from bearlake.streams.groups import departures
 from bearlake.streams.groups.abandoned_writes import AbandonedWrites
 from bearlake.streams.groups.model import GroupState
 from bearlake.streams.groups.owned import Owned, lease_name, restore
@@ -284,19 +285,32 @@ class Ownership:
 
     async def release(self, name: str, owned: Owned) -> None:
         """Forget the group and release its lease; returns once the store has answered or failed."""
+        present = departures.present_in(owned.rebalancer.group)
         self._forget(name, owned)
-        task = self._releasing[name] = asyncio.get_running_loop().create_task(self._release_lease(name, owned.lease))
+        release = self._release_lease(name, owned.lease, present)
+        task = self._releasing[name] = asyncio.get_running_loop().create_task(release)
         task.add_done_callback(noticed(log, "release a group"))
         await asyncio.wait([task])
 
-    async def _release_lease(self, name: str, lease: Lease) -> None:
+    async def _release_lease(self, name: str, lease: Lease, present: departures.Present | None) -> None:
         try:
+            if present is not None:
+                await self._expire_departed(name, lease, present)
             await self._metadata.leases.release(lease)
         except BearlakeError as error:
             log.warning("cannot release a lease; it ends with this server", extra={"group": name, "error": repr(error)})
         finally:
             if self._releasing.get(name) is asyncio.current_task():
                 del self._releasing[name]
+
+    async def _expire_departed(self, name: str, lease: Lease, present: departures.Present) -> None:
+        try:
+            stored = await self._metadata.groups.load(name)
+            snapshot = None if stored is None else departures.expired(stored, present)
+            if snapshot is not None:
+                await self._metadata.groups.save(snapshot, lease)
+        except BearlakeError as error:
+            log.warning("members that left stay until they expire", extra={"group": name, "error": repr(error)})
 
     def _lose(self, name: str, owned: Owned) -> None:
         """Forget the group: another server holds the lease, so the store refuses every further write under this one."""
