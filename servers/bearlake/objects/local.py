@@ -6,13 +6,10 @@ pools of named threads, so that reads never queue behind a slow disk sync; each 
 share a folder. `local_files.py` explains durability and its cost.
 """
 
-import asyncio
 import errno
 import os
 import stat
-import threading
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -28,6 +25,7 @@ from bearlake.objects.keys import check_key, check_prefix
 from bearlake.objects.local_files import DurableFolder, FileCalls
 from bearlake.objects.local_listing import walk
 from bearlake.objects.ranges import Span, check_within, coalesce, scatter
+from bearlake.threads import Borrowed, Threads
 
 T = TypeVar("T")
 
@@ -80,14 +78,14 @@ class LocalObjectStore(ObjectStore):
         with _translated(str(self._root)):
             _make_root(self._root, fsync=self._settings.fsync)
             self._folder = DurableFolder(self._root, fsync=self._settings.fsync, calls=calls or FileCalls())
-        self._writers = _Pool("objects-write", self._settings.write_thread_count, self._settings.pending_count_max)
-        self._readers = _Pool("objects-read", self._settings.read_thread_count, self._settings.pending_count_max)
+        self._writers = self._threads("objects-write", self._settings.write_thread_count)
+        self._readers = self._threads("objects-read", self._settings.read_thread_count)
 
     @override
     async def put(self, key: str, parts: Sequence[Buffer], on_durable: Callable[[], None] | None = None) -> None:
         """A key that is a folder, or lies below an object, raises `Invalid`."""
         check_key(key)
-        buffers = _Borrowed()
+        buffers = Borrowed()
 
         def put() -> None:
             try:
@@ -98,7 +96,7 @@ class LocalObjectStore(ObjectStore):
             if on_durable is not None:
                 on_durable()
 
-        await self._writers.run(put, key, self._settings.deadline_ms, buffers)
+        await self._run(self._writers, put, key, buffers)
 
     @override
     async def read(self, key: str, ranges: Sequence[ByteRange]) -> Sequence[memoryview]:
@@ -111,7 +109,7 @@ class LocalObjectStore(ObjectStore):
             with _translated(key):
                 return scatter(ranges, spans, _read_spans(self._path(key), key, ranges, spans))
 
-        return await self._readers.run(read, key, self._settings.deadline_ms)
+        return await self._run(self._readers, read, key)
 
     @override
     async def size(self, key: str) -> int:
@@ -121,7 +119,7 @@ class LocalObjectStore(ObjectStore):
             with _translated(key):
                 return _size_of_file(os.stat(self._path(key)))
 
-        return await self._readers.run(size, key, self._settings.deadline_ms)
+        return await self._run(self._readers, size, key)
 
     @override
     async def delete(self, keys: Collection[str]) -> None:
@@ -134,7 +132,7 @@ class LocalObjectStore(ObjectStore):
             with _translated("deletion"):
                 self._folder.remove(ordered_keys)
 
-        await self._writers.run(delete, "deletion", self._settings.deadline_ms)
+        await self._run(self._writers, delete, "deletion")
 
     @override
     async def list(self, prefix: str, after: str = "") -> AsyncIterator[ObjectInfo]:
@@ -147,7 +145,7 @@ class LocalObjectStore(ObjectStore):
             with _translated(prefix):
                 return list(islice(found, _LIST_PAGE_COUNT))
 
-        while page := await self._readers.run(next_page, prefix, self._settings.deadline_ms):
+        while page := await self._run(self._readers, next_page, prefix):
             for entry in page:
                 yield entry
 
@@ -157,64 +155,21 @@ class LocalObjectStore(ObjectStore):
         self._writers.close()
         self._readers.close()
 
-    def _path(self, key: str) -> str:
-        return f"{self._root}/{key}"
+    def _threads(self, name: str, thread_count: int) -> Threads:
+        settings = self._settings
+        return Threads(
+            name, thread_count, pending_count_max=settings.pending_count_max, deadline_ms=settings.deadline_ms
+        )
 
-
-class _Borrowed:
-    """Whether a thread still reads the caller's buffers, and a way to wait until it does not."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._released = False
-        self._wake: Callable[[], object] | None = None
-
-    def release(self) -> None:
-        """Called by the thread, any number of times."""
-        with self._lock:
-            self._released, wake, self._wake = True, self._wake, None
-        if wake is not None:
-            wake()
-
-    async def wait(self) -> None:
-        """Return when the buffers are free, even if the caller is cancelled meanwhile."""
-        loop = asyncio.get_running_loop()
-        event = asyncio.Event()
-        with self._lock:
-            if self._released:
-                return
-            self._wake = lambda: loop.call_soon_threadsafe(event.set)
-        while not event.is_set():
-            try:
-                await event.wait()
-            except asyncio.CancelledError:  # the caller must not get its buffers back yet
-                continue
-
-
-class _Pool:
-    """Named threads, a limit on the calls that run or wait, and a deadline per call."""
-
-    def __init__(self, name: str, thread_count: int, pending_count_max: int) -> None:
-        self._executor = ThreadPoolExecutor(thread_count, thread_name_prefix=name)
-        self._places = asyncio.Semaphore(pending_count_max)
-
-    async def run(self, call: Callable[[], T], what: str, deadline_ms: int, borrowed: _Borrowed | None = None) -> T:
-        """Run `call` on a thread; if this raises early, `borrowed` buffers are free although `call` may still run."""
+    async def _run(self, threads: Threads, step: Callable[[], T], what: str, borrowed: Borrowed | None = None) -> T:
         try:
-            async with asyncio.timeout(deadline_ms / 1000), self._places:
-                future: Future[T] = self._executor.submit(call)
-                try:
-                    return await asyncio.wrap_future(future)
-                except asyncio.CancelledError:
-                    if not future.cancel() and borrowed is not None:
-                        await borrowed.wait()
-                    raise
+            return await threads.run(step, borrowed)
         except TimeoutError as error:
+            deadline_ms = self._settings.deadline_ms
             raise Unavailable(f"{what}: no answer from the local disk within {deadline_ms} ms") from error
 
-    def close(self) -> None:
-        """Stop the threads after their current call."""
-        self._executor.shutdown(wait=False)
+    def _path(self, key: str) -> str:
+        return f"{self._root}/{key}"
 
 
 def _read_spans(path: str, key: str, ranges: Sequence[ByteRange], spans: Sequence[Span]) -> list[memoryview]:

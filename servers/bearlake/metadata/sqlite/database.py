@@ -9,18 +9,18 @@ that has not begun never runs. Write steps run one at a time, in the order in wh
 happens later (I12).
 """
 
-import asyncio
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from bearlake.errors import BearlakeError, Corrupt, Overloaded, Unavailable
 from bearlake.metadata.sqlite.settings import SqliteSettings
+from bearlake.threads import Threads
 
 Result = TypeVar("Result")
 
@@ -56,7 +56,8 @@ class Database:
         """Held by the user of the writing connection."""
         self._queue_lock = threading.Lock()
         """Held by the first step that waits for the write lock: later steps queue behind it."""
-        self._executors: list[ThreadPoolExecutor] = []
+        self._threads: list[Threads] = []
+        """The writer's and the reader's."""
         self.writer: sqlite3.Connection
         self.reader: sqlite3.Connection
 
@@ -65,10 +66,7 @@ class Database:
     ) -> None:
         """Run `before` on the file (not in memory), connect, and run `prepare` on the writing connection; both block."""
         if not self._is_inline:
-            self._executors = [
-                ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
-                for name in ("metadata-write", "metadata-read")
-            ]
+            self._threads = [Threads(name, 1) for name in ("metadata-write", "metadata-read")]
         try:
             await self.run(self._connect, prepare, before)
         except BaseException:
@@ -80,11 +78,13 @@ class Database:
         if self._is_closed:
             return
         self._is_closed = True
-        if self._executors:
-            await asyncio.get_running_loop().run_in_executor(self._executors[1], lambda: None)
-            await asyncio.get_running_loop().run_in_executor(self._executors[0], self._disconnect)
-            for executor in self._executors:
-                executor.shutdown()  # both are idle, so this only waits for two threads to end
+        if self._threads:
+            writer, reader = self._threads
+            await reader.run(lambda: None)
+            await writer.run(self._disconnect)
+            for threads in self._threads:
+                threads.close()
+                threads.join()  # both are idle, so this only waits for two threads to end
         else:
             self._disconnect()
 
@@ -110,9 +110,10 @@ class Database:
             raise Overloaded(f"too many operations ({self._pending_count}) wait for the metadata store {self.path}")
         self._pending_count += 1
         run = self._guarded if thread else self._guarded_write
-        future = asyncio.get_running_loop().run_in_executor(self._executors[thread], run, step, *arguments)
-        future.add_done_callback(self._finished)
-        return await future
+        try:
+            return await self._threads[thread].run(partial(run, step, *arguments))
+        finally:
+            self._pending_count -= 1
 
     def run_here(self, step: Callable[..., Result], *arguments: object) -> Result:
         """Run a step in the calling thread, which is not the event loop's; blocks while another step runs. Raises like `run`."""
@@ -129,9 +130,6 @@ class Database:
             yield
         finally:
             self._write_lock.release()
-
-    def _finished(self, _: object) -> None:
-        self._pending_count -= 1
 
     def _guarded_write(self, step: Callable[..., Result], *arguments: object) -> Result:
         with self._writing():
