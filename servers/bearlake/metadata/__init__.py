@@ -19,7 +19,7 @@ and Protocols in `metadata/compaction.py`, `metadata/schemas.py`, `metadata/subs
 `metadata/access_rules.py` and `metadata/quotas.py`. The Protocol for producers is in `metadata/producer_ids.py`.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from bearlake.metadata.access_rules import AccessRules

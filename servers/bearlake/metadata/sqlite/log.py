@@ -54,9 +54,7 @@ PARTITIONS_PER_STEP = 32
 class CommitHere(BlockingCommit):
     """`metadata.BlockingCommit`."""
 
-    def __init__(
-        self, database: Database, step: Callable[[ObjectCommit], ObjectCommitted], waiting: Waiting
-    ) -> None:
+    def __init__(self, database: Database, step: Callable[[ObjectCommit], ObjectCommitted], waiting: Waiting) -> None:
         self._database = database
         self._step = step
         self._waiting = waiting
